@@ -1,0 +1,154 @@
+"""Plain decoding: one token per sequence and pass. The definition of the right answer.
+
+It shares the model seam and the coupled choice with the speculative algorithms and nothing else (no
+pool, no leases, no rollback), so that it can judge them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from specdec_core.algorithms.protocol import AlgorithmStats
+from specdec_core.models.cached_model import CachedModel, Feed
+from specdec_core.request import FinishReason, Request, RequestStats, TokenEvent, cut_at_stop
+from specdec_core.sampling import NO_CHOICE, ChoiceRow, choose
+
+
+@dataclass(eq=False, slots=True)
+class _Running:
+    """An admitted request: its slot and its ids."""
+
+    request: Request
+    slot: int
+    ids: list[int] = field(default_factory=list)
+    num_rounds: int = 0
+
+    @property
+    def num_emitted(self) -> int:
+        return len(self.ids) - len(self.request.prompt_token_ids)
+
+
+class Autoregressive:
+    """Continuous batching of at most `batch_size` requests, first come, first served."""
+
+    def __init__(self, model: CachedModel, *, batch_size: int) -> None:
+        self._model = model
+        self._batch_size = batch_size
+        self._waiting: deque[Request] = deque()
+        self._running: list[_Running] = []
+        self._ended: list[TokenEvent] = []
+        self._num_passes = 0
+        self._num_tokens = 0
+        self._verify_s = 0.0
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._waiting or self._running or self._ended)
+
+    @property
+    def stats(self) -> AlgorithmStats:
+        return AlgorithmStats(
+            num_rounds=self._num_passes,
+            num_committed=self._num_tokens,
+            seconds={"verify": self._verify_s},
+        )
+
+    def add(self, request: Request) -> None:
+        tokens, reason = cut_at_stop(
+            request.emitted_token_ids, request.stop_ids, request.params.max_tokens
+        )
+        if reason is None:
+            self._waiting.append(request)
+        else:
+            self._ended.append(_last_event(request, len(tokens), (), reason, 0))
+
+    def abort(self, request_id: str) -> bool:
+        for request in self._waiting:
+            if request.request_id == request_id:
+                self._waiting.remove(request)
+                self._ended.append(
+                    _last_event(request, len(request.emitted_token_ids), (), FinishReason.ABORT, 0)
+                )
+                return True
+        for running in self._running:
+            if running.request.request_id == request_id:
+                self._ended.append(self._finish(running, (), FinishReason.ABORT))
+                return True
+        return False
+
+    def step(self) -> list[TokenEvent]:
+        """Admit, feed every running request its pending tokens, choose one token each."""
+        self._admit()
+        events, self._ended = self._ended, []
+        if self._running:
+            started = time.perf_counter()
+            tokens = self._decode(self._running)
+            self._verify_s += time.perf_counter() - started
+            pairs = zip(list(self._running), tokens, strict=True)
+            events += [self._commit(running, token) for running, token in pairs]
+        return events
+
+    def _admit(self) -> None:
+        while self._waiting and len(self._running) < self._batch_size and self._has_room():
+            request = self._waiting.popleft()
+            ids = [*request.prompt_token_ids, *request.emitted_token_ids]
+            self._running.append(_Running(request, self._model.allocate(), ids))
+
+    def _has_room(self) -> bool:
+        """Whether the next request can run to its end beside those that run already."""
+        lengths = [running.request.max_len for running in self._running]
+        lengths.append(self._waiting[0].max_len)
+        blocks = sum(-(-length // self._model.block_size) for length in lengths)
+        return not self._running or blocks <= self._model.num_blocks
+
+    def _decode(self, running: Sequence[_Running]) -> list[int]:
+        feeds = [Feed(r.slot, r.ids[self._model.cached_len(r.slot) :], 1) for r in running]
+        logits = self._model.score(feeds)
+        rows = [ChoiceRow(r.request.params, len(r.ids)) for r in running]
+        self._num_passes += 1
+        return choose(logits, rows, self._model.vocab_size)
+
+    def _commit(self, running: _Running, token: int) -> TokenEvent:
+        request = running.request
+        if token == NO_CHOICE:
+            return self._finish(running, (), FinishReason.ERROR, "no id may be chosen")
+        budget = request.params.max_tokens - running.num_emitted
+        tokens, reason = cut_at_stop((token,), request.stop_ids, budget)
+        running.num_rounds += 1
+        self._num_tokens += len(tokens)
+        if reason is not None:
+            return self._finish(running, tokens, reason)
+        index = running.num_emitted
+        running.ids += tokens
+        return TokenEvent(request_id=request.request_id, index=index, token_ids=tokens)
+
+    def _finish(
+        self, running: _Running, tokens: tuple[int, ...], reason: FinishReason, error: str = ""
+    ) -> TokenEvent:
+        self._model.free(running.slot)
+        self._running.remove(running)
+        return _last_event(
+            running.request, running.num_emitted, tokens, reason, running.num_rounds, error
+        )
+
+
+def _last_event(
+    request: Request,
+    index: int,
+    tokens: tuple[int, ...],
+    reason: FinishReason,
+    num_rounds: int,
+    error: str = "",
+) -> TokenEvent:
+    histogram = (num_rounds,) if num_rounds else ()
+    return TokenEvent(
+        request_id=request.request_id,
+        index=index,
+        token_ids=tokens,
+        finish_reason=reason,
+        stats=RequestStats(num_rounds=num_rounds, acceptance_histogram=histogram),
+        error=error or None,
+    )

@@ -1,0 +1,119 @@
+"""EXSPEC: a sliding pool of sequences, grouped by length, over the in-place cache.
+
+The paper's Algorithm 2 (arXiv 2510.22876, section 4) keeps a pool of sequences, picks B of equal
+length from a window of W > B, verifies them together, and returns each to the pool; a finished one
+leaves at once and the window refills. Its fallback, unpad-append-repad, does not exist here: every
+sequence owns a slot whose KV starts at position 0, so rows of any lengths share a pass and nothing
+is ever realigned.
+
+The pool that decides is the one the service runs (specdec_core.pool); here its commands are carried
+out by direct calls, draft and target in this process.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from specdec_core.algorithms.protocol import AlgorithmStats
+from specdec_core.config import PoolConfig
+from specdec_core.leases import GroupLease, ReplicaInfo, Role
+from specdec_core.models.cached_model import CachedModel
+from specdec_core.pool import Command, Emit, SendFree, SendLease, SequencePool
+from specdec_core.replica import Replica
+from specdec_core.request import Request, TokenEvent
+
+_EPOCH = 1
+_INCARNATION = 1
+
+
+class Exspec:
+    """The pool with one target and at most one draft replica in this process."""
+
+    def __init__(
+        self,
+        target: CachedModel,
+        draft: CachedModel | None = None,
+        *,
+        config: PoolConfig,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._pool = SequencePool(config, epoch=_EPOCH)
+        self._clock = clock
+        self._replicas: dict[str, Replica] = {}
+        self._leases: list[GroupLease] = []
+        self._seconds = {"draft": 0.0, "verify": 0.0, "align": 0.0, "schedule": 0.0}
+        self._join(target, Role.TARGET)
+        if draft is not None:
+            self._join(draft, Role.DRAFT)
+
+    @property
+    def has_work(self) -> bool:
+        return self._pool.has_work or bool(self._leases)
+
+    @property
+    def stats(self) -> AlgorithmStats:
+        counters = self._pool.counters()
+        return AlgorithmStats(
+            num_rounds=counters.num_groups,
+            num_committed=counters.num_committed,
+            num_drafted=counters.num_drafted,
+            num_accepted=counters.num_accepted,
+            num_sequence_rounds=counters.num_sequence_rounds,
+            accepted_per_position=counters.accepted_per_position,
+            num_groups=counters.num_groups,
+            num_equal_length_groups=counters.num_equal_length_groups,
+            seconds=dict(self._seconds),
+        )
+
+    def add(self, request: Request) -> None:
+        self._pool.add(request, self._clock())
+
+    def abort(self, request_id: str) -> bool:
+        return self._pool.abort(request_id, self._clock())
+
+    def step(self) -> list[TokenEvent]:
+        """Run the groups that were formed, form the next ones, return what was committed."""
+        leases, self._leases = self._leases, []
+        for lease in leases:
+            self._run(lease)
+        started = time.perf_counter()
+        commands = self._pool.advance(self._clock())
+        self._seconds["schedule"] += time.perf_counter() - started
+        return [event for command in commands if (event := self._carry_out(command)) is not None]
+
+    def _carry_out(self, command: Command) -> TokenEvent | None:
+        if isinstance(command, Emit):
+            return command.event
+        if isinstance(command, SendLease):
+            self._leases.append(command.lease)
+        else:
+            assert isinstance(command, SendFree), f"{command} is for a replica that can fail"
+            self._replicas[command.replica_id].free(command.sequence_ids)
+        return None
+
+    def _run(self, lease: GroupLease) -> None:
+        result = self._replicas[lease.replica_id].execute(lease)
+        stage = "verify" if lease.role is Role.TARGET else "draft"
+        self._seconds[stage] += result.seconds
+        started = time.perf_counter()
+        self._pool.on_result(result, self._clock())
+        self._seconds["schedule"] += time.perf_counter() - started
+
+    def _join(self, model: CachedModel, role: Role) -> None:
+        self._replicas[role.value] = Replica(model, role)
+        self._pool.register(_describe(model, role), self._clock())
+
+
+def _describe(model: CachedModel, role: Role) -> ReplicaInfo:
+    return ReplicaInfo(
+        replica_id=role.value,
+        role=role,
+        incarnation=_INCARNATION,
+        num_blocks=model.num_blocks,
+        block_size=model.block_size,
+        max_model_len=model.max_model_len,
+        vocab_size=model.vocab_size,
+        model_digest="",
+    )
+

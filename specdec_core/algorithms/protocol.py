@@ -1,0 +1,56 @@
+"""What every decoding algorithm offers to the Engine: requests in, token events out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from specdec_core.request import Request, TokenEvent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlgorithmStats:
+    """Totals since the algorithm was made."""
+
+    num_rounds: int = 0
+    """Target passes."""
+    num_committed: int = 0
+    """Emitted tokens."""
+    num_drafted: int = 0
+    num_accepted: int = 0
+    num_sequence_rounds: int = 0
+    """Rounds counted once per sequence: a group of B rows counts B."""
+    accepted_per_position: tuple[int, ...] = ()
+    """Index j: how often drafted token j was accepted."""
+    num_groups: int = 0
+    num_equal_length_groups: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+    """By stage: draft, verify, align, schedule."""
+
+    @property
+    def mean_acceptance_length(self) -> float:
+        """Tokens committed per sequence and round, the next token included."""
+        rounds = self.num_sequence_rounds
+        return 1.0 + self.num_accepted / rounds if rounds else 0.0
+
+
+class Algorithm(Protocol):
+    """A decoding algorithm over one or two models. Synchronous; one caller."""
+
+    @property
+    def has_work(self) -> bool: ...
+
+    @property
+    def stats(self) -> AlgorithmStats: ...
+
+    def add(self, request: Request) -> None:
+        """Take a request; raises InvalidRequestError or QueueFullError and then keeps nothing."""
+        ...
+
+    def abort(self, request_id: str) -> bool:
+        """End a request wherever it is; False when it is unknown. Its last event follows."""
+        ...
+
+    def step(self) -> list[TokenEvent]:
+        """Run one round; return what it committed."""
+        ...

@@ -1,0 +1,80 @@
+"""The two halves of a speculative round, shared by every algorithm on the in-place cache.
+
+Invariant (the cached-prefix rule, algorithm.md section 4): before a turn each model caches a prefix
+of at most N - 1 of a sequence's N committed tokens, and whatever follows the prefix is fed on the
+model's next turn. So prefill, an ordinary round, a rejection, a full acceptance and recovery on
+another replica are one code path: catch up, score, roll back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from specdec_core.models.cached_model import CachedModel, Feed
+from specdec_core.sampling import NO_CHOICE, ChoiceRow, choose
+from specdec_core.sampling_params import SamplingParams
+from specdec_core.verification import Verdict, verify
+
+class Turn(NamedTuple):
+    """One sequence's part of a pass. N = cached_len(slot) + len(new_ids) once it is caught up."""
+
+    slot: int
+    new_ids: Sequence[int]
+    """Committed tokens behind the cached prefix; the pending token is the last of them."""
+    proposal: Sequence[int]
+    """Target: drafted tokens to check."""
+    num_choices: int
+    """Target: K + 1. Draft: K. 0 catches up and chooses nothing."""
+    params: SamplingParams
+
+
+def propose(draft: CachedModel, turns: Sequence[Turn]) -> list[tuple[int, ...]]:
+    """Draft num_choices tokens a turn, by the target's own rule: same seed, same positions.
+
+    Afterwards a slot caches its N committed tokens and all drafted ones but the last.
+    """
+    proposals: list[list[int]] = [[] for _ in turns]
+    feeds = [Feed(turn.slot, turn.new_ids, min(turn.num_choices, 1)) for turn in turns]
+    live = [index for index, turn in enumerate(turns) if turn.num_choices > 0]
+    while feeds:
+        logits = draft.score(feeds)
+        rows = [ChoiceRow(turns[i].params, draft.cached_len(turns[i].slot)) for i in live]
+        chosen = choose(logits, rows, draft.vocab_size) if rows else []
+        for index, token in zip(live, chosen, strict=True):
+            proposals[index].append(token)
+        live = [i for i in live if _wants_more(proposals[i], turns[i])]
+        feeds = [Feed(turns[i].slot, proposals[i][-1:], 1) for i in live]
+    return [tuple(token for token in proposal if token != NO_CHOICE) for proposal in proposals]
+
+
+def _wants_more(proposal: list[int], turn: Turn) -> bool:
+    return len(proposal) < turn.num_choices and proposal[-1] != NO_CHOICE
+
+
+def score_and_verify(target: CachedModel, turns: Sequence[Turn]) -> list[Verdict]:
+    """Catch up, score every proposal in one pass, keep what the target chose, roll back the rest.
+
+    Afterwards a slot caches N' - 1 of the N' then committed tokens. A verdict without tokens
+    belongs to a catch-up turn; one that ends in NO_CHOICE to a row where nothing could be chosen.
+    """
+    feeds = [Feed(t.slot, (*t.new_ids, *t.proposal), t.num_choices) for t in turns]
+    logits = target.score(feeds)
+    rows = [row for turn in turns for row in _choice_rows(target, turn)]
+    choices = iter(choose(logits, rows, target.vocab_size) if rows else [])
+    return [_settle(target, turn, [next(choices) for _ in range(turn.num_choices)]) for turn in turns]
+
+
+def _choice_rows(target: CachedModel, turn: Turn) -> list[ChoiceRow]:
+    """Choice j behind N committed tokens stands at absolute position N + j."""
+    num_committed = target.cached_len(turn.slot) - len(turn.proposal)
+    return [ChoiceRow(turn.params, num_committed + j) for j in range(turn.num_choices)]
+
+
+def _settle(target: CachedModel, turn: Turn, choices: list[int]) -> Verdict:
+    if not choices:
+        return Verdict(0, ())
+    verdict = verify(turn.proposal, choices)
+    num_rejected = len(turn.proposal) - verdict.num_accepted
+    target.rollback(turn.slot, target.cached_len(turn.slot) - num_rejected)
+    return verdict

@@ -1,0 +1,80 @@
+"""Frozen configuration of the engine: composed records, checked once, never written back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+MAX_DRAFT_TOKENS = 32
+
+
+class SpecMethod(StrEnum):
+    """Who proposes tokens."""
+
+    DRAFT_MODEL = "draft_model"
+    """A draft replica; n-gram proposals while none is available."""
+    NGRAM = "ngram"
+    """Prompt lookup in the pool."""
+    HYBRID = "hybrid"
+    """n-gram first, the draft model where it finds nothing."""
+    NONE = "none"
+    """Plain decoding."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NgramConfig:
+    """Prompt lookup: the longest suffix n-gram that occurred before proposes what followed it."""
+
+    lookup_max: int = 4
+    lookup_min: int = 2
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.lookup_min <= self.lookup_max:
+            raise ValueError(
+                "1 <= lookup_min <= lookup_max is needed, "
+                f"got lookup_min={self.lookup_min}, lookup_max={self.lookup_max}"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeculationConfig:
+    method: SpecMethod = SpecMethod.NGRAM
+    num_draft_tokens: int = 4
+    """Tokens drafted per sequence and round (K). More is better only while acceptance is high."""
+    ngram: NgramConfig = field(default_factory=NgramConfig)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.num_draft_tokens <= MAX_DRAFT_TOKENS:
+            raise ValueError(
+                f"num_draft_tokens must be in 0..{MAX_DRAFT_TOKENS}, got {self.num_draft_tokens}"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolConfig:
+    """Limits of the pool. Times are seconds on whatever clock the driver passes in."""
+
+    max_group_size: int = 8
+    """Most rows of one group (B)."""
+    window: int = 32
+    """Most admitted sequences per target replica that groups are picked from (W)."""
+    max_queued: int = 1024
+    """Most waiting requests; one more is refused with a retry hint."""
+    prefill_chunk: int = 256
+    """Most catch-up tokens of one row in one group, so that a prefill never blocks for long."""
+    max_group_wait_s: float = 0.1
+    """Longest that a ready sequence waits for others to fill its group."""
+    lease_ttl_s: float = 30.0
+    """A replica that has not answered a lease by then is fenced."""
+    speculation: SpeculationConfig = field(default_factory=SpeculationConfig)
+
+    def __post_init__(self) -> None:
+        for name in ("max_group_size", "window", "prefill_chunk"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.window < self.max_group_size:
+            raise ValueError(
+                f"window must be at least max_group_size={self.max_group_size}, got {self.window}"
+            )
+        if self.max_queued < 0:
+            raise ValueError(f"max_queued must not be negative, got {self.max_queued}")

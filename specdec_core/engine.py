@@ -1,0 +1,162 @@
+"""The library: requests in, tokens out, in one process. Knows token ids, not text."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from specdec_core.algorithms.autoregressive import Autoregressive
+from specdec_core.algorithms.exspec import Exspec
+from specdec_core.algorithms.protocol import Algorithm, AlgorithmStats
+from specdec_core.config import PoolConfig, SpecMethod
+from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
+from specdec_core.models.cached_model import CachedModel
+from specdec_core.request import FinishReason, Request, TokenEvent
+
+if TYPE_CHECKING:
+    from specdec_core.models.loading import LoadConfig
+
+
+class AlgorithmName(StrEnum):
+    """The decoding algorithms an Engine can run."""
+
+    EXSPEC = "exspec"
+    AUTOREGRESSIVE = "autoregressive"
+
+
+class Engine:
+    """Decodes requests with one target and, when speculating, at most one draft model.
+
+    Synchronous: every `step` runs one round. Not thread-safe; one caller.
+    """
+
+    def __init__(
+        self,
+        target: CachedModel,
+        draft: CachedModel | None = None,
+        *,
+        config: PoolConfig | None = None,
+        algorithm: AlgorithmName = AlgorithmName.EXSPEC,
+        end_token_ids: frozenset[int] = frozenset(),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        config = config or PoolConfig()
+        _check_pair(target, draft, config)
+        self.end_token_ids = end_token_ids
+        self.vocab_size = target.vocab_size
+        self.max_model_len = target.max_model_len
+        self._max_in_flight = config.window + config.max_queued
+        self._num_in_flight = 0
+        self._algorithm: Algorithm
+        if algorithm is AlgorithmName.AUTOREGRESSIVE:
+            self._algorithm = Autoregressive(target, batch_size=config.max_group_size)
+        else:
+            self._algorithm = Exspec(target, draft, config=config, clock=clock)
+
+    @classmethod
+    def load(
+        cls,
+        target: str,
+        draft: str | None = None,
+        *,
+        pool: PoolConfig | None = None,
+        load: LoadConfig | None = None,
+        algorithm: AlgorithmName = AlgorithmName.EXSPEC,
+    ) -> Engine:
+        """Load models from folders or hub ids. Raises ModelNotSupportedError when they do not fit.
+
+        A draft is loaded only for an algorithm that drafts; it must share the target's tokenizer.
+        """
+        from specdec_core.models.loading import load_pair
+
+        drafts = algorithm is not AlgorithmName.AUTOREGRESSIVE
+        models = load_pair(target, draft if drafts else None, load)
+        return cls(
+            models.target.model,
+            models.draft.model if models.draft else None,
+            config=pool,
+            algorithm=algorithm,
+            end_token_ids=models.target.end_token_ids,
+        )
+
+    @property
+    def has_work(self) -> bool:
+        return self._algorithm.has_work
+
+    @property
+    def stats(self) -> AlgorithmStats:
+        return self._algorithm.stats
+
+    def add_request(self, request: Request) -> None:
+        """Queue a request; `step` begins it. Raises InvalidRequestError or QueueFullError."""
+        self._check(request)
+        self._algorithm.add(request)
+        self._num_in_flight += 1
+
+    def abort(self, request_id: str) -> bool:
+        """End a request wherever it is; False when it is unknown. Its last event follows."""
+        return self._algorithm.abort(request_id)
+
+    def step(self) -> list[TokenEvent]:
+        """Run one round and return what it committed."""
+        events = self._algorithm.step()
+        self._num_in_flight -= sum(event.finish_reason is not None for event in events)
+        return events
+
+    def generate(self, requests: Iterable[Request]) -> Iterator[TokenEvent]:
+        """Decode all requests, yielding their token events as rounds commit them.
+
+        Requests are taken from the iterable as the queue has room. Leaving the iteration early
+        aborts what is not finished.
+        """
+        waiting = deque(requests)
+        live: set[str] = set()
+        try:
+            while waiting or live:
+                while waiting and self._num_in_flight < self._max_in_flight:
+                    self.add_request(waiting[0])
+                    live.add(waiting.popleft().request_id)
+                for event in self.step():
+                    if event.finish_reason is not None:
+                        live.discard(event.request_id)
+                    yield event
+        finally:
+            for request_id in live:
+                self.abort(request_id)
+            while live and self.has_work:
+                live -= {event.request_id for event in self.step() if event.finish_reason}
+
+    def tokens(self, request: Request) -> Iterator[int]:
+        """Decode one request, yielding its tokens one by one. Raises RuntimeError if it failed."""
+        for event in self.generate([request]):
+            yield from event.token_ids
+            if event.finish_reason is FinishReason.ERROR:
+                raise RuntimeError(f"request {event.request_id} failed: {event.error}")
+
+    def _check(self, request: Request) -> None:
+        ids = (*request.prompt_token_ids, *request.emitted_token_ids)
+        wrong = next((i for i in ids if not 0 <= i < self.vocab_size), None)
+        if wrong is not None:
+            raise InvalidRequestError(f"token id {wrong} is outside 0..{self.vocab_size - 1}")
+        if request.max_len > self.max_model_len:
+            raise InvalidRequestError(
+                f"{len(request.prompt_token_ids)} prompt tokens and max_tokens="
+                f"{request.params.max_tokens} exceed the model's {self.max_model_len} positions"
+            )
+
+
+def _check_pair(target: CachedModel, draft: CachedModel | None, config: PoolConfig) -> None:
+    if draft is None:
+        return
+    if draft.vocab_size != target.vocab_size:
+        raise ModelNotSupportedError(
+            f"draft and target must share a tokenizer: the draft has {draft.vocab_size} ids, "
+            f"the target {target.vocab_size}"
+        )
+    if config.speculation.method in (SpecMethod.NGRAM, SpecMethod.NONE):
+        raise ModelNotSupportedError(
+            f"a draft model was given, but method {config.speculation.method} never uses one"
+        )

@@ -1,0 +1,27 @@
+"""The errors that cross a seam: what a caller did wrong, what was refused, what failed."""
+
+
+class SpecdecError(Exception):
+    """Base of every error that the engine raises on purpose."""
+
+
+class InvalidRequestError(SpecdecError, ValueError):
+    """The caller's mistake; the message names the offending value and the limit."""
+
+
+class ModelNotSupportedError(SpecdecError, ValueError):
+    """A model, or a pair of models, that this engine cannot serve; the message says why."""
+
+
+class QueueFullError(SpecdecError):
+    """The waiting queue is at its limit; try again after `retry_after_s` seconds."""
+
+    def __init__(self, num_queued: int, limit: int, retry_after_s: float) -> None:
+        super().__init__(f"{num_queued} requests are waiting, the limit is {limit}")
+        self.num_queued = num_queued
+        self.limit = limit
+        self.retry_after_s = retry_after_s
+
+
+class OutOfBlocksError(SpecdecError):
+    """The KV cache has no free block left; nothing was changed by the refused call."""

@@ -1,0 +1,128 @@
+"""The messages between the pool and a replica: groups out, results in. Plain data, ids only.
+
+A lease is one group message. Its rows name a sequence, the prefix that the replica should already
+cache (`base_len`, checked by `base_hash`) and what to feed behind it. The replica's first act is to
+truncate its slot to `base_len`: there is no other rollback. Prefill, an ordinary round, a
+rejection, a full acceptance and recovery are therefore the same message (algorithm.md, the
+cached-prefix rule).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from specdec_core.sampling_params import SamplingParams
+
+_MASK64 = (1 << 64) - 1
+
+EMPTY_HASH = 0x9E3779B97F4A7C15
+"""Hash of the empty prefix."""
+
+
+def extend_hash(prefix_hash: int, token_ids: Iterable[int]) -> int:
+    """Hash of a prefix of ids followed by `token_ids`; an unsigned 64-bit integer."""
+    for token_id in token_ids:
+        mixed = (prefix_hash ^ (token_id + 1)) * 0xBF58476D1CE4E5B9 & _MASK64
+        prefix_hash = mixed ^ (mixed >> 29)
+    return prefix_hash
+
+
+class Role(StrEnum):
+    """What a replica does with a group."""
+
+    TARGET = "target"
+    DRAFT = "draft"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaInfo:
+    """What a replica says of itself when it registers."""
+
+    replica_id: str
+    role: Role
+    incarnation: int
+    """Random; a restarted replica has another one."""
+    num_blocks: int
+    block_size: int
+    """Tokens per KV block."""
+    max_model_len: int
+    vocab_size: int
+    """Size of the tokenizer's id range that the model may choose from."""
+    model_digest: str
+    fingerprint: str = ""
+    """Device type, dtype, kernels and pinned shapes: equal fingerprints replay bit for bit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseRow:
+    """One sequence's part of a group."""
+
+    sequence_id: int
+    base_len: int
+    base_hash: int
+    """Hash of ids[:base_len] (`extend_hash`)."""
+    new_ids: tuple[int, ...]
+    """Committed ids behind base_len: catch-up, up to and including the pending token when the row
+    is to choose; a shorter chunk when it is not."""
+    proposal: tuple[int, ...] = ()
+    """TARGET: drafted tokens to check behind `new_ids`."""
+    num_choices: int = 0
+    """Tokens to choose. TARGET: len(proposal) + 1, or 0 for a catch-up chunk that commits nothing.
+    DRAFT: how many tokens to draft, or 0 for a catch-up."""
+    params: SamplingParams | None = None
+    """Sent on the sequence's first use on this replica, None afterwards."""
+
+    @property
+    def end_len(self) -> int:
+        """Committed tokens that the slot will cache after this row."""
+        return self.base_len + len(self.new_ids)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupLease:
+    """Rows that one replica runs in one pass."""
+
+    lease_id: int
+    epoch: int
+    """Random per coordinator life; compared for equality only."""
+    replica_id: str
+    role: Role
+    rows: tuple[LeaseRow, ...]
+    ttl_s: float
+    """Relative time to live: the replica is fenced when no result came by then."""
+
+
+class RowStatus(StrEnum):
+    OK = "ok"
+    KV_MISS = "kv_miss"
+    """The slot does not cache ids[:base_len]; `cached_len` says what it does offer."""
+    NO_ROOM = "no_room"
+    """No free KV block; nothing was fed."""
+    FAILED = "failed"
+    """This row alone failed; `error` says how."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowResult:
+    sequence_id: int
+    status: RowStatus = RowStatus.OK
+    cached_len: int = 0
+    """Positions of the slot that are valid for the committed ids plus `tokens` (a prefix of them);
+    for KV_MISS what the replica has (0 = send everything)."""
+    tokens: tuple[int, ...] = ()
+    """TARGET: the accepted drafts and the next token. DRAFT: the proposal. Empty for catch-up."""
+    num_accepted: int = 0
+    """TARGET: how many of `tokens` were drafted."""
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupResult:
+    lease_id: int
+    epoch: int
+    replica_id: str
+    rows: tuple[RowResult, ...]
+    seconds: float = 0.0
+    """Time the replica spent on the group, by its own clock."""

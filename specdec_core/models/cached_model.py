@@ -1,0 +1,70 @@
+"""The seam between decoding and the models: a causal LM over KV slots.
+
+A slot caches a prefix of one sequence's tokens. Padding, paging, chunking of long feeds, devices
+and kernels hide behind these methods; draft and target are used through the same ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from torch import Tensor
+
+
+class Feed(NamedTuple):
+    """Tokens to feed behind what `slot` caches."""
+
+    slot: int
+    tokens: Sequence[int]
+    num_logits: int
+    """Logits are returned for the last `num_logits` fed tokens; 0 <= num_logits <= len(tokens)."""
+
+
+class CachedModel(Protocol):
+    """A causal LM over KV slots with lengths of their own. Not thread-safe; one caller."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Ids 0..vocab_size-1 may be chosen (the tokenizer's range, not the padded matrix)."""
+        ...
+
+    @property
+    def max_model_len(self) -> int: ...
+
+    @property
+    def num_blocks(self) -> int:
+        """Capacity of the KV cache in blocks of `block_size` tokens."""
+        ...
+
+    @property
+    def block_size(self) -> int: ...
+
+    @property
+    def num_free_blocks(self) -> int: ...
+
+    def allocate(self) -> int:
+        """A new empty slot. Costs nothing until tokens are fed."""
+        ...
+
+    def free(self, slot: int) -> None:
+        """Give the slot and its blocks back."""
+        ...
+
+    def cached_len(self, slot: int) -> int: ...
+
+    def rollback(self, slot: int, length: int) -> None:
+        """Forget every cached position at or after `length`; a no-op when fewer are cached.
+
+        Blocks that hold no position any more are given back.
+        """
+        ...
+
+    def score(self, feeds: Sequence[Feed]) -> Tensor:
+        """Feed every slot its tokens in one pass; return next-token logits.
+
+        Shape [sum of num_logits, V >= vocab_size], rows in the order of `feeds`. Each slot caches
+        its fed tokens afterwards. Raises OutOfBlocksError before anything changed when the tokens
+        do not fit.
+        """
+        ...

@@ -1,0 +1,195 @@
+"""From a folder or hub id to a model that can decode: safetensors only, never remote code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    GenerationConfig,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
+
+from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
+from specdec_core.models.files import local_folder, model_digest, weight_files
+from specdec_core.models.memory import default_kv_tokens
+from specdec_core.models.support import check_supported
+from specdec_core.models.tokenizers import check_same_tokenizer, load_tokenizer
+from specdec_core.models.transformers_adapter import TransformersModel, kv_shape
+
+__all__ = [
+    "DType",
+    "LoadConfig",
+    "LoadedModel",
+    "LoadedPair",
+    "check_same_tokenizer",
+    "load_model",
+    "load_pair",
+    "load_tokenizer",
+]
+
+
+class DType(StrEnum):
+    """In what numbers the weights and the KV cache are held."""
+
+    AUTO = "auto"
+    """As the checkpoint says."""
+    BFLOAT16 = "bfloat16"
+    FLOAT16 = "float16"
+    FLOAT32 = "float32"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadConfig:
+    """How models are loaded."""
+
+    dtype: DType = DType.AUTO
+    device: str = "auto"
+    """auto (cuda when there is one), cpu, cuda, cuda:1 ..."""
+    revision: str | None = None
+    """Of hub ids: a branch, tag or commit."""
+    max_model_len: int | None = None
+    """Most tokens of a sequence; None takes what the model was made for."""
+    kv_cache_tokens: int | None = None
+    """Tokens that the KV cache can hold; None takes a share of the free memory."""
+
+    def __post_init__(self) -> None:
+        device_type = self.device.partition(":")[0]
+        if device_type not in ("auto", "cpu", "cuda"):
+            raise InvalidRequestError(f"device must be auto, cpu or cuda[:N], got {self.device!r}")
+        for name in ("max_model_len", "kv_cache_tokens"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InvalidRequestError(f"{name} must be at least 1, got {value}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedModel:
+    """A model ready to decode and what its files say of it."""
+
+    model: TransformersModel
+    end_token_ids: frozenset[int]
+    """Every id that ends an answer by the model's generation config and config."""
+    digest: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedPair:
+    target: LoadedModel
+    draft: LoadedModel | None
+
+
+def load_pair(
+    target: str,
+    draft: str | None,
+    config: LoadConfig | None = None,
+    draft_config: LoadConfig | None = None,
+) -> LoadedPair:
+    """Load a target and, if named, its draft, once their tokenizers are known to agree.
+
+    The draft is loaded like the target unless `draft_config` says otherwise; a revision is never
+    taken over.
+    """
+    config = config or LoadConfig()
+    draft_config = draft_config or replace(config, revision=None)
+    if draft is not None:
+        check_same_tokenizer(
+            load_tokenizer(target, config.revision), load_tokenizer(draft, draft_config.revision)
+        )
+    return LoadedPair(
+        target=load_model(target, config),
+        draft=load_model(draft, draft_config) if draft is not None else None,
+    )
+
+
+def load_model(path_or_id: str, config: LoadConfig | None = None) -> LoadedModel:
+    """Load one model. Raises ModelNotSupportedError or InvalidRequestError, naming the path."""
+    config = config or LoadConfig()
+    folder = local_folder(path_or_id, config.revision)
+    model_config = _model_config(folder)
+    max_model_len = config.max_model_len or int(model_config.max_position_embeddings or 1)
+    check_supported(model_config, max_model_len)
+    weight_files(folder)
+    vocab_size = len(load_tokenizer(str(folder)))
+    weights = _weights(folder, config)
+    model = TransformersModel(
+        weights,
+        vocab_size=vocab_size,
+        kv_cache_tokens=_kv_cache_tokens(weights, config, max_model_len),
+        max_model_len=max_model_len,
+    )
+    return LoadedModel(
+        model=model,
+        end_token_ids=_end_token_ids(folder, model_config),
+        digest=model_digest(folder),
+        name=path_or_id,
+    )
+
+
+def _model_config(folder: Path) -> PreTrainedConfig:
+    try:
+        config: PreTrainedConfig = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        raise ModelNotSupportedError(f"no usable config.json in {folder}: {error}") from error
+    return config
+
+
+def _weights(folder: Path, config: LoadConfig) -> PreTrainedModel:
+    device = _device(config.device)
+    try:
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            folder,
+            dtype=config.dtype.value,
+            use_safetensors=True,
+            trust_remote_code=False,
+            local_files_only=True,
+            output_loading_info=True,
+        )
+    except (OSError, ValueError, SafetensorError) as error:
+        raise ModelNotSupportedError(
+            f"the weights in {folder} cannot be loaded: {error}"
+        ) from error
+    model, info = loaded
+    if info["missing_keys"]:
+        missing = sorted(info["missing_keys"])
+        raise ModelNotSupportedError(
+            f"{folder} lacks {len(missing)} weights that the model needs, {missing[0]} among them"
+        )
+    weights: PreTrainedModel = model.to(device)
+    return weights
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise InvalidRequestError(f"device {name} was asked for, but this process sees no GPU")
+    return torch.device(name)
+
+
+def _kv_cache_tokens(weights: PreTrainedModel, config: LoadConfig, max_model_len: int) -> int:
+    """At least one sequence of the greatest length must fit, or it could wait forever."""
+    shape = kv_shape(weights.config, weights.dtype, weights.device)
+    tokens = config.kv_cache_tokens or default_kv_tokens(shape.device, shape.bytes_per_token)
+    if tokens < max_model_len:
+        raise InvalidRequestError(
+            f"a KV cache of {tokens} tokens cannot hold one sequence of "
+            f"max_model_len={max_model_len}; lower max_model_len or raise kv_cache_tokens"
+        )
+    return tokens
+
+
+def _end_token_ids(folder: Path, config: PreTrainedConfig) -> frozenset[int]:
+    listed = [getattr(config, "eos_token_id", None)]
+    if (folder / "generation_config.json").is_file():
+        listed.append(GenerationConfig.from_pretrained(folder).eos_token_id)
+    ids = [ids if isinstance(ids, list) else [ids] for ids in listed if ids is not None]
+    return frozenset(token_id for some in ids for token_id in some)

@@ -1,0 +1,209 @@
+"""What one forward pass computes where: index tensors, built once per pass and used by every layer.
+
+A pass is flat and ragged: the tokens of all rows lie behind each other on one axis, without
+padding. Only attention is split, into segments: the rows with few queries are padded to a
+rectangle together, longer rows share one with rows of the same two lengths.
+
+Shape legend: T tokens of the pass, R rows of a segment, Q queries per row, G query heads per
+key-value head, S keys per row (rounded up), N logits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, groupby
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from specdec_core.kv.paged import PagedKV
+from specdec_core.models.cached_model import Feed
+
+KEY_ROUNDING = 64
+"""Key lengths round up to a multiple: in bf16 a row's bits then do not depend on its companions'
+lengths (algorithm.md, exact numerics)."""
+MAX_SHORT_QUERIES = 16
+"""Rows with at most so many queries are padded to one rectangle."""
+
+
+class Piece(NamedTuple):
+    """The part of a feed that runs in one pass."""
+
+    slot: int
+    start: int
+    """Place of the first token in its sequence."""
+    tokens: Sequence[int]
+    num_logits: int
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.tokens)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """Rows whose attention is one call."""
+
+    num_rows: int
+    num_queries: int
+    first_token: int
+    num_tokens: int
+    query_index: Tensor | None
+    """[R * Q] token of each padded query; None when the rows fill the rectangle."""
+    token_index: Tensor | None
+    """[T] padded query of each of the segment's tokens, the way back."""
+    block_index: Tensor
+    """[R * blocks of S] blocks of every row, padded with the null block."""
+    mask: Tensor
+    """[R, 1, G * Q, S] additive."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassPlan:
+    """One forward pass."""
+
+    input_ids: Tensor
+    """[1, T]"""
+    position_ids: Tensor
+    """[1, T]"""
+    write_index: Tensor
+    """[T] row of the key and value pools that each token writes."""
+    logits_index: Tensor
+    """[N] tokens whose logits are wanted, in the order of the feeds."""
+    segments: tuple[Segment, ...]
+
+
+def split_into_passes(
+    feeds: Sequence[Feed], starts: Sequence[int], max_tokens: int
+) -> list[list[Piece]]:
+    """Cut feeds, in order, into passes of at most `max_tokens` tokens."""
+    passes: list[list[Piece]] = [[]]
+    room = max_tokens
+    for feed, start in zip(feeds, starts, strict=True):
+        done = 0
+        while done < len(feed.tokens):
+            if room == 0:
+                passes.append([])
+                room = max_tokens
+            count = min(room, len(feed.tokens) - done)
+            passes[-1].append(_piece(feed, start, done, done + count))
+            done += count
+            room -= count
+    return passes
+
+
+def _piece(feed: Feed, start: int, first: int, end: int) -> Piece:
+    first_wanted = len(feed.tokens) - feed.num_logits
+    num_logits = max(end - max(first, first_wanted), 0)
+    return Piece(feed.slot, start + first, feed.tokens[first:end], num_logits)
+
+
+def plan_pass(pieces: Sequence[Piece], kv: PagedKV, num_query_groups: int) -> PassPlan:
+    """Order the pieces by segment and build every index that the layers need."""
+    order = sorted(range(len(pieces)), key=lambda index: _segment_key(pieces[index]))
+    ordered = [pieces[index] for index in order]
+    ends = list(accumulate(len(piece.tokens) for piece in ordered))
+    wanted = {
+        index: range(end - pieces[index].num_logits, end)
+        for index, end in zip(order, ends, strict=True)
+    }
+    return PassPlan(
+        input_ids=_index([token for p in ordered for token in p.tokens], kv).unsqueeze(0),
+        position_ids=_index([i for p in ordered for i in _places(p)], kv).unsqueeze(0),
+        write_index=_index([i for p in ordered for i in _pool_rows(p, kv)], kv),
+        logits_index=_index([i for index in sorted(wanted) for i in wanted[index]], kv),
+        segments=tuple(_segments(ordered, kv, num_query_groups)),
+    )
+
+
+def _segment_key(piece: Piece) -> tuple[int, int]:
+    """Pieces of an equal key share a segment; the short ones come first."""
+    if len(piece.tokens) <= MAX_SHORT_QUERIES:
+        return (0, 0)
+    return (len(piece.tokens), _rounded(piece.end))
+
+
+def _segments(ordered: Sequence[Piece], kv: PagedKV, num_query_groups: int) -> Iterator[Segment]:
+    first_token = 0
+    for _, members in groupby(ordered, _segment_key):
+        segment = _segment(list(members), first_token, kv, num_query_groups)
+        first_token += segment.num_tokens
+        yield segment
+
+
+def _segment(rows: list[Piece], first_token: int, kv: PagedKV, num_query_groups: int) -> Segment:
+    query_lens = [len(row.tokens) for row in rows]
+    num_queries = max(query_lens)
+    key_len = _rounded(max(row.end for row in rows))
+    is_rectangle = min(query_lens) == num_queries
+    return Segment(
+        num_rows=len(rows),
+        num_queries=num_queries,
+        first_token=first_token,
+        num_tokens=sum(query_lens),
+        query_index=None if is_rectangle else _query_index(query_lens, kv),
+        token_index=None if is_rectangle else _token_index(query_lens, kv),
+        block_index=_block_index(rows, key_len // kv.block_size, kv),
+        mask=_mask(rows, num_queries, key_len, kv).repeat(1, 1, num_query_groups, 1),
+    )
+
+
+def _query_index(query_lens: Sequence[int], kv: PagedKV) -> Tensor:
+    """Rows are padded with their own last query."""
+    ends = accumulate(query_lens)
+    rows = zip(query_lens, ends, strict=True)
+    num_queries = max(query_lens)
+    return _index([min(end - n + i, end - 1) for n, end in rows for i in range(num_queries)], kv)
+
+
+def _token_index(query_lens: Sequence[int], kv: PagedKV) -> Tensor:
+    num_queries = max(query_lens)
+    return _index([r * num_queries + i for r, n in enumerate(query_lens) for i in range(n)], kv)
+
+
+def _block_index(rows: Sequence[Piece], num_blocks: int, kv: PagedKV) -> Tensor:
+    """Blocks that are taken but lie beyond the pass's keys are left out."""
+    blocks: list[int] = []
+    for row in rows:
+        table = kv.block_table(row.slot)[:num_blocks]
+        blocks += table
+        blocks += [kv.null_block] * (num_blocks - len(table))
+    return _index(blocks, kv)
+
+
+def _mask(rows: Sequence[Piece], num_queries: int, key_len: int, kv: PagedKV) -> Tensor:
+    """0 where a query sees a key, -inf elsewhere, [R, 1, Q, S]: it sees its own place and before.
+
+    It also hides what the rounded-up key length reads beyond the row's end.
+    """
+    last = [row.end - 1 for row in rows]
+    places = [
+        min(row.start + i, end)
+        for row, end in zip(rows, last, strict=True)
+        for i in range(num_queries)
+    ]
+    place_RQ1 = _index(places, kv).view(len(rows), num_queries, 1)
+    hidden_RQS = torch.arange(key_len, device=kv.shape.device) > place_RQ1
+    mask_RQS = torch.zeros(hidden_RQS.shape, dtype=kv.shape.dtype, device=kv.shape.device)
+    return mask_RQS.masked_fill_(hidden_RQS, float("-inf")).unsqueeze(1)
+
+
+def _places(piece: Piece) -> range:
+    return range(piece.start, piece.end)
+
+
+def _pool_rows(piece: Piece, kv: PagedKV) -> Iterator[int]:
+    table = kv.block_table(piece.slot)
+    for place in _places(piece):
+        block, offset = divmod(place, kv.block_size)
+        yield table[block] * kv.block_size + offset
+
+
+def _rounded(key_len: int) -> int:
+    return -(-key_len // KEY_ROUNDING) * KEY_ROUNDING
+
+
+def _index(values: list[int], kv: PagedKV) -> Tensor:
+    return torch.tensor(values, dtype=torch.long, device=kv.shape.device)

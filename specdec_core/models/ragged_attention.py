@@ -1,0 +1,109 @@
+"""Attention of one flat, ragged pass over the paged cache.
+
+Shape legend: T tokens of the pass, R rows of a segment, Q queries per row, K key-value heads, G
+query heads per key-value head, H = K * G, S keys per row, D head size.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from specdec_core.errors import ModelNotSupportedError
+from specdec_core.kv.paged import PagedKV
+from specdec_core.models.pass_plan import PassPlan, Segment
+
+
+class RaggedPass:
+    """One pass's plan over the cache; the attention of every layer goes through `attend`."""
+
+    def __init__(self, plan: PassPlan, kv: PagedKV) -> None:
+        self._plan = plan
+        self._kv = kv
+        self.layers_seen: set[int] = set()
+
+    def attend(
+        self,
+        layer: int,
+        query_1HTD: Tensor,
+        key_1KTD: Tensor,
+        value_1KTD: Tensor,
+        scaling: float,
+    ) -> Tensor:
+        """Cache the new keys and values of a layer, then attend; returns [1, T, H, D]."""
+        self._check(key_1KTD, value_1KTD)
+        self.layers_seen.add(layer)
+        keys, values = self._kv.pools(layer)
+        keys.index_copy_(0, self._plan.write_index, key_1KTD[0].transpose(0, 1))
+        values.index_copy_(0, self._plan.write_index, value_1KTD[0].transpose(0, 1))
+        query_THD = query_1HTD[0].transpose(0, 1)
+        outputs = [
+            _attend_segment(segment, query_THD, keys, values, self._kv, scaling)
+            for segment in self._plan.segments
+        ]
+        return (outputs[0] if len(outputs) == 1 else torch.cat(outputs)).unsqueeze(0)
+
+    def _check(self, key_1KTD: Tensor, value_1KTD: Tensor) -> None:
+        shape = self._kv.shape
+        num_tokens = self._plan.write_index.shape[0]
+        expected = (1, shape.num_kv_heads, num_tokens, shape.head_dim)
+        if key_1KTD.shape != expected or value_1KTD.shape != expected:
+            raise ModelNotSupportedError(
+                f"keys of shape {tuple(key_1KTD.shape)} and values of {tuple(value_1KTD.shape)} "
+                f"where the model's configuration promises {expected}"
+            )
+
+
+def _attend_segment(
+    segment: Segment,
+    query_THD: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    kv: PagedKV,
+    scaling: float,
+) -> Tensor:
+    """Returns [tokens of the segment, H, D]."""
+    query_THD = query_THD.narrow(0, segment.first_token, segment.num_tokens)
+    if segment.query_index is not None:
+        query_THD = query_THD.index_select(0, segment.query_index)
+    output_RKQD = scaled_dot_product_attention(
+        _fold_groups(query_THD, segment.num_rows, kv.shape.num_kv_heads),
+        _gather(keys, segment, kv),
+        _gather(values, segment, kv),
+        attn_mask=segment.mask,
+        scale=scaling,
+    )
+    output_THD = _unfold_groups(output_RKQD, segment.num_queries)
+    if segment.token_index is not None:
+        output_THD = output_THD.index_select(0, segment.token_index)
+    return output_THD
+
+
+def _fold_groups(query_THD: Tensor, num_rows: int, num_kv_heads: int) -> Tensor:
+    """[R * Q, H, D] -> [R, K, G * Q, D]: the heads that share keys become more queries of them.
+
+    Keys are then read once per group instead of once per head.
+    """
+    num_tokens, num_heads, head_dim = query_THD.shape
+    shape = (num_rows, num_tokens // num_rows, num_kv_heads, num_heads // num_kv_heads, head_dim)
+    return query_THD.view(shape).permute(0, 2, 3, 1, 4).flatten(2, 3)
+
+
+def _unfold_groups(output_RKQD: Tensor, num_queries: int) -> Tensor:
+    """[R, K, G * Q, D] -> [R * Q, H, D], the way back."""
+    num_rows, num_kv_heads, num_folded, head_dim = output_RKQD.shape
+    shape = (num_rows, num_kv_heads, num_folded // num_queries, num_queries, head_dim)
+    return output_RKQD.view(shape).permute(0, 3, 1, 2, 4).flatten(2, 3).flatten(0, 1)
+
+
+def _gather(pool: Tensor, segment: Segment, kv: PagedKV) -> Tensor:
+    """The rows' keys or values, [R, K, S, D].
+
+    Whole blocks are copied, in 8-byte words: 3.3 ms a step where bf16 elements take 4.9 (8 rows of
+    500 tokens, 30 layers, 3 heads of 64, 2 threads).
+    """
+    blocks = pool.view(kv.num_blocks + 1, -1).view(torch.int64)
+    rows = blocks.index_select(0, segment.block_index).view(kv.shape.dtype)
+    shape = (segment.num_rows, -1, kv.shape.num_kv_heads, kv.shape.head_dim)
+    return rows.view(shape).transpose(1, 2)

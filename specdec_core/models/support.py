@@ -1,0 +1,80 @@
+"""Which model configurations can run over KV slots, and why the others cannot.
+
+A slot must be able to roll back to any length, and a row's result must not depend on the other rows
+of its pass.
+"""
+
+from __future__ import annotations
+
+from transformers import PreTrainedConfig
+
+from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
+
+_OTHER_MODALITIES = ("vision_config", "audio_config", "text_config")
+_LENGTH_DEPENDENT_ROPE = ("dynamic", "longrope")
+
+
+def check_supported(config: PreTrainedConfig, max_model_len: int) -> None:
+    """Raise ModelNotSupportedError or InvalidRequestError, saying what stands in the way."""
+    name = config.model_type
+    _check_decoder_only(config, name)
+    if getattr(config, "quantization_config", None) is not None:
+        raise ModelNotSupportedError(
+            f"{name}: quantised weights are not supported; use the unquantised checkpoint"
+        )
+    _check_length(config, name, max_model_len)
+    _check_layers(config, name, max_model_len)
+    _check_rope(config, name, max_model_len)
+
+
+def _check_decoder_only(config: PreTrainedConfig, name: str) -> None:
+    if config.is_encoder_decoder:
+        raise ModelNotSupportedError(f"{name}: encoder-decoder models are not supported")
+    for attribute in _OTHER_MODALITIES:
+        if getattr(config, attribute, None) is not None:
+            raise ModelNotSupportedError(
+                f"{name}: multimodal models ({attribute}) are not supported; use a text-only model"
+            )
+
+
+def _check_length(config: PreTrainedConfig, name: str, max_model_len: int) -> None:
+    limit = getattr(config, "max_position_embeddings", None)
+    if limit is None:
+        raise ModelNotSupportedError(f"{name}: the model has no max_position_embeddings")
+    if not 1 <= max_model_len <= limit:
+        raise InvalidRequestError(f"max_model_len must be in 1..{limit}, got {max_model_len}")
+
+
+def _check_layers(config: PreTrainedConfig, name: str, max_model_len: int) -> None:
+    """Only layers that keep every position can roll back."""
+    window = getattr(config, "sliding_window", None)
+    layer_types = getattr(config, "layer_types", None)
+    if layer_types is None:
+        layer_types = ["full_attention" if window is None else "sliding_attention"]
+    for layer_type in sorted(set(layer_types)):
+        if layer_type == "sliding_attention" and window is not None:
+            _check_window(window, name, max_model_len)
+        elif layer_type != "full_attention":
+            raise ModelNotSupportedError(
+                f"{name}: layers of type {layer_type} cannot roll back; full attention is needed"
+            )
+
+
+def _check_window(window: int, name: str, max_model_len: int) -> None:
+    if window < max_model_len:
+        raise ModelNotSupportedError(
+            f"{name}: its sliding window of {window} tokens is smaller than "
+            f"max_model_len={max_model_len}; set max_model_len to at most {window}"
+        )
+
+
+def _check_rope(config: PreTrainedConfig, name: str, max_model_len: int) -> None:
+    """Such rotary embeddings change with the longest row of a pass once it exceeds the original."""
+    parameters = getattr(config, "rope_parameters", None) or {}
+    rope_type = parameters.get("rope_type", "default")
+    original = parameters.get("original_max_position_embeddings", config.max_position_embeddings)
+    if rope_type in _LENGTH_DEPENDENT_ROPE and max_model_len > original:
+        raise ModelNotSupportedError(
+            f"{name}: {rope_type} rotary embeddings change beyond {original} tokens; "
+            f"set max_model_len to at most {original}, got {max_model_len}"
+        )

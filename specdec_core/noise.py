@@ -1,0 +1,71 @@
+"""The coupled noise g(s, i, v): standard Gumbel, hashed from seed, position and token id.
+
+Integer arithmetic only until the last step, so that the draft and the target, on whatever device
+and in whatever batch, see the same noise for the same token (algorithm.md section 4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+_MASK64 = (1 << 64) - 1
+_GOLDEN64 = 0x9E3779B97F4A7C15
+_LARGEST_UNIFORM = 1.0 - 2.0**-24
+"""The largest float32 below 1; 1 itself would give infinite noise."""
+
+
+def mix64(seed: int, counter: int) -> int:
+    """An unsigned 64-bit hash of two non-negative integers; splitmix64's finaliser, twice."""
+    return _finalise64(_finalise64(seed + _GOLDEN64) + _GOLDEN64 * (counter + 1))
+
+
+def derive_seed(seed: int, choice: int) -> int:
+    """Seed of choice j of n; choice 0 keeps the request's own. Below 2^63, as every seed."""
+    return seed if choice == 0 else mix64(seed, choice) >> 1
+
+
+def _finalise64(x: int) -> int:
+    x &= _MASK64
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 & _MASK64
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EB & _MASK64
+    return x ^ (x >> 31)
+
+
+def noise_keys(pairs: Sequence[tuple[int, int]], device: torch.device) -> Tensor:
+    """The keys of (seed, position) pairs, [N, 2] int32: the two halves of their 64-bit hash."""
+    hashes = [mix64(seed, position) for seed, position in pairs]
+    halves = [[_as_int32(h), _as_int32(h >> 32)] for h in hashes]
+    return torch.tensor(halves, dtype=torch.int32, device=device).view(len(pairs), 2)
+
+
+def _as_int32(value: int) -> int:
+    value &= 0xFFFFFFFF
+    return value - (1 << 32) if value >> 31 else value
+
+
+def hash31(keys_N2: Tensor, ids: Tensor) -> Tensor:
+    """31 random bits for every id, int32; `ids` is [V] or [N, V] of int32.
+
+    Products and sums wrap around. `>>` repeats the sign, so the bits it moves in are masked away.
+    """
+    low_N1, high_N1 = keys_N2[:, 0:1], keys_N2[:, 1:2]
+    x = ids * _as_int32(0x9E3779B1) + low_N1
+    x ^= (x >> 16).bitwise_and_(0xFFFF)
+    x *= _as_int32(0x85EBCA6B)
+    x ^= high_N1
+    x ^= (x >> 13).bitwise_and_(0x7FFFF)
+    x *= _as_int32(0xC2B2AE35)
+    x ^= (x >> 16).bitwise_and_(0xFFFF)
+    return x.bitwise_and_(0x7FFFFFFF)
+
+
+def gumbel(keys_N2: Tensor, ids: Tensor) -> Tensor:
+    """Noise for every id, float32, [N, V].
+
+    w is finest near 0, which is where the largest noise comes from: the ids that win.
+    """
+    w = hash31(keys_N2, ids).float().add_(0.5).mul_(2.0**-31).clamp_(max=_LARGEST_UNIFORM)
+    return w.neg_().log1p_().neg_().log_().neg_()

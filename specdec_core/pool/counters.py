@@ -1,0 +1,108 @@
+"""What the pool has done so far: running totals, and the frozen snapshot that leaves it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from specdec_core.leases import GroupLease, LeaseRow, Role
+from specdec_core.request import FinishReason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaCounters:
+    """One registered replica."""
+
+    replica_id: str
+    role: Role
+    num_sequences: int
+    num_blocks: int
+    num_free_blocks: int
+    num_leases: int
+    """Executed, results counted."""
+    num_rows: int
+    busy_s: float
+    is_fenced: bool
+    is_draining: bool
+    last_seen: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolCounters:
+    """A snapshot. Groups, rounds and waits are the targets'; a draft's are in `replicas`."""
+
+    num_waiting: int
+    num_running: int
+    replicas: tuple[ReplicaCounters, ...]
+    num_groups: int
+    num_equal_length_groups: int
+    """Groups whose rows have one base length and feed equally many tokens; one row counts too."""
+    group_sizes: tuple[int, ...]
+    """Index j: groups of j rows."""
+    max_wait_s: float
+    """Longest that a ready row has waited for its group."""
+    sum_wait_s: float
+    max_draft_wait_s: float
+    """The same for rows that a draft replica was to extend."""
+    num_sequence_rounds: int
+    """Rounds counted once per sequence: a group of B rows that commit counts B."""
+    num_proposed_rounds: int
+    """Those of them that checked a proposal."""
+    num_drafted: int
+    num_accepted: int
+    accepted_per_position: tuple[int, ...]
+    """Index j: how often drafted token j was accepted."""
+    drafted_per_position: tuple[int, ...]
+    num_committed: int
+    """Emitted tokens."""
+    num_finished: dict[FinishReason, int]
+    num_preemptions: int
+    num_kv_misses: int
+    num_stale_results: int
+    num_fenced: int
+    """How often a replica was fenced."""
+
+
+@dataclass(eq=False, slots=True)
+class Tally:
+    """Totals since the pool was made."""
+
+    num_equal_length_groups: int = 0
+    group_sizes: Counter[int] = field(default_factory=Counter)
+    max_wait_s: float = 0.0
+    sum_wait_s: float = 0.0
+    max_draft_wait_s: float = 0.0
+    num_sequence_rounds: int = 0
+    num_proposed_rounds: int = 0
+    drafted_per_position: Counter[int] = field(default_factory=Counter)
+    accepted_per_position: Counter[int] = field(default_factory=Counter)
+    num_committed: int = 0
+    num_finished: Counter[FinishReason] = field(default_factory=Counter)
+    num_kv_misses: int = 0
+    num_stale_results: int = 0
+    num_fenced: int = 0
+
+    def record_lease(self, lease: GroupLease, waits: list[float]) -> None:
+        if lease.role is not Role.TARGET:
+            self.max_draft_wait_s = max(self.max_draft_wait_s, *waits)
+            return
+        self.group_sizes[len(lease.rows)] += 1
+        self.num_equal_length_groups += len({_shape(row) for row in lease.rows}) == 1
+        self.max_wait_s = max(self.max_wait_s, *waits)
+        self.sum_wait_s += sum(waits)
+
+    def record_round(self, num_drafted: int, num_accepted: int, num_committed: int) -> None:
+        self.num_sequence_rounds += 1
+        self.num_proposed_rounds += num_drafted > 0
+        self.drafted_per_position.update(range(num_drafted))
+        self.accepted_per_position.update(range(num_accepted))
+        self.num_committed += num_committed
+
+
+def dense(counter: Counter[int]) -> tuple[int, ...]:
+    """Counts by index, zeros included."""
+    return tuple(counter[index] for index in range(max(counter, default=-1) + 1))
+
+
+def _shape(row: LeaseRow) -> tuple[int, int]:
+    return row.base_len, len(row.new_ids) + len(row.proposal)

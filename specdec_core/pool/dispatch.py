@@ -1,0 +1,186 @@
+"""Forming groups: which rows an idle replica runs next, whether now, and with which blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from specdec_core.config import PoolConfig
+from specdec_core.leases import GroupLease, LeaseRow, Role
+from specdec_core.pool.counters import Tally
+from specdec_core.pool.fleet import Fleet, OpenLease, ReplicaRecord
+from specdec_core.pool.grouping import RowPlan, choose_group
+from specdec_core.pool.outbox import Outbox
+from specdec_core.pool.placement import Placement
+from specdec_core.pool.proposals import Proposer
+from specdec_core.pool.rows import build_row, fit, plan_drafting, plan_verification
+from specdec_core.pool.sequence import Sequence
+
+MAX_OPEN_LEASES = 1
+"""Outstanding leases per replica. 2 would hide the message delay behind the running group."""
+
+
+class Dispatcher:
+    """Sends leases to idle replicas; drafts before targets, so that a target sees who drafts."""
+
+    def __init__(
+        self,
+        config: PoolConfig,
+        *,
+        epoch: int,
+        fleet: Fleet,
+        placement: Placement,
+        proposer: Proposer,
+        outbox: Outbox,
+        tally: Tally,
+    ) -> None:
+        self._config = config
+        self._epoch = epoch
+        self._fleet = fleet
+        self._placement = placement
+        self._proposer = proposer
+        self._outbox = outbox
+        self._tally = tally
+        self._next_lease_id = 0
+
+    def dispatch(self, now: float) -> None:
+        for role in (Role.DRAFT, Role.TARGET):
+            for replica in self._fleet.of_role(role):
+                while replica.is_usable and len(replica.leases) < MAX_OPEN_LEASES:
+                    if not self._dispatch_to(replica, now):
+                        break
+
+    def _dispatch_to(self, replica: ReplicaRecord, now: float) -> bool:
+        """Send the replica's next group if it is due; say whether one was sent."""
+        replica.wake_at = None
+        plans = list(self._plans(replica))
+        if not plans or not self._is_due(replica, plans, now):
+            return False
+        overdue_at = now - self._config.max_group_wait_s
+        group = choose_group(plans, self._config.max_group_size, overdue_at)
+        rows = [row for plan in sorted(group, key=_rank) for row in self._reserve(replica, plan)]
+        if not rows:  # the oldest always gets room, whether it was chosen or not
+            rows = list(self._reserve(replica, min(plans, key=_rank)))
+        if rows:
+            self._send(replica, rows, now)
+        return bool(rows)
+
+    def _plans(self, replica: ReplicaRecord) -> Iterator[RowPlan]:
+        plan_of = self._plan_target if replica.role is Role.TARGET else self._plan_draft
+        for sequence in list(replica.sequences.values()):
+            plan = plan_of(replica, sequence)
+            if plan is not None:
+                yield plan
+
+    def _plan_target(self, replica: ReplicaRecord, sequence: Sequence) -> RowPlan | None:
+        num_live = len(replica.sequences)
+        if sequence.is_owned or self._proposer.next_role(sequence, num_live) is not Role.TARGET:
+            return None
+        proposal = self._proposer.proposal(sequence, num_live)
+        place = sequence.places[Role.TARGET]
+        return plan_verification(sequence, place, proposal, self._config.prefill_chunk)
+
+    def _plan_draft(self, replica: ReplicaRecord, sequence: Sequence) -> RowPlan | None:
+        place = sequence.places[Role.DRAFT]
+        if place.row is not None or sequence.target is None:
+            return None
+        room = replica.longest_len - len(sequence.ids)
+        if room <= 0:
+            self._placement.leave(sequence, Role.DRAFT)
+            return None
+        num_live = len(self._fleet[sequence.target.replica_id].sequences)
+        chunk = self._config.prefill_chunk
+        if not sequence.is_owned and self._proposer.next_role(sequence, num_live) is Role.DRAFT:
+            wanted = self._proposer.begin_round(sequence, num_live).num_draft_tokens
+            return plan_drafting(sequence, place, min(wanted, room), chunk)
+        if self._proposer.needs_side_lease(sequence):
+            return plan_drafting(sequence, place, 0, chunk)
+        return None
+
+    def _is_due(self, replica: ReplicaRecord, plans: list[RowPlan], now: float) -> bool:
+        """Full, or waited its bound, or nobody is about to join. Notes when to look again."""
+        if len(plans) >= self._config.max_group_size or not self._expects_more(replica, plans):
+            return True
+        bound = min(plan.ready_since for plan in plans) + self._config.max_group_wait_s
+        if bound > now:
+            replica.wake_at = bound
+        return bound <= now
+
+    def _expects_more(self, replica: ReplicaRecord, plans: list[RowPlan]) -> bool:
+        """Whether some sequence that would join these rows is out at this moment."""
+        sequences = replica.sequences.values()
+        if replica.role is Role.TARGET:
+            return any(sequence.is_owned for sequence in sequences)
+        if any(plan.num_choices == 0 for plan in plans):
+            return False
+        # Rows of a target that is busy with the rest of its sequences can wait for these; rows
+        # of an idle target cannot.
+        targets = {plan.sequence.places[Role.TARGET].replica_id for plan in plans}
+        return any(
+            sequence.is_verifying and sequence.places[Role.TARGET].replica_id in targets
+            for sequence in sequences
+        )
+
+    def _reserve(self, replica: ReplicaRecord, plan: RowPlan) -> Iterator[LeaseRow]:
+        """The row of the plan, once its blocks are spoken for; nothing when they are not to be had.
+
+        Drafted tokens shrink before anybody is preempted. Only a younger sequence makes room, so
+        the oldest one always goes on.
+        """
+        sequence = plan.sequence
+        while (place := sequence.places.get(replica.role)) is not None:
+            max_len = replica.max_len(place)
+            if max_len >= plan.end_len:
+                fitting = fit(plan, max_len)
+                replica.reserve(place, fitting.slot_len)
+                yield build_row(fitting, place)
+                return
+            victim = self._victim(replica, sequence)
+            if victim is not None:
+                self._take_room(replica, victim)
+            elif replica.role is Role.DRAFT:
+                self._placement.leave(sequence, Role.DRAFT)
+            else:
+                return
+
+    def _victim(self, replica: ReplicaRecord, sequence: Sequence) -> Sequence | None:
+        idle = (s for s in replica.sequences.values() if s.places[replica.role].row is None)
+        youngest = max(idle, key=_seniority)
+        return youngest if youngest.rank > sequence.rank else None
+
+    def _take_room(self, replica: ReplicaRecord, victim: Sequence) -> None:
+        if replica.role is Role.TARGET:
+            self._placement.preempt(victim)
+        else:
+            self._placement.leave(victim, Role.DRAFT)
+
+    def _send(self, replica: ReplicaRecord, rows: list[LeaseRow], now: float) -> None:
+        lease = GroupLease(
+            lease_id=self._next_lease_id,
+            epoch=self._epoch,
+            replica_id=replica.replica_id,
+            role=replica.role,
+            rows=tuple(rows),
+            ttl_s=self._config.lease_ttl_s,
+        )
+        self._next_lease_id += 1
+        waits = [self._lend(replica, row, lease.lease_id, now) for row in rows]
+        replica.leases[lease.lease_id] = OpenLease(lease, now + lease.ttl_s)
+        self._tally.record_lease(lease, waits)
+        self._outbox.lease(lease)
+
+    def _lend(self, replica: ReplicaRecord, row: LeaseRow, lease_id: int, now: float) -> float:
+        """Mark the row as out; return how long it was ready."""
+        sequence = replica.sequences[row.sequence_id]
+        place = sequence.places[replica.role]
+        place.row = row
+        place.lease_id = lease_id
+        place.has_params = True
+        return now - sequence.ready_since
+
+
+def _rank(plan: RowPlan) -> tuple[float, int]:
+    return plan.sequence.rank
+
+
+def _seniority(sequence: Sequence) -> tuple[float, int]:
+    return sequence.rank

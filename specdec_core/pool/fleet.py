@@ -1,0 +1,205 @@
+"""The registered replicas: what each holds, what is leased to it, and how many blocks are taken.
+
+Blocks are counted exactly as a replica allocates them: whole blocks per sequence, for the most
+positions that any lease sent so far can leave in the slot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from specdec_core.errors import InvalidRequestError
+from specdec_core.leases import GroupLease, ReplicaInfo, Role
+from specdec_core.pool.sequence import Place, Sequence
+from specdec_core.request import Request
+
+ROUNDS_PER_BLOCK = 4
+"""A running sequence needs a new block every few rounds: a newcomer leaves that much, or it would
+be preempted as soon as it is admitted."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLease:
+    """A lease without a result yet."""
+
+    lease: GroupLease
+    deadline: float
+
+
+@dataclass(eq=False, slots=True)
+class ReplicaRecord:
+    """One replica's life, from its registration to its end."""
+
+    info: ReplicaInfo
+    last_seen: float
+    sequences: dict[int, Sequence] = field(default_factory=dict)
+    """Those that have a place here, by sequence id."""
+    leases: dict[int, OpenLease] = field(default_factory=dict)
+    num_reserved_blocks: int = 0
+    is_fenced: bool = False
+    """It did not answer in time: nothing is sent before it has acknowledged a reset."""
+    is_draining: bool = False
+    wake_at: float | None = None
+    """When a group that waits for more members goes without them."""
+    num_leases: int = 0
+    num_rows: int = 0
+    busy_s: float = 0.0
+
+    @property
+    def replica_id(self) -> str:
+        return self.info.replica_id
+
+    @property
+    def role(self) -> Role:
+        return self.info.role
+
+    @property
+    def is_usable(self) -> bool:
+        return not (self.is_fenced or self.is_draining)
+
+    @property
+    def num_free_blocks(self) -> int:
+        """0 while fenced: its slots count as used until it has forgotten them."""
+        return 0 if self.is_fenced else self.info.num_blocks - self.num_reserved_blocks
+
+    def num_blocks(self, length: int) -> int:
+        return -(-length // self.info.block_size)
+
+    def can_ever_hold(self, length: int) -> bool:
+        return length <= self.longest_len
+
+    @property
+    def longest_len(self) -> int:
+        """Positions that one sequence alone can have here."""
+        return min(self.info.max_model_len, self.info.num_blocks * self.info.block_size)
+
+    def has_room(self, length: int) -> bool:
+        """Whether a newcomer of this length fits, with what those here need soon left free."""
+        spare = len(self.sequences) // ROUNDS_PER_BLOCK
+        return (
+            self.is_usable
+            and self.can_ever_hold(length)
+            and self.num_blocks(length) + spare <= self.num_free_blocks
+        )
+
+    def add(self, sequence: Sequence, length: int) -> None:
+        """Give the sequence a place with room for `length` positions."""
+        assert self.role not in sequence.places, "a sequence has one place per role"
+        place = Place(self.replica_id)
+        sequence.places[self.role] = place
+        self.sequences[sequence.sequence_id] = sequence
+        is_reserved = self.reserve(place, length)
+        assert is_reserved, "room is checked before a place is given"
+
+    def remove(self, sequence: Sequence) -> None:
+        place = sequence.places.pop(self.role)
+        del self.sequences[sequence.sequence_id]
+        self.num_reserved_blocks -= self.num_blocks(place.reserved_len)
+
+    def max_len(self, place: Place) -> int:
+        """Positions that the place can grow to."""
+        blocks = self.num_blocks(place.reserved_len) + self.num_free_blocks
+        return blocks * self.info.block_size
+
+    def reserve(self, place: Place, length: int) -> bool:
+        """Grow the place to `length` positions, or change nothing. It never shrinks here."""
+        if length > self.max_len(place):
+            return False
+        self._set_reserved(place, max(length, place.reserved_len))
+        return True
+
+    def settle(self, place: Place, held_len: int, wanted_len: int) -> None:
+        """The replica has answered: give back what it neither holds nor needs next."""
+        self._set_reserved(place, min(place.reserved_len, max(held_len, wanted_len)))
+
+    def _set_reserved(self, place: Place, length: int) -> None:
+        self.num_reserved_blocks += self.num_blocks(length) - self.num_blocks(place.reserved_len)
+        place.reserved_len = length
+
+
+class Fleet:
+    """The replicas by id."""
+
+    def __init__(self) -> None:
+        self._replicas: dict[str, ReplicaRecord] = {}
+
+    def __iter__(self) -> Iterator[ReplicaRecord]:
+        return iter(self._replicas.values())
+
+    def __getitem__(self, replica_id: str) -> ReplicaRecord:
+        return self._replicas[replica_id]
+
+    def get(self, replica_id: str) -> ReplicaRecord | None:
+        return self._replicas.get(replica_id)
+
+    def add(self, info: ReplicaInfo, now: float) -> None:
+        assert info.replica_id not in self._replicas, "the older incarnation is removed first"
+        self._replicas[info.replica_id] = ReplicaRecord(info, now)
+
+    def remove(self, replica_id: str) -> None:
+        del self._replicas[replica_id]
+
+    def of_role(self, role: Role) -> list[ReplicaRecord]:
+        return [replica for replica in self if replica.role is role]
+
+    def roomiest_target(self, length: int, window: int) -> ReplicaRecord | None:
+        """The target with most free blocks among those with room; ties go to the lowest id."""
+        targets = (r for r in self.of_role(Role.TARGET) if len(r.sequences) < window)
+        return _roomiest(targets, length)
+
+    def roomiest_draft(self, length: int) -> ReplicaRecord | None:
+        return _roomiest(self.of_role(Role.DRAFT), length)
+
+    def check_compatible(self, info: ReplicaInfo) -> None:
+        """Refuse a replica of another vocabulary, or a target of another model."""
+        for other in self:
+            if other.replica_id == info.replica_id:
+                continue
+            if other.info.vocab_size != info.vocab_size:
+                raise InvalidRequestError(
+                    f"replica {info.replica_id} has vocab_size {info.vocab_size}, "
+                    f"{other.replica_id} has {other.info.vocab_size}"
+                )
+            are_targets = info.role is other.role is Role.TARGET
+            if are_targets and other.info.model_digest != info.model_digest:
+                raise InvalidRequestError(
+                    f"target {info.replica_id} has model_digest {info.model_digest!r}, "
+                    f"{other.replica_id} has {other.info.model_digest!r}"
+                )
+
+    def misfit(self, request: Request) -> str | None:
+        """Why no registered target can ever finish the request; None with no target to ask."""
+        targets = self.of_role(Role.TARGET)
+        if not targets:
+            return None
+        return _foreign_id(request, targets[0].info.vocab_size) or self.overlong(request)
+
+    def overlong(self, request: Request) -> str | None:
+        """The part of `misfit` that does not read every id."""
+        targets = self.of_role(Role.TARGET)
+        limit = max((_longest_request(replica) for replica in targets), default=request.max_len)
+        if request.max_len <= limit:
+            return None
+        return (
+            f"prompt of {len(request.prompt_token_ids)} tokens and max_tokens "
+            f"{request.params.max_tokens} make {request.max_len}, the limit is {limit}"
+        )
+
+
+def _roomiest(replicas: Iterable[ReplicaRecord], length: int) -> ReplicaRecord | None:
+    able = (replica for replica in replicas if replica.has_room(length))
+    return min(able, key=lambda r: (-r.num_free_blocks, r.replica_id), default=None)
+
+
+def _longest_request(replica: ReplicaRecord) -> int:
+    """The last token is never fed, so it needs no position."""
+    return min(replica.info.max_model_len, replica.longest_len + 1)
+
+
+def _foreign_id(request: Request, vocab_size: int) -> str | None:
+    for token_ids in (request.prompt_token_ids, request.emitted_token_ids):
+        if token_ids and not 0 <= min(token_ids) <= max(token_ids) < vocab_size:
+            wrong = next(i for i in token_ids if not 0 <= i < vocab_size)
+            return f"token id {wrong} is not in 0..{vocab_size - 1}"
+    return None

@@ -1,0 +1,113 @@
+"""Where sequences live: admission to targets, places on drafts, preemption, and every Free."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from specdec_core.leases import Role
+from specdec_core.pool.fleet import Fleet, ReplicaRecord
+from specdec_core.pool.outbox import Outbox
+from specdec_core.pool.proposals import Proposer
+from specdec_core.pool.sequence import Sequence
+from specdec_core.pool.waiting import WaitingQueue
+
+
+class Refusal(NamedTuple):
+    """A waiting sequence that no registered target can ever finish."""
+
+    sequence: Sequence
+    reason: str
+
+
+class Placement:
+    """Gives and takes places. A sequence without a target is in the waiting queue, always."""
+
+    def __init__(self, fleet: Fleet, outbox: Outbox, proposer: Proposer, window: int) -> None:
+        self._fleet = fleet
+        self._outbox = outbox
+        self._proposer = proposer
+        self._window = window
+        self._undrafted: dict[int, Sequence] = {}
+        """Admitted sequences that look for a draft replica."""
+        self.waiting = WaitingQueue()
+        self.num_preemptions = 0
+
+    def admit(self, now: float) -> list[Refusal]:
+        """Admit waiting sequences by rank while the first one fits; return the hopeless ones."""
+        refusals: list[Refusal] = []
+        while len(self.waiting):
+            sequence = self.waiting.first
+            target = self._fleet.roomiest_target(len(sequence.ids), self._window)
+            check = self._fleet.overlong if target is None else self._fleet.misfit
+            reason = check(sequence.request)
+            if reason is not None:
+                self.waiting.discard(sequence)
+                refusals.append(Refusal(sequence, reason))
+            elif target is not None:
+                self._admit_to(target, sequence, now)
+            else:
+                break
+        return refusals
+
+    def place_on_drafts(self) -> None:
+        """Give draft places to those that lack one, in order, while there is room."""
+        drafts = [draft for draft in self._fleet.of_role(Role.DRAFT) if draft.is_usable]
+        if not drafts:
+            return
+        longest_len = max(draft.longest_len for draft in drafts)
+        for sequence in list(self._undrafted.values()):
+            draft = self._fleet.roomiest_draft(len(sequence.ids) + 1)
+            if draft is not None:
+                del self._undrafted[sequence.sequence_id]
+                draft.add(sequence, len(sequence.ids))
+            elif len(sequence.ids) < longest_len:
+                break
+
+    def preempt(self, sequence: Sequence) -> None:
+        """Take the target's room back; the sequence waits with its ids."""
+        sequence.num_preemptions += 1
+        self.num_preemptions += 1
+        self.leave(sequence, Role.TARGET)
+
+    def leave(self, sequence: Sequence, role: Role) -> None:
+        """Give the place up, freed behind whatever is leased there; the sequence goes on."""
+        replica = self._fleet[sequence.places[role].replica_id]
+        self._outbox.free(replica.replica_id, sequence.sequence_id)
+        self._remove(replica, sequence)
+
+    def release(self, sequence: Sequence) -> None:
+        """The sequence ends: leave the queue and every replica."""
+        self.waiting.discard(sequence)
+        for place in list(sequence.places.values()):
+            self._outbox.free(place.replica_id, sequence.sequence_id)
+            self._fleet[place.replica_id].remove(sequence)
+        self._undrafted.pop(sequence.sequence_id, None)
+
+    def evacuate(self, replica: ReplicaRecord) -> None:
+        """The replica has lost everything: its sequences go on elsewhere, nothing to free."""
+        for sequence in list(replica.sequences.values()):
+            self._remove(replica, sequence)
+        replica.leases.clear()
+        replica.wake_at = None
+        self._outbox.forget_frees(replica.replica_id)
+
+    def _admit_to(self, target: ReplicaRecord, sequence: Sequence, now: float) -> None:
+        self.waiting.discard(sequence)
+        target.add(sequence, len(sequence.ids))
+        sequence.ready_since = now
+        if sequence.admitted_at is None:
+            sequence.admitted_at = now
+        self._look_for_draft(sequence)
+
+    def _remove(self, replica: ReplicaRecord, sequence: Sequence) -> None:
+        replica.remove(sequence)
+        if replica.role is Role.TARGET:
+            self._undrafted.pop(sequence.sequence_id, None)
+            self.waiting.push(sequence)
+        else:
+            self._look_for_draft(sequence)
+
+    def _look_for_draft(self, sequence: Sequence) -> None:
+        is_placed = sequence.target is not None and sequence.draft is None
+        if is_placed and self._proposer.may_draft(sequence):
+            self._undrafted[sequence.sequence_id] = sequence

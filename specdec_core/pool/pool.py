@@ -1,0 +1,238 @@
+"""The pool: events in, commands out. It decides; it never waits, reads a clock or does I/O.
+
+Every event method changes the state and queues what the client must know; `advance` then expires,
+admits and forms groups, and hands over all commands. The same calls give the same commands.
+"""
+
+from __future__ import annotations
+
+from specdec_core.config import PoolConfig
+from specdec_core.errors import InvalidRequestError, QueueFullError
+from specdec_core.leases import GroupResult, ReplicaInfo
+from specdec_core.pool.commands import Command
+from specdec_core.pool.counters import PoolCounters, ReplicaCounters, Tally, dense
+from specdec_core.pool.dispatch import Dispatcher
+from specdec_core.pool.fleet import Fleet, ReplicaRecord
+from specdec_core.pool.k_policy import FixedK, KPolicy
+from specdec_core.pool.outbox import Outbox
+from specdec_core.pool.placement import Placement
+from specdec_core.pool.proposals import Proposer
+from specdec_core.pool.registry import Registry
+from specdec_core.pool.sequence import Sequence, SequenceStatus
+from specdec_core.pool.settlement import Settlement
+from specdec_core.request import FinishReason, Request, cut_at_stop
+
+RETRY_AFTER_S = 1.0
+"""Hint for a refused request."""
+
+
+class SequencePool:
+    """Every live sequence of a cell, and the replicas that run them. One caller at a time.
+
+    `now` is seconds on any monotonic clock. Call `advance` after events and at `next_deadline`.
+    """
+
+    def __init__(self, config: PoolConfig, *, epoch: int, k_policy: KPolicy | None = None) -> None:
+        self._config = config
+        self._epoch = epoch
+        self._fleet = Fleet()
+        self._outbox = Outbox()
+        self._tally = Tally()
+        policy = k_policy or FixedK(config.speculation.num_draft_tokens)
+        proposer = Proposer(config.speculation, policy, config.prefill_chunk)
+        self._placement = Placement(self._fleet, self._outbox, proposer, config.window)
+        self._registry = Registry(self._placement, self._outbox, self._tally)
+        self._settlement = Settlement(self._registry, self._placement, self._tally)
+        self._dispatcher = Dispatcher(
+            config,
+            epoch=epoch,
+            fleet=self._fleet,
+            placement=self._placement,
+            proposer=proposer,
+            outbox=self._outbox,
+            tally=self._tally,
+        )
+
+    @property
+    def has_work(self) -> bool:
+        """Live sequences, or commands that `advance` has yet to hand over."""
+        return len(self._registry) > 0 or not self._outbox.is_empty
+
+    def status(self, request_id: str) -> SequenceStatus | None:
+        """Where a live request stands; None when it has ended or was never seen."""
+        sequence = self._registry.get(request_id)
+        return None if sequence is None else sequence.status
+
+    def add(self, request: Request, now: float) -> None:
+        """Queue a request; an older attempt with its id hears no more.
+
+        Raises InvalidRequestError when no target could ever finish it, QueueFullError when too
+        many wait. A resumed request, or one that replaces an attempt, is never refused as full.
+        """
+        reason = self._fleet.misfit(request)
+        if reason is not None:
+            raise InvalidRequestError(reason)
+        self._outbox.forget_events(request.request_id)
+        older = self._registry.get(request.request_id)
+        if older is not None:
+            self._registry.forget(older, FinishReason.ABORT)
+        sequence = self._registry.add(request, now)
+        _, finish_reason = cut_at_stop(
+            request.emitted_token_ids, request.stop_ids, request.params.max_tokens
+        )
+        if finish_reason is not None:
+            self._registry.finish(sequence, finish_reason)
+            return
+        self._placement.waiting.push(sequence)
+        if older is None and not request.emitted_token_ids:
+            self._refuse_beyond_limit(sequence, now)
+
+    def abort(self, request_id: str, now: float) -> bool:
+        """End a request at any state; False when it is unknown. Its last event follows."""
+        sequence = self._registry.get(request_id)
+        if sequence is None:
+            return False
+        self._registry.finish(sequence, FinishReason.ABORT)
+        return True
+
+    def register(self, info: ReplicaInfo, now: float) -> None:
+        """A replica offers itself, empty; an older incarnation of it is dead."""
+        self._fleet.check_compatible(info)
+        self.deregister(info.replica_id, now)
+        self._fleet.add(info, now)
+
+    def deregister(self, replica_id: str, now: float, *, incarnation: int | None = None) -> None:
+        """The replica's stream has closed. A no-op if `incarnation` is given and not current."""
+        replica = self._fleet.get(replica_id)
+        if replica is None or incarnation not in (None, replica.info.incarnation):
+            return
+        self._placement.evacuate(replica)
+        self._fleet.remove(replica_id)
+
+    def drain(self, replica_id: str, now: float) -> None:
+        """Move the replica's sequences elsewhere; Drained follows once nothing is leased there."""
+        replica = self._fleet.get(replica_id)
+        if replica is not None and not replica.is_draining:
+            replica.is_draining = True
+            self._drain(replica)
+
+    def heartbeat(self, replica_id: str, now: float) -> None:
+        replica = self._fleet.get(replica_id)
+        if replica is not None:
+            replica.last_seen = now
+
+    def on_result(self, result: GroupResult, now: float) -> None:
+        """Merge a result; one that is stale in any way is counted and dropped."""
+        replica = self._fleet.get(result.replica_id)
+        is_known = replica is not None and result.lease_id in replica.leases
+        if replica is None or not is_known or result.epoch != self._epoch:
+            self._tally.num_stale_results += 1
+            return
+        lease = replica.leases.pop(result.lease_id).lease
+        replica.last_seen = now
+        replica.num_leases += 1
+        replica.num_rows += len(lease.rows)
+        replica.busy_s += result.seconds
+        self._settlement.settle(replica, lease, result, now)
+        if replica.is_draining:
+            self._drain(replica)
+
+    def on_reset_done(self, replica_id: str, incarnation: int, now: float) -> None:
+        """The fenced replica has forgotten everything: it may serve again."""
+        replica = self._fleet.get(replica_id)
+        if replica is not None and replica.info.incarnation == incarnation:
+            replica.is_fenced = False
+            replica.last_seen = now
+
+    def advance(self, now: float) -> list[Command]:
+        """Expire leases, admit, place on drafts, form groups; hand over every command."""
+        self._expire(now)
+        self._admit(now)
+        self._placement.place_on_drafts()
+        self._dispatcher.dispatch(now)
+        return self._outbox.take()
+
+    def next_deadline(self) -> float | None:
+        """When `advance` must be called even if no event comes; None when events alone matter."""
+        times = [open_.deadline for replica in self._fleet for open_ in replica.leases.values()]
+        times += [r.wake_at for r in self._fleet if r.is_usable and r.wake_at is not None]
+        return min(times, default=None)
+
+    def counters(self) -> PoolCounters:
+        tally = self._tally
+        num_waiting = len(self._placement.waiting)
+        return PoolCounters(
+            num_waiting=num_waiting,
+            num_running=len(self._registry) - num_waiting,
+            replicas=tuple(_describe(replica) for replica in self._fleet),
+            num_groups=tally.group_sizes.total(),
+            num_equal_length_groups=tally.num_equal_length_groups,
+            group_sizes=dense(tally.group_sizes),
+            max_wait_s=tally.max_wait_s,
+            sum_wait_s=tally.sum_wait_s,
+            max_draft_wait_s=tally.max_draft_wait_s,
+            num_sequence_rounds=tally.num_sequence_rounds,
+            num_proposed_rounds=tally.num_proposed_rounds,
+            num_drafted=tally.drafted_per_position.total(),
+            num_accepted=tally.accepted_per_position.total(),
+            accepted_per_position=dense(tally.accepted_per_position),
+            drafted_per_position=dense(tally.drafted_per_position),
+            num_committed=tally.num_committed,
+            num_finished=dict(tally.num_finished),
+            num_preemptions=self._placement.num_preemptions,
+            num_kv_misses=tally.num_kv_misses,
+            num_stale_results=tally.num_stale_results,
+            num_fenced=tally.num_fenced,
+        )
+
+    def _refuse_beyond_limit(self, sequence: Sequence, now: float) -> None:
+        """Take the newcomer back if too many still wait once those that fit are admitted."""
+        if len(self._placement.waiting) <= self._config.max_queued:
+            return
+        self._admit(now)
+        num_queued = len(self._placement.waiting)
+        is_waiting = sequence.status is SequenceStatus.WAITING
+        if num_queued > self._config.max_queued and is_waiting:
+            self._registry.forget(sequence, FinishReason.ABORT)
+            raise QueueFullError(num_queued - 1, self._config.max_queued, RETRY_AFTER_S)
+
+    def _admit(self, now: float) -> None:
+        for sequence, reason in self._placement.admit(now):
+            self._registry.finish(sequence, FinishReason.ERROR, error=reason)
+
+    def _expire(self, now: float) -> None:
+        for replica in self._fleet:
+            if any(open_.deadline <= now for open_ in replica.leases.values()):
+                self._fence(replica)
+
+    def _fence(self, replica: ReplicaRecord) -> None:
+        """It may be dead or slow: nothing it holds counts any more until it says it forgot all."""
+        replica.is_fenced = True
+        self._tally.num_fenced += 1
+        self._placement.evacuate(replica)
+        self._outbox.reset(replica.replica_id, replica.info.incarnation)
+        if replica.is_draining:
+            self._outbox.drained(replica.replica_id)
+
+    def _drain(self, replica: ReplicaRecord) -> None:
+        for sequence in list(replica.sequences.values()):
+            if sequence.places[replica.role].row is None:
+                self._placement.leave(sequence, replica.role)
+        if not replica.leases:
+            self._outbox.drained(replica.replica_id)
+
+
+def _describe(replica: ReplicaRecord) -> ReplicaCounters:
+    return ReplicaCounters(
+        replica_id=replica.replica_id,
+        role=replica.role,
+        num_sequences=len(replica.sequences),
+        num_blocks=replica.info.num_blocks,
+        num_free_blocks=replica.num_free_blocks,
+        num_leases=replica.num_leases,
+        num_rows=replica.num_rows,
+        busy_s=replica.busy_s,
+        is_fenced=replica.is_fenced,
+        is_draining=replica.is_draining,
+        last_seen=replica.last_seen,
+    )

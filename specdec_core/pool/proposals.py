@@ -1,0 +1,89 @@
+"""Who proposes a sequence's next tokens, and how many: the rules of SpecMethod."""
+
+from __future__ import annotations
+
+from specdec_core.config import SpecMethod, SpeculationConfig
+from specdec_core.drafting.ngram import NgramIndex
+from specdec_core.leases import Role
+from specdec_core.pool.k_policy import KPolicy
+from specdec_core.pool.sequence import Round, Sequence
+
+
+class Proposer:
+    """Decides each round once; makes the n-gram proposals itself."""
+
+    def __init__(self, config: SpeculationConfig, k_policy: KPolicy, chunk: int) -> None:
+        self._config = config
+        self._k_policy = k_policy
+        self._chunk = chunk
+
+    def may_draft(self, sequence: Sequence) -> bool:
+        """Whether a place on a draft replica is of use to the sequence."""
+        uses_model = self._config.method in (SpecMethod.DRAFT_MODEL, SpecMethod.HYBRID)
+        return uses_model and sequence.is_draftable and self._cap(sequence) > 0
+
+    def begin_round(self, sequence: Sequence, num_live: int) -> Round:
+        """The round of the sequence's present length."""
+        current = sequence.round
+        if current is None or current.committed_len != len(sequence.ids):
+            current = self._new_round(sequence, num_live)
+            sequence.round = current
+        return current
+
+    def next_role(self, sequence: Sequence, num_live: int) -> Role:
+        """Who runs the next lease that owns the sequence.
+
+        The first token never waits for the draft, and no token waits for a long catch-up of it.
+        """
+        current = self.begin_round(sequence, num_live)
+        if current.proposal is not None or not sequence.is_caught_up or sequence.draft is None:
+            return Role.TARGET
+        has_side_lease = sequence.draft.row is not None
+        behind = len(sequence.ids) - sequence.draft.cached_len
+        return Role.TARGET if has_side_lease or behind > self._chunk else Role.DRAFT
+
+    def needs_side_lease(self, sequence: Sequence) -> bool:
+        """Whether the draft should catch up while the target goes on without it."""
+        if sequence.draft is None or sequence.target is None:
+            return False
+        behind = len(sequence.ids) - sequence.draft.cached_len
+        return behind > self._chunk or (behind > 0 and not sequence.is_caught_up)
+
+    def proposal(self, sequence: Sequence, num_live: int) -> tuple[int, ...]:
+        """What the target checks if it is leased the sequence now."""
+        current = self.begin_round(sequence, num_live)
+        if current.proposal is not None:
+            return current.proposal
+        if sequence.draft is None:
+            return self._look_up(sequence, current.num_draft_tokens)
+        return ()
+
+    def _new_round(self, sequence: Sequence, num_live: int) -> Round:
+        k = self._num_draft_tokens(sequence, num_live)
+        proposal: tuple[int, ...] | None = None
+        if k == 0:
+            proposal = ()
+        elif self._config.method is SpecMethod.NGRAM:
+            proposal = self._look_up(sequence, k)
+        elif self._config.method is SpecMethod.HYBRID:
+            proposal = self._look_up(sequence, k) or None
+        return Round(len(sequence.ids), k, proposal)
+
+    def _num_draft_tokens(self, sequence: Sequence, num_live: int) -> int:
+        cap = min(self._cap(sequence), sequence.budget - 1)
+        if cap <= 0 or sequence.request.num_draft_tokens is not None:
+            return max(cap, 0)
+        wanted = self._k_policy.num_draft_tokens(sequence.history, num_live)
+        return max(0, min(wanted, cap))
+
+    def _cap(self, sequence: Sequence) -> int:
+        request = sequence.request
+        if self._config.method is SpecMethod.NONE or not request.speculation_enabled:
+            return 0
+        limit = self._config.num_draft_tokens
+        return limit if request.num_draft_tokens is None else min(limit, request.num_draft_tokens)
+
+    def _look_up(self, sequence: Sequence, num_tokens: int) -> tuple[int, ...]:
+        if sequence.ngram is None:
+            sequence.ngram = NgramIndex(sequence.ids, self._config.ngram)
+        return sequence.ngram.propose(num_tokens)

@@ -1,0 +1,74 @@
+"""The live sequences, and the only place where one of them ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from specdec_core.pool.counters import Tally
+from specdec_core.pool.outbox import Outbox
+from specdec_core.pool.placement import Placement
+from specdec_core.pool.sequence import Sequence
+from specdec_core.request import FinishReason, Request, TokenEvent
+
+
+class Registry:
+    """At most one live sequence per request id."""
+
+    def __init__(self, placement: Placement, outbox: Outbox, tally: Tally) -> None:
+        self._placement = placement
+        self._outbox = outbox
+        self._tally = tally
+        self._by_request_id: dict[str, Sequence] = {}
+        self._next_sequence_id = 0
+
+    def __len__(self) -> int:
+        return len(self._by_request_id)
+
+    def __iter__(self) -> Iterator[Sequence]:
+        return iter(self._by_request_id.values())
+
+    def get(self, request_id: str) -> Sequence | None:
+        return self._by_request_id.get(request_id)
+
+    def add(self, request: Request, now: float) -> Sequence:
+        sequence = Sequence(self._next_sequence_id, request, now)
+        self._next_sequence_id += 1
+        self._by_request_id[request.request_id] = sequence
+        return sequence
+
+    def emit(self, sequence: Sequence, tokens: tuple[int, ...]) -> None:
+        """Commit tokens and tell the client."""
+        index = sequence.num_emitted
+        sequence.append(tokens)
+        request_id = sequence.request.request_id
+        self._outbox.emit(TokenEvent(request_id=request_id, index=index, token_ids=tokens))
+
+    def finish(
+        self,
+        sequence: Sequence,
+        reason: FinishReason,
+        *,
+        tokens: tuple[int, ...] = (),
+        error: str | None = None,
+    ) -> None:
+        """End the sequence at whatever state, with its last event."""
+        index = sequence.num_emitted
+        sequence.append(tokens)
+        self.forget(sequence, reason)
+        self._tally.num_finished[reason] += 1
+        self._outbox.emit(
+            TokenEvent(
+                request_id=sequence.request.request_id,
+                index=index,
+                token_ids=tokens,
+                finish_reason=reason,
+                stats=sequence.stats,
+                error=error,
+            )
+        )
+
+    def forget(self, sequence: Sequence, reason: FinishReason) -> None:
+        """End the sequence without a word: a later attempt has taken its place."""
+        sequence.finish_reason = reason
+        self._placement.release(sequence)
+        del self._by_request_id[sequence.request.request_id]

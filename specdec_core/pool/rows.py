@@ -1,0 +1,75 @@
+"""The rows of leases: what a sequence is fed on its target and on its draft.
+
+Invariant (the cached-prefix rule): a row starts at base_len <= N - 1 of the N committed ids and
+feeds what follows. A prefill, a round, a rejection and a recovery are the same row.
+"""
+
+from __future__ import annotations
+
+from specdec_core.leases import LeaseRow
+from specdec_core.pool.grouping import RowPlan
+from specdec_core.pool.sequence import Place, Sequence
+
+
+def plan_verification(
+    sequence: Sequence, place: Place, proposal: tuple[int, ...], chunk: int
+) -> RowPlan:
+    """Catch up and check `proposal`; a bare chunk while more than `chunk` ids are missing."""
+    base_len = min(place.cached_len, len(sequence.ids) - 1)
+    end_len = min(base_len + chunk, len(sequence.ids))
+    is_last = end_len == len(sequence.ids)
+    checked = proposal if is_last else ()
+    return RowPlan(
+        sequence=sequence,
+        base_len=base_len,
+        end_len=end_len,
+        num_choices=len(checked) + 1 if is_last else 0,
+        proposal=checked,
+        num_drafted=len(checked),
+        shape=(base_len, end_len - base_len + len(checked)),
+        likeness=(end_len,),
+    )
+
+
+def plan_drafting(sequence: Sequence, place: Place, num_draft_tokens: int, chunk: int) -> RowPlan:
+    """Catch up by at most `chunk` ids and draft; 0 draft tokens catch up alone (a side lease)."""
+    base_len = min(place.cached_len, len(sequence.ids) - 1)
+    end_len = min(base_len + chunk, len(sequence.ids))
+    num_drafted = max(num_draft_tokens - 1, 0)
+    return RowPlan(
+        sequence=sequence,
+        base_len=base_len,
+        end_len=end_len,
+        num_choices=num_draft_tokens,
+        proposal=(),
+        num_drafted=num_drafted,
+        shape=(num_draft_tokens, base_len, end_len - base_len),
+        likeness=(num_draft_tokens, end_len),
+    )
+
+
+def fit(plan: RowPlan, max_len: int) -> RowPlan:
+    """Draft or check fewer tokens, so that the row holds at most `max_len` positions."""
+    excess = max(plan.slot_len - max_len, 0)
+    assert excess <= plan.num_drafted, f"{plan.end_len} ids do not fit into {max_len} positions"
+    if not excess:
+        return plan
+    num_drafted = plan.num_drafted - excess
+    return plan._replace(
+        num_choices=plan.num_choices - excess,
+        proposal=plan.proposal[:num_drafted],
+        num_drafted=num_drafted,
+    )
+
+
+def build_row(plan: RowPlan, place: Place) -> LeaseRow:
+    sequence = plan.sequence
+    return LeaseRow(
+        sequence_id=sequence.sequence_id,
+        base_len=plan.base_len,
+        base_hash=sequence.prefix_hashes[plan.base_len],
+        new_ids=tuple(sequence.ids[plan.base_len : plan.end_len]),
+        proposal=plan.proposal,
+        num_choices=plan.num_choices,
+        params=None if place.has_params else sequence.request.params,
+    )

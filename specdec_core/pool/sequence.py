@@ -1,0 +1,170 @@
+"""One sequence as the pool sees it: its ids, where its KV is, and what is out for it.
+
+Status and ownership are derived from these facts and never stored beside them.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from specdec_core.drafting.ngram import NgramIndex
+from specdec_core.leases import EMPTY_HASH, LeaseRow, Role, extend_hash
+from specdec_core.pool.k_policy import AcceptanceHistory
+from specdec_core.request import FinishReason, Request, RequestStats
+
+PRIORITY_STEP_S = 30.0
+"""One step of priority counts as much as having arrived this much earlier or later. Because the
+credit is fixed, a request of low priority overtakes every later one in the end: none starves."""
+
+
+class SequenceStatus(StrEnum):
+    WAITING = "waiting"
+    """No target replica holds it."""
+    READY = "ready"
+    """No proposal yet; it may be drafted or verified plainly."""
+    DRAFTING = "drafting"
+    PROPOSED = "proposed"
+    VERIFYING = "verifying"
+    CATCHING_UP = "catching_up"
+    """Leased to its target for a chunk that commits nothing."""
+    FINISHED = "finished"
+
+
+@dataclass(eq=False, slots=True)
+class Place:
+    """A sequence's place on one replica, kept while both live."""
+
+    replica_id: str
+    cached_len: int = 0
+    """Positions that the pool believes valid there: of the ids and, on a draft, its proposal."""
+    reserved_len: int = 0
+    """Positions whose blocks are accounted for: at least what the replica holds."""
+    has_params: bool = False
+    lease_id: int | None = None
+    row: LeaseRow | None = None
+    """What is leased out. A draft's row without choices is a side lease: it owns nothing."""
+
+
+@dataclass(eq=False, slots=True)
+class Round:
+    """How the next token is come by, decided once per committed length."""
+
+    committed_len: int
+    num_draft_tokens: int
+    """K of this round; 0 decodes plainly."""
+    proposal: tuple[int, ...] | None
+    """None: the draft model has not been heard."""
+
+
+@dataclass(eq=False, slots=True)
+class Sequence:
+    """A live request. Identity matters: a later attempt of the same request is another one."""
+
+    sequence_id: int
+    request: Request
+    arrived_at: float
+    ids: list[int] = field(init=False)
+    prefix_hashes: array[int] = field(init=False)
+    """Index i: hash of ids[:i]."""
+    places: dict[Role, Place] = field(default_factory=dict)
+    round: Round | None = None
+    ngram: NgramIndex | None = None
+    ready_since: float = 0.0
+    """When it was last given back, or admitted."""
+    admitted_at: float | None = None
+    """First admission."""
+    num_preemptions: int = 0
+    is_draftable: bool = True
+    """False once a draft replica could not serve it."""
+    history: AcceptanceHistory = field(default_factory=AcceptanceHistory)
+    finish_reason: FinishReason | None = None
+
+    def __post_init__(self) -> None:
+        self.ids = []
+        self.prefix_hashes = array("Q", [EMPTY_HASH])
+        self.append(self.request.prompt_token_ids)
+        self.append(self.request.emitted_token_ids)
+
+    @property
+    def rank(self) -> tuple[float, int]:
+        """The lower, the sooner admitted and the later preempted."""
+        return self.arrived_at + self.request.priority * PRIORITY_STEP_S, self.sequence_id
+
+    @property
+    def num_emitted(self) -> int:
+        return len(self.ids) - len(self.request.prompt_token_ids)
+
+    @property
+    def budget(self) -> int:
+        """Tokens that may still be emitted."""
+        return self.request.params.max_tokens - self.num_emitted
+
+    @property
+    def target(self) -> Place | None:
+        return self.places.get(Role.TARGET)
+
+    @property
+    def draft(self) -> Place | None:
+        return self.places.get(Role.DRAFT)
+
+    @property
+    def is_verifying(self) -> bool:
+        """Leased to its target, which will commit tokens."""
+        row = self.target.row if self.target is not None else None
+        return row is not None and row.num_choices > 0
+
+    @property
+    def is_drafting(self) -> bool:
+        """Leased to its draft, which will propose."""
+        row = self.draft.row if self.draft is not None else None
+        return row is not None and row.num_choices > 0
+
+    @property
+    def is_owned(self) -> bool:
+        """Some lease will decide how this sequence goes on; no other may."""
+        return self.is_drafting or (self.target is not None and self.target.row is not None)
+
+    @property
+    def is_caught_up(self) -> bool:
+        """The target lacks the pending token alone."""
+        return self.target is not None and 0 < self.target.cached_len >= len(self.ids) - 1
+
+    @property
+    def proposal(self) -> tuple[int, ...] | None:
+        """Valid only while nothing was committed since."""
+        is_valid = self.round is not None and self.round.committed_len == len(self.ids)
+        return self.round.proposal if self.round is not None and is_valid else None
+
+    @property
+    def status(self) -> SequenceStatus:
+        if self.finish_reason is not None:
+            return SequenceStatus.FINISHED
+        if self.is_drafting:
+            return SequenceStatus.DRAFTING
+        if self.target is None:
+            return SequenceStatus.WAITING
+        if self.target.row is not None:
+            is_verifying = self.is_verifying
+            return SequenceStatus.VERIFYING if is_verifying else SequenceStatus.CATCHING_UP
+        return SequenceStatus.READY if self.proposal is None else SequenceStatus.PROPOSED
+
+    @property
+    def stats(self) -> RequestStats:
+        admitted_at = self.arrived_at if self.admitted_at is None else self.admitted_at
+        return RequestStats(
+            num_rounds=self.history.num_rounds,
+            num_drafted=self.history.num_drafted,
+            num_accepted=self.history.num_accepted,
+            acceptance_histogram=tuple(self.history.histogram),
+            queue_s=admitted_at - self.arrived_at,
+            num_preemptions=self.num_preemptions,
+        )
+
+    def append(self, token_ids: Iterable[int]) -> None:
+        """Commit tokens: they are never taken back."""
+        for token_id in token_ids:
+            self.ids.append(token_id)
+            self.prefix_hashes.append(extend_hash(self.prefix_hashes[-1], (token_id,)))

@@ -1,0 +1,129 @@
+"""Merging a group's result: what each row's answer does to its sequence."""
+
+from __future__ import annotations
+
+from specdec_core.leases import (
+    GroupLease,
+    GroupResult,
+    LeaseRow,
+    Role,
+    RowResult,
+    RowStatus,
+)
+from specdec_core.pool.counters import Tally
+from specdec_core.pool.fleet import ReplicaRecord
+from specdec_core.pool.placement import Placement
+from specdec_core.pool.registry import Registry
+from specdec_core.pool.sequence import Place, Sequence
+from specdec_core.request import FinishReason, cut_at_stop
+
+
+class Settlement:
+    """Takes answers to rows that are still out; everything else was dropped before."""
+
+    def __init__(self, registry: Registry, placement: Placement, tally: Tally) -> None:
+        self._registry = registry
+        self._placement = placement
+        self._tally = tally
+
+    def settle(
+        self, replica: ReplicaRecord, lease: GroupLease, result: GroupResult, now: float
+    ) -> None:
+        answers = {answer.sequence_id: answer for answer in result.rows}
+        for row in lease.rows:
+            sequence = replica.sequences.get(row.sequence_id)
+            if sequence is None:
+                continue  # aborted meanwhile: the answer is discarded
+            place = sequence.places[replica.role]
+            if place.lease_id == lease.lease_id:
+                place.row = place.lease_id = None
+                answer = answers.get(row.sequence_id) or _no_answer(row)
+                self._settle_row(replica, sequence, row, answer, now)
+
+    def _settle_row(
+        self,
+        replica: ReplicaRecord,
+        sequence: Sequence,
+        row: LeaseRow,
+        answer: RowResult,
+        now: float,
+    ) -> None:
+        place = sequence.places[replica.role]
+        was_owner = replica.role is Role.TARGET or row.num_choices > 0
+        if was_owner:
+            sequence.ready_since = now
+        can_send_more = row.base_len > 0 or row.params is None
+        if answer.status is RowStatus.KV_MISS and can_send_more:
+            self._tally.num_kv_misses += 1
+            _believe_less(place, row, answer.cached_len)
+        elif answer.status is not RowStatus.OK:
+            self._refused(replica, sequence, answer)
+        elif replica.role is Role.DRAFT:
+            self._drafted(replica, sequence, row, answer)
+        elif row.num_choices == 0:
+            place.cached_len = min(answer.cached_len, row.end_len)
+            replica.settle(place, answer.cached_len, len(sequence.ids))
+        elif _is_consistent(row, answer):
+            self._commit(replica, sequence, row, answer)
+        else:
+            self._fail(sequence, "the replica's answer does not belong to the proposal")
+
+    def _refused(self, replica: ReplicaRecord, sequence: Sequence, answer: RowResult) -> None:
+        """NO_ROOM, FAILED, or a miss of nothing at all."""
+        if replica.role is Role.DRAFT:
+            sequence.is_draftable = False
+            self._placement.leave(sequence, Role.DRAFT)
+        elif answer.status is RowStatus.NO_ROOM and len(replica.sequences) > 1:
+            self._placement.preempt(sequence)
+        else:
+            self._fail(sequence, answer.error or f"the replica answered {answer.status}")
+
+    def _drafted(
+        self, replica: ReplicaRecord, sequence: Sequence, row: LeaseRow, answer: RowResult
+    ) -> None:
+        tokens = answer.tokens[: row.num_choices]
+        place = sequence.places[Role.DRAFT]
+        place.cached_len = min(answer.cached_len, row.end_len + len(tokens))
+        replica.settle(place, answer.cached_len, len(sequence.ids))
+        current = sequence.round
+        if row.num_choices and current is not None and current.committed_len == row.end_len:
+            current.proposal = tokens
+
+    def _commit(
+        self, replica: ReplicaRecord, sequence: Sequence, row: LeaseRow, answer: RowResult
+    ) -> None:
+        tokens, reason = cut_at_stop(answer.tokens, sequence.request.stop_ids, sequence.budget)
+        num_accepted = min(answer.num_accepted, len(tokens))
+        sequence.history.record(len(row.proposal), num_accepted)
+        self._tally.record_round(len(row.proposal), num_accepted, len(tokens))
+        if sequence.draft is not None:
+            # The draft cached its own proposal: what was accepted of it is still valid.
+            agreed_len = row.end_len + answer.num_accepted
+            sequence.draft.cached_len = min(sequence.draft.cached_len, agreed_len)
+        if reason is not None:
+            self._registry.finish(sequence, reason, tokens=tokens)
+            return
+        self._registry.emit(sequence, tokens)
+        place = sequence.places[Role.TARGET]
+        place.cached_len = min(answer.cached_len, len(sequence.ids) - 1)
+        replica.settle(place, answer.cached_len, len(sequence.ids))
+
+    def _fail(self, sequence: Sequence, error: str) -> None:
+        self._registry.finish(sequence, FinishReason.ERROR, error=error)
+
+
+def _believe_less(place: Place, row: LeaseRow, cached_len: int) -> None:
+    """Start lower: each miss does, so that the last one starts from nothing."""
+    place.cached_len = cached_len if cached_len < row.base_len else 0
+    place.has_params = place.cached_len > 0
+
+
+def _is_consistent(row: LeaseRow, answer: RowResult) -> bool:
+    n = answer.num_accepted
+    return len(answer.tokens) == n + 1 and answer.tokens[:n] == row.proposal[:n]
+
+
+def _no_answer(row: LeaseRow) -> RowResult:
+    return RowResult(
+        sequence_id=row.sequence_id, status=RowStatus.FAILED, error="the replica left the row out"
+    )

@@ -1,0 +1,179 @@
+"""A replica: runs leases over one model and owns what the model caches.
+
+It allocates slots itself, in lease order, and knows for each which ids its KV came from. It never
+decides what is committed: it answers, and the pool commits. Its whole state can be rebuilt from ids.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from specdec_core.algorithms.speculative_round import Turn, propose, score_and_verify
+from specdec_core.leases import (
+    EMPTY_HASH,
+    GroupLease,
+    GroupResult,
+    LeaseRow,
+    Role,
+    RowResult,
+    RowStatus,
+    extend_hash,
+)
+from specdec_core.models.cached_model import CachedModel
+from specdec_core.sampling import NO_CHOICE
+from specdec_core.sampling_params import SamplingParams
+
+
+@dataclass(eq=False, slots=True)
+class _CachedSequence:
+    """One slot and the ids that its KV came from, as the hash of every prefix."""
+
+    slot: int
+    params: SamplingParams
+    prefix_hashes: list[int] = field(default_factory=lambda: [EMPTY_HASH])
+    """prefix_hashes[i] is the hash of the first i cached ids."""
+
+    @property
+    def cached_len(self) -> int:
+        return len(self.prefix_hashes) - 1
+
+    def truncate(self, length: int) -> None:
+        del self.prefix_hashes[length + 1 :]
+
+    def extend(self, token_ids: Iterable[int]) -> None:
+        for token_id in token_ids:
+            self.prefix_hashes.append(extend_hash(self.prefix_hashes[-1], (token_id,)))
+
+
+class Replica:
+    """Executes leases of one role over one model. Not thread-safe; one caller, in stream order."""
+
+    def __init__(self, model: CachedModel, role: Role) -> None:
+        self._model = model
+        self._role = role
+        self._sequences: dict[int, _CachedSequence] = {}
+
+    @property
+    def num_slots(self) -> int:
+        return len(self._sequences)
+
+    @property
+    def num_free_blocks(self) -> int:
+        return self._model.num_free_blocks
+
+    def free(self, sequence_ids: Iterable[int]) -> None:
+        """Forget sequences; unknown ids are ignored (the lease that named them may have missed)."""
+        for sequence_id in sequence_ids:
+            cached = self._sequences.pop(sequence_id, None)
+            if cached is not None:
+                self._model.free(cached.slot)
+
+    def reset(self) -> None:
+        """Forget everything."""
+        self.free(list(self._sequences))
+
+    def execute(self, lease: GroupLease) -> GroupResult:
+        """Run the rows that can run in one pass; answer for every row, in order."""
+        assert lease.role is self._role, f"a {lease.role} lease reached a {self._role} replica"
+        started = time.perf_counter()
+        answers: dict[int, RowResult] = {}
+        ready: list[LeaseRow] = []
+        for row in lease.rows:
+            refusal = self._truncate(row) or self._refuse_without_room(row, ready)
+            if refusal is None:
+                ready.append(row)
+            else:
+                answers[row.sequence_id] = refusal
+        if ready:
+            answers |= self._run(ready)
+        return GroupResult(
+            lease_id=lease.lease_id,
+            epoch=lease.epoch,
+            replica_id=lease.replica_id,
+            rows=tuple(answers[row.sequence_id] for row in lease.rows),
+            seconds=time.perf_counter() - started,
+        )
+
+    def _truncate(self, row: LeaseRow) -> RowResult | None:
+        """Bring the slot to base_len, the only rollback there is; a KV_MISS when it is not there."""
+        cached = self._sequences.get(row.sequence_id)
+        if cached is None and row.base_len == 0 and row.params is not None:
+            cached = _CachedSequence(self._model.allocate(), row.params)
+            self._sequences[row.sequence_id] = cached
+        if cached is None:
+            return RowResult(sequence_id=row.sequence_id, status=RowStatus.KV_MISS)
+        if cached.cached_len < row.base_len:
+            return _miss(row, cached.cached_len)
+        if cached.prefix_hashes[row.base_len] != row.base_hash:
+            return _miss(row, 0)
+        cached.truncate(row.base_len)
+        self._model.rollback(cached.slot, row.base_len)
+        return None
+
+    def _refuse_without_room(self, row: LeaseRow, ready: list[LeaseRow]) -> RowResult | None:
+        needed = sum(self._new_blocks(r) for r in (*ready, row))
+        if needed <= self._model.num_free_blocks:
+            return None
+        cached = self._sequences[row.sequence_id]
+        return RowResult(
+            sequence_id=row.sequence_id, status=RowStatus.NO_ROOM, cached_len=cached.cached_len
+        )
+
+    def _new_blocks(self, row: LeaseRow) -> int:
+        """Blocks the row takes beyond those that its base_len positions hold."""
+        drafted = len(row.proposal) if self._role is Role.TARGET else max(row.num_choices - 1, 0)
+        size = self._model.block_size
+        return -(-(row.end_len + drafted) // size) - -(-row.base_len // size)
+
+    def _run(self, rows: list[LeaseRow]) -> dict[int, RowResult]:
+        turns = [self._turn(row) for row in rows]
+        if self._role is Role.TARGET:
+            verdicts = score_and_verify(self._model, turns)
+            pairs = zip(rows, verdicts, strict=True)
+            return {row.sequence_id: self._verified(row, *verdict) for row, verdict in pairs}
+        proposals = propose(self._model, turns)
+        drafted = zip(rows, proposals, strict=True)
+        return {row.sequence_id: self._drafted(row, tokens) for row, tokens in drafted}
+
+    def _turn(self, row: LeaseRow) -> Turn:
+        cached = self._sequences[row.sequence_id]
+        return Turn(cached.slot, row.new_ids, row.proposal, row.num_choices, cached.params)
+
+    def _verified(self, row: LeaseRow, num_accepted: int, tokens: tuple[int, ...]) -> RowResult:
+        if tokens and tokens[-1] == NO_CHOICE:
+            return self._failed(row)
+        cached = self._keep(row, tokens[:num_accepted])
+        return RowResult(
+            sequence_id=row.sequence_id,
+            cached_len=cached.cached_len,
+            tokens=tokens,
+            num_accepted=num_accepted,
+        )
+
+    def _drafted(self, row: LeaseRow, tokens: tuple[int, ...]) -> RowResult:
+        cached = self._keep(row, tokens[: max(row.num_choices - 1, 0)])
+        return RowResult(
+            sequence_id=row.sequence_id, cached_len=cached.cached_len, tokens=tokens
+        )
+
+    def _keep(self, row: LeaseRow, drafted: tuple[int, ...]) -> _CachedSequence:
+        """Record the ids whose KV the pass has left in the slot."""
+        cached = self._sequences[row.sequence_id]
+        cached.extend(row.new_ids)
+        cached.extend(drafted)
+        assert cached.cached_len == self._model.cached_len(cached.slot), "ids and KV disagree"
+        return cached
+
+    def _failed(self, row: LeaseRow) -> RowResult:
+        self.free([row.sequence_id])
+        return RowResult(
+            sequence_id=row.sequence_id,
+            status=RowStatus.FAILED,
+            error="no id may be chosen: every logit is -inf or not a number",
+        )
+
+
+def _miss(row: LeaseRow, have: int) -> RowResult:
+    return RowResult(sequence_id=row.sequence_id, status=RowStatus.KV_MISS, cached_len=have)

@@ -1,0 +1,111 @@
+"""What a client asked, and what it is told: plain frozen data, token ids only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from specdec_core.errors import InvalidRequestError
+from specdec_core.sampling_params import SamplingParams
+
+
+class FinishReason(StrEnum):
+    """Why a request ended."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    ABORT = "abort"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One prompt and how to continue it."""
+
+    request_id: str
+    prompt_token_ids: tuple[int, ...]
+    params: SamplingParams
+    end_token_ids: frozenset[int] = frozenset()
+    """The model's own end ids (generation_config may list several); dropped by `ignore_eos`."""
+    emitted_token_ids: tuple[int, ...] = ()
+    """Tokens that an earlier attempt has already emitted: the request resumes behind them."""
+    speculation_enabled: bool = True
+    """False decodes plainly: the same tokens, never drafted."""
+    num_draft_tokens: int | None = None
+    """K for this request; None follows the server's policy."""
+    priority: int = 0
+    """Lower is served first."""
+
+    def __post_init__(self) -> None:
+        if not self.prompt_token_ids:
+            raise InvalidRequestError("the prompt is empty: at least 1 token is needed")
+        if self.num_draft_tokens is not None and self.num_draft_tokens < 0:
+            raise InvalidRequestError(
+                f"num_draft_tokens must not be negative, got {self.num_draft_tokens}"
+            )
+        if len(self.emitted_token_ids) > self.params.max_tokens:
+            raise InvalidRequestError(
+                f"{len(self.emitted_token_ids)} tokens were emitted already, "
+                f"max_tokens is {self.params.max_tokens}"
+            )
+
+    @property
+    def stop_ids(self) -> frozenset[int]:
+        """Every id that ends this request. Only emitted tokens are compared, never the prompt."""
+        ends = frozenset() if self.params.ignore_eos else self.end_token_ids
+        return ends.union(self.params.stop_token_ids)
+
+    @property
+    def max_len(self) -> int:
+        """Prompt plus the most tokens that may be emitted."""
+        return len(self.prompt_token_ids) + self.params.max_tokens
+
+
+def cut_at_stop(
+    tokens: tuple[int, ...], stop_ids: frozenset[int], budget: int
+) -> tuple[tuple[int, ...], FinishReason | None]:
+    """Cut newly chosen `tokens` at the first stop id (kept) or at `budget` tokens.
+
+    Returns the tokens to emit and why the request ended, or None when it goes on.
+    """
+    for count, token in enumerate(tokens[:budget], start=1):
+        if token in stop_ids:
+            return tokens[:count], FinishReason.STOP
+    if len(tokens) >= budget:
+        return tokens[:budget], FinishReason.LENGTH
+    return tokens, None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestStats:
+    """What speculation did for one request."""
+
+    num_rounds: int = 0
+    """Target passes that committed tokens."""
+    num_drafted: int = 0
+    num_accepted: int = 0
+    acceptance_histogram: tuple[int, ...] = ()
+    """Index j: rounds that accepted j drafted tokens."""
+    queue_s: float = 0.0
+    """Seconds between arrival and admission."""
+    num_preemptions: int = 0
+
+    @property
+    def mean_acceptance_length(self) -> float:
+        """Tokens committed per round, the next token included."""
+        return 1.0 + self.num_accepted / self.num_rounds if self.num_rounds else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenEvent:
+    """Newly committed tokens of one request; the last event carries the finish reason."""
+
+    request_id: str
+    index: int
+    """Place of the first token of `token_ids` among the request's emitted tokens."""
+    token_ids: tuple[int, ...]
+    finish_reason: FinishReason | None = None
+    stats: RequestStats | None = None
+    """Only in the last event."""
+    error: str | None = None
+    """Only with FinishReason.ERROR: what happened, fit for the client."""

@@ -1,0 +1,29 @@
+"""Which drafted tokens the target agrees with: no model call, no state.
+
+Under coupled sampling (algorithm.md section 4) the target's choice at a position does not depend on
+the draft, so a drafted token is accepted iff it equals that choice, at any temperature.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Verdict(NamedTuple):
+    """What one round commits for one sequence."""
+
+    num_accepted: int
+    """n: length of the longest proposal prefix that equals the target's choices, 0 <= n <= K."""
+    tokens: tuple[int, ...]
+    """The n accepted tokens and the next token: the target's choice at the first mismatch, or the
+    bonus token when all K were accepted. Always n + 1 long."""
+
+
+def verify(proposal: Sequence[int], choices: Sequence[int]) -> Verdict:
+    """Compare K drafted tokens with the target's K + 1 choices at the same positions."""
+    assert len(choices) == len(proposal) + 1, "the target chooses once behind every drafted token"
+    num_accepted = 0
+    while num_accepted < len(proposal) and proposal[num_accepted] == choices[num_accepted]:
+        num_accepted += 1
+    return Verdict(num_accepted, tuple(choices[: num_accepted + 1]))

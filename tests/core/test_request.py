@@ -1,0 +1,74 @@
+"""Where a request ends, and which requests are refused."""
+
+import math
+
+import pytest
+
+from specdec_core import FinishReason, Request, SamplingParams
+from specdec_core.errors import InvalidRequestError
+from specdec_core.request import RequestStats, cut_at_stop
+
+
+def test_tokens_behind_an_accepted_stop_id_are_dropped() -> None:
+    assert cut_at_stop((4, 2, 9), frozenset({2}), 10) == ((4, 2), FinishReason.STOP)
+
+
+def test_several_stop_ids_are_all_honoured() -> None:
+    assert cut_at_stop((4, 7, 2), frozenset({2, 7}), 10) == ((4, 7), FinishReason.STOP)
+
+
+def test_the_budget_cuts_a_round_that_commits_more() -> None:
+    assert cut_at_stop((4, 5, 6), frozenset({9}), 2) == ((4, 5), FinishReason.LENGTH)
+
+
+def test_a_stop_id_at_the_budget_counts_as_a_stop() -> None:
+    assert cut_at_stop((4, 9), frozenset({9}), 2) == ((4, 9), FinishReason.STOP)
+
+
+def test_a_stop_id_behind_the_budget_does_not_count() -> None:
+    assert cut_at_stop((4, 5, 9), frozenset({9}), 2) == ((4, 5), FinishReason.LENGTH)
+
+
+def test_the_request_goes_on_below_its_budget() -> None:
+    assert cut_at_stop((4, 5), frozenset(), 3) == ((4, 5), None)
+
+
+def test_ignore_eos_drops_the_models_ids_but_not_the_requests() -> None:
+    params = SamplingParams(ignore_eos=True, stop_token_ids=(7,))
+    request = Request(
+        request_id="a", prompt_token_ids=(1,), params=params, end_token_ids=frozenset({2})
+    )
+    assert request.stop_ids == {7}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("temperature", -1.0),
+        ("temperature", math.nan),
+        ("temperature", math.inf),
+        ("top_p", 0.0),
+        ("top_p", 2.0),
+        ("top_p", math.nan),
+        ("min_p", -0.1),
+        ("min_p", 1.5),
+        ("top_k", -2),
+        ("seed", -1),
+        ("seed", 2**63),
+        ("max_tokens", 0),
+        ("max_tokens", -5),
+        ("stop_token_ids", (-1,)),
+    ],
+)
+def test_a_bad_parameter_is_refused_by_name(field: str, value: object) -> None:
+    with pytest.raises(InvalidRequestError, match=field):
+        SamplingParams(**{field: value})  # type: ignore[arg-type]
+
+
+def test_an_empty_prompt_is_refused() -> None:
+    with pytest.raises(InvalidRequestError, match="prompt is empty"):
+        Request(request_id="a", prompt_token_ids=(), params=SamplingParams())
+
+
+def test_acceptance_length_counts_the_next_token() -> None:
+    assert RequestStats(num_rounds=4, num_accepted=6).mean_acceptance_length == 2.5
