@@ -154,9 +154,7 @@ class Replica:
 
     def _drafted(self, row: LeaseRow, tokens: tuple[int, ...]) -> RowResult:
         cached = self._keep(row, tokens[: max(row.num_choices - 1, 0)])
-        return RowResult(
-            sequence_id=row.sequence_id, cached_len=cached.cached_len, tokens=tokens
-        )
+        return RowResult(sequence_id=row.sequence_id, cached_len=cached.cached_len, tokens=tokens)
 
     def _keep(self, row: LeaseRow, drafted: tuple[int, ...]) -> _CachedSequence:
         """Record the ids whose KV the pass has left in the slot."""

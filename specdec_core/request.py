@@ -85,15 +85,21 @@ class RequestStats:
     num_drafted: int = 0
     num_accepted: int = 0
     acceptance_histogram: tuple[int, ...] = ()
-    """Index j: rounds that accepted j drafted tokens."""
+    """Index j: rounds with a proposal that accepted j of its tokens."""
     queue_s: float = 0.0
     """Seconds between arrival and admission."""
     num_preemptions: int = 0
 
     @property
+    def num_proposed_rounds(self) -> int:
+        """Rounds that checked a proposal; the others were plain decoding."""
+        return sum(self.acceptance_histogram)
+
+    @property
     def mean_acceptance_length(self) -> float:
-        """Tokens committed per round, the next token included."""
-        return 1.0 + self.num_accepted / self.num_rounds if self.num_rounds else 0.0
+        """Tokens committed per round with a proposal, the next token included."""
+        rounds = self.num_proposed_rounds
+        return 1.0 + self.num_accepted / rounds if rounds else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

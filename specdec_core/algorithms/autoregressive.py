@@ -143,12 +143,11 @@ def _last_event(
     num_rounds: int,
     error: str = "",
 ) -> TokenEvent:
-    histogram = (num_rounds,) if num_rounds else ()
     return TokenEvent(
         request_id=request.request_id,
         index=index,
         token_ids=tokens,
         finish_reason=reason,
-        stats=RequestStats(num_rounds=num_rounds, acceptance_histogram=histogram),
+        stats=RequestStats(num_rounds=num_rounds),
         error=error or None,
     )

@@ -60,7 +60,9 @@ class Exspec:
             num_drafted=counters.num_drafted,
             num_accepted=counters.num_accepted,
             num_sequence_rounds=counters.num_sequence_rounds,
+            num_proposed_rounds=counters.num_proposed_rounds,
             accepted_per_position=counters.accepted_per_position,
+            drafted_per_position=counters.drafted_per_position,
             num_groups=counters.num_groups,
             num_equal_length_groups=counters.num_equal_length_groups,
             seconds=dict(self._seconds),
@@ -116,4 +118,3 @@ def _describe(model: CachedModel, role: Role) -> ReplicaInfo:
         vocab_size=model.vocab_size,
         model_digest="",
     )
-

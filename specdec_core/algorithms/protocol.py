@@ -20,8 +20,11 @@ class AlgorithmStats:
     num_accepted: int = 0
     num_sequence_rounds: int = 0
     """Rounds counted once per sequence: a group of B rows counts B."""
+    num_proposed_rounds: int = 0
+    """Those of them that checked a proposal; the others were plain decoding."""
     accepted_per_position: tuple[int, ...] = ()
     """Index j: how often drafted token j was accepted."""
+    drafted_per_position: tuple[int, ...] = ()
     num_groups: int = 0
     num_equal_length_groups: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
@@ -29,8 +32,8 @@ class AlgorithmStats:
 
     @property
     def mean_acceptance_length(self) -> float:
-        """Tokens committed per sequence and round, the next token included."""
-        rounds = self.num_sequence_rounds
+        """Tokens committed per sequence and proposal, the next token included."""
+        rounds = self.num_proposed_rounds
         return 1.0 + self.num_accepted / rounds if rounds else 0.0
 
 

@@ -16,6 +16,7 @@ from specdec_core.sampling import NO_CHOICE, ChoiceRow, choose
 from specdec_core.sampling_params import SamplingParams
 from specdec_core.verification import Verdict, verify
 
+
 class Turn(NamedTuple):
     """One sequence's part of a pass. N = cached_len(slot) + len(new_ids) once it is caught up."""
 
@@ -62,7 +63,9 @@ def score_and_verify(target: CachedModel, turns: Sequence[Turn]) -> list[Verdict
     logits = target.score(feeds)
     rows = [row for turn in turns for row in _choice_rows(target, turn)]
     choices = iter(choose(logits, rows, target.vocab_size) if rows else [])
-    return [_settle(target, turn, [next(choices) for _ in range(turn.num_choices)]) for turn in turns]
+    return [
+        _settle(target, turn, [next(choices) for _ in range(turn.num_choices)]) for turn in turns
+    ]
 
 
 def _choice_rows(target: CachedModel, turn: Turn) -> list[ChoiceRow]:

@@ -50,17 +50,19 @@ class PagedKV:
         self._allocator = BlockAllocator(num_blocks)
         self._slots: dict[int, _Slot] = {}
         self._num_slots_made = 0
-        # Zeros, not empty: memory is backed only once written, and a masked place never holds NaN.
-        self._pool_L2NBHD = torch.zeros(
+        # Empty, not zeros: those are written at once, and a host backs only pages that were.
+        # Blocks are cleared when they are taken instead.
+        self._pool_L2NBHD = torch.empty(
             (shape.num_layers, 2, num_blocks + 1, block_size, shape.num_kv_heads, shape.head_dim),
             dtype=shape.dtype,
             device=shape.device,
         )
+        self._clear([self.null_block])
         self._pools = [tuple(pair.flatten(1, 2)) for pair in self._pool_L2NBHD]
 
     @property
     def null_block(self) -> int:
-        """One block more than can be taken: never written, it pads block tables with zeros."""
+        """One block more than can be taken, all zeros: it pads block tables."""
         return self.num_blocks
 
     @property
@@ -121,7 +123,7 @@ class PagedKV:
         return self._blocks_for(state.length + count) - len(state.blocks)
 
     def _clear(self, blocks: Sequence[int]) -> None:
-        """Zero blocks that change hands: a NaN that one request left must not reach the next.
+        """Zero blocks that change hands: a NaN in what memory or a request left must not spread.
 
         A masked key weighs exactly 0, but 0 * NaN is NaN.
         """

@@ -20,6 +20,7 @@ from transformers import (
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
 from specdec_core.models.files import local_folder, model_digest, weight_files
 from specdec_core.models.memory import default_kv_tokens
+from specdec_core.models.packed_linear import pack_linears
 from specdec_core.models.support import check_supported
 from specdec_core.models.tokenizers import check_same_tokenizer, load_tokenizer
 from specdec_core.models.transformers_adapter import TransformersModel, kv_shape
@@ -115,7 +116,7 @@ def load_model(path_or_id: str, config: LoadConfig | None = None) -> LoadedModel
     config = config or LoadConfig()
     folder = local_folder(path_or_id, config.revision)
     model_config = _model_config(folder)
-    max_model_len = config.max_model_len or int(model_config.max_position_embeddings or 1)
+    max_model_len = config.max_model_len or _max_positions(model_config)
     check_supported(model_config, max_model_len)
     weight_files(folder)
     vocab_size = len(load_tokenizer(str(folder)))
@@ -142,6 +143,11 @@ def _model_config(folder: Path) -> PreTrainedConfig:
     return config
 
 
+def _max_positions(config: PreTrainedConfig) -> int:
+    """What the model was made for; `check_supported` refuses a model that does not say."""
+    return int(getattr(config, "max_position_embeddings", None) or 1)
+
+
 def _weights(folder: Path, config: LoadConfig) -> PreTrainedModel:
     device = _device(config.device)
     try:
@@ -164,6 +170,7 @@ def _weights(folder: Path, config: LoadConfig) -> PreTrainedModel:
             f"{folder} lacks {len(missing)} weights that the model needs, {missing[0]} among them"
         )
     weights: PreTrainedModel = model.to(device)
+    pack_linears(weights)
     return weights
 
 

@@ -47,7 +47,7 @@ def _ragged_attention_forward(
     Called without one (by `generate()`, say) the model still works, as with "sdpa".
     """
     if ragged_pass is None:
-        sdpa = AttentionInterface()["sdpa"]  # type: ignore[no-untyped-call]
+        sdpa = AttentionInterface()["sdpa"]
         output: tuple[Tensor, Tensor | None] = sdpa(
             module, query, key, value, attention_mask, scaling=scaling, **kwargs
         )
@@ -88,7 +88,7 @@ class TransformersModel:
         self.max_model_len: int = max_model_len or config.max_position_embeddings
         check_supported(config, self.max_model_len)
         self.vocab_size = min(vocab_size, config.vocab_size)
-        self._model: PreTrainedModel = model.eval()  # type: ignore[no-untyped-call]
+        self._model: PreTrainedModel = model.eval()
         self._max_tokens_per_pass = max_tokens_per_pass
         self._num_query_groups = config.num_attention_heads // num_kv_heads(config)
         num_blocks = kv_cache_tokens // BLOCK_SIZE

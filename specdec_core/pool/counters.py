@@ -43,7 +43,7 @@ class PoolCounters:
     """Longest that a ready row has waited for its group."""
     sum_wait_s: float
     max_draft_wait_s: float
-    """The same for rows that a draft replica was to extend."""
+    """The same for rows that a draft replica was to extend; side leases aside."""
     num_sequence_rounds: int
     """Rounds counted once per sequence: a group of B rows that commit counts B."""
     num_proposed_rounds: int
@@ -83,8 +83,9 @@ class Tally:
     num_fenced: int = 0
 
     def record_lease(self, lease: GroupLease, waits: list[float]) -> None:
-        if lease.role is not Role.TARGET:
-            self.max_draft_wait_s = max(self.max_draft_wait_s, *waits)
+        if lease.role is Role.DRAFT:
+            owning = [wait for row, wait in zip(lease.rows, waits, strict=True) if row.num_choices]
+            self.max_draft_wait_s = max(self.max_draft_wait_s, *owning, 0.0)
             return
         self.group_sizes[len(lease.rows)] += 1
         self.num_equal_length_groups += len({_shape(row) for row in lease.rows}) == 1

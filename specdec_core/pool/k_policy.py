@@ -14,14 +14,15 @@ class AcceptanceHistory:
     num_drafted: int = 0
     num_accepted: int = 0
     histogram: list[int] = field(default_factory=list)
-    """Index j: rounds that accepted j drafted tokens."""
+    """Index j: rounds with a proposal that accepted j of its tokens."""
 
     def record(self, num_drafted: int, num_accepted: int) -> None:
         self.num_rounds += 1
         self.num_drafted += num_drafted
         self.num_accepted += num_accepted
-        self.histogram += [0] * (num_accepted + 1 - len(self.histogram))
-        self.histogram[num_accepted] += 1
+        if num_drafted:
+            self.histogram += [0] * (num_accepted + 1 - len(self.histogram))
+            self.histogram[num_accepted] += 1
 
 
 class KPolicy(Protocol):

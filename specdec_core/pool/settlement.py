@@ -33,12 +33,12 @@ class Settlement:
         for row in lease.rows:
             sequence = replica.sequences.get(row.sequence_id)
             if sequence is None:
-                continue  # aborted meanwhile: the answer is discarded
+                continue  # it has ended meanwhile: the answer is discarded
             place = sequence.places[replica.role]
-            if place.lease_id == lease.lease_id:
-                place.row = place.lease_id = None
-                answer = answers.get(row.sequence_id) or _no_answer(row)
-                self._settle_row(replica, sequence, row, answer, now)
+            assert place.lease_id == lease.lease_id, "a place is kept while it is leased"
+            place.row = place.lease_id = None
+            answer = answers.get(row.sequence_id) or _no_answer(row)
+            self._settle_row(replica, sequence, row, answer, now)
 
     def _settle_row(
         self,
@@ -85,8 +85,10 @@ class Settlement:
         place = sequence.places[Role.DRAFT]
         place.cached_len = min(answer.cached_len, row.end_len + len(tokens))
         replica.settle(place, answer.cached_len, len(sequence.ids))
-        current = sequence.round
-        if row.num_choices and current is not None and current.committed_len == row.end_len:
+        if row.num_choices > 0:
+            current = sequence.round
+            assert current is not None, "a draft is asked within a round"
+            assert current.committed_len == row.end_len, "nobody commits while the draft owns"
             current.proposal = tokens
 
     def _commit(

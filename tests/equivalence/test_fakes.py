@@ -11,8 +11,8 @@ from specdec_core import (
     PoolConfig,
     Request,
     SamplingParams,
-    SpeculationConfig,
     SpecMethod,
+    SpeculationConfig,
 )
 from specdec_core.engine import AlgorithmName, Engine
 from tests.fakes import NoisyCopy, TokenListModel

@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from specdec_core import PoolConfig, Request, SamplingParams, SpeculationConfig, SpecMethod
+from specdec_core import PoolConfig, Request, SamplingParams, SpecMethod, SpeculationConfig
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.models.transformers_adapter import TransformersModel
 from tests.tiny_models import ARCHITECTURES, VOCAB, reference_greedy, tiny_model

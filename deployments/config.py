@@ -1,0 +1,260 @@
+"""Configuration of the service: one model for YAML, flags and environment, checked at the edge.
+
+Flags win over SPECDEC_* environment variables, those over the file. It is resolved once into the
+core's frozen dataclasses; nothing below this file reads the environment.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from specdec_core.config import NgramConfig, PoolConfig, SpecMethod, SpeculationConfig
+
+ENV_PREFIX = "SPECDEC_"
+
+UNSUPPORTED: dict[str, tuple[tuple[object, ...], str]] = {
+    "tensor_parallel_size": ((None, 1), "use target_replicas to spread load over devices"),
+    "pipeline_parallel_size": ((None, 1), "use target_replicas to spread load over devices"),
+    "data_parallel_size": ((None, 1), "use target_replicas"),
+    "quantization": ((None, "none"), "use dtype bfloat16 or float16"),
+    "kv_cache_dtype": ((None, "auto"), "the KV cache has the model's dtype"),
+    "enable_lora": ((None, False), "merge the adapter into the weights and serve the folder"),
+    "lora_modules": ((None, []), "merge the adapter into the weights and serve the folder"),
+    "enable_prefix_caching": ((None, False), "leave it out: prompts are always computed"),
+    "trust_remote_code": ((None, False), "use a model that transformers has itself"),
+    "ssl_keyfile": ((None, ""), "end TLS at the gateway in front of the service"),
+    "ssl_certfile": ((None, ""), "end TLS at the gateway in front of the service"),
+}
+"""Names users bring from other servers: the values that change nothing, and what to use instead."""
+
+_SPECULATIVE_CONFIG_KEYS = {
+    "method": "spec_method",
+    "model": "spec_model",
+    "num_speculative_tokens": "spec_tokens",
+    "prompt_lookup_max": "prompt_lookup_max",
+    "prompt_lookup_min": "prompt_lookup_min",
+}
+
+
+class Topology(StrEnum):
+    """Where draft and target run."""
+
+    SEPARATE = "separate"
+    COLOCATED = "colocated"
+
+
+class SpecMetrics(StrEnum):
+    """How much of speculation a response tells."""
+
+    NONE = "none"
+    SUMMARY = "summary"
+    DETAILED = "detailed"
+
+
+class ServiceConfig(BaseSettings):
+    """Everything `specdec serve` and serveConfigV2 may say."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=ENV_PREFIX, extra="forbid", frozen=True, protected_namespaces=()
+    )
+
+    model: str = "smollm2-135m"
+    """Folder, hub id, or the name of a pulled demo model."""
+    served_model_name: str = ""
+    """Name in requests; empty: the last part of `model`."""
+    revision: str | None = None
+    draft_revision: str | None = None
+    chat_template: Path | None = None
+    """File with a Jinja chat template instead of the model's own."""
+
+    spec_method: SpecMethod | None = None
+    """None: draft_model with `spec_model`, else ngram."""
+    spec_model: str | None = None
+    spec_tokens: int = 4
+    """K, the drafted tokens per sequence and round."""
+    prompt_lookup_max: int = 4
+    prompt_lookup_min: int = 2
+    per_request_spec_decode_metrics: SpecMetrics = SpecMetrics.SUMMARY
+
+    dtype: str = "auto"
+    device: str = "auto"
+    max_model_len: int | None = Field(default=None, ge=2)
+    """None: what the model has positions for."""
+    kv_cache_tokens: int | None = Field(default=None, ge=64)
+    """Capacity of one replica's KV cache; None: chosen by the loader."""
+
+    max_num_seqs: int = 32
+    """Most admitted sequences per target replica (the window, W)."""
+    max_group_size: int = 8
+    """Most sequences per target pass (B)."""
+    max_queued: int = 1024
+    prefill_chunk: int = 256
+    max_group_wait_s: float = Field(default=0.1, ge=0)
+    lease_ttl_s: float = Field(default=30.0, gt=0)
+
+    host: str = "127.0.0.1"
+    port: int = Field(default=8000, ge=1, le=65535)
+    grpc_port: int = Field(default=9000, ge=1, le=65535)
+    api_keys: Annotated[tuple[SecretStr, ...], NoDecode] = ()
+    """Keys that clients may use; several are separated by commas in the environment."""
+    api_key_sha256: tuple[str, ...] = ()
+    """Digests of API keys: how they travel in a deployed configuration."""
+    max_body_bytes: int = Field(default=4 * 2**20, ge=1024)
+    request_timeout_s: float | None = Field(default=None, gt=0)
+
+    target_replicas: int = Field(default=1, ge=1)
+    draft_replicas: int = Field(default=1, ge=0)
+    """Only with a draft model."""
+    ingress_replicas: int = Field(default=1, ge=1)
+    max_ingress_replicas: int = Field(default=4, ge=1)
+    cells: int = 1
+    topology: Topology = Topology.SEPARATE
+    target_num_cpus: float = Field(default=1.0, ge=0)
+    target_num_gpus: float = Field(default=0.0, ge=0)
+    draft_num_cpus: float = Field(default=1.0, ge=0)
+    draft_num_gpus: float = Field(default=0.0, ge=0)
+    ingress_num_cpus: float = Field(default=0.1, ge=0)
+    torch_threads: int | None = Field(default=None, ge=1)
+    """Threads of one replica's torch; None: the machine's cores shared among local replicas."""
+    graceful_shutdown_s: float = Field(default=20.0, ge=0)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _accept_foreign_names(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        values = _refuse_unsupported(_spread_speculative_config(values))
+        one_key = values.pop("api_key", None)
+        return values if one_key is None else {**values, "api_keys": one_key}
+
+    @field_validator("api_keys", mode="before")
+    @classmethod
+    def _split_keys(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return tuple(key.strip() for key in value.split(",") if key.strip())
+        return value
+
+    @model_validator(mode="after")
+    def _check(self) -> ServiceConfig:
+        if self.cells != 1:
+            raise ValueError(f"cells={self.cells} is not supported yet: use cells=1")
+        if self.topology is Topology.COLOCATED:
+            raise ValueError(
+                "topology=colocated is not supported by serve yet: use topology=separate, "
+                "or `specdec generate`, which runs draft and target in one process"
+            )
+        if self.method in (SpecMethod.DRAFT_MODEL, SpecMethod.HYBRID) and not self.spec_model:
+            raise ValueError(f"spec_method={self.method} needs spec_model")
+        if self.spec_model and self.method in (SpecMethod.NGRAM, SpecMethod.NONE):
+            raise ValueError(f"spec_model is given, but spec_method={self.method} uses none")
+        self.pool_config()
+        return self
+
+    @property
+    def method(self) -> SpecMethod:
+        if self.spec_method is not None:
+            return self.spec_method
+        return SpecMethod.DRAFT_MODEL if self.spec_model else SpecMethod.NGRAM
+
+    @property
+    def model_name(self) -> str:
+        """The name that requests use."""
+        return self.served_model_name or Path(self.model).name
+
+    @property
+    def num_draft_replicas(self) -> int:
+        return self.draft_replicas if self.spec_model else 0
+
+    @property
+    def key_digests(self) -> tuple[str, ...]:
+        """SHA-256 of every accepted API key; empty: no key is asked for."""
+        given = tuple(key_digest(key.get_secret_value()) for key in self.api_keys)
+        return tuple(dict.fromkeys((*self.api_key_sha256, *given)))
+
+    def pool_config(self) -> PoolConfig:
+        """The pool's part. Raises ValueError for limits that do not fit together."""
+        return PoolConfig(
+            max_group_size=self.max_group_size,
+            window=self.max_num_seqs,
+            max_queued=self.max_queued,
+            prefill_chunk=self.prefill_chunk,
+            max_group_wait_s=self.max_group_wait_s,
+            lease_ttl_s=self.lease_ttl_s,
+            speculation=SpeculationConfig(
+                method=self.method,
+                num_draft_tokens=self.spec_tokens,
+                ngram=NgramConfig(
+                    lookup_max=self.prompt_lookup_max, lookup_min=self.prompt_lookup_min
+                ),
+            ),
+        )
+
+    def threads_per_replica(self, num_cores: int) -> int:
+        """Torch threads of one replica when all of them share `num_cores` cores."""
+        if self.torch_threads is not None:
+            return self.torch_threads
+        return max(1, num_cores // (self.target_replicas + self.num_draft_replicas))
+
+    def with_environment(self) -> ServiceConfig:
+        """SPECDEC_* of this process for what was left out; API keys may come from a Secret so."""
+        given = {name: getattr(self, name) for name in self.model_fields_set}
+        return ServiceConfig(**given)
+
+    def deployable(self) -> dict[str, Any]:
+        """What travels to the cluster: only what differs from the defaults, keys as digests."""
+        values = self.model_dump(mode="json", exclude_defaults=True, exclude={"api_keys"})
+        if self.key_digests:
+            values["api_key_sha256"] = list(self.key_digests)
+        return values
+
+    def version(self) -> str:
+        """Equal for equal configurations: the coordinator of another version is not shared."""
+        text = yaml.safe_dump(self.deployable(), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def key_digest(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+def load_service_config(path: Path | None, flags: dict[str, Any]) -> ServiceConfig:
+    """Flags over environment over file. Raises ValueError (pydantic's) with every mistake."""
+    from_file: Any = yaml.safe_load(path.read_text()) if path else {}
+    if not isinstance(from_file or {}, dict):
+        raise ValueError(f"{path} is not a mapping of settings")
+    overruled = {name for name in from_file or {} if f"{ENV_PREFIX}{name}".upper() in os.environ}
+    kept = {name: value for name, value in (from_file or {}).items() if name not in overruled}
+    return ServiceConfig(**{**kept, **flags})
+
+
+def _spread_speculative_config(values: dict[str, Any]) -> dict[str, Any]:
+    """vLLM's `speculative_config` object says the same as the spec_* settings."""
+    spec = values.get("speculative_config")
+    if spec is None:
+        return {name: value for name, value in values.items() if name != "speculative_config"}
+    if not isinstance(spec, dict):
+        raise ValueError(f"speculative_config must be an object, got {spec!r}")
+    unknown = sorted(set(spec) - set(_SPECULATIVE_CONFIG_KEYS))
+    if unknown:
+        known = ", ".join(_SPECULATIVE_CONFIG_KEYS)
+        raise ValueError(f"speculative_config has unknown keys {unknown}; known are {known}")
+    spread = {_SPECULATIVE_CONFIG_KEYS[key]: value for key, value in spec.items()}
+    twice = sorted(set(spread) & set(values))
+    if twice:
+        raise ValueError(f"speculative_config and {twice} say the same thing twice")
+    return {name: value for name, value in values.items() if name != "speculative_config"} | spread
+
+
+def _refuse_unsupported(values: dict[str, Any]) -> dict[str, Any]:
+    for name, (neutral, instead) in UNSUPPORTED.items():
+        if name in values and values[name] not in neutral:
+            raise ValueError(f"{name}={values[name]!r} is not supported yet: {instead}")
+    return {name: value for name, value in values.items() if name not in UNSUPPORTED}

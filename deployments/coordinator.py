@@ -1,0 +1,138 @@
+"""The coordinator as a Ray actor: finds or creates it, serves it, ends it when nobody is left."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray.actor import ActorHandle
+from ray.exceptions import RayError
+
+from deployments.coordinator_service import start_server
+from deployments.endpoint import Endpoint
+from deployments.pool_driver import PoolDriver
+from specdec_core.config import PoolConfig
+from specdec_core.pool import SequencePool
+
+logger = logging.getLogger(__name__)
+
+NAMESPACE = "specdec"
+IDLE_EXIT_S = 60.0
+"""Without a stream for this long the application is gone; whoever comes later makes a new one."""
+_RESOLVE_TIMEOUT_S = 15.0
+_FAILED_EXIT_CODE = 70
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinatorSpec:
+    """Which coordinator a process belongs to, and how to make it."""
+
+    application: str
+    version: str
+    """Of the configuration: a redeploy with another one gets another coordinator."""
+    pool: PoolConfig
+    host: str | None = None
+    """Address to listen on; None: the node's."""
+    cell: int = 0
+
+    @property
+    def actor_name(self) -> str:
+        return f"{self.application}:cell-{self.cell}:{self.version}"
+
+
+class Coordinator:
+    """One life of a coordinator: an epoch, a pool, a server. Undecorated; see `find_or_create`."""
+
+    def __init__(self, pool: PoolConfig, host: str | None) -> None:
+        self.epoch = random.getrandbits(64)
+        self._driver = PoolDriver(SequencePool(pool, epoch=self.epoch), epoch=self.epoch)
+        self._started = asyncio.ensure_future(start_server(self._driver, host or _own_address()))
+        self._tasks = [asyncio.ensure_future(self._drive()), asyncio.ensure_future(self._watch())]
+
+    async def endpoint(self) -> Endpoint:
+        """Where the gRPC server is."""
+        _, endpoint = await self._started
+        return endpoint
+
+    async def pid(self) -> int:
+        return os.getpid()
+
+    async def num_live(self) -> int:
+        """Requests that have not ended."""
+        counters = self._driver.pool.counters()
+        return counters.num_waiting + counters.num_running
+
+    async def retire(self) -> None:
+        """End for good; Ray does not restart an actor that exits on purpose."""
+        ray.actor.exit_actor()
+
+    async def _drive(self) -> None:
+        """A failed pool has told every client; a fresh process takes over, under a new epoch."""
+        try:
+            await self._driver.run()
+        except Exception:
+            await asyncio.sleep(0.5)  # for the last messages to leave
+            os._exit(_FAILED_EXIT_CODE)
+
+    async def _watch(self) -> None:
+        idle_s = 0.0
+        while idle_s < IDLE_EXIT_S:
+            await asyncio.sleep(1.0)
+            idle_s = 0.0 if self._driver.num_streams else idle_s + 1.0
+        logger.info("no ingress and no replica for %.0f s: the application is gone", IDLE_EXIT_S)
+        ray.get_runtime_context().current_actor.retire.remote()
+
+
+def find_or_create(spec: CoordinatorSpec) -> ActorHandle[Any]:
+    """The coordinator's handle; whoever asks first creates it."""
+    actor: Any = ray.remote(Coordinator).options(
+        name=spec.actor_name,
+        namespace=NAMESPACE,
+        lifetime="detached",
+        get_if_exists=True,
+        max_restarts=-1,
+        max_task_retries=0,
+        max_concurrency=1000,
+        num_cpus=0,
+    )
+    handle: ActorHandle[Any] = actor.remote(spec.pool, spec.host)
+    return handle
+
+
+def _own_address() -> str:
+    address: str = ray.util.get_node_ip_address()
+    return address
+
+
+async def resolve(spec: CoordinatorSpec) -> Endpoint:
+    """Where the coordinator's server is. Raises ConnectionError while there is none."""
+    try:
+        handle = await asyncio.to_thread(find_or_create, spec)
+        endpoint: Endpoint = await asyncio.wait_for(handle.endpoint.remote(), _RESOLVE_TIMEOUT_S)
+    except (RayError, asyncio.InvalidStateError, TimeoutError, ValueError) as error:
+        raise ConnectionError(f"no coordinator: {type(error).__name__}") from error
+    return endpoint
+
+
+def num_live(spec: CoordinatorSpec) -> int:
+    """Requests that have not ended; 0 when there is no coordinator to ask."""
+    try:
+        handle: Any = ray.get_actor(spec.actor_name, namespace=NAMESPACE)
+        live: int = ray.get(handle.num_live.remote(), timeout=_RESOLVE_TIMEOUT_S)
+    except (RayError, ValueError):
+        return 0
+    return live
+
+
+def end(spec: CoordinatorSpec) -> None:
+    """Kill the coordinator if it exists."""
+    try:
+        handle = ray.get_actor(spec.actor_name, namespace=NAMESPACE)
+    except ValueError:
+        return
+    ray.kill(handle, no_restart=True)

@@ -1,0 +1,138 @@
+"""What failures look like outside: one table from exception to HTTP status and gRPC code.
+
+Whatever is not in the table is ours: the client learns that it failed and nothing of how.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+import grpc
+
+from specdec_core.errors import (
+    InvalidRequestError,
+    ModelNotSupportedError,
+    QueueFullError,
+    SpecdecError,
+)
+
+
+class UnknownModelError(SpecdecError):
+    """The request names a model that is not served."""
+
+
+class WrongTypeError(SpecdecError, TypeError):
+    """A field of the request has another type than it should."""
+
+
+class UnauthorizedError(SpecdecError):
+    """The API key is missing or wrong."""
+
+
+class ForbiddenError(SpecdecError):
+    """The caller's address may not use this server."""
+
+
+class BodyTooLargeError(SpecdecError):
+    """The request is larger than the server reads."""
+
+
+class DeadlineError(SpecdecError):
+    """The request's own deadline passed."""
+
+
+class PoolUnavailableError(SpecdecError):
+    """The coordinator or every replica is away; worth trying again."""
+
+
+class RequestFailedError(SpecdecError):
+    """The request was fine, running it failed; the message is fit for the client."""
+
+
+class Status(NamedTuple):
+    """How an error is worded in both protocols."""
+
+    http: int
+    code: grpc.StatusCode
+    kind: str
+    """OpenAI's `type` of the error."""
+
+
+_INTERNAL = Status(500, grpc.StatusCode.INTERNAL, "internal_error")
+
+_TABLE: dict[type[Exception], Status] = {
+    InvalidRequestError: Status(400, grpc.StatusCode.INVALID_ARGUMENT, "invalid_request_error"),
+    ModelNotSupportedError: Status(400, grpc.StatusCode.INVALID_ARGUMENT, "invalid_request_error"),
+    WrongTypeError: Status(422, grpc.StatusCode.INVALID_ARGUMENT, "invalid_request_error"),
+    UnauthorizedError: Status(401, grpc.StatusCode.UNAUTHENTICATED, "authentication_error"),
+    ForbiddenError: Status(403, grpc.StatusCode.PERMISSION_DENIED, "permission_error"),
+    UnknownModelError: Status(404, grpc.StatusCode.NOT_FOUND, "not_found_error"),
+    DeadlineError: Status(408, grpc.StatusCode.DEADLINE_EXCEEDED, "timeout_error"),
+    BodyTooLargeError: Status(413, grpc.StatusCode.RESOURCE_EXHAUSTED, "invalid_request_error"),
+    QueueFullError: Status(429, grpc.StatusCode.RESOURCE_EXHAUSTED, "rate_limit_error"),
+    RequestFailedError: Status(500, grpc.StatusCode.INTERNAL, "internal_error"),
+    PoolUnavailableError: Status(503, grpc.StatusCode.UNAVAILABLE, "service_unavailable_error"),
+}
+
+
+def status_of(error: BaseException) -> Status:
+    """The status a client gets for `error`."""
+    for kind in type(error).__mro__:
+        if kind in _TABLE:
+            return _TABLE[kind]
+    return _INTERNAL
+
+
+def public_message(error: BaseException) -> str:
+    """What a client may read of `error`: nothing of an error that is not in the table."""
+    if status_of(error) is _INTERNAL:
+        return "internal error"
+    return str(error)
+
+
+class FailureKind(StrEnum):
+    """What kind of failure ended a request in the pool."""
+
+    INVALID_REQUEST = "invalid_request"
+    QUEUE_FULL = "queue_full"
+    ROW_FAILED = "row_failed"
+    POOL_FAILED = "pool_failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Why the pool ended a request: an exception's way across the coordinator's stream."""
+
+    kind: FailureKind
+    message: str
+    retry_after_s: float = 0.0
+    num_queued: int = 0
+    max_queued: int = 0
+
+
+def failure_of(error: Exception) -> Failure:
+    """The message for `error` raised by the pool."""
+    if isinstance(error, QueueFullError):
+        return Failure(
+            kind=FailureKind.QUEUE_FULL,
+            message=str(error),
+            retry_after_s=error.retry_after_s,
+            num_queued=error.num_queued,
+            max_queued=error.limit,
+        )
+    if isinstance(error, InvalidRequestError):
+        return Failure(kind=FailureKind.INVALID_REQUEST, message=str(error))
+    return Failure(kind=FailureKind.POOL_FAILED, message="the pool failed; try again")
+
+
+def error_of(failure: Failure) -> SpecdecError:
+    """The exception to raise for a failure that came over the stream."""
+    if failure.kind is FailureKind.QUEUE_FULL:
+        return QueueFullError(failure.num_queued, failure.max_queued, failure.retry_after_s)
+    if failure.kind is FailureKind.INVALID_REQUEST:
+        return InvalidRequestError(failure.message)
+    if failure.kind is FailureKind.ROW_FAILED:
+        return RequestFailedError(failure.message)
+    return PoolUnavailableError(failure.message)

@@ -1,0 +1,103 @@
+"""The flags of `specdec generate` as one record, and the engine's configuration that follows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from specdec_core.config import NgramConfig, PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.errors import InvalidRequestError
+from specdec_core.models.loading import DType, LoadConfig
+from specdec_core.sampling_params import SamplingParams
+
+WINDOW_PER_ROW = 3
+"""Admitted sequences per row of a group, when no --window is given (as in the paper)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerateOptions:
+    """The command's flags; cli.py says what each means."""
+
+    model: str
+    algorithm: str
+    input: Path
+    output: Path
+    stats: Path | None
+    spec_method: SpecMethod | None
+    spec_model: str | None
+    spec_tokens: int
+    prompt_lookup_max: int
+    prompt_lookup_min: int
+    batch_size: int
+    window: int | None
+    sort_by_length: bool
+    max_tokens: int
+    limit: int | None
+    sample: int | None
+    turns: str
+    device: str
+    revision: str | None
+    draft_revision: str | None
+    chat_template: Path | None
+    dtype: str
+    numerics: str
+    max_model_len: int | None
+    kv_cache_tokens: int | None
+    temperature: float
+    top_p: float
+    top_k: int
+    min_p: float
+    seed: int
+    ignore_eos: bool
+    raw_prompt: bool
+
+    def __post_init__(self) -> None:
+        """Tell what is wrong before a model is loaded."""
+        self.sampling_params()
+        self.pool_config(num_requests=0)
+        self.load_config()
+        if self.limit is not None and self.sample is not None:
+            raise InvalidRequestError("--limit and --sample exclude each other")
+        if self.turns == "all" and self.raw_prompt:
+            raise InvalidRequestError("--turns all needs the chat template: leave --raw-prompt out")
+        drafts = self.method in (SpecMethod.DRAFT_MODEL, SpecMethod.HYBRID)
+        if drafts and not self.spec_model:
+            raise InvalidRequestError(f"--spec-method {self.method} needs --spec-model")
+        if self.spec_model and not drafts:
+            raise InvalidRequestError(f"--spec-method {self.method} uses no --spec-model")
+
+    @property
+    def method(self) -> SpecMethod:
+        if self.spec_method is not None:
+            return self.spec_method
+        return SpecMethod.DRAFT_MODEL if self.spec_model else SpecMethod.NGRAM
+
+    def sampling_params(self) -> SamplingParams:
+        names = ("temperature", "top_p", "top_k", "min_p", "seed", "max_tokens", "ignore_eos")
+        return SamplingParams(**{name: getattr(self, name) for name in names})
+
+    def pool_config(self, num_requests: int) -> PoolConfig:
+        try:
+            return PoolConfig(
+                max_group_size=self.batch_size,
+                window=self.window or WINDOW_PER_ROW * self.batch_size,
+                max_queued=num_requests,
+                speculation=SpeculationConfig(
+                    method=self.method,
+                    num_draft_tokens=self.spec_tokens,
+                    ngram=NgramConfig(
+                        lookup_max=self.prompt_lookup_max, lookup_min=self.prompt_lookup_min
+                    ),
+                ),
+            )
+        except ValueError as error:
+            raise InvalidRequestError(str(error)) from error
+
+    def load_config(self) -> LoadConfig:
+        return LoadConfig(
+            dtype=DType(self.dtype),
+            device=self.device,
+            revision=self.revision,
+            max_model_len=self.max_model_len,
+            kv_cache_tokens=self.kv_cache_tokens,
+        )

@@ -1,0 +1,223 @@
+"""GenerationService's RPCs over a deployments.generation.GenerationService. No Ray.
+
+An RPC answers errors with a status code and a message; an exception that left it without them would
+show the client a stack trace.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, Protocol
+
+import grpc
+
+from deployments.access import Access
+from deployments.errors import BodyTooLargeError, RequestFailedError, public_message, status_of
+from deployments.generation import Ask, Generation, GenerationService, Piece
+from deployments.translation import FINISH_REASONS, stats_to_pb
+from specdec.v1 import generation_pb2 as pb
+from specdec_core.errors import InvalidRequestError
+from specdec_core.request import RequestStats
+
+logger = logging.getLogger(__name__)
+
+
+class CallRefusedError(Exception):
+    """Ends a stream whose code and details are set; carries nothing but what the client reads."""
+
+
+class CallContext(Protocol):
+    """What is used of Serve's gRPC context."""
+
+    def peer(self) -> str: ...
+
+    def invocation_metadata(self) -> list[tuple[str, str]]: ...
+
+    def set_code(self, code: grpc.StatusCode) -> None: ...
+
+    def set_details(self, details: str) -> None: ...
+
+
+class GrpcApi:
+    """One method per RPC."""
+
+    def __init__(self, service: GenerationService, access: Access, *, max_body_bytes: int) -> None:
+        self._service = service
+        self._access = access
+        self._max_body_bytes = max_body_bytes
+
+    async def generate(
+        self, message: pb.GenerateRequest, context: CallContext
+    ) -> AsyncIterator[pb.GenerateResponse]:
+        try:
+            self._admit(message, context)
+            generation = self._prepare(message)
+            num_tokens = 0
+            async with contextlib.aclosing(self._service.run(generation)) as pieces:
+                async for piece in pieces:
+                    num_tokens += len(piece.token_ids)
+                    yield self._response(generation, piece, num_tokens)
+        except Exception as error:
+            _refuse(context, error)
+            # Serve sends a code that was set with a message or with an exception, and a stream
+            # may have no further message.
+            raise CallRefusedError(public_message(error)) from None
+
+    async def generate_once(
+        self, message: pb.GenerateRequest, context: CallContext
+    ) -> pb.GenerateResponse:
+        with _answering(context):
+            self._admit(message, context)
+            generation = self._prepare(message)
+            pieces = [piece async for piece in self._service.run(generation)]
+            ids = tuple(i for piece in pieces for i in piece.token_ids)
+            last = self._response(generation, pieces[-1], len(ids))
+            last.index = 0
+            last.text = "".join(piece.text for piece in pieces)
+            last.ClearField("token_ids")
+            last.token_ids.extend(ids)
+            return last
+        return pb.GenerateResponse()
+
+    async def abort(self, message: pb.AbortRequest, context: CallContext) -> pb.AbortResponse:
+        with _answering(context):
+            self._admit(message, context)
+            if not message.request_id:
+                raise InvalidRequestError("request_id is empty")
+            return pb.AbortResponse(aborted=await self._service.pool.abort(message.request_id))
+        return pb.AbortResponse()
+
+    async def tokenize(
+        self, message: pb.TokenizeRequest, context: CallContext
+    ) -> pb.TokenizeResponse:
+        with _answering(context):
+            self._admit(message, context)
+            return pb.TokenizeResponse(token_ids=self._service.text.encode(message.text))
+        return pb.TokenizeResponse()
+
+    async def detokenize(
+        self, message: pb.DetokenizeRequest, context: CallContext
+    ) -> pb.DetokenizeResponse:
+        with _answering(context):
+            self._admit(message, context)
+            ids = self._service.check_ids(message.token_ids)
+            return pb.DetokenizeResponse(text=self._service.text.decode_all(ids))
+        return pb.DetokenizeResponse()
+
+    async def list_models(
+        self, message: pb.ListModelsRequest, context: CallContext
+    ) -> pb.ListModelsResponse:
+        with _answering(context):
+            self._admit(message, context)
+            model = pb.Model(id=self._service.model_name, max_model_len=self._service.max_model_len)
+            return pb.ListModelsResponse(models=[model])
+        return pb.ListModelsResponse()
+
+    async def pool_status(
+        self, message: pb.PoolStatusRequest, context: CallContext
+    ) -> pb.PoolStatusResponse:
+        with _answering(context):
+            self._admit(message, context)
+            return await self._service.pool.pool_status()
+        return pb.PoolStatusResponse()
+
+    def _admit(self, message: Any, context: CallContext) -> None:
+        """Raise for a caller that may not call, or a message that is too large."""
+        self._access.check_peer(context.peer())
+        metadata = {key.lower(): value for key, value in context.invocation_metadata()}
+        self._access.check_key(metadata.get("authorization"))
+        if message.ByteSize() > self._max_body_bytes:
+            raise BodyTooLargeError(
+                f"the message has {message.ByteSize()} bytes, the limit is {self._max_body_bytes}"
+            )
+
+    def _prepare(self, message: pb.GenerateRequest) -> Generation:
+        self._service.check_model(message.model)
+        return self._service.prepare(self._prompt(message), _ask(message))
+
+    def _prompt(self, message: pb.GenerateRequest) -> tuple[int, ...]:
+        text = self._service.text
+        match message.WhichOneof("input"):
+            case "prompt":
+                return text.encode(message.prompt)
+            case "prompt_token_ids":
+                return tuple(message.prompt_token_ids.ids)
+            case "chat":
+                messages = message.chat.messages
+                if not messages:
+                    raise InvalidRequestError("chat has no messages: at least 1 is needed")
+                return text.encode_chat([{"role": m.role, "content": m.content} for m in messages])
+        raise InvalidRequestError("prompt, prompt_token_ids or chat is needed")
+
+    def _response(
+        self, generation: Generation, piece: Piece, num_tokens: int
+    ) -> pb.GenerateResponse:
+        request = generation.request
+        response = pb.GenerateResponse(
+            request_id=request.request_id,
+            index=piece.index,
+            token_ids=piece.token_ids,
+            text=piece.text,
+            seed=request.params.seed,
+        )
+        if piece.finish_reason is not None:
+            num_prompt = len(request.prompt_token_ids)
+            response.finish_reason = FINISH_REASONS[piece.finish_reason]
+            response.usage.CopyFrom(
+                pb.Usage(
+                    prompt_tokens=num_prompt,
+                    completion_tokens=num_tokens,
+                    total_tokens=num_prompt + num_tokens,
+                )
+            )
+            response.speculation.CopyFrom(stats_to_pb(piece.stats or RequestStats()))
+            asked = request.num_draft_tokens
+            response.speculation.num_spec_tokens = (
+                self._service.num_draft_tokens if asked is None else asked
+            )
+        return response
+
+
+@contextlib.contextmanager
+def _answering(context: CallContext) -> Iterator[None]:
+    """Turn errors into a code and details."""
+    try:
+        yield
+    except Exception as error:
+        _refuse(context, error)
+
+
+def _refuse(context: CallContext, error: Exception) -> None:
+    status = status_of(error)
+    if status.http == 500 and not isinstance(error, RequestFailedError):
+        logger.error("a call failed unexpectedly", exc_info=error)
+    context.set_code(status.code)
+    context.set_details(public_message(error))
+
+
+def _ask(message: pb.GenerateRequest) -> Ask:
+    sampling, speculative = message.sampling, message.speculative
+
+    def given(holder: Any, name: str) -> Any:
+        return getattr(holder, name) if holder.HasField(name) else None
+
+    enabled = given(speculative, "enabled")
+    return Ask(
+        model=message.model,
+        temperature=given(sampling, "temperature"),
+        top_k=given(sampling, "top_k"),
+        top_p=given(sampling, "top_p"),
+        min_p=given(sampling, "min_p"),
+        seed=given(sampling, "seed"),
+        max_tokens=given(sampling, "max_tokens"),
+        stop_token_ids=tuple(sampling.stop_token_ids),
+        ignore_eos=sampling.ignore_eos,
+        stop=tuple(message.stop),
+        speculation_enabled=True if enabled is None else enabled,
+        num_draft_tokens=given(speculative, "num_speculative_tokens"),
+        priority=message.priority,
+        request_id=message.request_id,
+        timeout_s=message.deadline_ms / 1000 if message.deadline_ms else None,
+    )

@@ -1,0 +1,222 @@
+"""The OpenAI routes as a FastAPI application over a GenerationService. No Ray."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import math
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+from starlette.exceptions import HTTPException
+
+from deployments.access import Access
+from deployments.body_limit import BodyLimit
+from deployments.config import SpecMetrics
+from deployments.errors import RequestFailedError, status_of
+from deployments.generation import Ask, Generation, GenerationService, Piece
+from deployments.http_requests import (
+    ChatBody,
+    CommonBody,
+    CompletionBody,
+    DetokenizeBody,
+    TokenizeBody,
+    checked_messages,
+    checked_prompt,
+    parse_body,
+)
+from deployments.http_responses import CHAT, COMPLETION, Shape, error_body
+from deployments.http_responses import Response as Answer
+from specdec_core.errors import QueueFullError
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_COMPLETION_TOKENS = 16
+"""OpenAI's default for completions; chat completions take what the context has room for."""
+_LARGE_TEXT = 20_000
+"""Characters from which tokenizing is worth a thread of its own."""
+
+
+def build_http_app(
+    service: GenerationService, access: Access, *, max_body_bytes: int, metrics: SpecMetrics
+) -> FastAPI:
+    app = FastAPI(title="specdec", openapi_url=None)
+    app.add_middleware(BodyLimit, max_bytes=max_body_bytes)
+    app.add_exception_handler(HTTPException, _unknown_route)
+    routes = _Routes(service, access, metrics)
+    app.add_api_route("/health", routes.health, methods=["GET"])
+    app.add_api_route("/ready", routes.ready, methods=["GET"])
+    for path, call, method in (
+        ("/v1/models", routes.models, "GET"),
+        ("/v1/models/{name}", routes.model, "GET"),
+        ("/v1/completions", routes.completions, "POST"),
+        ("/v1/chat/completions", routes.chat_completions, "POST"),
+        ("/tokenize", routes.tokenize, "POST"),
+        ("/detokenize", routes.detokenize, "POST"),
+    ):
+        app.add_api_route(path, routes.guarded(call), methods=[method], response_model=None)
+    return app
+
+
+class _Routes:
+    def __init__(self, service: GenerationService, access: Access, metrics: SpecMetrics) -> None:
+        self._service = service
+        self._access = access
+        self._metrics = metrics
+
+    def guarded(self, call: Callable[[Request], Any]) -> Callable[[Request], Any]:
+        """The route behind the API key, its errors in OpenAI's shape."""
+
+        async def route(request: Request) -> Response:
+            try:
+                self._access.check_key(request.headers.get("authorization"))
+                answer: Response = await call(request)
+                return answer
+            except Exception as error:
+                return error_response(error)
+
+        return route
+
+    async def health(self) -> dict[str, str]:
+        """Alive; says nothing of the pool."""
+        return {"status": "ok"}
+
+    async def ready(self) -> JSONResponse:
+        is_ready = self._service.is_ready
+        text = "ready" if is_ready else "no target replica has registered yet"
+        return JSONResponse({"status": text}, status_code=200 if is_ready else 503)
+
+    async def models(self, request: Request) -> JSONResponse:
+        return JSONResponse({"object": "list", "data": [self._model_card()]})
+
+    async def model(self, request: Request) -> JSONResponse:
+        self._service.check_model(request.path_params["name"])
+        return JSONResponse(self._model_card())
+
+    async def completions(self, request: Request) -> Response:
+        body = parse_body(CompletionBody, await request.body())
+        self._service.check_model(body.model)
+        prompt = checked_prompt(body.prompt)
+        ids = await self._encode(prompt) if isinstance(prompt, str) else prompt
+        max_tokens = DEFAULT_COMPLETION_TOKENS if body.max_tokens is None else body.max_tokens
+        return await self._answer(COMPLETION, ids, body, body.ask(max_tokens))
+
+    async def chat_completions(self, request: Request) -> Response:
+        body = parse_body(ChatBody, await request.body())
+        self._service.check_model(body.model)
+        messages = checked_messages(body.messages)
+        ids = await asyncio.to_thread(self._service.text.encode_chat, messages)
+        max_tokens = body.max_completion_tokens
+        if max_tokens is None:
+            max_tokens = body.max_tokens
+        return await self._answer(CHAT, ids, body, body.ask(max_tokens))
+
+    async def tokenize(self, request: Request) -> JSONResponse:
+        body = parse_body(TokenizeBody, await request.body())
+        self._service.check_model(body.model)
+        ids = await self._encode(body.prompt)
+        return JSONResponse(
+            {
+                "tokens": list(ids),
+                "count": len(ids),
+                "max_model_len": self._service.max_model_len,
+            }
+        )
+
+    async def detokenize(self, request: Request) -> JSONResponse:
+        body = parse_body(DetokenizeBody, await request.body())
+        self._service.check_model(body.model)
+        ids = self._service.check_ids(body.tokens)
+        return JSONResponse({"prompt": self._service.text.decode_all(ids)})
+
+    async def _encode(self, text: str) -> tuple[int, ...]:
+        encode = self._service.text.encode
+        return await asyncio.to_thread(encode, text) if len(text) > _LARGE_TEXT else encode(text)
+
+    async def _answer(
+        self, shape: Shape, ids: tuple[int, ...] | list[int], body: CommonBody, ask: Ask
+    ) -> Response:
+        generation = self._service.prepare(ids, ask)
+        answer = self._start(shape, generation, body)
+        pieces = self._service.run(generation)
+        if not body.stream:
+            collected = [piece async for piece in pieces]
+            return JSONResponse(answer.whole(collected))
+        # The first piece decides the status: after it the headers have left.
+        first = await anext(pieces)
+        wants_usage = body.stream_options is not None and body.stream_options.include_usage
+        lines = _stream(answer, first, pieces, wants_usage=wants_usage)
+        return StreamingResponse(lines, media_type="text/event-stream")
+
+    def _start(self, shape: Shape, generation: Generation, body: CommonBody) -> Answer:
+        return Answer(
+            shape=shape,
+            generation=generation,
+            model=self._service.model_name,
+            system_fingerprint=self._service.system_fingerprint,
+            num_draft_tokens=self._service.num_draft_tokens,
+            metrics=self._metrics,
+            return_token_ids=bool(body.return_token_ids),
+        )
+
+    def _model_card(self) -> dict[str, Any]:
+        return {
+            "id": self._service.model_name,
+            "object": "model",
+            "created": 0,
+            "owned_by": "specdec",
+            "max_model_len": self._service.max_model_len,
+        }
+
+
+async def _stream(
+    answer: Answer, first: Piece, pieces: AsyncGenerator[Piece], *, wants_usage: bool
+) -> AsyncIterator[str]:
+    """Server-sent events; closing it closes `pieces`, which aborts the request."""
+    async with contextlib.aclosing(pieces):
+        if answer.shape.is_chat:
+            yield _event(answer.role_chunk())
+        yield _event(answer.chunk(first))
+        try:
+            async for piece in pieces:
+                yield _event(answer.chunk(piece))
+            if wants_usage:
+                yield _event(answer.usage_chunk())
+        except Exception as error:
+            _log_unexpected(error)
+            yield _event(error_body(error))
+        yield "data: [DONE]\n\n"
+
+
+def _event(body: dict[str, Any]) -> str:
+    return f"data: {json.dumps(body, ensure_ascii=False)}\n\n"
+
+
+def error_response(error: Exception) -> JSONResponse:
+    """The error in OpenAI's shape; nothing of an unexpected one but that it happened."""
+    _log_unexpected(error)
+    headers = {}
+    if isinstance(error, QueueFullError):
+        headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
+    return JSONResponse(error_body(error), status_code=status_of(error).http, headers=headers)
+
+
+def _log_unexpected(error: Exception) -> None:
+    if status_of(error).http == 500 and not isinstance(error, RequestFailedError):
+        logger.error("a request failed unexpectedly", exc_info=error)
+
+
+async def _unknown_route(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    kind = "not_found_error" if error.status_code == 404 else "invalid_request_error"
+    message = {
+        "message": f"{request.method} {request.url.path}: {error.detail}",
+        "type": kind,
+        "param": None,
+        "code": error.status_code,
+    }
+    return JSONResponse({"error": message}, status_code=error.status_code)

@@ -1,0 +1,223 @@
+"""Bodies of the OpenAI routes: strict types, known names, clear refusals."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from deployments.errors import WrongTypeError
+from deployments.generation import Ask
+from specdec_core.errors import InvalidRequestError
+
+_IGNORED = {
+    "user",
+    "metadata",
+    "store",
+    "service_tier",
+    "safety_identifier",
+    "prompt_cache_key",
+    "parallel_tool_calls",
+}
+"""Names that change no token: accepted and not looked at."""
+
+_UNSUPPORTED: dict[str, tuple[object, ...]] = {
+    "best_of": (None, 1),
+    "echo": (None, False),
+    "frequency_penalty": (None, 0),
+    "function_call": (None, "none"),
+    "functions": (None, []),
+    "logit_bias": (None, {}),
+    "logprobs": (None, False, 0),
+    "top_logprobs": (None, 0),
+    "prompt_logprobs": (None, 0),
+    "modalities": (None, ["text"]),
+    "audio": (None,),
+    "prediction": (None,),
+    "presence_penalty": (None, 0),
+    "repetition_penalty": (None, 1),
+    "length_penalty": (None, 1),
+    "min_tokens": (None, 0),
+    "bad_words": (None, []),
+    "allowed_token_ids": (None, []),
+    "response_format": (None, {"type": "text"}),
+    "structured_outputs": (None,),
+    "suffix": (None, ""),
+    "tool_choice": (None, "none"),
+    "tools": (None, []),
+    "truncate_prompt_tokens": (None,),
+    "use_beam_search": (None, False),
+    "n": (None, 1),
+    "skip_special_tokens": (None, True),
+    "include_stop_str_in_output": (None, False),
+    "reasoning_effort": (None, "none"),
+}
+"""Known names that are not supported yet: the values that mean nothing are accepted."""
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(strict=True, extra="allow", protected_namespaces=())
+
+
+class StreamOptions(_Body):
+    include_usage: bool = False
+
+
+class SpeculativeOptions(_Body):
+    enabled: bool = True
+    num_speculative_tokens: int | None = None
+
+
+class CommonBody(_Body):
+    """What completions and chat completions share."""
+
+    model: str | None = None
+    max_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    seed: int | None = None
+    stop: str | list[str] | None = None
+    stop_token_ids: list[int] | None = None
+    ignore_eos: bool = False
+    stream: bool | None = False
+    stream_options: StreamOptions | None = None
+    speculative: SpeculativeOptions | None = None
+    return_token_ids: bool | None = False
+    priority: int = 0
+    request_id: str | None = None
+
+    def ask(self, max_tokens: int | None) -> Ask:
+        speculative = self.speculative or SpeculativeOptions()
+        stop = [self.stop] if isinstance(self.stop, str) else self.stop or []
+        return Ask(
+            model=self.model,
+            temperature=self.temperature,
+            top_k=self.top_k,
+            top_p=self.top_p,
+            min_p=self.min_p,
+            seed=self.seed,
+            max_tokens=max_tokens,
+            stop_token_ids=self.stop_token_ids or (),
+            ignore_eos=self.ignore_eos,
+            stop=stop,
+            speculation_enabled=speculative.enabled,
+            num_draft_tokens=speculative.num_speculative_tokens,
+            priority=self.priority,
+            request_id=self.request_id or "",
+        )
+
+
+class CompletionBody(CommonBody):
+    prompt: Any
+
+
+class ChatBody(CommonBody):
+    messages: list[dict[str, Any]]
+    max_completion_tokens: int | None = None
+
+
+class TokenizeBody(_Body):
+    model: str | None = None
+    prompt: str
+
+
+class DetokenizeBody(_Body):
+    model: str | None = None
+    tokens: list[int]
+
+
+BodyType = TypeVar("BodyType", bound=_Body)
+
+
+def parse_body(kind: type[BodyType], raw: bytes) -> BodyType:
+    """Raises InvalidRequestError (400) for values, WrongTypeError (422) for types."""
+    try:
+        values = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequestError(f"the body is not JSON: {error}") from None
+    if not isinstance(values, dict):
+        raise WrongTypeError(f"the body must be a JSON object, got {type(values).__name__}")
+    try:
+        body = kind.model_validate(values)
+    except ValidationError as error:
+        raise _translate(error) from None
+    _check_extras(body)
+    return body
+
+
+def _check_extras(body: _Body, where: str = "") -> None:
+    for name, value in (body.model_extra or {}).items():
+        if name in _IGNORED:
+            continue
+        if name not in _UNSUPPORTED:
+            raise InvalidRequestError(f"unknown field {where}{name}")
+        if value not in _UNSUPPORTED[name]:
+            neutral = " or ".join(json.dumps(v) for v in _UNSUPPORTED[name] if v is not None)
+            hint = f": only {neutral} is" if neutral else ": leave it out, it is not"
+            raise InvalidRequestError(f"{name}={json.dumps(value)[:80]}{hint} supported yet")
+    for name in type(body).model_fields:
+        inner = getattr(body, name)
+        if isinstance(inner, _Body):
+            _check_extras(inner, f"{name}.")
+
+
+def _translate(error: ValidationError) -> Exception:
+    first = error.errors(include_url=False, include_input=False)[0]
+    where = ".".join(str(part) for part in first["loc"] if part not in ("str", "list[str]"))
+    message = f"{where}: {first['msg']}"
+    is_type = first["type"].endswith(("_type", "_parsing"))
+    return WrongTypeError(message) if is_type else InvalidRequestError(message)
+
+
+def checked_prompt(prompt: Any) -> str | list[int]:
+    """A completion's prompt: text or ids, one of them. Raises for everything else."""
+    if isinstance(prompt, str):
+        return prompt
+    if not isinstance(prompt, list):
+        raise WrongTypeError("prompt: must be a string or a list of token ids")
+    if prompt and all(isinstance(item, str | list) for item in prompt):
+        if len(prompt) == 1:
+            return checked_prompt(prompt[0])
+        raise InvalidRequestError(
+            f"{len(prompt)} prompts in one request are not supported yet: send one per request"
+        )
+    if any(isinstance(item, bool) or not isinstance(item, int) for item in prompt):
+        raise WrongTypeError("prompt: must be a string or a list of token ids")
+    return prompt
+
+
+def checked_messages(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A conversation whose contents are text. Raises for everything else."""
+    if not messages:
+        raise InvalidRequestError("messages is empty: at least 1 message is needed")
+    return [_checked_message(place, message) for place, message in enumerate(messages)]
+
+
+def _checked_message(place: int, message: Mapping[str, Any]) -> dict[str, Any]:
+    role = message.get("role")
+    if not isinstance(role, str):
+        raise WrongTypeError(f"messages.{place}.role: must be a string")
+    if message.get("tool_calls"):
+        raise InvalidRequestError(f"messages.{place}.tool_calls: tools are not supported yet")
+    return {"role": role, "content": _text_of(place, message.get("content"))}
+
+
+def _text_of(place: int, content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        raise WrongTypeError(f"messages.{place}.content: must be a string or a list of parts")
+    parts = []
+    for part in content:
+        if not isinstance(part, dict) or part.get("type") != "text":
+            raise InvalidRequestError(
+                f"messages.{place}.content: only parts of type text are supported"
+            )
+        if not isinstance(part.get("text"), str):
+            raise WrongTypeError(f"messages.{place}.content: text must be a string")
+        parts.append(part["text"])
+    return "".join(parts)

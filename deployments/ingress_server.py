@@ -1,0 +1,105 @@
+"""The ingress: one Serve deployment that answers HTTP and gRPC.
+
+Serve calls the method that bears an RPC's name, and the ASGI application that the class builds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+from fastapi import FastAPI
+from ray.serve.grpc_util import RayServegRPCContext
+from ray.serve.handle import DeploymentHandle
+
+from deployments.access import Access
+from deployments.config import ServiceConfig
+from deployments.coordinator import CoordinatorSpec, resolve
+from deployments.demo_models import resolve_model
+from deployments.generation import GenerationService
+from deployments.grpc_api import GrpcApi
+from deployments.http_api import build_http_app
+from deployments.pool_client import PoolClient
+from deployments.text import TextModel, load_text_model
+from specdec.v1 import generation_pb2 as pb
+
+
+class Ingress:
+    """Text in, text out; the pool sees ids only."""
+
+    def __init__(
+        self, config: ServiceConfig, coordinator: CoordinatorSpec, *replicas: DeploymentHandle[Any]
+    ) -> None:
+        """`replicas` take no requests: they are bound here to be of the same application."""
+        self._config = config
+        self._access = Access(config.key_digests, config.host)
+        pool = PoolClient(lambda: resolve(coordinator))
+        self._pool_task = asyncio.get_running_loop().create_task(pool.run())
+        self._service = GenerationService(
+            text_model(config),
+            pool,
+            model_name=config.model_name,
+            num_draft_tokens=config.spec_tokens,
+            timeout_s=config.request_timeout_s,
+        )
+        self._grpc = GrpcApi(self._service, self._access, max_body_bytes=config.max_body_bytes)
+
+    def __serve_build_asgi_app__(self) -> FastAPI:
+        return build_http_app(
+            self._service,
+            self._access,
+            max_body_bytes=self._config.max_body_bytes,
+            metrics=self._config.per_request_spec_decode_metrics,
+        )
+
+    def check_health(self) -> None:
+        if self._pool_task.done():
+            raise RuntimeError("the stream to the coordinator has ended for good")
+
+    async def Generate(
+        self, message: pb.GenerateRequest, grpc_context: RayServegRPCContext
+    ) -> AsyncIterator[pb.GenerateResponse]:
+        async for response in self._grpc.generate(message, grpc_context):
+            yield response
+
+    async def GenerateOnce(
+        self, message: pb.GenerateRequest, grpc_context: RayServegRPCContext
+    ) -> pb.GenerateResponse:
+        return await self._grpc.generate_once(message, grpc_context)
+
+    async def Abort(
+        self, message: pb.AbortRequest, grpc_context: RayServegRPCContext
+    ) -> pb.AbortResponse:
+        return await self._grpc.abort(message, grpc_context)
+
+    async def Tokenize(
+        self, message: pb.TokenizeRequest, grpc_context: RayServegRPCContext
+    ) -> pb.TokenizeResponse:
+        return await self._grpc.tokenize(message, grpc_context)
+
+    async def Detokenize(
+        self, message: pb.DetokenizeRequest, grpc_context: RayServegRPCContext
+    ) -> pb.DetokenizeResponse:
+        return await self._grpc.detokenize(message, grpc_context)
+
+    async def ListModels(
+        self, message: pb.ListModelsRequest, grpc_context: RayServegRPCContext
+    ) -> pb.ListModelsResponse:
+        return await self._grpc.list_models(message, grpc_context)
+
+    async def PoolStatus(
+        self, message: pb.PoolStatusRequest, grpc_context: RayServegRPCContext
+    ) -> pb.PoolStatusResponse:
+        return await self._grpc.pool_status(message, grpc_context)
+
+
+def text_model(config: ServiceConfig) -> TextModel:
+    """Tokenizer and limits of the target. Raises ModelNotSupportedError."""
+    template = config.chat_template
+    return load_text_model(
+        resolve_model(config.model),
+        revision=config.revision,
+        chat_template=template.read_text() if template else None,
+        max_model_len=config.max_model_len,
+    )

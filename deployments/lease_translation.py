@@ -1,0 +1,176 @@
+"""Between core and wire, in pairs: registration, leases and results."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+from deployments.translation import pack_ids, sampling_from_pb, sampling_to_pb, unpack_ids
+from specdec.v1 import coordination_pb2 as pb
+from specdec_core.leases import (
+    GroupLease,
+    GroupResult,
+    LeaseRow,
+    ReplicaInfo,
+    Role,
+    RowResult,
+    RowStatus,
+)
+
+PROTOCOL_VERSION = 1
+
+_ROLES = {Role.TARGET: pb.ROLE_TARGET, Role.DRAFT: pb.ROLE_DRAFT}
+_ROLES_BACK = {value: role for role, value in _ROLES.items()}
+_ROW_STATUSES = {
+    RowStatus.OK: pb.ROW_STATUS_OK,
+    RowStatus.KV_MISS: pb.ROW_STATUS_KV_MISS,
+    RowStatus.NO_ROOM: pb.ROW_STATUS_NO_ROOM,
+    RowStatus.FAILED: pb.ROW_STATUS_FAILED,
+}
+_ROW_STATUSES_BACK = {int(value): status for status, value in _ROW_STATUSES.items()}
+
+
+def register_to_pb(info: ReplicaInfo) -> pb.Register:
+    return pb.Register(
+        protocol_version=PROTOCOL_VERSION,
+        replica_id=info.replica_id,
+        role=_ROLES[info.role],
+        incarnation=info.incarnation,
+        num_blocks=info.num_blocks,
+        block_size=info.block_size,
+        max_model_len=info.max_model_len,
+        vocab_size=info.vocab_size,
+        model_digest=info.model_digest,
+        fingerprint=info.fingerprint,
+    )
+
+
+def register_from_pb(message: pb.Register) -> ReplicaInfo:
+    """Raises ValueError for another protocol version or an unknown role."""
+    if message.protocol_version != PROTOCOL_VERSION:
+        raise ValueError(
+            f"protocol version {message.protocol_version} is not {PROTOCOL_VERSION}: "
+            "replica and coordinator run different releases"
+        )
+    if message.role not in _ROLES_BACK:
+        raise ValueError(f"unknown role {message.role}")
+    return ReplicaInfo(
+        replica_id=message.replica_id,
+        role=_ROLES_BACK[message.role],
+        incarnation=message.incarnation,
+        num_blocks=message.num_blocks,
+        block_size=message.block_size,
+        max_model_len=message.max_model_len,
+        vocab_size=message.vocab_size,
+        model_digest=message.model_digest,
+        fingerprint=message.fingerprint,
+    )
+
+
+def lease_to_pb(lease: GroupLease) -> pb.GroupLease:
+    shapes = [
+        number
+        for row in lease.rows
+        for number in (row.base_len, len(row.new_ids), len(row.proposal), row.num_choices)
+    ]
+    return pb.GroupLease(
+        lease_id=lease.lease_id,
+        epoch=lease.epoch,
+        role=_ROLES[lease.role],
+        ttl_s=lease.ttl_s,
+        sequence_ids=[row.sequence_id for row in lease.rows],
+        base_hashes=[row.base_hash for row in lease.rows],
+        shapes=pack_ids(shapes),
+        token_ids=b"".join(pack_ids((*row.new_ids, *row.proposal)) for row in lease.rows),
+        params=[
+            pb.RowParams(row=place, sampling=sampling_to_pb(row.params))
+            for place, row in enumerate(lease.rows)
+            if row.params is not None
+        ],
+    )
+
+
+def lease_from_pb(message: pb.GroupLease, replica_id: str) -> GroupLease:
+    params = {entry.row: sampling_from_pb(entry.sampling) for entry in message.params}
+    ids = iter(unpack_ids(message.token_ids))
+    keys = zip(message.sequence_ids, message.base_hashes, _fours(message.shapes), strict=True)
+    rows = tuple(
+        LeaseRow(
+            sequence_id=sequence_id,
+            base_len=base_len,
+            base_hash=base_hash,
+            new_ids=_take(ids, num_new),
+            proposal=_take(ids, num_proposed),
+            num_choices=num_choices,
+            params=params.get(place),
+        )
+        for place, (sequence_id, base_hash, shape) in enumerate(keys)
+        for base_len, num_new, num_proposed, num_choices in (shape,)
+    )
+    return GroupLease(
+        lease_id=message.lease_id,
+        epoch=message.epoch,
+        replica_id=replica_id,
+        role=_ROLES_BACK[message.role],
+        rows=rows,
+        ttl_s=message.ttl_s,
+    )
+
+
+def result_to_pb(result: GroupResult) -> pb.GroupResult:
+    shapes = [
+        number
+        for row in result.rows
+        for number in (
+            _ROW_STATUSES[row.status],
+            row.cached_len,
+            len(row.tokens),
+            row.num_accepted,
+        )
+    ]
+    return pb.GroupResult(
+        lease_id=result.lease_id,
+        epoch=result.epoch,
+        seconds=result.seconds,
+        sequence_ids=[row.sequence_id for row in result.rows],
+        shapes=pack_ids(shapes),
+        token_ids=b"".join(pack_ids(row.tokens) for row in result.rows),
+        errors=[
+            pb.RowError(row=place, message=row.error)
+            for place, row in enumerate(result.rows)
+            if row.error
+        ],
+    )
+
+
+def result_from_pb(message: pb.GroupResult, replica_id: str) -> GroupResult:
+    errors = {entry.row: entry.message for entry in message.errors}
+    ids = iter(unpack_ids(message.token_ids))
+    keys = zip(message.sequence_ids, _fours(message.shapes), strict=True)
+    rows = tuple(
+        RowResult(
+            sequence_id=sequence_id,
+            status=_ROW_STATUSES_BACK[status],
+            cached_len=cached_len,
+            tokens=_take(ids, num_tokens),
+            num_accepted=num_accepted,
+            error=errors.get(place, ""),
+        )
+        for place, (sequence_id, shape) in enumerate(keys)
+        for status, cached_len, num_tokens, num_accepted in (shape,)
+    )
+    return GroupResult(
+        lease_id=message.lease_id,
+        epoch=message.epoch,
+        replica_id=replica_id,
+        rows=rows,
+        seconds=message.seconds,
+    )
+
+
+def _fours(packed: bytes) -> Iterator[tuple[int, int, int, int]]:
+    return struct.iter_unpack("<4i", packed)
+
+
+def _take(ids: Iterator[int], count: int) -> tuple[int, ...]:
+    return tuple(next(ids) for _ in range(count))

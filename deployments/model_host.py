@@ -1,0 +1,61 @@
+"""Loads a replica's model. The one module of the service that imports torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from deployments.config import ServiceConfig
+from deployments.demo_models import resolve_model
+from specdec_core.leases import ReplicaInfo, Role
+from specdec_core.models.loading import DType, LoadConfig, LoadedModel, load_model
+from specdec_core.replica import Replica
+
+
+@dataclass(frozen=True, slots=True)
+class HostedModel:
+    """A loaded model, ready to run leases."""
+
+    runner: Replica
+    loaded: LoadedModel
+    role: Role
+    fingerprint: str
+
+    def describe(self, replica_id: str, incarnation: int) -> ReplicaInfo:
+        model = self.loaded.model
+        return ReplicaInfo(
+            replica_id=replica_id,
+            role=self.role,
+            incarnation=incarnation,
+            num_blocks=model.num_blocks,
+            block_size=model.block_size,
+            max_model_len=model.max_model_len,
+            vocab_size=model.vocab_size,
+            model_digest=self.loaded.digest,
+            fingerprint=self.fingerprint,
+        )
+
+
+def host_model(config: ServiceConfig, role: Role, num_threads: int) -> HostedModel:
+    """Load the role's model. Call it in the thread that will run the leases."""
+    torch.set_num_threads(num_threads)
+    is_target = role is Role.TARGET
+    path = config.model if is_target else config.spec_model
+    assert path is not None, "draft replicas exist only with a draft model"
+    loaded = load_model(
+        resolve_model(path),
+        LoadConfig(
+            dtype=DType(config.dtype),
+            device=config.device,
+            revision=config.revision if is_target else config.draft_revision,
+            max_model_len=config.max_model_len,
+            kv_cache_tokens=config.kv_cache_tokens,
+        ),
+    )
+    return HostedModel(Replica(loaded.model, role), loaded, role, _fingerprint(config))
+
+
+def _fingerprint(config: ServiceConfig) -> str:
+    """What the tokens may depend on in fast numerics, as far as it can be told apart."""
+    return f"torch {torch.__version__}, {config.device}, {config.dtype}, fast numerics"

@@ -1,0 +1,149 @@
+"""What waits to be written to one stream: bounded, and merged while its reader is slow."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+
+from deployments.errors import Failure
+from specdec_core.pool import Drained, SendFree, SendLease, SendReset
+from specdec_core.request import TokenEvent
+
+WorkCommand = SendLease | SendFree | SendReset | Drained
+
+MAX_WAITING_LEASES = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolState:
+    """What an ingress needs to know of the pool."""
+
+    epoch: int
+    num_targets: int
+    num_drafts: int
+    max_model_len: int
+    """The smallest of the targets' limits; 0 without targets."""
+    model_digest: str
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One request's news."""
+
+    event: TokenEvent
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Flush:
+    """Everything an ingress has not been told yet."""
+
+    deliveries: tuple[Delivery, ...] = ()
+    state: PoolState | None = None
+    aborts: tuple[tuple[str, bool], ...] = ()
+
+
+class _Outbox:
+    """A flag for news, and the end of the stream. One reader."""
+
+    def __init__(self) -> None:
+        self._news = asyncio.Event()
+        self._is_closed = False
+
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
+
+    def close(self) -> None:
+        """What was put is still read; then the stream ends."""
+        self._is_closed = True
+        self._news.set()
+
+    async def _wait(self) -> None:
+        await self._news.wait()
+        if not self._is_closed:
+            self._news.clear()
+
+
+class IngressOutbox(_Outbox):
+    """News for one ingress; bounded by the tokens of its live requests."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._deliveries: list[Delivery] = []
+        self._last: dict[str, int] = {}
+        self._state: PoolState | None = None
+        self._aborts: list[tuple[str, bool]] = []
+
+    def put(self, delivery: Delivery) -> None:
+        """Add news, merged into unread news of the same request."""
+        request_id = delivery.event.request_id
+        place = self._last.get(request_id)
+        merged = None if place is None else _merge(self._deliveries[place], delivery)
+        if place is None or merged is None:
+            self._last[request_id] = len(self._deliveries)
+            self._deliveries.append(delivery)
+        else:
+            self._deliveries[place] = merged
+        self._news.set()
+
+    def put_state(self, state: PoolState) -> None:
+        self._state = state
+        self._news.set()
+
+    def put_abort(self, request_id: str, was_live: bool) -> None:
+        self._aborts.append((request_id, was_live))
+        self._news.set()
+
+    async def take(self) -> Flush | None:
+        """Wait for news and take all of it; None at the end of the stream."""
+        await self._wait()
+        if not (self._deliveries or self._state or self._aborts):
+            return None if self._is_closed else Flush()
+        flush = Flush(tuple(self._deliveries), self._state, tuple(self._aborts))
+        self._deliveries, self._state, self._aborts = [], None, []
+        self._last.clear()
+        return flush
+
+
+def _merge(first: Delivery, second: Delivery) -> Delivery | None:
+    """One delivery instead of two; None where they do not join."""
+    ours, theirs = first.event, second.event
+    if ours.finish_reason is not None or ours.index + len(ours.token_ids) != theirs.index:
+        return None
+    event = replace(theirs, index=ours.index, token_ids=ours.token_ids + theirs.token_ids)
+    return Delivery(event, second.failure)
+
+
+class WorkOutbox(_Outbox):
+    """Commands for one replica, in order. The pool leases at most a few groups ahead."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._commands: list[WorkCommand] = []
+        self._num_waiting_leases = 0
+
+    def put(self, command: WorkCommand) -> None:
+        """Add a command; closes the stream of a replica that does not read its leases."""
+        if isinstance(command, SendLease):
+            if self._num_waiting_leases == MAX_WAITING_LEASES:
+                self.close()
+                return
+            self._num_waiting_leases += 1
+        last = self._commands[-1] if self._commands else None
+        if isinstance(command, SendFree) and isinstance(last, SendFree):
+            ids = (*last.sequence_ids, *command.sequence_ids)
+            self._commands[-1] = replace(last, sequence_ids=ids)
+        else:
+            self._commands.append(command)
+        self._news.set()
+
+    async def take(self) -> list[WorkCommand] | None:
+        """Wait for commands and take all of them; None at the end of the stream."""
+        await self._wait()
+        if self._is_closed:
+            return None
+        commands, self._commands = self._commands, []
+        self._num_waiting_leases = 0
+        return commands

@@ -1,0 +1,225 @@
+"""An ingress's side of the Generate stream: many requests, one stream, nothing lost over restarts.
+
+After a lost stream every open request is submitted again with the ids that its client already has;
+the client sees a pause, then the same tokens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field, replace
+
+import grpc
+
+from deployments.backoff import Backoff
+from deployments.endpoint import Endpoint
+from deployments.errors import PoolUnavailableError, error_of
+from deployments.translation import event_from_pb, submit_to_pb
+from specdec.v1 import coordination_pb2 as pb
+from specdec.v1 import coordination_pb2_grpc as pb_grpc
+from specdec.v1 import generation_pb2 as public_pb
+from specdec_core.errors import InvalidRequestError
+from specdec_core.request import Request, TokenEvent
+
+logger = logging.getLogger(__name__)
+
+UNAVAILABLE_AFTER_S = 60.0
+"""A request waits this long for a lost coordinator before its client is told to come back."""
+
+Outgoing = asyncio.Queue[pb.GenerateUp | None]
+
+
+@dataclass(eq=False, slots=True)
+class _OpenRequest:
+    """A request that has not ended, and what its client has."""
+
+    request: Request
+    emitted: list[int] = field(default_factory=list)
+    events: asyncio.Queue[TokenEvent | Exception] = field(default_factory=asyncio.Queue)
+
+    def resumed(self) -> Request:
+        emitted = (*self.request.emitted_token_ids, *self.emitted)
+        return replace(self.request, emitted_token_ids=emitted)
+
+
+class PoolClient:
+    """Submits requests and hands out their token events. One per ingress replica."""
+
+    def __init__(
+        self,
+        resolve: Callable[[], Awaitable[Endpoint]],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        unavailable_after_s: float = UNAVAILABLE_AFTER_S,
+    ) -> None:
+        self.state: pb.PoolState | None = None
+        """What the coordinator last said of the pool; None while there is no coordinator."""
+        self.num_divergences = 0
+        """Resumed requests whose replayed tokens differed from those already emitted."""
+        self._resolve = resolve
+        self._clock = clock
+        self._unavailable_after_s = unavailable_after_s
+        self._open: dict[str, _OpenRequest] = {}
+        self._aborts: dict[str, list[asyncio.Future[bool]]] = {}
+        self._outgoing: Outgoing | None = None
+        self._endpoint: Endpoint | None = None
+
+    async def run(self) -> None:
+        """Keep a stream to the coordinator; never returns."""
+        backoff = Backoff()
+        lost_at = self._clock()
+        while True:
+            try:
+                await self._serve_stream(backoff)
+            except (grpc.aio.AioRpcError, OSError) as error:
+                logger.info("no coordinator: %s", type(error).__name__)
+            except Exception:
+                logger.exception("the stream to the coordinator broke")
+            if self._outgoing is not None:
+                lost_at = self._clock()
+            self._lost()
+            if self._clock() - lost_at > self._unavailable_after_s:
+                self._give_up()
+            await asyncio.sleep(backoff.next_wait_s())
+
+    async def generate(self, request: Request) -> AsyncGenerator[TokenEvent]:
+        """Token events until the last one; leaving early aborts the request.
+
+        Raises what the pool refused it with, or PoolUnavailableError.
+        """
+        if request.request_id in self._open:
+            raise InvalidRequestError(f"request_id {request.request_id!r} is in use")
+        entry = _OpenRequest(request)
+        self._open[request.request_id] = entry
+        self._send(pb.GenerateUp(submit=submit_to_pb(request, resume=False)))
+        try:
+            while True:
+                event = await entry.events.get()
+                if isinstance(event, Exception):
+                    raise event
+                yield event
+                if event.finish_reason is not None:
+                    return
+        finally:
+            if self._open.pop(request.request_id, None) is not None:
+                self._send_abort(request.request_id)
+
+    async def abort(self, request_id: str) -> bool:
+        """End a request of any ingress; False when no such request is live."""
+        if self._outgoing is None:
+            raise PoolUnavailableError("the coordinator is away; try again")
+        outcome: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._aborts.setdefault(request_id, []).append(outcome)
+        self._send_abort(request_id)
+        return await outcome
+
+    async def pool_status(self) -> public_pb.PoolStatusResponse:
+        if self._endpoint is None:
+            raise PoolUnavailableError("the coordinator is away; try again")
+        metadata = self._endpoint.metadata
+        async with self._endpoint.channel() as channel:
+            stub = pb_grpc.CoordinatorServiceStub(channel)
+            try:
+                status: public_pb.PoolStatusResponse = await stub.PoolStatus(
+                    public_pb.PoolStatusRequest(), timeout=5, metadata=metadata
+                )
+            except grpc.aio.AioRpcError as error:
+                raise PoolUnavailableError("the coordinator is away; try again") from error
+        return status
+
+    async def _serve_stream(self, backoff: Backoff) -> None:
+        endpoint = await self._resolve()
+        outgoing: Outgoing = asyncio.Queue()
+        async with endpoint.channel() as channel:
+            stub = pb_grpc.CoordinatorServiceStub(channel)
+            call = stub.Generate(_messages(outgoing), metadata=endpoint.metadata)
+            try:
+                async for message in call:
+                    if self._outgoing is None:
+                        self._connected(endpoint, outgoing)
+                        backoff.succeeded()
+                    self._take_in(message)
+            finally:
+                outgoing.put_nowait(None)
+
+    def _connected(self, endpoint: Endpoint, outgoing: Outgoing) -> None:
+        """The coordinator has answered: everything open begins or goes on there."""
+        self._endpoint, self._outgoing = endpoint, outgoing
+        for entry in self._open.values():
+            self._resume(entry)
+
+    def _lost(self) -> None:
+        self._outgoing, self._endpoint, self.state = None, None, None
+        for outcomes in self._aborts.values():
+            for outcome in outcomes:
+                if not outcome.done():
+                    outcome.set_exception(PoolUnavailableError("the coordinator is away"))
+        self._aborts.clear()
+
+    def _give_up(self) -> None:
+        for entry in self._open.values():
+            entry.events.put_nowait(PoolUnavailableError("the coordinator is away; try again"))
+        self._open.clear()
+
+    def _send(self, message: pb.GenerateUp) -> None:
+        """Without a stream nothing is lost: `_connected` submits whatever is open."""
+        if self._outgoing is not None:
+            self._outgoing.put_nowait(message)
+
+    def _send_abort(self, request_id: str) -> None:
+        self._send(pb.GenerateUp(abort=public_pb.AbortRequest(request_id=request_id)))
+
+    def _resume(self, entry: _OpenRequest) -> None:
+        self._send(pb.GenerateUp(submit=submit_to_pb(entry.resumed(), resume=True)))
+
+    def _take_in(self, message: pb.GenerateDown) -> None:
+        if message.HasField("state"):
+            self.state = message.state
+        for event in message.events:
+            self._take_event(event)
+        for answer in message.aborts:
+            for outcome in self._aborts.pop(answer.request_id, []):
+                if not outcome.done():
+                    outcome.set_result(answer.aborted)
+
+    def _take_event(self, message: pb.TokenEvent) -> None:
+        entry = self._open.get(message.request_id)
+        if entry is None:
+            return
+        event, failure = event_from_pb(message)
+        if failure is not None:
+            del self._open[event.request_id]
+            entry.events.put_nowait(error_of(failure))
+            return
+        fresh = self._join(entry, event)
+        if fresh is None:
+            self._resume(entry)
+            return
+        entry.emitted += fresh.token_ids
+        if fresh.finish_reason is not None:
+            del self._open[event.request_id]
+        entry.events.put_nowait(fresh)
+
+    def _join(self, entry: _OpenRequest, event: TokenEvent) -> TokenEvent | None:
+        """The part of `event` that the client does not have; None when the two do not join."""
+        start = len(entry.request.emitted_token_ids)
+        overlap = start + len(entry.emitted) - event.index
+        if overlap < 0 or overlap > len(entry.emitted):
+            return None
+        known = tuple(entry.emitted[len(entry.emitted) - overlap :])
+        replayed = event.token_ids[:overlap]
+        if replayed != known[: len(replayed)]:
+            self.num_divergences += 1
+            logger.error("request %s diverged when it was replayed", event.request_id)
+            return None
+        return replace(
+            event, index=event.index + len(replayed), token_ids=event.token_ids[overlap:]
+        )
+
+
+async def _messages(outgoing: Outgoing) -> AsyncIterator[pb.GenerateUp]:
+    while (message := await outgoing.get()) is not None:
+        yield message

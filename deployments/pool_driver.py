@@ -1,0 +1,232 @@
+"""Drives the sequence pool: streams in, streams out, one clock. No Ray, no gRPC.
+
+Every event goes into the pool at once; the run task then asks the pool what to do, so events of one
+turn of the loop are decided together. One task runs it and everything is called from its loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+
+from deployments.errors import Failure, FailureKind, failure_of
+from deployments.outbox import Delivery, IngressOutbox, PoolState, WorkOutbox
+from specdec_core.errors import InvalidRequestError, QueueFullError, SpecdecError
+from specdec_core.leases import GroupResult, ReplicaInfo, Role
+from specdec_core.pool import Command, Drained, Emit, SendFree, SendLease, SendReset, SequencePool
+from specdec_core.request import FinishReason, Request, TokenEvent
+
+logger = logging.getLogger(__name__)
+
+_MIN_SLEEP_S = 0.0005
+"""A deadline that has passed is looked at again after this, so that streams are served between."""
+
+
+@dataclass(eq=False, slots=True)
+class ConnectedReplica:
+    """A registered replica, its stream, and its own count of its memory."""
+
+    info: ReplicaInfo
+    outbox: WorkOutbox
+    num_slots: int = 0
+    num_free_blocks: int = 0
+
+
+class PoolDriver:
+    """Owns the pool and the streams that feed it and are fed by it."""
+
+    def __init__(
+        self, pool: SequencePool, *, epoch: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.pool = pool
+        self.epoch = epoch
+        self.failure: BaseException | None = None
+        self.replicas: dict[str, ConnectedReplica] = {}
+        self._clock = clock
+        self._ingresses: set[IngressOutbox] = set()
+        self._owners: dict[str, IngressOutbox] = {}
+        self._wake = asyncio.Event()
+
+    @property
+    def num_streams(self) -> int:
+        return len(self._ingresses) + len(self.replicas)
+
+    async def run(self) -> None:
+        """Decide until the pool fails; a failure reaches every waiting client, then is raised."""
+        try:
+            while True:
+                self._wake.clear()
+                self._dispatch(self.pool.advance(self._clock()))
+                await self._sleep()
+        except Exception as error:
+            self._fail(error)
+            raise
+
+    def attach(self) -> IngressOutbox:
+        """A new ingress stream."""
+        outbox = IngressOutbox()
+        self._ingresses.add(outbox)
+        outbox.put_state(self._state())
+        return outbox
+
+    def detach(self, outbox: IngressOutbox) -> None:
+        """An ingress stream has ended: nobody waits for its requests any more."""
+        self._ingresses.discard(outbox)
+        for request_id in [key for key, owner in self._owners.items() if owner is outbox]:
+            del self._owners[request_id]
+            self._guard(partial(self.pool.abort, request_id))
+
+    def submit(self, outbox: IngressOutbox, request: Request, *, resume: bool) -> None:
+        """Queue a request; a refusal is told to its ingress alone."""
+        if request.request_id in self._owners and not resume:
+            message = f"request_id {request.request_id!r} is in use"
+            self.refuse(outbox, request.request_id, InvalidRequestError(message))
+            return
+        try:
+            self._owners[request.request_id] = outbox
+            self._guard(lambda now: self.pool.add(request, now))
+        except (InvalidRequestError, QueueFullError) as error:
+            del self._owners[request.request_id]
+            self.refuse(outbox, request.request_id, error)
+
+    def refuse(self, outbox: IngressOutbox, request_id: str, error: Exception) -> None:
+        """Tell an ingress that a request did not begin."""
+        outbox.put(_failed(request_id, failure_of(error)))
+
+    def abort(self, outbox: IngressOutbox, request_id: str) -> None:
+        """End a request of any ingress; the asking one is told whether it was live."""
+        was_live = request_id in self._owners
+        self._guard(lambda now: self.pool.abort(request_id, now))
+        outbox.put_abort(request_id, was_live)
+
+    def register(self, info: ReplicaInfo) -> ConnectedReplica:
+        """A replica's stream has begun. Raises SpecdecError for one that does not fit."""
+        self._guard(lambda now: self.pool.register(info, now))
+        earlier = self.replicas.get(info.replica_id)
+        if earlier is not None:
+            earlier.outbox.close()
+        replica = ConnectedReplica(info, WorkOutbox(), num_free_blocks=info.num_blocks)
+        self.replicas[info.replica_id] = replica
+        self._tell_state()
+        return replica
+
+    def leave(self, replica: ConnectedReplica) -> None:
+        """A replica's stream has ended."""
+        replica.outbox.close()
+        if self.replicas.get(replica.info.replica_id) is not replica:
+            return
+        del self.replicas[replica.info.replica_id]
+        info = replica.info
+        self._guard(
+            lambda now: self.pool.deregister(info.replica_id, now, incarnation=info.incarnation)
+        )
+        self._tell_state()
+
+    def on_result(self, replica: ConnectedReplica, result: GroupResult) -> None:
+        if self.replicas.get(replica.info.replica_id) is replica:
+            self._guard(lambda now: self.pool.on_result(result, now))
+
+    def on_occupancy(self, replica: ConnectedReplica, num_slots: int, num_free_blocks: int) -> None:
+        """A sign of life, with the replica's own count of its memory."""
+        replica.num_slots = num_slots
+        replica.num_free_blocks = num_free_blocks
+        self._guard(lambda now: self.pool.heartbeat(replica.info.replica_id, now))
+
+    def on_reset_done(self, replica: ConnectedReplica, incarnation: int) -> None:
+        self._guard(lambda now: self.pool.on_reset_done(replica.info.replica_id, incarnation, now))
+
+    def drain(self, replica: ConnectedReplica) -> None:
+        self._guard(lambda now: self.pool.drain(replica.info.replica_id, now))
+
+    def _guard(self, call: Callable[[float], object]) -> None:
+        """Pass an event to the pool; what the pool does not refuse on purpose is its failure."""
+        if self.failure is not None:
+            return
+        try:
+            call(self._clock())
+        except SpecdecError:
+            raise
+        except Exception as error:
+            self._fail(error)
+        self._wake.set()
+
+    def _fail(self, error: BaseException) -> None:
+        if self.failure is not None:
+            return
+        logger.error("the pool failed", exc_info=error)
+        self.failure = error
+        failure = Failure(kind=FailureKind.POOL_FAILED, message="the pool failed; try again")
+        for request_id, outbox in self._owners.items():
+            outbox.put(_failed(request_id, failure))
+        self._owners.clear()
+        for stream in (*self._ingresses, *(r.outbox for r in self.replicas.values())):
+            stream.close()
+        self._wake.set()
+
+    async def _sleep(self) -> None:
+        """Until an event came or the pool's next deadline."""
+        if self.failure is not None:
+            raise self.failure
+        deadline = self.pool.next_deadline()
+        timeout = None if deadline is None else max(deadline - self._clock(), _MIN_SLEEP_S)
+        try:
+            await asyncio.wait_for(self._wake.wait(), timeout)
+        except TimeoutError:
+            return
+
+    def _dispatch(self, commands: Iterable[Command]) -> None:
+        for command in commands:
+            if isinstance(command, Emit):
+                self._deliver(command.event)
+                continue
+            replica_id = _addressee(command)
+            replica = self.replicas.get(replica_id)
+            if replica is not None:
+                replica.outbox.put(command)
+
+    def _deliver(self, event: TokenEvent) -> None:
+        outbox = self._owners.get(event.request_id)
+        if outbox is None:
+            return
+        if event.finish_reason is not None:
+            del self._owners[event.request_id]
+        failure = None
+        if event.finish_reason is FinishReason.ERROR:
+            failure = Failure(kind=FailureKind.ROW_FAILED, message=event.error or "failed")
+        outbox.put(Delivery(event, failure))
+
+    def _state(self) -> PoolState:
+        infos = [replica.info for replica in self.replicas.values()]
+        targets = [info for info in infos if info.role is Role.TARGET]
+        return PoolState(
+            epoch=self.epoch,
+            num_targets=len(targets),
+            num_drafts=len(infos) - len(targets),
+            max_model_len=min((info.max_model_len for info in targets), default=0),
+            model_digest=targets[0].model_digest if targets else "",
+            fingerprint=targets[0].fingerprint if targets else "",
+        )
+
+    def _tell_state(self) -> None:
+        for outbox in self._ingresses:
+            outbox.put_state(self._state())
+
+
+def _addressee(command: SendLease | SendFree | SendReset | Drained) -> str:
+    return command.lease.replica_id if isinstance(command, SendLease) else command.replica_id
+
+
+def _failed(request_id: str, failure: Failure) -> Delivery:
+    """The last news of a request that failed outside the pool: its index is not known there."""
+    event = TokenEvent(
+        request_id=request_id,
+        index=0,
+        token_ids=(),
+        finish_reason=FinishReason.ERROR,
+        error=failure.message,
+    )
+    return Delivery(event, failure)

@@ -1,0 +1,61 @@
+"""The answer to PoolStatus: what the pool counts, with each replica's own count of its memory."""
+
+from __future__ import annotations
+
+from deployments.pool_driver import PoolDriver
+from specdec.v1 import generation_pb2 as pb
+from specdec_core.pool import PoolCounters, ReplicaCounters
+
+_TOTALS = (
+    "num_groups",
+    "num_equal_length_groups",
+    "num_sequence_rounds",
+    "num_proposed_rounds",
+    "num_drafted",
+    "num_accepted",
+    "num_committed",
+    "num_preemptions",
+    "num_kv_misses",
+    "num_stale_results",
+    "num_fenced",
+)
+
+
+def pool_status(driver: PoolDriver) -> pb.PoolStatusResponse:
+    counters = driver.pool.counters()
+    return pb.PoolStatusResponse(
+        epoch=driver.epoch,
+        replicas=[_replica(driver, replica) for replica in counters.replicas],
+        num_waiting=counters.num_waiting,
+        num_running=counters.num_running,
+        counters=_totals(counters),
+        max_group_wait_s=counters.max_wait_s,
+        accepted_per_position=counters.accepted_per_position,
+        group_sizes=counters.group_sizes,
+    )
+
+
+def _totals(counters: PoolCounters) -> dict[str, int]:
+    finished = {f"num_finished_{reason}": n for reason, n in counters.num_finished.items()}
+    return {name: int(getattr(counters, name)) for name in _TOTALS} | finished
+
+
+def _replica(driver: PoolDriver, counters: ReplicaCounters) -> pb.ReplicaStatus:
+    connected = driver.replicas[counters.replica_id]
+    info = connected.info
+    return pb.ReplicaStatus(
+        replica_id=counters.replica_id,
+        role=counters.role.value,
+        num_groups=counters.num_leases,
+        num_rows=counters.num_rows,
+        num_sequences=counters.num_sequences,
+        num_slots=connected.num_slots,
+        num_free_blocks=connected.num_free_blocks,
+        num_blocks=info.num_blocks,
+        block_size=info.block_size,
+        busy_s=counters.busy_s,
+        model_digest=info.model_digest,
+        fingerprint=info.fingerprint,
+        is_fenced=counters.is_fenced,
+        is_draining=counters.is_draining,
+    )

@@ -1,0 +1,52 @@
+"""Progress bars on stderr: stages of a download, requests of a run. stdout stays for results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+
+@contextmanager
+def stage_progress() -> Iterator[Callable[[str, int, int], None]]:
+    """A bar for every stage that reports (stage, done, total)."""
+    columns = (TextColumn("{task.description:10}"), BarColumn(), TaskProgressColumn())
+    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True)) as progress:
+        stages: dict[str, TaskID] = {}
+
+        def report(stage: str, done: int, total: int) -> None:
+            if stage not in stages:
+                stages[stage] = progress.add_task(stage)
+            progress.update(stages[stage], completed=done, total=total)
+
+        yield report
+
+
+@contextmanager
+def request_progress(num_requests: int) -> Iterator[Callable[[int, float], None]]:
+    """One bar over `num_requests`; call it with (requests done, tokens per second)."""
+    columns = (
+        TextColumn("requests"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[tokens_per_second]:.0f} tokens/s"),
+    )
+    console = Console(stderr=True)
+    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as bar:
+        task = bar.add_task("", total=num_requests, tokens_per_second=0.0)
+
+        def report(num_done: int, tokens_per_second: float) -> None:
+            bar.update(task, completed=num_done, tokens_per_second=tokens_per_second)
+
+        yield report

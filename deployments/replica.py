@@ -1,0 +1,69 @@
+"""Target and draft replicas: Serve places them, restarts them and asks for their health.
+
+They take no Serve requests: work comes over the stream that they open to the coordinator. Classes
+are undecorated; app.py turns them into deployments.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import ClassVar
+
+from ray import serve
+
+from deployments.config import ServiceConfig
+from deployments.coordinator import CoordinatorSpec, resolve
+from deployments.work_loop import WorkLoop
+from specdec_core.leases import Role
+
+
+class _PoolReplica:
+    """One model in one process. torch runs in one thread, the loop stays free for health checks."""
+
+    role: ClassVar[Role]
+
+    def __init__(self, config: ServiceConfig, coordinator: CoordinatorSpec) -> None:
+        from deployments.model_host import host_model
+
+        self._graceful_shutdown_s = config.graceful_shutdown_s
+        executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="torch")
+        num_threads = config.threads_per_replica(os.cpu_count() or 1)
+        hosted = executor.submit(host_model, config, self.role, num_threads).result()
+        replica_id = f"{self.role}-{serve.get_replica_context().replica_id.unique_id}"
+        self._loop = WorkLoop(
+            hosted.runner,
+            describe=lambda incarnation: hosted.describe(replica_id, incarnation),
+            resolve=lambda: resolve(coordinator),
+            executor=executor,
+        )
+        self._running = asyncio.get_running_loop().create_task(self._loop.run())
+
+    def check_health(self) -> None:
+        """Raises when leases cannot be run any more: Serve then replaces the replica."""
+        if self._loop.failure is not None:
+            raise RuntimeError("running a lease failed") from self._loop.failure
+        if self._running.done():
+            raise RuntimeError("the work loop has ended")
+
+    async def pid(self) -> int:
+        return os.getpid()
+
+    async def __del__(self) -> None:
+        """Serve awaits this at a graceful stop: the sequences move before the process ends."""
+        if not self._running.done():
+            await self._loop.drain(self._graceful_shutdown_s)
+            self._running.cancel()
+
+
+class TargetReplica(_PoolReplica):
+    """Scores proposals and chooses."""
+
+    role = Role.TARGET
+
+
+class DraftReplica(_PoolReplica):
+    """Proposes."""
+
+    role = Role.DRAFT

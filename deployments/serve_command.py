@@ -1,0 +1,214 @@
+"""`specdec serve`: check, start or join Ray, deploy, say that it answers, drain, clean up."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from deployments.access import is_loopback
+from deployments.app import APPLICATION, coordinator_spec, num_cpus_needed, serve_config
+from deployments.config import ServiceConfig
+from deployments.preflight import check_start
+from specdec_core.errors import SpecdecError
+
+_READY_TIMEOUT_S = 600.0
+_POLL_S = 0.2
+
+
+class StartError(SpecdecError):
+    """The service was checked, started, and did not come up."""
+
+
+def run_service(config: ServiceConfig) -> None:
+    """Serve until Ctrl-C or SIGTERM. Raises SpecdecError when it cannot start."""
+    stop = threading.Event()
+    with running_service(config, stop):
+        if not stop.is_set():
+            print(ready_line(config), flush=True)
+        stop.wait()
+        print("draining", flush=True)
+
+
+@contextmanager
+def running_service(config: ServiceConfig, stop: threading.Event) -> Iterator[None]:
+    """Check, start or join Ray, deploy; inside, the service answers (or `stop` is set already)."""
+    joins = "RAY_ADDRESS" in os.environ
+    check_start(config, check_ports=not joins)
+    _warn_when_open(config)
+    with _ray(config, joins), _signals_set(stop):
+        _deploy(serve_config(config))
+        try:
+            _wait_until_ready(config, stop)
+            yield
+            _drain(config)
+        finally:
+            _remove(config)
+
+
+def ready_line(config: ServiceConfig) -> str:
+    host = _reachable(config.host)
+    body = {
+        "model": config.model_name,
+        "messages": [{"role": "user", "content": "What is the capital of France?"}],
+        "max_tokens": 32,
+        "temperature": 0,
+    }
+    curl = f"curl -s {host}:{config.port}/v1/chat/completions -d '{json.dumps(body)}'"
+    return (
+        f"Ready: HTTP http://{host}:{config.port}  gRPC {host}:{config.grpc_port}  "
+        f"model {config.model_name}  try: {curl}"
+    )
+
+
+@contextmanager
+def _signals_set(stop: threading.Event) -> Iterator[None]:
+    """Ctrl-C and SIGTERM drain; a second one ends at once. Inside `_ray`: Ray sets its own."""
+
+    def on_signal(number: int, frame: object) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    earlier = {number: signal.signal(number, on_signal) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in earlier.items():
+            signal.signal(number, handler)
+
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextmanager
+def _ray(config: ServiceConfig, joins: bool) -> Iterator[None]:
+    """A Ray of our own, ended with us; or the one that RAY_ADDRESS names, left running."""
+    _prepare_environment()
+    import ray
+    from ray import serve
+
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)
+    if joins:
+        ray.init(**quiet)
+    else:
+        ray.init(
+            address="local",
+            num_cpus=num_cpus_needed(config),
+            include_dashboard=False,
+            **quiet,
+        )
+    try:
+        yield
+    finally:
+        if not joins:
+            serve.shutdown()
+        ray.shutdown()
+
+
+def _prepare_environment() -> None:
+    """Before Ray is imported; every process of a local Ray inherits it."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_SERVE_LOG_TO_STDERR", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    # Applications are importable where this process finds them, installed or not.
+    paths = [path for path in sys.path if path]
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
+    warnings.filterwarnings("ignore", category=FutureWarning, module="ray")
+
+
+def _deploy(text: dict[str, Any]) -> None:
+    """Apply a serveConfigV2 text with the builder that it names."""
+    from ray import serve
+
+    (application,) = text["applications"]
+    module, _, name = application["import_path"].partition(":")
+    builder: Callable[[ServiceConfig], Any] = getattr(importlib.import_module(module), name)
+    serve.start(
+        proxy_location=text["proxy_location"],
+        http_options=text["http_options"],
+        grpc_options=text["grpc_options"],
+    )
+    args = ServiceConfig.model_validate(application["args"])
+    target = serve.RunTarget(
+        target=builder(args),
+        name=application["name"],
+        route_prefix=application["route_prefix"],
+    )
+    serve.run_many([target], wait_for_applications_running=False)
+
+
+def _wait_until_ready(config: ServiceConfig, stop: threading.Event) -> None:
+    deadline = time.monotonic() + _READY_TIMEOUT_S
+    while not _answers(config) and not stop.is_set():
+        _raise_if_failed()
+        if time.monotonic() > deadline:
+            raise StartError(f"no answer within {_READY_TIMEOUT_S:.0f} s: see the Ray logs")
+        stop.wait(_POLL_S)
+
+
+def _answers(config: ServiceConfig) -> bool:
+    """A target replica has registered and the gRPC port is open."""
+    host = _reachable(config.host)
+    try:
+        with urllib.request.urlopen(f"http://{host}:{config.port}/ready", timeout=2) as response:
+            is_ready: bool = response.status == 200
+        with socket.create_connection((host, config.grpc_port), timeout=2):
+            return is_ready
+    except (OSError, urllib.error.URLError):
+        return False
+
+
+def _raise_if_failed() -> None:
+    from ray import serve
+
+    application = serve.status().applications.get(APPLICATION)
+    if application is not None and application.status == "DEPLOY_FAILED":
+        messages = [d.message for d in application.deployments.values() if d.message]
+        raise StartError("the application failed to start: " + "; ".join(messages)[-2000:])
+
+
+def _drain(config: ServiceConfig) -> None:
+    """Wait for running requests, at most `graceful_shutdown_s`."""
+    from deployments import coordinator
+
+    deadline = time.monotonic() + config.graceful_shutdown_s
+    spec = coordinator_spec(config)
+    while coordinator.num_live(spec) and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+
+
+def _remove(config: ServiceConfig) -> None:
+    """Delete what was deployed, the detached coordinator included."""
+    from ray import serve
+
+    from deployments import coordinator
+
+    serve.delete(APPLICATION)
+    coordinator.end(coordinator_spec(config))
+
+
+def _warn_when_open(config: ServiceConfig) -> None:
+    if not is_loopback(config.host) and not config.key_digests:
+        print(
+            f"warning: {config.host} can be reached from other machines and no API key is set: "
+            "use --api-key or SPECDEC_API_KEYS",
+            file=sys.stderr,
+        )
+
+
+def _reachable(host: str) -> str:
+    return "127.0.0.1" if host in ("0.0.0.0", "::", "localhost") else host

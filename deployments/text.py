@@ -1,0 +1,212 @@
+"""Text at the ingress: tokenizer, chat template, and what the model's files say of its limits.
+
+Reads tokenizer.json with the tokenizers library and renders the chat template with jinja2, as
+transformers does, because importing transformers imports torch: 245 MB in a process that needs
+none. A folder without tokenizer.json goes through transformers after all.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+from jinja2 import Template, TemplateError
+from jinja2.ext import loopcontrols
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
+from specdec_core.models.files import local_folder
+
+
+class Encoding(Protocol):
+    @property
+    def ids(self) -> list[int]: ...
+
+
+class Backend(Protocol):
+    """What is used of `tokenizers.Tokenizer`."""
+
+    def encode(self, sequence: str, *, add_special_tokens: bool) -> Encoding: ...
+
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool) -> str: ...
+
+    def get_vocab_size(self) -> int: ...
+
+    def get_vocab(self) -> dict[str, int]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class TextModel:
+    """Everything about a model that can be known without its weights."""
+
+    backend: Backend
+    template: Template | None
+    special_tokens: Mapping[str, str]
+    """By role (bos_token, eos_token ...), as chat templates use them."""
+    end_token_ids: frozenset[int]
+    max_model_len: int
+    longest_token_bytes: int
+
+    @property
+    def vocab_size(self) -> int:
+        return self.backend.get_vocab_size()
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """Ids of a raw prompt, with the special tokens that the tokenizer adds."""
+        self._refuse_hopeless(text)
+        return tuple(self.backend.encode(text, add_special_tokens=True).ids)
+
+    def encode_chat(self, messages: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
+        """Ids of a conversation. Raises InvalidRequestError for what the template refuses."""
+        text = self.render_chat(messages)
+        self._refuse_hopeless(text)
+        return tuple(self.backend.encode(text, add_special_tokens=False).ids)
+
+    def render_chat(self, messages: Sequence[Mapping[str, Any]]) -> str:
+        if self.template is None:
+            raise InvalidRequestError("the model has no chat template: use completions instead")
+        try:
+            return self.template.render(
+                messages=messages, add_generation_prompt=True, **self.special_tokens
+            )
+        except TemplateError as error:
+            raise InvalidRequestError(f"the chat template refuses: {error}") from error
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return self.backend.decode(ids, skip_special_tokens=True)
+
+    def decode_all(self, ids: Sequence[int]) -> str:
+        """With special tokens shown."""
+        return self.backend.decode(ids, skip_special_tokens=False)
+
+    def _refuse_hopeless(self, text: str) -> None:
+        """Tokenizing megabytes takes seconds; their length alone may say that they never fit."""
+        fewest = len(text.encode(errors="replace")) // self.longest_token_bytes
+        if fewest >= self.max_model_len:
+            raise InvalidRequestError(
+                f"the prompt has at least {fewest} tokens, "
+                f"the model's context is {self.max_model_len}"
+            )
+
+
+def load_text_model(
+    path_or_id: str,
+    *,
+    revision: str | None = None,
+    chat_template: str | None = None,
+    max_model_len: int | None = None,
+) -> TextModel:
+    """Read what lies beside the weights. Raises ModelNotSupportedError when it is unusable."""
+    folder = local_folder(path_or_id, revision)
+    backend = _backend(folder)
+    settings = _read_json(folder / "tokenizer_config.json")
+    source = chat_template or _chat_template(folder, settings)
+    return TextModel(
+        backend=backend,
+        template=compile_template(source) if source else None,
+        special_tokens=_special_tokens(settings),
+        end_token_ids=end_token_ids(folder),
+        max_model_len=_max_model_len(folder, max_model_len),
+        longest_token_bytes=max(len(token.encode()) for token in backend.get_vocab()),
+    )
+
+
+def end_token_ids(folder: Path) -> frozenset[int]:
+    """Every id that ends an answer by the model's generation config and config."""
+    listed = [
+        _read_json(folder / name).get("eos_token_id")
+        for name in ("config.json", "generation_config.json")
+    ]
+    ids = [ids if isinstance(ids, list) else [ids] for ids in listed if ids is not None]
+    return frozenset(token_id for some in ids for token_id in some)
+
+
+def _max_model_len(folder: Path, wanted: int | None) -> int:
+    limit = _read_json(folder / "config.json").get("max_position_embeddings")
+    if not isinstance(limit, int):
+        raise ModelNotSupportedError(f"{folder}/config.json names no max_position_embeddings")
+    if wanted is not None and wanted > limit:
+        raise ModelNotSupportedError(f"max_model_len must be in 2..{limit}, got {wanted}")
+    return wanted or limit
+
+
+def _backend(folder: Path) -> Backend:
+    if not (folder / "config.json").is_file():
+        raise ModelNotSupportedError(f"{folder} is no model folder: it has no config.json")
+    file = folder / "tokenizer.json"
+    if not file.is_file():
+        return _converted_backend(folder)
+    from tokenizers import Tokenizer
+
+    try:
+        tokenizer = Tokenizer.from_file(str(file))
+    except Exception as error:  # the library raises bare Exceptions
+        raise ModelNotSupportedError(f"{file} is no usable tokenizer: {error}") from error
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    backend: Backend = tokenizer
+    return backend
+
+
+def _converted_backend(folder: Path) -> Backend:
+    from specdec_core.models.tokenizers import load_tokenizer
+
+    backend: Backend | None = getattr(load_tokenizer(str(folder)), "backend_tokenizer", None)
+    if backend is None:
+        raise ModelNotSupportedError(f"{folder} has no tokenizer.json and none can be made from it")
+    return backend
+
+
+def _chat_template(folder: Path, settings: Mapping[str, Any]) -> str | None:
+    file = folder / "chat_template.jinja"
+    if file.is_file():
+        return file.read_text()
+    template = settings.get("chat_template")
+    if isinstance(template, list):
+        by_name = {entry["name"]: entry["template"] for entry in template}
+        template = by_name.get("default")
+    return template
+
+
+def _special_tokens(settings: Mapping[str, Any]) -> dict[str, str]:
+    tokens = {name: value for name, value in settings.items() if name.endswith("_token")}
+    contents = {
+        name: value.get("content") if isinstance(value, dict) else value
+        for name, value in tokens.items()
+    }
+    return {name: value for name, value in contents.items() if isinstance(value, str)}
+
+
+def compile_template(source: str) -> Template:
+    """The environment that transformers renders chat templates in."""
+
+    def raise_exception(message: str) -> None:
+        raise TemplateError(message)
+
+    def tojson(value: Any, indent: int | None = None) -> str:
+        return json.dumps(value, ensure_ascii=False, indent=indent)
+
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
+    )
+    environment.filters["tojson"] = tojson
+    environment.globals["raise_exception"] = raise_exception
+    environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
+    try:
+        return environment.from_string(source)
+    except TemplateError as error:
+        raise ModelNotSupportedError(f"the chat template is not valid: {error}") from error
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    if not file.is_file():
+        return {}
+    try:
+        content = json.loads(file.read_text())
+    except ValueError as error:
+        raise ModelNotSupportedError(f"{file} is not JSON: {error}") from error
+    return content if isinstance(content, dict) else {}

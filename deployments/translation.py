@@ -1,0 +1,165 @@
+"""Between core and wire, in pairs: requests and token events."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+from deployments.errors import Failure, FailureKind
+from specdec.v1 import coordination_pb2 as pb
+from specdec.v1 import generation_pb2 as public_pb
+from specdec_core.request import FinishReason, Request, RequestStats, TokenEvent
+from specdec_core.sampling_params import SamplingParams
+
+FINISH_REASONS = {
+    FinishReason.STOP: public_pb.FINISH_REASON_STOP,
+    FinishReason.LENGTH: public_pb.FINISH_REASON_LENGTH,
+    FinishReason.ABORT: public_pb.FINISH_REASON_ABORT,
+    FinishReason.ERROR: public_pb.FINISH_REASON_ERROR,
+}
+_FINISH_REASONS_BACK = {value: reason for reason, value in FINISH_REASONS.items()}
+_FAILURE_KINDS = {
+    FailureKind.INVALID_REQUEST: pb.FAILURE_KIND_INVALID_REQUEST,
+    FailureKind.QUEUE_FULL: pb.FAILURE_KIND_QUEUE_FULL,
+    FailureKind.ROW_FAILED: pb.FAILURE_KIND_ROW_FAILED,
+    FailureKind.POOL_FAILED: pb.FAILURE_KIND_POOL_FAILED,
+}
+_FAILURE_KINDS_BACK = {value: kind for kind, value in _FAILURE_KINDS.items()}
+
+
+def pack_ids(ids: Sequence[int]) -> bytes:
+    """Little-endian int32."""
+    return struct.pack(f"<{len(ids)}i", *ids)
+
+
+def unpack_ids(packed: bytes) -> tuple[int, ...]:
+    return struct.unpack(f"<{len(packed) // 4}i", packed)
+
+
+def sampling_to_pb(params: SamplingParams) -> public_pb.SamplingParams:
+    return public_pb.SamplingParams(
+        temperature=params.temperature,
+        top_k=params.top_k,
+        top_p=params.top_p,
+        min_p=params.min_p,
+        seed=params.seed,
+        max_tokens=params.max_tokens,
+        stop_token_ids=params.stop_token_ids,
+        ignore_eos=params.ignore_eos,
+    )
+
+
+def sampling_from_pb(message: public_pb.SamplingParams) -> SamplingParams:
+    """Every field of `message` is set: defaults are the ingress's matter."""
+    return SamplingParams(
+        temperature=message.temperature,
+        top_k=message.top_k,
+        top_p=message.top_p,
+        min_p=message.min_p,
+        seed=message.seed,
+        max_tokens=message.max_tokens,
+        stop_token_ids=tuple(message.stop_token_ids),
+        ignore_eos=message.ignore_eos,
+    )
+
+
+def submit_to_pb(request: Request, *, resume: bool) -> pb.Submit:
+    return pb.Submit(
+        request_id=request.request_id,
+        prompt_token_ids=pack_ids(request.prompt_token_ids),
+        emitted_token_ids=pack_ids(request.emitted_token_ids),
+        resume=resume,
+        sampling=sampling_to_pb(request.params),
+        end_token_ids=pack_ids(sorted(request.end_token_ids)),
+        speculative=public_pb.Speculative(
+            enabled=request.speculation_enabled, num_speculative_tokens=request.num_draft_tokens
+        ),
+        priority=request.priority,
+    )
+
+
+def submit_from_pb(message: pb.Submit) -> Request:
+    """Raises InvalidRequestError for values that no request may have."""
+    has_k = message.speculative.HasField("num_speculative_tokens")
+    return Request(
+        request_id=message.request_id,
+        prompt_token_ids=unpack_ids(message.prompt_token_ids),
+        params=sampling_from_pb(message.sampling),
+        end_token_ids=frozenset(unpack_ids(message.end_token_ids)),
+        emitted_token_ids=unpack_ids(message.emitted_token_ids),
+        speculation_enabled=message.speculative.enabled,
+        num_draft_tokens=message.speculative.num_speculative_tokens if has_k else None,
+        priority=message.priority,
+    )
+
+
+def stats_to_pb(stats: RequestStats) -> public_pb.SpeculationStats:
+    drafted = stats.num_drafted
+    return public_pb.SpeculationStats(
+        num_rounds=stats.num_rounds,
+        num_spec_steps=stats.num_proposed_rounds,
+        num_draft_tokens=drafted,
+        num_accepted_draft_tokens=stats.num_accepted,
+        acceptance_histogram=stats.acceptance_histogram,
+        mean_acceptance_length=stats.mean_acceptance_length,
+        draft_acceptance_rate=stats.num_accepted / drafted if drafted else 0.0,
+        queue_time_ms=stats.queue_s * 1000,
+        num_preemptions=stats.num_preemptions,
+    )
+
+
+def stats_from_pb(message: public_pb.SpeculationStats) -> RequestStats:
+    return RequestStats(
+        num_rounds=message.num_rounds,
+        num_drafted=message.num_draft_tokens,
+        num_accepted=message.num_accepted_draft_tokens,
+        acceptance_histogram=tuple(message.acceptance_histogram),
+        queue_s=message.queue_time_ms / 1000,
+        num_preemptions=message.num_preemptions,
+    )
+
+
+def failure_to_pb(failure: Failure) -> pb.Failure:
+    return pb.Failure(
+        kind=_FAILURE_KINDS[failure.kind],
+        message=failure.message,
+        retry_after_s=failure.retry_after_s,
+        num_queued=failure.num_queued,
+        max_queued=failure.max_queued,
+    )
+
+
+def failure_from_pb(message: pb.Failure) -> Failure:
+    return Failure(
+        kind=_FAILURE_KINDS_BACK.get(message.kind, FailureKind.POOL_FAILED),
+        message=message.message,
+        retry_after_s=message.retry_after_s,
+        num_queued=message.num_queued,
+        max_queued=message.max_queued,
+    )
+
+
+def event_to_pb(event: TokenEvent, failure: Failure | None) -> pb.TokenEvent:
+    message = pb.TokenEvent(
+        request_id=event.request_id, index=event.index, token_ids=pack_ids(event.token_ids)
+    )
+    if event.finish_reason is not None:
+        message.finish_reason = FINISH_REASONS[event.finish_reason]
+    if event.stats is not None:
+        message.stats.CopyFrom(stats_to_pb(event.stats))
+    if failure is not None:
+        message.failure.CopyFrom(failure_to_pb(failure))
+    return message
+
+
+def event_from_pb(message: pb.TokenEvent) -> tuple[TokenEvent, Failure | None]:
+    failure = failure_from_pb(message.failure) if message.HasField("failure") else None
+    event = TokenEvent(
+        request_id=message.request_id,
+        index=message.index,
+        token_ids=unpack_ids(message.token_ids),
+        finish_reason=_FINISH_REASONS_BACK.get(message.finish_reason),
+        stats=stats_from_pb(message.stats) if message.HasField("stats") else None,
+        error=failure.message if failure else None,
+    )
+    return event, failure

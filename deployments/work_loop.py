@@ -1,0 +1,170 @@
+"""A replica's side of the Work stream: register, run leases in order, come back after errors.
+
+Whatever breaks, the cached KV is dropped and the replica registers again under another incarnation:
+its whole state can be rebuilt from ids. No Ray here: how to find the coordinator is an argument.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from concurrent.futures import Executor
+from typing import Protocol, TypeVar
+
+import grpc
+
+from deployments.backoff import Backoff
+from deployments.endpoint import Endpoint
+from deployments.lease_translation import lease_from_pb, register_to_pb, result_to_pb
+from specdec.v1 import coordination_pb2 as pb
+from specdec.v1 import coordination_pb2_grpc as pb_grpc
+from specdec_core.leases import GroupLease, GroupResult, ReplicaInfo
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+HEARTBEAT_S = 1.0
+
+
+class LeaseRunner(Protocol):
+    """What `specdec_core.replica.Replica` offers. Called from one executor thread, in order."""
+
+    @property
+    def num_slots(self) -> int: ...
+
+    @property
+    def num_free_blocks(self) -> int: ...
+
+    def execute(self, lease: GroupLease) -> GroupResult: ...
+
+    def free(self, sequence_ids: Iterable[int]) -> None: ...
+
+    def reset(self) -> None: ...
+
+
+Outgoing = asyncio.Queue[pb.WorkUp | None]
+
+
+class WorkLoop:
+    """Keeps one replica registered and working until it is stopped."""
+
+    def __init__(
+        self,
+        runner: LeaseRunner,
+        *,
+        describe: Callable[[int], ReplicaInfo],
+        resolve: Callable[[], Awaitable[Endpoint]],
+        executor: Executor,
+    ) -> None:
+        """`describe(incarnation)` says who registers; `resolve()` where the coordinator is."""
+        self.failure: BaseException | None = None
+        self._runner = runner
+        self._describe = describe
+        self._resolve = resolve
+        self._executor = executor
+        self._outgoing: Outgoing = asyncio.Queue()
+        self._is_registered = False
+        self._drained = asyncio.Event()
+
+    @property
+    def is_registered(self) -> bool:
+        return self._is_registered
+
+    async def run(self) -> None:
+        """Serve stream after stream; returns when drained or when running a lease failed."""
+        backoff = Backoff()
+        while not self._drained.is_set() and self.failure is None:
+            try:
+                await self._serve_stream(backoff)
+            except (grpc.aio.AioRpcError, OSError) as error:
+                logger.info("no coordinator: %s", _first_line(error))
+            except Exception:
+                logger.exception("the work stream broke")
+            self._is_registered = False
+            if not self._drained.is_set():
+                await asyncio.sleep(backoff.next_wait_s())
+
+    async def drain(self, timeout_s: float) -> None:
+        """Ask for no more leases and wait until the sequences have moved, at most `timeout_s`."""
+        if not self._is_registered:
+            self._drained.set()
+            return
+        self._outgoing.put_nowait(pb.WorkUp(drain=pb.Drain()))
+        try:
+            await asyncio.wait_for(self._drained.wait(), timeout_s)
+        except TimeoutError:
+            logger.warning("not drained after %.0f s: the rest is replayed elsewhere", timeout_s)
+            self._drained.set()
+
+    async def _serve_stream(self, backoff: Backoff) -> None:
+        endpoint = await self._resolve()
+        await self._in_thread(self._runner.reset)
+        self._outgoing = asyncio.Queue()
+        info = self._describe(random.getrandbits(64))
+        self._outgoing.put_nowait(pb.WorkUp(register=register_to_pb(info)))
+        async with endpoint.channel() as channel:
+            stub = pb_grpc.CoordinatorServiceStub(channel)
+            call = stub.Work(self._messages(self._outgoing), metadata=endpoint.metadata)
+            heartbeats = asyncio.create_task(self._beat(self._outgoing))
+            try:
+                async for message in call:
+                    await self._carry_out(message, info, backoff)
+                    if self._drained.is_set() or self.failure is not None:
+                        break
+            finally:
+                heartbeats.cancel()
+                self._outgoing.put_nowait(None)
+
+    async def _messages(self, outgoing: Outgoing) -> AsyncIterator[pb.WorkUp]:
+        while (message := await outgoing.get()) is not None:
+            yield message
+
+    async def _beat(self, outgoing: Outgoing) -> None:
+        while True:
+            await asyncio.sleep(HEARTBEAT_S)
+            outgoing.put_nowait(pb.WorkUp(heartbeat=pb.Heartbeat(occupancy=self._occupancy())))
+
+    async def _carry_out(self, message: pb.WorkDown, info: ReplicaInfo, backoff: Backoff) -> None:
+        match message.WhichOneof("kind"):
+            case "registered":
+                self._is_registered = True
+                backoff.succeeded()
+                logger.info("registered as %s %s", info.role, info.replica_id)
+            case "lease":
+                await self._run_lease(lease_from_pb(message.lease, info.replica_id))
+            case "free":
+                sequence_ids = tuple(message.free.sequence_ids)
+                await self._in_thread(lambda: self._runner.free(sequence_ids))
+            case "reset":
+                await self._in_thread(self._runner.reset)
+                done = pb.ResetDone(incarnation=message.reset.incarnation)
+                self._outgoing.put_nowait(pb.WorkUp(reset_done=done))
+            case "drained":
+                self._drained.set()
+
+    async def _run_lease(self, lease: GroupLease) -> None:
+        try:
+            result = await self._in_thread(lambda: self._runner.execute(lease))
+        except Exception as error:
+            logger.exception("a lease failed: this replica cannot go on")
+            self.failure = error
+            return
+        message = result_to_pb(result)
+        message.occupancy.CopyFrom(self._occupancy())
+        self._outgoing.put_nowait(pb.WorkUp(result=message))
+
+    def _occupancy(self) -> pb.Occupancy:
+        return pb.Occupancy(
+            num_slots=self._runner.num_slots, num_free_blocks=self._runner.num_free_blocks
+        )
+
+    async def _in_thread(self, call: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, call)
+
+
+def _first_line(error: BaseException) -> str:
+    details = error.details() if isinstance(error, grpc.aio.AioRpcError) else str(error)
+    return (details or type(error).__name__).splitlines()[0]

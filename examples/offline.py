@@ -1,0 +1,27 @@
+"""Decode with the library, in this process: python examples/offline.py MODEL [DRAFT]."""
+
+from __future__ import annotations
+
+import sys
+
+from transformers import AutoTokenizer
+
+from specdec_core import Engine, PoolConfig, Request, SamplingParams, SpecMethod, SpeculationConfig
+
+target, draft = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else None
+method = SpecMethod.DRAFT_MODEL if draft else SpecMethod.NGRAM
+pool = PoolConfig(speculation=SpeculationConfig(method=method, num_draft_tokens=4))
+engine = Engine.load(target, draft, pool=pool)
+tokenizer = AutoTokenizer.from_pretrained(target)
+
+question = [{"role": "user", "content": "What is the capital of France?"}]
+prompt = tokenizer.apply_chat_template(question, add_generation_prompt=True, return_dict=True)
+request = Request(
+    request_id="1",
+    prompt_token_ids=tuple(prompt["input_ids"]),
+    params=SamplingParams(temperature=0, max_tokens=32),
+    end_token_ids=engine.end_token_ids,
+)
+for event in engine.generate([request]):
+    print(tokenizer.decode(event.token_ids, skip_special_tokens=True), end="", flush=True)
+print()

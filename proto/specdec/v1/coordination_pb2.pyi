@@ -1,0 +1,292 @@
+from specdec.v1 import generation_pb2 as _generation_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class FailureKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    FAILURE_KIND_UNSPECIFIED: _ClassVar[FailureKind]
+    FAILURE_KIND_INVALID_REQUEST: _ClassVar[FailureKind]
+    FAILURE_KIND_QUEUE_FULL: _ClassVar[FailureKind]
+    FAILURE_KIND_ROW_FAILED: _ClassVar[FailureKind]
+    FAILURE_KIND_POOL_FAILED: _ClassVar[FailureKind]
+
+class Role(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ROLE_UNSPECIFIED: _ClassVar[Role]
+    ROLE_TARGET: _ClassVar[Role]
+    ROLE_DRAFT: _ClassVar[Role]
+
+class RowStatus(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ROW_STATUS_UNSPECIFIED: _ClassVar[RowStatus]
+    ROW_STATUS_OK: _ClassVar[RowStatus]
+    ROW_STATUS_KV_MISS: _ClassVar[RowStatus]
+    ROW_STATUS_NO_ROOM: _ClassVar[RowStatus]
+    ROW_STATUS_FAILED: _ClassVar[RowStatus]
+FAILURE_KIND_UNSPECIFIED: FailureKind
+FAILURE_KIND_INVALID_REQUEST: FailureKind
+FAILURE_KIND_QUEUE_FULL: FailureKind
+FAILURE_KIND_ROW_FAILED: FailureKind
+FAILURE_KIND_POOL_FAILED: FailureKind
+ROLE_UNSPECIFIED: Role
+ROLE_TARGET: Role
+ROLE_DRAFT: Role
+ROW_STATUS_UNSPECIFIED: RowStatus
+ROW_STATUS_OK: RowStatus
+ROW_STATUS_KV_MISS: RowStatus
+ROW_STATUS_NO_ROOM: RowStatus
+ROW_STATUS_FAILED: RowStatus
+
+class GenerateUp(_message.Message):
+    __slots__ = ("submit", "abort")
+    SUBMIT_FIELD_NUMBER: _ClassVar[int]
+    ABORT_FIELD_NUMBER: _ClassVar[int]
+    submit: Submit
+    abort: _generation_pb2.AbortRequest
+    def __init__(self, submit: _Optional[_Union[Submit, _Mapping]] = ..., abort: _Optional[_Union[_generation_pb2.AbortRequest, _Mapping]] = ...) -> None: ...
+
+class Submit(_message.Message):
+    __slots__ = ("request_id", "prompt_token_ids", "emitted_token_ids", "resume", "sampling", "end_token_ids", "speculative", "priority")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    EMITTED_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    RESUME_FIELD_NUMBER: _ClassVar[int]
+    SAMPLING_FIELD_NUMBER: _ClassVar[int]
+    END_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    SPECULATIVE_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    prompt_token_ids: bytes
+    emitted_token_ids: bytes
+    resume: bool
+    sampling: _generation_pb2.SamplingParams
+    end_token_ids: bytes
+    speculative: _generation_pb2.Speculative
+    priority: int
+    def __init__(self, request_id: _Optional[str] = ..., prompt_token_ids: _Optional[bytes] = ..., emitted_token_ids: _Optional[bytes] = ..., resume: _Optional[bool] = ..., sampling: _Optional[_Union[_generation_pb2.SamplingParams, _Mapping]] = ..., end_token_ids: _Optional[bytes] = ..., speculative: _Optional[_Union[_generation_pb2.Speculative, _Mapping]] = ..., priority: _Optional[int] = ...) -> None: ...
+
+class GenerateDown(_message.Message):
+    __slots__ = ("events", "state", "aborts")
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    ABORTS_FIELD_NUMBER: _ClassVar[int]
+    events: _containers.RepeatedCompositeFieldContainer[TokenEvent]
+    state: PoolState
+    aborts: _containers.RepeatedCompositeFieldContainer[AbortOutcome]
+    def __init__(self, events: _Optional[_Iterable[_Union[TokenEvent, _Mapping]]] = ..., state: _Optional[_Union[PoolState, _Mapping]] = ..., aborts: _Optional[_Iterable[_Union[AbortOutcome, _Mapping]]] = ...) -> None: ...
+
+class AbortOutcome(_message.Message):
+    __slots__ = ("request_id", "aborted")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    ABORTED_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    aborted: bool
+    def __init__(self, request_id: _Optional[str] = ..., aborted: _Optional[bool] = ...) -> None: ...
+
+class PoolState(_message.Message):
+    __slots__ = ("epoch", "num_targets", "num_drafts", "max_model_len", "model_digest", "fingerprint")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    NUM_TARGETS_FIELD_NUMBER: _ClassVar[int]
+    NUM_DRAFTS_FIELD_NUMBER: _ClassVar[int]
+    MAX_MODEL_LEN_FIELD_NUMBER: _ClassVar[int]
+    MODEL_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    num_targets: int
+    num_drafts: int
+    max_model_len: int
+    model_digest: str
+    fingerprint: str
+    def __init__(self, epoch: _Optional[int] = ..., num_targets: _Optional[int] = ..., num_drafts: _Optional[int] = ..., max_model_len: _Optional[int] = ..., model_digest: _Optional[str] = ..., fingerprint: _Optional[str] = ...) -> None: ...
+
+class TokenEvent(_message.Message):
+    __slots__ = ("request_id", "index", "token_ids", "finish_reason", "stats", "failure")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
+    STATS_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    index: int
+    token_ids: bytes
+    finish_reason: _generation_pb2.FinishReason
+    stats: _generation_pb2.SpeculationStats
+    failure: Failure
+    def __init__(self, request_id: _Optional[str] = ..., index: _Optional[int] = ..., token_ids: _Optional[bytes] = ..., finish_reason: _Optional[_Union[_generation_pb2.FinishReason, str]] = ..., stats: _Optional[_Union[_generation_pb2.SpeculationStats, _Mapping]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ...) -> None: ...
+
+class Failure(_message.Message):
+    __slots__ = ("kind", "message", "retry_after_s", "num_queued", "max_queued")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    RETRY_AFTER_S_FIELD_NUMBER: _ClassVar[int]
+    NUM_QUEUED_FIELD_NUMBER: _ClassVar[int]
+    MAX_QUEUED_FIELD_NUMBER: _ClassVar[int]
+    kind: FailureKind
+    message: str
+    retry_after_s: float
+    num_queued: int
+    max_queued: int
+    def __init__(self, kind: _Optional[_Union[FailureKind, str]] = ..., message: _Optional[str] = ..., retry_after_s: _Optional[float] = ..., num_queued: _Optional[int] = ..., max_queued: _Optional[int] = ...) -> None: ...
+
+class WorkUp(_message.Message):
+    __slots__ = ("register", "result", "heartbeat", "reset_done", "drain")
+    REGISTER_FIELD_NUMBER: _ClassVar[int]
+    RESULT_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    RESET_DONE_FIELD_NUMBER: _ClassVar[int]
+    DRAIN_FIELD_NUMBER: _ClassVar[int]
+    register: Register
+    result: GroupResult
+    heartbeat: Heartbeat
+    reset_done: ResetDone
+    drain: Drain
+    def __init__(self, register: _Optional[_Union[Register, _Mapping]] = ..., result: _Optional[_Union[GroupResult, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., reset_done: _Optional[_Union[ResetDone, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ...) -> None: ...
+
+class Register(_message.Message):
+    __slots__ = ("protocol_version", "replica_id", "role", "incarnation", "num_blocks", "block_size", "max_model_len", "vocab_size", "model_digest", "fingerprint")
+    PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_ID_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    NUM_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_SIZE_FIELD_NUMBER: _ClassVar[int]
+    MAX_MODEL_LEN_FIELD_NUMBER: _ClassVar[int]
+    VOCAB_SIZE_FIELD_NUMBER: _ClassVar[int]
+    MODEL_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    protocol_version: int
+    replica_id: str
+    role: Role
+    incarnation: int
+    num_blocks: int
+    block_size: int
+    max_model_len: int
+    vocab_size: int
+    model_digest: str
+    fingerprint: str
+    def __init__(self, protocol_version: _Optional[int] = ..., replica_id: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., incarnation: _Optional[int] = ..., num_blocks: _Optional[int] = ..., block_size: _Optional[int] = ..., max_model_len: _Optional[int] = ..., vocab_size: _Optional[int] = ..., model_digest: _Optional[str] = ..., fingerprint: _Optional[str] = ...) -> None: ...
+
+class Heartbeat(_message.Message):
+    __slots__ = ("occupancy",)
+    OCCUPANCY_FIELD_NUMBER: _ClassVar[int]
+    occupancy: Occupancy
+    def __init__(self, occupancy: _Optional[_Union[Occupancy, _Mapping]] = ...) -> None: ...
+
+class Occupancy(_message.Message):
+    __slots__ = ("num_slots", "num_free_blocks")
+    NUM_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    NUM_FREE_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    num_slots: int
+    num_free_blocks: int
+    def __init__(self, num_slots: _Optional[int] = ..., num_free_blocks: _Optional[int] = ...) -> None: ...
+
+class ResetDone(_message.Message):
+    __slots__ = ("incarnation",)
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    incarnation: int
+    def __init__(self, incarnation: _Optional[int] = ...) -> None: ...
+
+class Drain(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class WorkDown(_message.Message):
+    __slots__ = ("registered", "lease", "free", "reset", "drained")
+    REGISTERED_FIELD_NUMBER: _ClassVar[int]
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    FREE_FIELD_NUMBER: _ClassVar[int]
+    RESET_FIELD_NUMBER: _ClassVar[int]
+    DRAINED_FIELD_NUMBER: _ClassVar[int]
+    registered: Registered
+    lease: GroupLease
+    free: Free
+    reset: Reset
+    drained: Drained
+    def __init__(self, registered: _Optional[_Union[Registered, _Mapping]] = ..., lease: _Optional[_Union[GroupLease, _Mapping]] = ..., free: _Optional[_Union[Free, _Mapping]] = ..., reset: _Optional[_Union[Reset, _Mapping]] = ..., drained: _Optional[_Union[Drained, _Mapping]] = ...) -> None: ...
+
+class Registered(_message.Message):
+    __slots__ = ("epoch",)
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    def __init__(self, epoch: _Optional[int] = ...) -> None: ...
+
+class Free(_message.Message):
+    __slots__ = ("sequence_ids",)
+    SEQUENCE_IDS_FIELD_NUMBER: _ClassVar[int]
+    sequence_ids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, sequence_ids: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Reset(_message.Message):
+    __slots__ = ("incarnation",)
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    incarnation: int
+    def __init__(self, incarnation: _Optional[int] = ...) -> None: ...
+
+class Drained(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class RowParams(_message.Message):
+    __slots__ = ("row", "sampling")
+    ROW_FIELD_NUMBER: _ClassVar[int]
+    SAMPLING_FIELD_NUMBER: _ClassVar[int]
+    row: int
+    sampling: _generation_pb2.SamplingParams
+    def __init__(self, row: _Optional[int] = ..., sampling: _Optional[_Union[_generation_pb2.SamplingParams, _Mapping]] = ...) -> None: ...
+
+class GroupLease(_message.Message):
+    __slots__ = ("lease_id", "epoch", "role", "ttl_s", "sequence_ids", "base_hashes", "shapes", "token_ids", "params")
+    LEASE_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    TTL_S_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_IDS_FIELD_NUMBER: _ClassVar[int]
+    BASE_HASHES_FIELD_NUMBER: _ClassVar[int]
+    SHAPES_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    PARAMS_FIELD_NUMBER: _ClassVar[int]
+    lease_id: int
+    epoch: int
+    role: Role
+    ttl_s: float
+    sequence_ids: _containers.RepeatedScalarFieldContainer[int]
+    base_hashes: _containers.RepeatedScalarFieldContainer[int]
+    shapes: bytes
+    token_ids: bytes
+    params: _containers.RepeatedCompositeFieldContainer[RowParams]
+    def __init__(self, lease_id: _Optional[int] = ..., epoch: _Optional[int] = ..., role: _Optional[_Union[Role, str]] = ..., ttl_s: _Optional[float] = ..., sequence_ids: _Optional[_Iterable[int]] = ..., base_hashes: _Optional[_Iterable[int]] = ..., shapes: _Optional[bytes] = ..., token_ids: _Optional[bytes] = ..., params: _Optional[_Iterable[_Union[RowParams, _Mapping]]] = ...) -> None: ...
+
+class RowError(_message.Message):
+    __slots__ = ("row", "message")
+    ROW_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    row: int
+    message: str
+    def __init__(self, row: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
+
+class GroupResult(_message.Message):
+    __slots__ = ("lease_id", "epoch", "seconds", "sequence_ids", "shapes", "token_ids", "errors", "occupancy")
+    LEASE_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_IDS_FIELD_NUMBER: _ClassVar[int]
+    SHAPES_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    ERRORS_FIELD_NUMBER: _ClassVar[int]
+    OCCUPANCY_FIELD_NUMBER: _ClassVar[int]
+    lease_id: int
+    epoch: int
+    seconds: float
+    sequence_ids: _containers.RepeatedScalarFieldContainer[int]
+    shapes: bytes
+    token_ids: bytes
+    errors: _containers.RepeatedCompositeFieldContainer[RowError]
+    occupancy: Occupancy
+    def __init__(self, lease_id: _Optional[int] = ..., epoch: _Optional[int] = ..., seconds: _Optional[float] = ..., sequence_ids: _Optional[_Iterable[int]] = ..., shapes: _Optional[bytes] = ..., token_ids: _Optional[bytes] = ..., errors: _Optional[_Iterable[_Union[RowError, _Mapping]]] = ..., occupancy: _Optional[_Union[Occupancy, _Mapping]] = ...) -> None: ...

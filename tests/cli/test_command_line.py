@@ -1,0 +1,75 @@
+"""What the command accepts and refuses before anything is loaded."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.cli.conftest import Specdec
+
+
+def test_help_of_every_command_needs_neither_torch_nor_ray() -> None:
+    script = (
+        "import sys\n"
+        "from typer.testing import CliRunner\n"
+        "from deployments.cli import app\n"
+        "for command in ([], ['generate'], ['serve'], ['models'], ['models', 'pull']):\n"
+        "    result = CliRunner().invoke(app, [*command, '--help'])\n"
+        "    assert result.exit_code == 0, result.output\n"
+        "heavy = {'torch', 'ray', 'transformers', 'grpc'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
+@pytest.mark.parametrize("command", ["verify", "bench", "train-draft", "simulate", "nonsense"])
+def test_a_command_that_does_not_exist_is_refused(specdec: Specdec, command: str) -> None:
+    assert specdec(command).status == 2
+
+
+@pytest.mark.parametrize("command", ["generate", "serve", "models"])
+def test_an_unknown_flag_is_refused(specdec: Specdec, command: str) -> None:
+    outcome = specdec(command, "--no-such-flag", "1")
+    assert outcome.status == 2
+    assert "--no-such-flag" in outcome.err
+
+
+@pytest.mark.parametrize("command", ["generate", "serve"])
+@pytest.mark.parametrize(
+    ("arguments", "instead"),
+    [
+        (["--tensor-parallel-size", "2"], "target_replicas"),
+        (["--quantization=awq"], "bfloat16"),
+        (["--enable-lora"], "merge"),
+    ],
+)
+def test_a_flag_of_another_server_is_refused_with_what_to_use_instead(
+    specdec: Specdec, command: str, arguments: list[str], instead: str
+) -> None:
+    outcome = specdec(command, *arguments)
+    assert outcome.status == 2
+    assert "not supported yet" in outcome.err
+    assert instead in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "instead"),
+    [
+        ("--algorithm", "eqspec", "exspec"),
+        ("--algorithm", "exspec-padded", "exspec"),
+        ("--numerics", "exact", "float32"),
+        ("--algorithm", "medusa", "autoregressive"),
+        ("--dtype", "int8", "bfloat16"),
+        ("--turns", "second", "first"),
+        ("--spec-method", "eagle", "draft_model"),
+        ("--batch-size", "0", "equal to 1"),
+    ],
+)
+def test_a_value_that_does_not_work_is_refused_with_what_does(
+    specdec: Specdec, flag: str, value: str, instead: str
+) -> None:
+    outcome = specdec("generate", "--input", __file__, "--output", "/dev/null", flag, value)
+    assert outcome.status == 2
+    assert instead in outcome.err

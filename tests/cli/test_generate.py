@@ -1,0 +1,224 @@
+"""`specdec generate` on a tiny random model: same ids by every algorithm, clear refusals."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Specdec
+from tests.cli.tiny_folder import make_tiny_folder
+
+Write = Callable[..., Path]
+Generate = Callable[..., list[dict[str, Any]]]
+
+PROMPTS = [
+    {"id": "long", "prompt": "abcabcabcabcabcabc" * 3},
+    {"id": "short", "prompt": "a"},
+    {"id": "seeded", "prompt": "abab", "seed": 5, "temperature": 0.9, "max_tokens": 9},
+    {"id": "chat", "messages": [{"role": "user", "content": "abcabc"}]},
+    {"id": "ids", "prompt_token_ids": [5, 6, 7, 5, 6, 7]},
+    {"question_id": 6, "turns": ["first", "second"]},
+]
+
+
+@pytest.fixture
+def generate(specdec: Specdec, tiny_folder: Path, tmp_path: Path) -> Generate:
+    """Run the command and return its output lines."""
+
+    def run(path: Path, *flags: object) -> list[dict[str, Any]]:
+        output = tmp_path / "output.jsonl"
+        base = ["generate", tiny_folder, "--input", path, "--output", output, "--max-tokens", 24]
+        outcome = specdec(*base, "--kv-cache-tokens", 4096, *flags)
+        assert outcome.status == 0, outcome.err
+        return [json.loads(line) for line in output.read_text().splitlines()]
+
+    return run
+
+
+@pytest.mark.parametrize("temperature", [0, 0.8])
+@pytest.mark.parametrize(
+    "speculation",
+    [
+        ["--spec-method", "ngram", "--spec-tokens", 3],
+        ["--spec-model", "SELF", "--spec-tokens", 4],
+        ["--spec-method", "none"],
+        ["--spec-tokens", 0],
+        ["--batch-size", 1],
+        ["--sort-by-length", "--batch-size", 2, "--window", 2],
+    ],
+    ids=lambda flags: " ".join(map(str, flags)),
+)
+def test_speculation_emits_the_ids_of_plain_decoding(
+    generate: Generate,
+    write_lines: Write,
+    tiny_folder: Path,
+    temperature: float,
+    speculation: list[object],
+) -> None:
+    path = write_lines(*PROMPTS)
+    sampling = ["--temperature", temperature, "--seed", 11]
+    flags = [tiny_folder if flag == "SELF" else flag for flag in speculation]
+    plain = generate(path, "--algorithm", "autoregressive", *sampling)
+    speculated = generate(path, *sampling, *flags)
+    assert [line["output_token_ids"] for line in speculated] == [
+        line["output_token_ids"] for line in plain
+    ]
+    assert [line["finish_reason"] for line in speculated] == [
+        line["finish_reason"] for line in plain
+    ]
+
+
+def test_output_is_in_input_order_with_the_documented_fields(
+    generate: Generate, write_lines: Write
+) -> None:
+    lines = generate(write_lines(*PROMPTS), "--sort-by-length", "--batch-size", 2)
+    assert [line["id"] for line in lines] == ["long", "short", "seeded", "chat", "ids", 6]
+    assert set(lines[0]) == {
+        "id",
+        "prompt_token_ids",
+        "output_token_ids",
+        "text",
+        "finish_reason",
+        "num_rounds",
+        "num_drafted",
+        "num_accepted",
+    }
+    assert lines[4]["prompt_token_ids"] == [5, 6, 7, 5, 6, 7]
+    assert len(lines[2]["output_token_ids"]) <= 9
+
+
+def test_a_line_is_answered_as_if_it_were_alone(generate: Generate, write_lines: Write) -> None:
+    together = generate(write_lines(*PROMPTS), "--temperature", 0.8, "--seed", 3)
+    alone = generate(write_lines(PROMPTS[3]), "--temperature", 0.8, "--seed", 3)
+    assert alone[0]["output_token_ids"] == together[3]["output_token_ids"]
+
+
+def test_the_models_answer_is_context_of_the_next_turn(
+    generate: Generate, write_lines: Write
+) -> None:
+    path = write_lines({"id": 1, "turns": ["ab", "cd"]}, {"id": 2, "prompt": "x"})
+    first, second, other = generate(path, "--turns", "all", "--max-tokens", 6)
+    assert [(line["id"], line["turn"]) for line in (first, second, other)] == [
+        (1, 0),
+        (1, 1),
+        (2, 0),
+    ]
+    beginning = first["prompt_token_ids"]
+    assert second["prompt_token_ids"][: len(beginning)] == beginning
+    assert len(second["prompt_token_ids"]) > len(beginning)
+
+
+def test_a_raw_prompt_has_no_chat_template(generate: Generate, write_lines: Write) -> None:
+    path = write_lines({"prompt": "abc"})
+    assert len(generate(path, "--raw-prompt")[0]["prompt_token_ids"]) == 3
+    assert len(generate(path)[0]["prompt_token_ids"]) > 3
+
+
+def test_another_chat_template_replaces_the_models_own(
+    generate: Generate, write_lines: Write, tmp_path: Path
+) -> None:
+    template = tmp_path / "template.jinja"
+    template.write_text("{{ messages[0].content }}")
+    lines = generate(write_lines({"prompt": "abc"}), "--chat-template", template)
+    assert len(lines[0]["prompt_token_ids"]) == 3
+
+
+def test_stats_with_self_draft_show_full_acceptance(
+    generate: Generate, write_lines: Write, tiny_folder: Path, tmp_path: Path
+) -> None:
+    stats_file = tmp_path / "stats.json"
+    flags = ["--spec-model", tiny_folder, "--spec-tokens", 3, "--stats", stats_file]
+    lines = generate(write_lines({"prompt": "abcd"}), *flags, "--ignore-eos", "--max-tokens", 25)
+    stats = json.loads(stats_file.read_text())
+    assert stats["tokens"] == len(lines[0]["output_token_ids"]) == 25
+    assert stats["acceptance_per_position"] == [1.0, 1.0, 1.0]
+    assert stats["drafted"] == stats["accepted"] == lines[0]["num_accepted"]
+    assert stats["mean_acceptance_length"] > 3
+    assert set(stats["seconds_by_stage"]) == {"draft", "verify", "align", "schedule"}
+    assert stats["tokens_per_second"] == pytest.approx(25 / stats["seconds"])
+    assert 0 <= stats["equal_length_group_share"] <= 1
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ({"prompt": "x" * 600}, "line 2"),
+        ({"prompt": "x", "top_p": 0}, "line 2: top_p"),
+        ({"prompt": "x", "temperature": -1}, "line 2: temperature"),
+        ({"prompt": "x", "max_tokens": 10**9}, "line 2"),
+        ({"prompt_token_ids": [10**6]}, "line 2: token id 1000000"),
+        ({"prompt_token_ids": []}, "line 2: the prompt is empty"),
+    ],
+)
+def test_a_request_that_cannot_run_names_its_line(
+    specdec: Specdec,
+    tiny_folder: Path,
+    write_lines: Write,
+    tmp_path: Path,
+    line: object,
+    complaint: str,
+) -> None:
+    path = write_lines({"prompt": "fine"}, line)
+    outcome = specdec("generate", tiny_folder, "--input", path, "--output", tmp_path / "out")
+    assert outcome.status == 2
+    assert complaint in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        (["--temperature", "nan"], "temperature"),
+        (["--top-p", 2], "top_p"),
+        (["--seed", -1], "seed"),
+        (["--limit", 1, "--sample", 1], "--limit and --sample"),
+        (["--turns", "all", "--raw-prompt"], "--raw-prompt"),
+        (["--window", 2, "--batch-size", 4], "window"),
+        (["--spec-tokens", 99], "num_draft_tokens"),
+        (["--spec-method", "draft_model"], "--spec-model"),
+        (["--spec-method", "ngram", "--spec-model", "x"], "--spec-model"),
+        (["--spec-model", "/no/such/draft"], "/no/such/draft"),
+        (["--device", "tpu"], "device"),
+        (["--max-model-len", 100_000], "max_model_len"),
+    ],
+)
+def test_flags_that_do_not_fit_are_refused(
+    specdec: Specdec,
+    tiny_folder: Path,
+    write_lines: Write,
+    tmp_path: Path,
+    flags: list[object],
+    complaint: str,
+) -> None:
+    path = write_lines({"prompt": "fine"})
+    base = ["generate", tiny_folder, "--input", path, "--output", tmp_path / "out"]
+    outcome = specdec(*base, *flags)
+    assert outcome.status == 2
+    assert complaint in outcome.err
+
+
+def test_a_missing_model_folder_is_named(specdec: Specdec, write_lines: Write) -> None:
+    path = write_lines({"prompt": "fine"})
+    outcome = specdec("generate", "/no/such/model", "--input", path, "--output", "/dev/null")
+    assert outcome.status != 0
+    assert "/no/such/model" in outcome.err
+
+
+def test_a_missing_input_file_is_named(specdec: Specdec) -> None:
+    outcome = specdec("generate", "--input", "/no/such.jsonl", "--output", "/dev/null")
+    assert outcome.status == 2
+    assert "no/such.jsonl" in outcome.err
+
+
+def test_a_draft_with_another_tokenizer_is_refused(
+    specdec: Specdec, tiny_folder: Path, write_lines: Write, tmp_path: Path
+) -> None:
+    other = make_tiny_folder(tmp_path / "other", specials=("<|more|>",))
+    path = write_lines({"prompt": "fine"})
+    base = ["generate", tiny_folder, "--input", path, "--output", tmp_path / "out"]
+    outcome = specdec(*base, "--spec-model", other)
+    assert outcome.status == 2
+    assert "tokenizer" in outcome.err

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from deployments.prompt_file import PromptLine, read_prompt_file, select
+from specdec_core.errors import InvalidRequestError
+
+Write = Callable[..., Path]
+
+
+def test_every_form_of_a_line_is_read(write_lines: Write) -> None:
+    path = write_lines(
+        {"question_id": 81, "category": "writing", "turns": ["one", "two"], "reference": ["x"]},
+        {"id": "a", "prompt": "hello"},
+        "",
+        {"messages": [{"role": "user", "content": "hi"}], "seed": 7, "max_tokens": 3},
+        {"prompt_token_ids": [1, 2], "stop_token_ids": [4]},
+    )
+    lines = read_prompt_file(path)
+    assert [line.output_id for line in lines] == [81, "a", 4, 5]
+    assert lines[0].first_text == "one"
+    assert lines[2].sampling_overrides == {"seed": 7, "max_tokens": 3}
+    assert lines[3].sampling_overrides == {"stop_token_ids": (4,)}
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ('{"prompt": "x"', "not JSON"),
+        ("[1, 2]", "not a JSON object"),
+        ({}, "exactly one of"),
+        ({"prompt": "x", "turns": ["y"]}, "exactly one of"),
+        ({"prompt": 5}, "prompt"),
+        ({"turns": []}, "turns"),
+        ({"messages": [{"role": "user"}]}, "content"),
+        ({"prompt_token_ids": [-1]}, "prompt_token_ids"),
+        ({"prompt": "x", "seed": "7"}, "seed"),
+        ({"prompt": "x", "temperature": "hot"}, "temperature"),
+    ],
+)
+def test_a_bad_line_is_named_by_its_number(
+    write_lines: Write, line: object, complaint: str
+) -> None:
+    path = write_lines({"prompt": "fine"}, "", line)
+    with pytest.raises(InvalidRequestError, match=r"line 3\b") as caught:
+        read_prompt_file(path)
+    assert complaint in str(caught.value)
+
+
+def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "binary"
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InvalidRequestError, match="UTF-8"):
+        read_prompt_file(path)
+
+
+def test_an_empty_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "empty"
+    path.write_text("\n\n")
+    with pytest.raises(InvalidRequestError, match="no lines"):
+        read_prompt_file(path)
+
+
+def _lines(**sizes: int) -> list[PromptLine]:
+    names = [name for name, size in sizes.items() for _ in range(size)]
+    return [
+        PromptLine(line_number=number, category=name, prompt="x")
+        for number, name in enumerate(names, start=1)
+    ]
+
+
+def test_limit_takes_the_head() -> None:
+    assert [line.line_number for line in select(_lines(a=5), limit=2)] == [1, 2]
+
+
+def test_sample_is_spread_evenly_over_the_categories_and_within_them() -> None:
+    chosen = select(_lines(a=2, b=40, c=40), sample=12)
+    assert Counter(line.category for line in chosen) == {"a": 2, "b": 5, "c": 5}
+    numbers = [line.line_number for line in chosen]
+    assert numbers == sorted(numbers)
+    assert numbers[2:7] == [3, 11, 19, 27, 35]
+
+
+def test_a_sample_larger_than_the_file_is_the_file() -> None:
+    assert len(select(_lines(a=2, b=1), sample=64)) == 3
+
+
+def test_spec_bench_is_sampled_over_all_categories(spec_bench: Path) -> None:
+    chosen = select(read_prompt_file(spec_bench), sample=64)
+    assert len(chosen) == 64
+    assert len({line.category for line in chosen}) == 13

@@ -1,0 +1,165 @@
+"""README.md keeps its word: every command and snippet in it is run."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+README = (ROOT / "README.md").read_text()
+
+START_S = 150
+"""A Ray, a model and a proxy start within this on two busy cores."""
+
+
+class Service(NamedTuple):
+    http: int
+    grpc: int
+
+
+def _blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+
+
+def _commands(beginning: str) -> list[str]:
+    lines = [line for block in _blocks("bash") for line in block.splitlines()]
+    return [line for line in lines if line.startswith(beginning)]
+
+
+def _run(*command: str, **environment: str) -> str:
+    ended = subprocess.run(
+        command,
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def service(demo_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """`specdec serve` as `make serve` starts it, on other ports."""
+    service = Service(_free_port(), _free_port())
+    command = [sys.executable, "-c", "from deployments.cli import main; main()", "serve"]
+    flags = ["--port", str(service.http), "--grpc-port", str(service.grpc)]
+    log = tmp_path_factory.mktemp("serve") / "log"
+    with log.open("w") as out, subprocess.Popen([*command, *flags], stdout=out, stderr=out) as run:
+        try:
+            _wait_for_ready_line(run, log)
+            yield service
+        finally:
+            run.send_signal(signal.SIGINT)
+            run.wait(timeout=60)
+
+
+def _wait_for_ready_line(run: subprocess.Popen[bytes], log: Path) -> None:
+    for _ in range(START_S):
+        if re.search(r"^Ready:", log.read_text(), flags=re.MULTILINE):
+            return
+        try:
+            run.wait(timeout=1)
+        except subprocess.TimeoutExpired:
+            continue
+        break
+    pytest.fail(f"specdec serve printed no ready line:\n{log.read_text()}")
+
+
+def test_every_make_target_exists() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
+    assert {"setup", "serve", "test", "lint", "proto", "bench"} <= targets
+    named = {command.split()[1] for command in _commands("make ")}
+    assert named == {"serve", "test"}
+
+
+def test_every_link_leads_somewhere() -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#]+)\)", README)
+    missing = [link for link in links if not (ROOT / link).exists()]
+    assert missing == []
+
+
+def test_serve_commands_are_understood() -> None:
+    (command,) = _commands(".venv/bin/specdec serve")
+    flags = shlex.split(command)[1:]
+    main = "from deployments.cli import main; main()"
+    assert "Qwen/Qwen3-0.6B" in _run(sys.executable, "-c", main, *flags, "--print-config")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.usefixtures("demo_model")
+def test_generate_commands_run(tmp_path: Path) -> None:
+    commands = _commands(".venv/bin/specdec generate")
+    assert len(commands) == 2
+    for command in commands:
+        words = [
+            str(tmp_path / word) if word.endswith((".jsonl", ".json")) and "/" not in word else word
+            for word in shlex.split(command)[1:]
+        ]
+        main = "from deployments.cli import main; main()"
+        _run(sys.executable, "-c", main, *words, "--max-tokens", "8", "--limit", "2")
+    assert len((tmp_path / "answers.jsonl").read_text().splitlines()) == 2
+    assert json.loads((tmp_path / "stats.json").read_text())["requests"] == 2
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_curl_gets_the_answer_that_is_shown(service: Service) -> None:
+    (command,) = _commands("curl")
+    answer = json.loads(_run(*shlex.split(command.replace(":8000", f":{service.http}"))))
+    (shown,) = [json.loads(block) for block in _blocks("json")]
+    assert answer.keys() == shown.keys()
+    assert answer["choices"] == shown["choices"]
+    assert answer["usage"] == shown["usage"]
+    ours, theirs = (a["metrics"]["speculative_decoding"] for a in (answer, shown))
+    assert ours.keys() == theirs.keys()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_clients_print_the_answer(service: Service) -> None:
+    for command in _commands(".venv/bin/python examples/"):
+        script = command.split()[1]
+        is_grpc = "grpc" in script
+        address = f"127.0.0.1:{service.grpc}" if is_grpc else f"http://127.0.0.1:{service.http}"
+        assert "Paris" in _run(sys.executable, script, address), command
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_grpc_snippet_prints_the_answer(service: Service) -> None:
+    (snippet,) = [block for block in _blocks("python") if "import grpc" in block]
+    output = _run(sys.executable, "-c", snippet.replace(":9000", f":{service.grpc}"))
+    assert "Paris" in output
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_library_snippet_prints_tokens(demo_model: Path) -> None:
+    (snippet,) = [block for block in _blocks("python") if "Engine.load" in block]
+    assert "(" in _run(sys.executable, "-c", snippet.replace("path/or/hub-id", str(demo_model)))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_offline_example_prints_the_answer(demo_model: Path) -> None:
+    assert "Paris" in _run(sys.executable, "examples/offline.py", str(demo_model))

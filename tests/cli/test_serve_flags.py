@@ -1,0 +1,63 @@
+"""`specdec serve`: flags over environment over file, and what is refused before Ray starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from deployments.serve_flags import service_config
+from specdec_core.config import SpecMethod
+from specdec_core.errors import InvalidRequestError
+from tests.cli.conftest import Specdec
+
+
+def test_a_flag_wins_over_the_environment_and_that_over_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "service.yaml"
+    file.write_text("port: 1111\ngrpc_port: 2222\nmax_queued: 3\n")
+    monkeypatch.setenv("SPECDEC_PORT", "4444")
+    monkeypatch.setenv("SPECDEC_GRPC_PORT", "5555")
+    config = service_config(file, {"port": 6666, "config": file, "host": None})
+    assert (config.port, config.grpc_port, config.max_queued) == (6666, 5555, 3)
+    assert config.host == "127.0.0.1"
+
+
+def test_vllms_speculative_config_is_understood() -> None:
+    spec = '{"method": "ngram", "num_speculative_tokens": 7}'
+    config = service_config(None, {"speculative_config": spec})
+    assert (config.method, config.spec_tokens) == (SpecMethod.NGRAM, 7)
+
+
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        ({"speculative_config": "{"}, "not JSON"),
+        ({"speculative_config": '{"metod": "ngram"}'}, "metod"),
+        ({"port": 99_999}, "port"),
+        ({"cells": 2}, "cells=2 is not supported yet"),
+        ({"max_num_seqs": 1}, "window"),
+        ({"spec_method": SpecMethod.DRAFT_MODEL}, "spec_model"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(flags: dict[str, object], complaint: str) -> None:
+    with pytest.raises(InvalidRequestError, match=complaint):
+        service_config(None, flags)
+
+
+@pytest.mark.parametrize("text", ["prot: 1\n", "[1]\n", "a: [\n"])
+def test_a_file_with_unknown_keys_or_no_mapping_is_refused(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "service.yaml"
+    file.write_text(text)
+    with pytest.raises(InvalidRequestError):
+        service_config(file, {})
+
+
+def test_print_config_prints_what_would_be_deployed(specdec: Specdec) -> None:
+    outcome = specdec("serve", "--print-config", "--port", 8123, "--spec-tokens", 6)
+    assert outcome.status == 0, outcome.err
+    text = yaml.safe_load(outcome.out)
+    assert text["http_options"]["port"] == 8123
+    assert text["applications"][0]["args"]["spec_tokens"] == 6

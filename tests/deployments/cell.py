@@ -1,0 +1,91 @@
+"""A cell in one process: coordinator, replicas and an ingress over real gRPC, without Ray."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+
+from deployments.coordinator_service import start_server
+from deployments.endpoint import Endpoint
+from deployments.pool_client import PoolClient
+from deployments.pool_driver import PoolDriver
+from deployments.work_loop import WorkLoop
+from specdec_core.config import PoolConfig
+from specdec_core.leases import Role
+from specdec_core.pool import SequencePool
+from tests.deployments.fake_replica import FakeReplica
+
+
+class Cell:
+    """Starts and kills the parts of a cell; `endpoint` is where the coordinator is now."""
+
+    def __init__(self, config: PoolConfig) -> None:
+        self.config = config
+        self.endpoint: Endpoint | None = None
+        self.driver: PoolDriver
+        self.replicas: dict[str, FakeReplica] = {}
+        self.loops: dict[str, WorkLoop] = {}
+        self._epoch = 100
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._server: grpc.aio.Server
+        self._executor = ThreadPoolExecutor(1)
+
+    async def resolve(self) -> Endpoint:
+        if self.endpoint is None:
+            raise ConnectionError("no coordinator")
+        return self.endpoint
+
+    async def start_coordinator(self) -> None:
+        self._epoch += 1
+        pool = SequencePool(self.config, epoch=self._epoch)
+        self.driver = PoolDriver(pool, epoch=self._epoch)
+        self._server, self.endpoint = await start_server(self.driver, "127.0.0.1")
+        self._tasks["driver"] = asyncio.create_task(self.driver.run())
+
+    async def kill_coordinator(self) -> None:
+        self.endpoint = None
+        # Not awaited: a killed process does not wait for its streams either.
+        self._stopping = asyncio.create_task(self._server.stop(None))
+        await self.cancel("driver")
+
+    def start_replica(self, name: str, role: Role, replica: FakeReplica | None = None) -> None:
+        fake = replica or FakeReplica(role)
+        self.replicas[name] = fake
+        self.loops[name] = WorkLoop(
+            fake,
+            describe=lambda incarnation: fake.info(name, incarnation),
+            resolve=self.resolve,
+            executor=self._executor,
+        )
+        self._tasks[name] = asyncio.create_task(self.loops[name].run())
+
+    async def client(self, name: str = "client") -> PoolClient:
+        client = PoolClient(self.resolve)
+        self._tasks[name] = asyncio.create_task(client.run())
+        return client
+
+    async def cancel(self, name: str) -> None:
+        task = self._tasks.pop(name)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError, Exception):
+            await task
+
+    async def stop(self) -> None:
+        for name in list(self._tasks):
+            await self.cancel(name)
+        await self._server.stop(None)
+        self._executor.shutdown()
+
+
+@contextlib.asynccontextmanager
+async def cell(config: PoolConfig | None = None) -> AsyncIterator[Cell]:
+    started = Cell(config or PoolConfig())
+    await started.start_coordinator()
+    try:
+        yield started
+    finally:
+        await started.stop()

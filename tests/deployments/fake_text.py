@@ -1,0 +1,48 @@
+"""A text model of fifty letters, so that text shows the fake replica's ids one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from deployments.text import TextModel, compile_template
+from tests.deployments.fake_replica import VOCAB_SIZE
+
+_FIRST = ord("0")
+
+
+@dataclass
+class _Encoding:
+    ids: list[int]
+
+
+class FakeBackend:
+    """Id i is the i-th letter from '0' on; other letters are id 0."""
+
+    def encode(self, sequence: str, *, add_special_tokens: bool) -> _Encoding:
+        ids = [ord(letter) - _FIRST for letter in sequence]
+        return _Encoding([i if 0 <= i < VOCAB_SIZE else 0 for i in ids])
+
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool) -> str:
+        return "".join(chr(_FIRST + i) for i in ids)
+
+    def get_vocab_size(self) -> int:
+        return VOCAB_SIZE
+
+    def get_vocab(self) -> dict[str, int]:
+        return {chr(_FIRST + i): i for i in range(VOCAB_SIZE)}
+
+
+def fake_text_model() -> TextModel:
+    source = (
+        "{% for m in messages %}{% if m.role not in ['system', 'user', 'assistant'] %}"
+        "{{ raise_exception('unknown role ' ~ m.role) }}{% endif %}{{ m.content }}{% endfor %}"
+    )
+    return TextModel(
+        backend=FakeBackend(),
+        template=compile_template(source),
+        special_tokens={},
+        end_token_ids=frozenset(),
+        max_model_len=512,
+        longest_token_bytes=1,
+    )

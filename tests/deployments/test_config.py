@@ -1,0 +1,118 @@
+"""Settings: where they come from, which are refused, and what leaves for the cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from deployments.app import SERVICER_FUNCTION, build_app, serve_config
+from deployments.config import ServiceConfig, key_digest, load_service_config
+from specdec_core.config import SpecMethod
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ServiceConfig.model_fields:
+        monkeypatch.delenv(f"SPECDEC_{name.upper()}", raising=False)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"modle": "x"}, "modle"),
+        ({"tensor_parallel_size": 2}, "use target_replicas"),
+        ({"quantization": "awq"}, "not supported yet: use dtype"),
+        ({"enable_lora": True}, "merge the adapter"),
+        ({"cells": 2}, "cells=2"),
+        ({"topology": "colocated"}, "topology=separate"),
+        ({"spec_method": "draft_model"}, "needs spec_model"),
+        ({"spec_method": "ngram", "spec_model": "x"}, "uses none"),
+        ({"spec_tokens": 33}, "0..32, got 33"),
+        ({"max_num_seqs": 4, "max_group_size": 8}, "window"),
+        ({"prompt_lookup_min": 5}, "lookup_min=5"),
+        ({"port": 70_000}, "65535"),
+        ({"speculative_config": {"methd": "ngram"}}, "methd"),
+        ({"speculative_config": {"method": "ngram"}, "spec_method": "ngram"}, "twice"),
+        ({"speculative_config": "ngram"}, "must be an object"),
+    ],
+)
+def test_mistakes_are_refused_with_what_to_use(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        ServiceConfig(**settings)
+
+
+def test_neutral_values_of_foreign_settings_are_accepted() -> None:
+    assert ServiceConfig(tensor_parallel_size=1, quantization=None) == ServiceConfig()
+
+
+def test_flags_win_over_environment_over_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "service.yaml"
+    file.write_text("port: 1111\ngrpc_port: 1111\nmax_queued: 1111\n")
+    monkeypatch.setenv("SPECDEC_GRPC_PORT", "2222")
+    monkeypatch.setenv("SPECDEC_PORT", "2222")
+    config = load_service_config(file, {"port": 3333})
+    assert (config.port, config.grpc_port, config.max_queued) == (3333, 2222, 1111)
+
+
+def test_a_speculative_config_says_the_same_as_the_flags() -> None:
+    spec = {"method": "draft_model", "model": "d", "num_speculative_tokens": 3}
+    config = ServiceConfig(speculative_config=spec)
+    assert config == ServiceConfig(spec_method="draft_model", spec_model="d", spec_tokens=3)
+    assert config.pool_config().speculation.num_draft_tokens == 3
+
+
+def test_the_method_follows_from_the_draft_model() -> None:
+    assert ServiceConfig().method is SpecMethod.NGRAM
+    assert ServiceConfig(spec_model="d").method is SpecMethod.DRAFT_MODEL
+    assert ServiceConfig().num_draft_replicas == 0
+
+
+def test_keys_come_from_one_variable_and_travel_as_digests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SPECDEC_API_KEYS", "one, two")
+    config = ServiceConfig()
+    assert config.key_digests == (key_digest("one"), key_digest("two"))
+    text = str(serve_config(config))
+    assert "one" not in text.replace("None", "")
+    assert key_digest("two") in text
+    monkeypatch.delenv("SPECDEC_API_KEYS")
+    arrived = ServiceConfig.model_validate(config.deployable()).with_environment()
+    assert arrived.key_digests == config.key_digests
+    assert arrived.version() == config.version()
+    assert ServiceConfig(api_key="one").key_digests == (key_digest("one"),)
+
+
+def test_the_served_text_is_complete_and_known_to_serve() -> None:
+    from ray.serve.schema import ServeDeploySchema
+
+    config = ServiceConfig(spec_model="d", port=8001)
+    text = serve_config(config)
+    schema = ServeDeploySchema.model_validate(text)
+    assert set(text) <= set(ServeDeploySchema.model_fields)
+    assert schema.http_options.host == "127.0.0.1"
+    assert schema.grpc_options.grpc_servicer_functions == [SERVICER_FUNCTION]
+    args = ServiceConfig.model_validate(text["applications"][0]["args"])
+    assert args.deployable() == config.deployable()
+
+
+def test_the_builder_makes_ingress_target_and_draft() -> None:
+    names = {node.name for node in _deployments(build_app(ServiceConfig(spec_model="d")))}
+    assert names == {"ingress", "target", "draft"}
+    assert {node.name for node in _deployments(build_app(ServiceConfig()))} == {"ingress", "target"}
+
+
+def _deployments(application: Any) -> list[Any]:
+    bound = application._bound_deployment
+    inner = [arg for arg in bound.init_args if hasattr(arg, "_bound_deployment")]
+    return [bound, *(node for arg in inner for node in _deployments(arg))]
+
+
+@pytest.mark.parametrize(("replicas", "cores", "threads"), [(1, 2, 2), (2, 2, 1), (3, 2, 1)])
+def test_threads_are_shared_among_replicas(replicas: int, cores: int, threads: int) -> None:
+    assert ServiceConfig(target_replicas=replicas).threads_per_replica(cores) == threads

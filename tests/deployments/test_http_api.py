@@ -1,0 +1,335 @@
+"""The OpenAI routes over a real pool and fake replicas: answers, streams, every refusal."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from deployments.access import Access
+from deployments.config import SpecMetrics, key_digest
+from deployments.generation import GenerationService
+from deployments.http_api import build_http_app
+from specdec_core.config import PoolConfig
+from specdec_core.leases import Role
+from tests.deployments.cell import Cell, cell
+from tests.deployments.fake_replica import continuation
+from tests.deployments.fake_text import fake_text_model
+
+TEXT = fake_text_model()
+
+
+@contextlib.asynccontextmanager
+async def server(
+    *, keys: tuple[str, ...] = (), config: PoolConfig | None = None, targets: int = 1
+) -> AsyncIterator[tuple[httpx.AsyncClient, Cell]]:
+    async with cell(config) as parts:
+        for number in range(targets):
+            parts.start_replica(f"t{number}", Role.TARGET)
+        pool = await parts.client()
+        while pool.state is None or pool.state.num_targets < targets:
+            await asyncio.sleep(0.005)
+        service = GenerationService(TEXT, pool, model_name="fake", num_draft_tokens=4)
+        access = Access([key_digest(key) for key in keys], "127.0.0.1")
+        app = build_http_app(service, access, max_body_bytes=100_000, metrics=SpecMetrics.SUMMARY)
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            yield client, parts
+
+
+def run(scenario: Callable[[], Awaitable[None]]) -> None:
+    asyncio.run(asyncio.wait_for(scenario(), 20))  # type: ignore[arg-type]
+
+
+def completion(**fields: Any) -> dict[str, Any]:
+    return {"model": "fake", "prompt": "HELLO", "max_tokens": 20, "temperature": 0} | fields
+
+
+def expected_text(prompt: str, num_tokens: int) -> str:
+    return TEXT.decode(continuation(TEXT.encode(prompt), num_tokens))
+
+
+async def stream(client: httpx.AsyncClient, path: str, body: dict[str, Any]) -> list[Any]:
+    answer = await client.post(path, json=body | {"stream": True})
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    lines = [line for line in answer.text.split("\n\n") if line]
+    assert lines[-1] == "data: [DONE]"
+    return [json.loads(line.removeprefix("data: ")) for line in lines[:-1]]
+
+
+def test_a_completion_is_the_plain_continuation() -> None:
+    async def scenario() -> None:
+        async with server() as (client, _):
+            body = completion(return_token_ids=True)
+            answer = (await client.post("/v1/completions", json=body)).json()
+            (choice,) = answer["choices"]
+            assert choice["text"] == expected_text("HELLO", 20)
+            assert choice["token_ids"] == continuation(TEXT.encode("HELLO"), 20)
+            assert choice["prompt_token_ids"] == list(TEXT.encode("HELLO"))
+            assert choice["finish_reason"] == "length"
+            assert answer["usage"] == {
+                "prompt_tokens": 5,
+                "completion_tokens": 20,
+                "total_tokens": 25,
+            }
+            metrics = answer["metrics"]["speculative_decoding"]
+            assert len(metrics["acceptance_histogram"]) == 5
+            assert sum(metrics["acceptance_histogram"]) == metrics["num_spec_steps"]
+            assert metrics["num_spec_tokens"] == 4
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
+def test_streamed_equals_whole(path: str) -> None:
+    async def scenario() -> None:
+        async with server() as (client, _):
+            body = completion(return_token_ids=True, stop=["ZZ"])
+            if "chat" in path:
+                body["messages"] = [{"role": "user", "content": body.pop("prompt")}]
+            whole = (await client.post(path, json=body)).json()
+            options = {"stream_options": {"include_usage": True}}
+            *chunks, last = await stream(client, path, body | options)
+            choices = [chunk["choices"][0] for chunk in chunks]
+            if "chat" in path:
+                text = "".join(c["delta"].get("content", "") for c in choices)
+                assert choices[0]["delta"]["role"] == "assistant"
+                assert text == whole["choices"][0]["message"]["content"]
+            else:
+                assert "".join(c["text"] for c in choices) == whole["choices"][0]["text"]
+            ids = [i for c in choices for i in c.get("token_ids", [])]
+            assert ids == whole["choices"][0]["token_ids"]
+            assert choices[-1]["finish_reason"] == whole["choices"][0]["finish_reason"]
+            assert last["choices"] == []
+            assert last["usage"] == whole["usage"]
+            assert last["metrics"]["speculative_decoding"].keys() == (
+                whole["metrics"]["speculative_decoding"].keys()
+            )
+
+    run(scenario)
+
+
+def test_a_stop_string_cuts_text_and_ids_wherever_rounds_end() -> None:
+    async def scenario() -> None:
+        async with server() as (client, parts):
+            full = expected_text("HELLO", 20)
+            stop = full[7:10]
+            body = completion(max_tokens=300, stop=stop, return_token_ids=True)
+            answer = (await client.post("/v1/completions", json=body)).json()
+            (choice,) = answer["choices"]
+            assert choice["text"] == full[: full.index(stop)]
+            assert choice["finish_reason"] == "stop"
+            assert choice["stop_reason"] == stop
+            assert len(choice["token_ids"]) == full.index(stop) + 3
+            assert answer["metrics"]["speculative_decoding"]["num_spec_tokens"] == 4
+            while parts.replicas["t0"].num_slots:
+                await asyncio.sleep(0.005)
+
+    run(scenario)
+
+
+def test_a_stop_id_is_emitted_but_not_shown() -> None:
+    async def scenario() -> None:
+        async with server() as (client, _):
+            ids = continuation(TEXT.encode("HELLO"), 20)
+            body = completion(stop_token_ids=[ids[6]], return_token_ids=True)
+            (choice,) = (await client.post("/v1/completions", json=body)).json()["choices"]
+            end = ids.index(ids[6]) + 1
+            assert choice["token_ids"] == ids[:end]
+            assert choice["text"] == TEXT.decode(ids[: end - 1])
+            assert choice["stop_reason"] == ids[6]
+
+    run(scenario)
+
+
+CHAT = {"messages": [{"role": "user", "content": "HI"}]}
+REFUSALS: list[tuple[dict[str, Any], int, str]] = [
+    (completion(model="other"), 404, "'other' is not served here"),
+    (completion(prompt=""), 400, "at least 1 token"),
+    (completion(prompt=[]), 400, "at least 1 token"),
+    (completion(prompt=[1, 50]), 400, "token id 50 is not in 0..49"),
+    (completion(prompt=[-1]), 400, "token id -1"),
+    (completion(prompt=["a", "b"]), 400, "2 prompts"),
+    (completion(prompt=7), 422, "prompt"),
+    (completion(prompt=[1.5]), 422, "prompt"),
+    (completion(prompt="A" * 512), 400, "context is 512"),
+    (completion(prompt="A" * 500), 400, "at most 12"),
+    (completion(max_tokens=0), 400, "max_tokens must be at least 1"),
+    (completion(max_tokens=-5), 400, "got -5"),
+    (completion(max_tokens=10**30), 400, "at most"),
+    (completion(max_tokens="many"), 422, "max_tokens"),
+    (completion(temperature=-1), 400, "temperature must be in 0..100, got -1"),
+    (completion(temperature="hot"), 422, "temperature"),
+    (completion(top_p=0), 400, "top_p"),
+    (completion(top_p=2), 400, "top_p must be in (0, 1], got 2"),
+    (completion(top_k=-2), 400, "top_k"),
+    (completion(min_p=1.5), 400, "min_p"),
+    (completion(seed=-1), 400, "seed"),
+    (completion(seed=2**64), 400, "seed"),
+    (completion(stop=""), 400, "stop string is empty"),
+    (completion(stop=["x"] * 17), 400, "the limit is 16"),
+    (completion(stop=[1]), 422, "stop"),
+    (completion(stop_token_ids=[99]), 400, "token id 99"),
+    (completion(n=2), 400, "n=2"),
+    (completion(n="2"), 400, "n="),
+    (completion(logprobs=5), 400, "logprobs=5"),
+    (completion(best_of=3), 400, "best_of=3"),
+    (completion(tempreature=1), 400, "unknown field tempreature"),
+    (completion(speculative={"enabled": "perhaps"}), 422, "speculative.enabled"),
+    (completion(speculative={"num_speculative_tokens": 33}), 400, "0..32, got 33"),
+    (completion(speculative={"num_speculative_tokens": -1}), 400, "got -1"),
+    (completion(speculative={"K": 3}), 400, "unknown field speculative.K"),
+    (completion(speculative=3), 422, "speculative"),
+    (completion(request_id="x" * 129), 400, "the limit is 128"),
+    ({"model": "fake"}, 400, "prompt"),
+    ({"messages": []}, 400, "at least 1 message"),
+    ({"messages": "hello"}, 422, "messages"),
+    ({"messages": [{"content": "x"}]}, 422, "messages.0.role"),
+    ({"messages": [{"role": "user"}]}, 422, "messages.0.content"),
+    ({"messages": [{"role": "pirate", "content": "x"}]}, 400, "unknown role pirate"),
+    (CHAT | {"tools": [{"type": "function"}]}, 400, "tools="),
+    (CHAT | {"response_format": {"type": "json_object"}}, 400, "response_format="),
+    (
+        {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
+        400,
+        "only parts of type text",
+    ),
+]
+
+
+def test_every_bad_request_is_refused_clearly_and_the_server_goes_on() -> None:
+    async def scenario() -> None:
+        async with server() as (client, _):
+            for body, status, message in REFUSALS:
+                path = "/v1/chat/completions" if "messages" in body else "/v1/completions"
+                for stream_it in (False, True):
+                    answer = await client.post(path, json=body | {"stream": stream_it})
+                    assert answer.status_code == status, (body, answer.text)
+                    assert message in answer.json()["error"]["message"], (body, answer.text)
+                    assert answer.json()["error"]["code"] == status
+            answer = await client.post("/v1/completions", json=completion())
+            assert answer.json()["choices"][0]["text"] == expected_text("HELLO", 20)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "message"),
+    [
+        (b"{not json", 400, "not JSON"),
+        (b"\xff\xfe", 400, "not JSON"),
+        (b"", 400, "not JSON"),
+        (b"[1]", 422, "must be a JSON object"),
+        (b"[" * 50_000, 400, "not JSON"),
+        (b'{"prompt":"A","temperature":NaN}', 400, "temperature must be in 0..100, got nan"),
+        (b'{"prompt":"A","top_p":NaN}', 400, "top_p"),
+        (b'{"prompt":"A","temperature":Infinity}', 400, "got inf"),
+        (b'{"prompt":"A","max_tokens":' + b"9" * 5000 + b"}", 400, "not JSON"),
+        (b'{"prompt":"' + b"A" * 100_000 + b'"}', 413, "limit"),
+    ],
+)
+def test_raw_bodies(content: bytes, status: int, message: str) -> None:
+    async def scenario() -> None:
+        async with server() as (client, _):
+            answer = await client.post("/v1/completions", content=content)
+            assert answer.status_code == status, answer.text
+            assert message in answer.json()["error"]["message"]
+
+    run(scenario)
+
+
+def test_a_body_without_a_length_is_cut_off_at_the_limit() -> None:
+    async def scenario() -> None:
+        async def endless() -> AsyncIterator[bytes]:
+            while True:
+                yield b"A" * 10_000
+
+        async with server() as (client, _):
+            answer = await client.post("/v1/completions", content=endless())
+            assert answer.status_code == 413
+
+    run(scenario)
+
+
+def test_a_full_queue_says_when_to_come_back() -> None:
+    async def scenario() -> None:
+        config = PoolConfig(max_queued=0, window=1, max_group_size=1)
+        async with server(config=config) as (client, parts):
+            slow = asyncio.create_task(
+                client.post("/v1/completions", json=completion(max_tokens=400))
+            )
+            while parts.driver.pool.counters().num_running == 0:
+                await asyncio.sleep(0.001)
+            answer = await client.post("/v1/completions", json=completion())
+            assert answer.status_code == 429
+            assert int(answer.headers["Retry-After"]) >= 1
+            assert answer.json()["error"]["type"] == "rate_limit_error"
+            assert (await slow).status_code == 200
+
+    run(scenario)
+
+
+def test_api_keys() -> None:
+    async def scenario() -> None:
+        async with server(keys=("one", "two")) as (client, _):
+            for header in ({}, {"Authorization": "Bearer no"}, {"Authorization": "two"}):
+                answer = await client.post("/v1/completions", json=completion(), headers=header)
+                assert answer.status_code == 401
+                assert answer.json()["error"]["type"] == "authentication_error"
+            header = {"Authorization": "Bearer two"}
+            answer = await client.post("/v1/completions", json=completion(), headers=header)
+            assert answer.status_code == 200
+            assert (await client.get("/v1/models")).status_code == 401
+            assert (await client.get("/health")).status_code == 200
+
+    run(scenario)
+
+
+def test_models_readiness_and_unknown_routes() -> None:
+    async def scenario() -> None:
+        async with server() as (client, _):
+            (card,) = (await client.get("/v1/models")).json()["data"]
+            assert card["id"] == "fake"
+            assert card["max_model_len"] == 512
+            assert (await client.get("/v1/models/fake")).json() == card
+            assert (await client.get("/v1/models/other")).status_code == 404
+            assert (await client.get("/ready")).status_code == 200
+            lost = await client.get("/v1/nothing")
+            assert lost.status_code == 404
+            assert "error" in lost.json()
+            assert (await client.get("/v1/completions")).status_code == 405
+        async with server(targets=0) as (client, _):
+            assert (await client.get("/ready")).status_code == 503
+            assert (await client.get("/health")).status_code == 200
+
+    run(scenario)
+
+
+def test_tokenize_and_back() -> None:
+    async def scenario() -> None:
+        async with server() as (client, _):
+            answer = (await client.post("/tokenize", json={"prompt": "ABC"})).json()
+            assert answer["count"] == 3
+            back = await client.post("/detokenize", json={"tokens": answer["tokens"]})
+            assert back.json()["prompt"] == "ABC"
+            assert (await client.post("/detokenize", json={"tokens": [50]})).status_code == 400
+
+    run(scenario)
+
+
+def test_speculation_off_gives_the_same_tokens_without_drafts() -> None:
+    async def scenario() -> None:
+        async with server() as (client, _):
+            body = completion(speculative={"enabled": False})
+            answer = (await client.post("/v1/completions", json=body)).json()
+            assert answer["choices"][0]["text"] == expected_text("HELLO", 20)
+            assert answer["metrics"]["speculative_decoding"]["num_draft_tokens"] == 0
+            assert answer["metrics"]["speculative_decoding"]["num_spec_tokens"] == 0
+
+    run(scenario)

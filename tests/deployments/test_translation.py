@@ -1,0 +1,172 @@
+"""What goes over the wire comes back the same, and both sides of a pair know every member."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deployments.errors import Failure, FailureKind
+from deployments.lease_translation import (
+    lease_from_pb,
+    lease_to_pb,
+    register_from_pb,
+    register_to_pb,
+    result_from_pb,
+    result_to_pb,
+)
+from deployments.translation import (
+    event_from_pb,
+    event_to_pb,
+    pack_ids,
+    submit_from_pb,
+    submit_to_pb,
+    unpack_ids,
+)
+from specdec.v1 import coordination_pb2 as pb
+from specdec_core.leases import (
+    GroupLease,
+    GroupResult,
+    LeaseRow,
+    ReplicaInfo,
+    Role,
+    RowResult,
+    RowStatus,
+)
+from specdec_core.request import FinishReason, Request, RequestStats, TokenEvent
+from specdec_core.sampling_params import MAX_SEED, SamplingParams
+
+int32 = st.integers(0, 2**31 - 1)
+uint64 = st.integers(0, 2**64 - 1)
+ids = st.lists(int32, max_size=6).map(tuple)
+params = st.builds(
+    SamplingParams,
+    temperature=st.floats(0, 100),
+    top_k=int32,
+    top_p=st.floats(0.001, 1),
+    min_p=st.floats(0, 1),
+    seed=st.integers(0, MAX_SEED),
+    max_tokens=st.integers(10, 10_000),
+    stop_token_ids=ids,
+    ignore_eos=st.booleans(),
+)
+requests = st.builds(
+    Request,
+    request_id=st.text(min_size=1, max_size=8),
+    prompt_token_ids=st.lists(int32, min_size=1, max_size=6).map(tuple),
+    params=params,
+    end_token_ids=st.frozensets(int32, max_size=3),
+    emitted_token_ids=ids,
+    speculation_enabled=st.booleans(),
+    num_draft_tokens=st.none() | st.integers(0, 32),
+    priority=st.integers(-5, 5),
+)
+rows = st.builds(
+    LeaseRow,
+    sequence_id=uint64,
+    base_len=int32,
+    base_hash=uint64,
+    new_ids=ids,
+    proposal=ids,
+    num_choices=st.integers(0, 33),
+    params=st.none() | params,
+)
+leases = st.builds(
+    GroupLease,
+    lease_id=uint64,
+    epoch=uint64,
+    replica_id=st.just("r"),
+    role=st.sampled_from(Role),
+    rows=st.lists(rows, max_size=4).map(tuple),
+    ttl_s=st.floats(0, 100),
+)
+row_results = st.builds(
+    RowResult,
+    sequence_id=uint64,
+    status=st.sampled_from(RowStatus),
+    cached_len=int32,
+    tokens=ids,
+    num_accepted=st.integers(0, 32),
+    error=st.text(max_size=5),
+)
+results = st.builds(
+    GroupResult,
+    lease_id=uint64,
+    epoch=uint64,
+    replica_id=st.just("r"),
+    rows=st.lists(row_results, max_size=4).map(tuple),
+    seconds=st.floats(0, 10),
+)
+infos = st.builds(
+    ReplicaInfo,
+    replica_id=st.text(max_size=5),
+    role=st.sampled_from(Role),
+    incarnation=uint64,
+    num_blocks=int32,
+    block_size=int32,
+    max_model_len=int32,
+    vocab_size=int32,
+    model_digest=st.text(max_size=5),
+    fingerprint=st.text(max_size=5),
+)
+
+
+@given(ids)
+def test_ids_are_little_endian_int32(token_ids: tuple[int, ...]) -> None:
+    packed = pack_ids(token_ids)
+    assert packed == b"".join(i.to_bytes(4, "little") for i in token_ids)
+    assert unpack_ids(packed) == token_ids
+
+
+@given(requests, st.booleans())
+def test_requests_come_back(request: Request, resume: bool) -> None:
+    wire = pb.Submit.FromString(submit_to_pb(request, resume=resume).SerializeToString())
+    assert wire.resume is resume
+    assert submit_from_pb(wire) == request
+
+
+@given(leases)
+def test_leases_come_back(lease: GroupLease) -> None:
+    wire = pb.GroupLease.FromString(lease_to_pb(lease).SerializeToString())
+    assert lease_from_pb(wire, "r") == lease
+
+
+@given(results)
+def test_results_come_back(result: GroupResult) -> None:
+    wire = pb.GroupResult.FromString(result_to_pb(result).SerializeToString())
+    assert result_from_pb(wire, "r") == result
+
+
+@given(infos)
+def test_registrations_come_back(info: ReplicaInfo) -> None:
+    assert register_from_pb(register_to_pb(info)) == info
+
+
+@given(st.none() | st.sampled_from(FinishReason), ids, st.sampled_from(FailureKind))
+def test_events_come_back(
+    reason: FinishReason | None, token_ids: tuple[int, ...], kind: FailureKind
+) -> None:
+    stats = RequestStats(num_rounds=3, num_drafted=8, num_accepted=2, acceptance_histogram=(1, 2))
+    failure = Failure(kind=kind, message="no", retry_after_s=1.5, num_queued=3, max_queued=2)
+    is_failed = reason is FinishReason.ERROR
+    event = TokenEvent(
+        request_id="a",
+        index=7,
+        token_ids=token_ids,
+        finish_reason=reason,
+        stats=stats if reason else None,
+        error="no" if is_failed else None,
+    )
+    wire = event_to_pb(event, failure if is_failed else None)
+    back = event_from_pb(pb.TokenEvent.FromString(wire.SerializeToString()))
+    assert back == (event, failure if is_failed else None)
+
+
+def test_every_field_of_the_core_records_is_carried() -> None:
+    """A field added to a record and forgotten here would come back as its default."""
+    assert len(dataclasses.fields(SamplingParams)) == 8
+    assert len(dataclasses.fields(Request)) == 8
+    assert len(dataclasses.fields(ReplicaInfo)) == 9
+    assert len(dataclasses.fields(LeaseRow)) == 7
+    assert len(dataclasses.fields(RowResult)) == 6

@@ -1,0 +1,68 @@
+"""Prompt lookup against a search by brute force."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specdec_core.config import NgramConfig
+from specdec_core.drafting.ngram import NgramIndex
+
+CONFIG = NgramConfig(lookup_min=2, lookup_max=4)
+
+
+def propose(ids: list[int], num_tokens: int, config: NgramConfig = CONFIG) -> tuple[int, ...]:
+    return NgramIndex(ids, config).propose(num_tokens)
+
+
+def brute_force(ids: list[int], num_tokens: int, config: NgramConfig) -> tuple[int, ...]:
+    for n in range(config.lookup_max, config.lookup_min - 1, -1):
+        for end in range(len(ids) - 1, n - 1, -1):
+            if ids[end - n : end] == ids[-n:]:
+                known = list(ids)
+                for _ in range(num_tokens):
+                    known.append(known[end + len(known) - len(ids)])
+                return tuple(known[len(ids) :])
+    return ()
+
+
+def test_what_followed_the_last_tokens_is_proposed() -> None:
+    assert propose([1, 2, 3, 4, 9, 1, 2], 2) == (3, 4)
+
+
+def test_the_longest_suffix_wins_over_a_more_recent_shorter_one() -> None:
+    assert propose([7, 1, 2, 30, 8, 1, 2, 40, 7, 1, 2], 1) == (30,)
+
+
+def test_the_most_recent_of_equally_long_occurrences_wins() -> None:
+    assert propose([1, 2, 30, 1, 2, 40, 1, 2], 1) == (40,)
+
+
+def test_a_loop_is_continued_beyond_the_end() -> None:
+    assert propose([5, 1, 2, 1, 2], 5) == (1, 2, 1, 2, 1)
+
+
+def test_nothing_is_proposed_where_nothing_occurred_before() -> None:
+    assert propose([1, 2, 3, 4], 3) == ()
+
+
+def test_fewer_ids_than_the_shortest_ngram_propose_nothing() -> None:
+    assert propose([], 3) == ()
+    assert propose([1], 3) == ()
+
+
+@given(
+    ids=st.lists(st.integers(0, 2), max_size=30),
+    cuts=st.lists(st.integers(0, 30), max_size=4),
+    num_tokens=st.integers(1, 6),
+    bounds=st.sampled_from([(1, 1), (1, 3), (2, 4), (3, 3)]),
+)
+def test_an_index_that_grows_finds_what_a_search_finds(
+    ids: list[int], cuts: list[int], num_tokens: int, bounds: tuple[int, int]
+) -> None:
+    config = NgramConfig(lookup_min=bounds[0], lookup_max=bounds[1])
+    growing: list[int] = []
+    index = NgramIndex(growing, config)
+    for cut in sorted(cuts):
+        growing += ids[len(growing) : cut]
+        assert index.propose(num_tokens) == brute_force(growing, num_tokens, config)

@@ -1,0 +1,128 @@
+"""Slots keep their places, share the blocks, and leave nothing behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+from pathlib import Path
+
+import pytest
+import torch
+
+from specdec_core.errors import OutOfBlocksError
+from specdec_core.kv.paged import KVShape, PagedKV
+
+SHAPE = KVShape(
+    num_layers=2, num_kv_heads=1, head_dim=4, dtype=torch.float32, device=torch.device("cpu")
+)
+
+
+def blocks_for(length: int) -> int:
+    return -(-length // 16)
+
+
+@pytest.mark.parametrize("max_model_len", [128, 131_072])
+def test_64_requests_of_100_tokens_need_at_most_1_3_times_their_bytes(max_model_len: int) -> None:
+    """Whatever the maximum length: it is not an argument of anything, only the capacity is."""
+    kv = PagedKV(SHAPE, num_blocks=max_model_len * 64 // 16 if max_model_len < 1000 else 8192)
+    kv.extend({kv.allocate(): 100 for _ in range(64)})
+    num_bytes = (kv.num_blocks - kv.num_free_blocks) * kv.block_size * SHAPE.bytes_per_token
+    assert num_bytes <= 1.3 * 64 * 100 * SHAPE.bytes_per_token
+
+
+def test_a_slot_takes_blocks_as_it_grows_and_gives_them_back_as_it_shrinks() -> None:
+    kv = PagedKV(SHAPE, num_blocks=10)
+    slot = kv.allocate()
+    assert kv.num_free_blocks == 10
+    for length in (1, 16, 17, 50):
+        kv.extend({slot: length - kv.cached_len(slot)})
+        assert kv.cached_len(slot) == length
+        assert kv.num_free_blocks == 10 - blocks_for(length)
+    kv.rollback(slot, 60)
+    assert kv.cached_len(slot) == 50
+    for length in (33, 32, 1, 0):
+        table = list(kv.block_table(slot))
+        kv.rollback(slot, length)
+        assert kv.cached_len(slot) == length
+        assert kv.num_free_blocks == 10 - blocks_for(length)
+        assert list(kv.block_table(slot)) == table[: blocks_for(length)]
+    kv.extend({slot: 40})
+    kv.free(slot)
+    assert kv.num_free_blocks == 10
+
+
+def test_out_of_blocks_changes_nothing() -> None:
+    kv = PagedKV(SHAPE, num_blocks=4)
+    first, second = kv.allocate(), kv.allocate()
+    kv.extend({first: 20, second: 10})
+    with pytest.raises(OutOfBlocksError):
+        kv.extend({first: 12, second: 23})
+    assert (kv.cached_len(first), kv.cached_len(second)) == (20, 10)
+    assert kv.num_free_blocks == 1
+    kv.extend({first: 12, second: 22})
+    assert kv.num_free_blocks == 0
+
+
+def test_a_slot_number_is_not_used_twice() -> None:
+    kv = PagedKV(SHAPE, num_blocks=4)
+    slot = kv.allocate()
+    kv.free(slot)
+    assert kv.allocate() != slot
+    with pytest.raises(KeyError):
+        kv.cached_len(slot)
+
+
+def test_random_slots_never_share_a_block() -> None:
+    rng = random.Random(0)
+    kv = PagedKV(SHAPE, num_blocks=40)
+    slots: list[int] = []
+    for _ in range(1000):
+        action = rng.random()
+        if action < 0.2 and len(slots) < 10:
+            slots.append(kv.allocate())
+        elif action < 0.3 and slots:
+            kv.free(slots.pop(rng.randrange(len(slots))))
+        elif action < 0.5 and slots:
+            slot = rng.choice(slots)
+            kv.rollback(slot, rng.randint(0, kv.cached_len(slot)))
+        elif slots:
+            with contextlib.suppress(OutOfBlocksError):
+                kv.extend({slot: rng.randint(0, 30) for slot in rng.sample(slots, len(slots) // 2)})
+        tables = [block for slot in slots for block in kv.block_table(slot)]
+        assert len(set(tables)) == len(tables)
+        assert kv.null_block not in tables
+        assert kv.num_free_blocks == 40 - len(tables)
+        assert all(len(kv.block_table(s)) == blocks_for(kv.cached_len(s)) for s in slots)
+
+
+def test_memory_that_no_token_needs_is_not_backed() -> None:
+    """4 GiB of capacity, 64 requests of 100 tokens: the resident set follows the tokens."""
+    shape = KVShape(
+        num_layers=4, num_kv_heads=4, head_dim=64, dtype=torch.float32, device=torch.device("cpu")
+    )
+    before = resident_bytes()
+    kv = PagedKV(shape, num_blocks=(4 << 30) // (16 * shape.bytes_per_token))
+    kv.extend({kv.allocate(): 100 for _ in range(64)})
+    # Up to one huge page of 2 MiB at either end of each of the 8 pools, and the allocator's own.
+    slack = 2 * 8 * (2 << 20) + (16 << 20)
+    assert resident_bytes() - before <= 1.3 * 6400 * shape.bytes_per_token + slack
+
+
+def resident_bytes() -> int:
+    statm = Path("/proc/self/statm")
+    if not statm.exists():
+        pytest.skip("only Linux tells the resident set this way")
+    return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_a_nan_does_not_outlive_its_request() -> None:
+    kv = PagedKV(SHAPE, num_blocks=1)
+    slot = kv.allocate()
+    kv.extend({slot: 16})
+    keys, values = kv.pools(1)
+    keys[:16] = values[:16] = float("nan")
+    kv.free(slot)
+    kv.extend({kv.allocate(): 1})
+    assert not keys.any()
+    assert not values.any()

@@ -1,0 +1,188 @@
+"""Loading: what a folder gives, and what is said of one that gives nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import T5Config
+
+from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
+from specdec_core.models.cached_model import Feed
+from specdec_core.models.loading import DType, LoadConfig, load_model, load_pair, load_tokenizer
+from specdec_core.models.memory import available_host_bytes, default_kv_tokens
+from specdec_core.models.tokenizers import check_same_tokenizer
+from tests.models.folders import CORPUS, save_model, tiny_tokenizer
+from tests.tiny_models import tiny_model
+
+SMALL = LoadConfig(kv_cache_tokens=1024)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> str:
+    return save_model(tmp_path / "model", end_token_ids=(7, 11))
+
+
+def test_a_folder_becomes_a_model_that_decodes(folder: str) -> None:
+    loaded = load_model(folder, SMALL)
+    ids = [5, 6, 7, 8]
+    logits = loaded.model.score([Feed(loaded.model.allocate(), ids, 4)])
+    with torch.no_grad():
+        expected = tiny_model("llama")(input_ids=torch.tensor([ids])).logits[0]
+    torch.testing.assert_close(logits, expected, atol=1e-4, rtol=1e-4)
+    assert loaded.name == folder
+    assert loaded.model.vocab_size == len(load_tokenizer(folder)) < 97
+    assert loaded.model.num_blocks == 64
+
+
+def test_every_end_id_of_the_generation_config_and_the_config_counts(folder: str) -> None:
+    assert load_model(folder, SMALL).end_token_ids == {2, 7, 11}
+
+
+def test_the_digest_follows_the_files_not_the_place(folder: str, tmp_path: Path) -> None:
+    same = save_model(tmp_path / "same", end_token_ids=(7, 11))
+    other = save_model(tmp_path / "other", "qwen3")
+    digests = [load_model(path, SMALL).digest for path in (folder, same, other)]
+    assert digests[0] == digests[1] != digests[2]
+    assert all(len(digest) == 64 for digest in digests)
+
+
+def test_dtype_and_length_follow_the_configuration(folder: str) -> None:
+    config = LoadConfig(dtype=DType.BFLOAT16, max_model_len=100, kv_cache_tokens=128, device="cpu")
+    model = load_model(folder, config).model
+    assert model.max_model_len == 100
+    slot = model.allocate()
+    assert model.score([Feed(slot, [1, 2, 3], 1)]).dtype == torch.float32
+
+
+def test_bfloat16_logits_equal_those_of_transformers_bit_for_bit(folder: str) -> None:
+    """One row without a cache: packed linears must not change a bit."""
+    model = load_model(folder, LoadConfig(dtype=DType.BFLOAT16, kv_cache_tokens=1024)).model
+    stock = tiny_model("llama").bfloat16()
+    with torch.no_grad():
+        expected = stock(input_ids=torch.tensor([[5]])).logits[0].float()
+    assert torch.equal(model.score([Feed(model.allocate(), [5], 1)]), expected)
+
+
+@pytest.mark.parametrize("path", ["/nowhere/model", "./nowhere", "~/nowhere", "a/b/c"])
+def test_a_missing_folder_is_named(path: str) -> None:
+    with pytest.raises(ModelNotSupportedError, match="no model folder at " + path):
+        load_model(path)
+
+
+def test_a_folder_without_its_parts_is_refused_by_name(folder: str) -> None:
+    for name, reason in (
+        ("tokenizer.json", "no usable tokenizer"),
+        ("model.safetensors", "no .*safetensors weights"),
+        ("config.json", "no usable config.json"),
+    ):
+        for file in Path(folder).glob(name.replace("tokenizer.json", "tokenizer*")):
+            file.unlink()
+        with pytest.raises(ModelNotSupportedError, match=reason) as refusal:
+            load_model(folder, SMALL)
+        assert folder in str(refusal.value)
+
+
+def test_broken_weights_are_refused(folder: str) -> None:
+    (Path(folder) / "model.safetensors").write_bytes(b"\x10\x00\x00\x00\x00\x00\x00\x00broken")
+    with pytest.raises(ModelNotSupportedError, match="cannot be loaded"):
+        load_model(folder, SMALL)
+
+
+def test_incomplete_weights_are_refused(folder: str) -> None:
+    """transformers would fill the third layer with random numbers."""
+    config_file = Path(folder) / "config.json"
+    config = json.loads(config_file.read_text())
+    config_file.write_text(json.dumps(config | {"num_hidden_layers": 3}))
+    with pytest.raises(ModelNotSupportedError, match=r"lacks \d+ weights.*layers\.2"):
+        load_model(folder, SMALL)
+
+
+def test_an_unsupported_model_is_refused_before_its_weights_are_read(folder: str) -> None:
+    config_file = Path(folder) / "config.json"
+    config = json.loads(config_file.read_text())
+    config_file.write_text(json.dumps(config | {"quantization_config": {"quant_method": "awq"}}))
+    (Path(folder) / "model.safetensors").unlink()
+    with pytest.raises(ModelNotSupportedError, match="quantised"):
+        load_model(folder, SMALL)
+
+
+def test_remote_code_is_never_run(folder: str) -> None:
+    config_file = Path(folder) / "config.json"
+    config = json.loads(config_file.read_text())
+    remote = {"model_type": "unheard_of", "auto_map": {"AutoConfig": "evil.EvilConfig"}}
+    config_file.write_text(json.dumps(config | remote))
+    (Path(folder) / "evil.py").write_text("raise SystemExit('ran')")
+    with pytest.raises(ModelNotSupportedError):
+        load_model(folder, SMALL)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"device": "tpu"}, "device must be"),
+        ({"max_model_len": 0}, "max_model_len must be at least 1, got 0"),
+        ({"kv_cache_tokens": -5}, "kv_cache_tokens must be at least 1, got -5"),
+    ],
+)
+def test_absurd_configurations_are_the_callers_mistake(
+    changes: dict[str, object], reason: str
+) -> None:
+    with pytest.raises(InvalidRequestError, match=reason):
+        LoadConfig(**changes)
+
+
+def test_a_cache_too_small_for_one_sequence_is_refused(folder: str) -> None:
+    with pytest.raises(
+        InvalidRequestError, match=r"511 tokens cannot hold one .*max_model_len=512"
+    ):
+        load_model(folder, LoadConfig(kv_cache_tokens=511))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_a_gpu_that_is_not_there_is_named(folder: str) -> None:
+    with pytest.raises(InvalidRequestError, match="device cuda was asked for"):
+        load_model(folder, LoadConfig(device="cuda", kv_cache_tokens=1024))
+
+
+def test_a_pair_shares_its_tokenizer(folder: str, tmp_path: Path) -> None:
+    draft = save_model(tmp_path / "draft", seed=1)
+    pair = load_pair(folder, draft, SMALL)
+    assert pair.draft is not None
+    assert pair.draft.model.vocab_size == pair.target.model.vocab_size
+    assert load_pair(folder, None, SMALL).draft is None
+
+
+def test_a_draft_with_another_tokenizer_is_refused_with_both_sizes(
+    folder: str, tmp_path: Path
+) -> None:
+    draft = save_model(tmp_path / "draft", tokenizer=tiny_tokenizer(CORPUS[:1]))
+    sizes = f"has {len(load_tokenizer(folder))} ids, the draft {len(load_tokenizer(draft))}"
+    with pytest.raises(ModelNotSupportedError, match=sizes):
+        load_pair(folder, draft, SMALL)
+
+
+def test_tokenizers_of_equal_size_are_compared_by_content() -> None:
+    check_same_tokenizer(tiny_tokenizer(), tiny_tokenizer())
+    with pytest.raises(
+        ModelNotSupportedError, match=r"id 4 is .* in the target and .* in the draft"
+    ):
+        check_same_tokenizer(
+            tiny_tokenizer(specials=("<x>",)), tiny_tokenizer(specials=("<y>",), vocab_size=60)
+        )
+    with pytest.raises(ModelNotSupportedError):
+        check_same_tokenizer(tiny_tokenizer(), tiny_tokenizer([word[::-1] for word in CORPUS]))
+
+
+def test_the_default_cache_is_a_share_of_the_free_memory() -> None:
+    tokens = default_kv_tokens(torch.device("cpu"), bytes_per_token=23_040)
+    assert 0 < tokens * 23_040 < available_host_bytes() * 0.5
+
+
+def test_a_model_without_positions_is_refused_by_name(tmp_path: Path) -> None:
+    folder = tmp_path / "t5"
+    T5Config().save_pretrained(folder)
+    with pytest.raises(ModelNotSupportedError, match="t5: encoder-decoder"):
+        load_model(str(folder), SMALL)

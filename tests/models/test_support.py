@@ -1,0 +1,73 @@
+"""Models that cannot roll back, or that we cannot run, are refused by name before any weight."""
+
+from __future__ import annotations
+
+import pytest
+from transformers import (
+    FalconMambaConfig,
+    Gemma2Config,
+    LlamaConfig,
+    LlavaConfig,
+    MistralConfig,
+    PreTrainedConfig,
+    Qwen2Config,
+    Qwen3NextConfig,
+    T5Config,
+)
+
+from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
+from specdec_core.models.support import check_supported
+
+ROPE = {"rope_theta": 1e4, "factor": 2.0, "original_max_position_embeddings": 2048}
+
+
+@pytest.mark.parametrize(
+    ("config", "max_model_len"),
+    [
+        (LlamaConfig(), 2048),
+        (MistralConfig(sliding_window=None), 32768),
+        (MistralConfig(sliding_window=4096), 4096),
+        (Qwen2Config(), 32768),
+        (LlamaConfig(rope_parameters={"rope_type": "dynamic", **ROPE}), 2048),
+    ],
+)
+def test_full_attention_is_supported(config: PreTrainedConfig, max_model_len: int) -> None:
+    check_supported(config, max_model_len)
+
+
+@pytest.mark.parametrize(
+    ("config", "max_model_len", "reason"),
+    [
+        (MistralConfig(sliding_window=4096), 4097, "window of 4096 tokens.*max_model_len=4097"),
+        (
+            Qwen2Config(use_sliding_window=True, sliding_window=64, max_window_layers=2),
+            128,
+            "sliding window of 64",
+        ),
+        (Gemma2Config(), 8192, "sliding window of 4096"),
+        (Qwen3NextConfig(), 128, "linear_attention"),
+        (T5Config(), 128, "encoder-decoder"),
+        (LlavaConfig(), 128, "multimodal"),
+        (FalconMambaConfig(), 128, "max_position_embeddings"),
+        (LlamaConfig(quantization_config={"quant_method": "gptq"}), 128, "quantised"),
+        (
+            LlamaConfig(
+                max_position_embeddings=4096, rope_parameters={"rope_type": "dynamic", **ROPE}
+            ),
+            4096,
+            "dynamic rotary",
+        ),
+    ],
+)
+def test_the_rest_is_refused_by_name(
+    config: PreTrainedConfig, max_model_len: int, reason: str
+) -> None:
+    with pytest.raises(ModelNotSupportedError, match=reason) as refusal:
+        check_supported(config, max_model_len)
+    assert config.model_type in str(refusal.value)
+
+
+@pytest.mark.parametrize("max_model_len", [0, -1, 2049])
+def test_a_length_outside_the_models_positions_is_the_callers_mistake(max_model_len: int) -> None:
+    with pytest.raises(InvalidRequestError, match=f"1..2048, got {max_model_len}"):
+        check_supported(LlamaConfig(), max_model_len)

@@ -1,0 +1,57 @@
+"""What must hold after every call of the pool, whatever happened: read from its insides."""
+
+from __future__ import annotations
+
+from specdec_core.pool import SequencePool
+from specdec_core.pool.fleet import Fleet, ReplicaRecord
+from specdec_core.pool.sequence import Sequence
+
+
+def check(pool: SequencePool) -> None:
+    fleet: Fleet = pool._fleet
+    live = {sequence.sequence_id: sequence for sequence in pool._registry}
+    waiting = pool._placement.waiting._sequences
+    assert sorted(s.rank for s in waiting) == [s.rank for s in waiting]
+    assert {s.sequence_id for s in waiting} == {i for i, s in live.items() if s.target is None}
+    for replica in fleet:
+        _check_replica(replica, live)
+    for sequence in live.values():
+        _check_sequence(sequence, fleet)
+
+
+def check_empty(pool: SequencePool) -> None:
+    """After the last request has ended nothing of it is left."""
+    assert not pool.has_work
+    counters = pool.counters()
+    assert counters.num_waiting == counters.num_running == 0
+    assert not pool._placement._undrafted
+    for replica in pool._fleet:
+        assert not replica.sequences
+        assert not replica.leases
+        assert replica.num_reserved_blocks == 0
+
+
+def _check_replica(replica: ReplicaRecord, live: dict[int, Sequence]) -> None:
+    places = [s.places[replica.role] for s in replica.sequences.values()]
+    reserved = sum(replica.num_blocks(place.reserved_len) for place in places)
+    assert replica.num_reserved_blocks == reserved <= replica.info.num_blocks
+    assert all(live[sequence_id] is s for sequence_id, s in replica.sequences.items())
+    if replica.is_fenced:
+        assert not replica.sequences
+        assert not replica.leases
+
+
+def _check_sequence(sequence: Sequence, fleet: Fleet) -> None:
+    assert sequence.finish_reason is None
+    is_with_target = sequence.target is not None and sequence.target.row is not None
+    assert not (is_with_target and sequence.is_drafting), "two leases own one sequence"
+    for role, place in sequence.places.items():
+        replica = fleet[place.replica_id]
+        assert replica.role is role
+        assert replica.sequences[sequence.sequence_id] is sequence
+        assert (place.row is None) == (place.lease_id is None)
+        if place.lease_id is not None:
+            assert place.row in replica.leases[place.lease_id].lease.rows
+    if sequence.target is not None:
+        assert sequence.target.cached_len <= len(sequence.ids) - 1
+        assert sequence.target.reserved_len >= sequence.target.cached_len

@@ -1,0 +1,227 @@
+"""Who proposes, when a draft replica is asked, and what happens without one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from specdec_core.config import SpecMethod
+from specdec_core.leases import GroupLease, Role, RowStatus
+from specdec_core.pool import AcceptanceHistory, SequenceStatus
+from tests.pool.cell import Cell, Client, config, request
+from tests.pool.fake_replica import info
+
+LOOPING_PROMPT = (1, 2, 3, 1, 2, 3, 1, 2)
+
+
+def make_cell(method: SpecMethod, num_draft_tokens: int = 3, **limits: Any) -> Cell:
+    cell = Cell(config(method, num_draft_tokens, **limits))
+    cell.join(info("target"))
+    return cell
+
+
+def with_draft(cell: Cell, agreement: int = 100, num_blocks: int = 1000) -> Cell:
+    cell.join(info("draft", Role.DRAFT, num_blocks=num_blocks), agreement)
+    return cell
+
+
+def leases_of(cell: Cell, role: Role) -> list[GroupLease]:
+    return [lease for lease in cell.leases if lease.role is role]
+
+
+def proposals(cell: Cell) -> list[tuple[int, ...]]:
+    return [row.proposal for lease in leases_of(cell, Role.TARGET) for row in lease.rows]
+
+
+def finish(cell: Cell, *clients: Client) -> None:
+    cell.run()
+    for client in clients:
+        client.check_plain()
+        assert client.last is not None
+
+
+def test_method_none_never_proposes() -> None:
+    cell = with_draft(make_cell(SpecMethod.NONE))
+    finish(cell, cell.add(request("a", LOOPING_PROMPT)))
+    assert set(proposals(cell)) == {()}
+    assert not leases_of(cell, Role.DRAFT)
+
+
+def test_a_request_can_switch_speculation_off() -> None:
+    cell = with_draft(make_cell(SpecMethod.HYBRID))
+    finish(cell, cell.add(request("a", LOOPING_PROMPT, speculation_enabled=False)))
+    assert set(proposals(cell)) == {()}
+    assert not leases_of(cell, Role.DRAFT)
+
+
+def test_ngram_proposals_are_made_in_the_pool_with_the_very_first_pass() -> None:
+    cell = with_draft(make_cell(SpecMethod.NGRAM))
+    finish(cell, cell.add(request("a", LOOPING_PROMPT)))
+    assert proposals(cell)[0] == (3, 1, 2)
+    assert not leases_of(cell, Role.DRAFT)
+
+
+def test_the_first_token_never_waits_for_the_draft() -> None:
+    cell = with_draft(make_cell(SpecMethod.DRAFT_MODEL))
+    client = cell.add(request("a"))
+    cell.advance()
+    side, first = leases_of(cell, Role.DRAFT)[0].rows[0], leases_of(cell, Role.TARGET)[0].rows[0]
+    assert (side.new_ids, side.num_choices) == ((1, 2, 3), 0)
+    assert (first.new_ids, first.num_choices) == ((1, 2, 3), 1)
+    finish(cell, client)
+
+
+def test_a_caught_up_draft_proposes_and_its_cache_is_fed_only_what_it_lacks() -> None:
+    cell = with_draft(make_cell(SpecMethod.DRAFT_MODEL))
+    finish(cell, cell.add(request("a", max_tokens=9)))
+    rows = [lease.rows[0] for lease in leases_of(cell, Role.DRAFT)]
+    # 3 prompt tokens aside; then the first token; then the last draft token and the bonus token.
+    assert [(row.base_len, len(row.new_ids), row.num_choices) for row in rows] == [
+        (0, 3, 0),
+        (3, 1, 3),
+        (6, 2, 3),
+    ]
+
+
+@pytest.mark.parametrize("agreement", [0, 50, 100])
+def test_a_draft_never_needs_a_miss_to_find_its_place_after_a_rejection(agreement: int) -> None:
+    cell = with_draft(make_cell(SpecMethod.DRAFT_MODEL), agreement)
+    finish(cell, *[cell.add(request(str(i), (i % 5, 2), 20, seed=i)) for i in range(6)])
+    assert cell.pool.counters().num_kv_misses == 0
+
+
+def test_a_long_catch_up_of_the_draft_goes_aside_in_chunks() -> None:
+    cell = make_cell(SpecMethod.DRAFT_MODEL, prefill_chunk=4)
+    client = cell.add(request("a", (1, 2, 3, 4) * 4, max_tokens=30))
+    for _ in range(6):
+        cell.turn()
+    assert cell.pool.status("a") is SequenceStatus.READY
+    with_draft(cell)
+    finish(cell, client)
+    rows = [lease.rows[0] for lease in leases_of(cell, Role.DRAFT)]
+    assert all(len(row.new_ids) <= 4 for row in rows)
+    num_side = next(i for i, row in enumerate(rows) if row.num_choices > 0)
+    assert num_side >= 4
+    assert len(rows) > num_side
+
+
+def test_a_proposal_never_exceeds_the_remaining_budget() -> None:
+    cell = with_draft(make_cell(SpecMethod.DRAFT_MODEL, num_draft_tokens=8))
+    finish(cell, *[cell.add(request(str(n), max_tokens=n)) for n in (1, 2, 3, 6)])
+    for lease in leases_of(cell, Role.DRAFT):
+        assert all(row.num_choices <= 4 for row in lease.rows)
+    by_request = cell.clients["6"]
+    assert by_request.last is not None
+    assert by_request.last.stats is not None
+    assert by_request.last.stats.num_drafted == 4  # 6 = 1 plain + 4 drafted + 1 bonus
+
+
+def test_a_nearly_finished_sequence_does_not_shorten_the_proposals_of_its_group() -> None:
+    cell = with_draft(make_cell(SpecMethod.DRAFT_MODEL, num_draft_tokens=4))
+    finish(cell, cell.add(request("short", max_tokens=3)), cell.add(request("long", max_tokens=30)))
+    first = next(
+        lease for lease in leases_of(cell, Role.DRAFT) if any(r.num_choices for r in lease.rows)
+    )
+    assert [row.num_choices for row in first.rows] == [1, 4]
+
+
+@pytest.mark.parametrize(("asked", "expected"), [(0, 0), (1, 1), (9, 3)])
+def test_a_request_chooses_its_k_below_the_configured_one(asked: int, expected: int) -> None:
+    cell = with_draft(make_cell(SpecMethod.DRAFT_MODEL, num_draft_tokens=3))
+    finish(cell, cell.add(request("a", max_tokens=20, num_draft_tokens=asked)))
+    assert max(len(proposal) for proposal in proposals(cell)) == expected
+
+
+def test_the_k_policy_sees_the_history_and_the_live_sequences_once_per_round() -> None:
+    seen: list[tuple[int, int]] = []
+
+    class Policy:
+        def num_draft_tokens(self, history: AcceptanceHistory, num_live: int) -> int:
+            seen.append((history.num_accepted, num_live))
+            return 2 if history.num_rounds % 2 else -1
+
+    cell = Cell(config(SpecMethod.DRAFT_MODEL), k_policy=Policy())
+    cell.join(info("target"))
+    with_draft(cell)
+    finish(cell, cell.add(request("a", max_tokens=9)))
+    assert seen == [(0, 1), (0, 1), (2, 1), (2, 1)]
+    assert [len(proposal) for proposal in proposals(cell)] == [0, 2, 0, 2, 0]
+
+
+def test_without_a_draft_replica_ngram_proposes_for_the_draft_model() -> None:
+    cell = make_cell(SpecMethod.DRAFT_MODEL)
+    finish(cell, cell.add(request("a", LOOPING_PROMPT)))
+    assert proposals(cell)[0] == (3, 1, 2)
+
+
+def test_a_draft_without_room_leaves_its_sequences_to_ngram() -> None:
+    cell = with_draft(make_cell(SpecMethod.DRAFT_MODEL), num_blocks=1)
+    finish(cell, cell.add(request("a", LOOPING_PROMPT)))
+    assert not leases_of(cell, Role.DRAFT)
+    assert proposals(cell)[0] == (3, 1, 2)
+
+
+def test_a_sequence_that_outgrows_its_draft_goes_on_without_it() -> None:
+    cell = with_draft(make_cell(SpecMethod.DRAFT_MODEL), num_blocks=3)
+    finish(cell, cell.add(request("a", max_tokens=40)))
+    assert leases_of(cell, Role.DRAFT)
+
+
+def test_hybrid_asks_the_draft_only_where_ngram_finds_nothing() -> None:
+    cell = with_draft(make_cell(SpecMethod.HYBRID))
+    finish(cell, cell.add(request("a", LOOPING_PROMPT, max_tokens=2)))
+    assert proposals(cell)[0] == (3,)
+    finish(cell, cell.add(request("b", (4, 0), max_tokens=9)))
+    assert any(row.num_choices for lease in leases_of(cell, Role.DRAFT) for row in lease.rows)
+
+
+def test_a_dead_draft_delays_nobody_and_is_used_again_when_it_returns() -> None:
+    cell = with_draft(make_cell(SpecMethod.DRAFT_MODEL))
+    client = cell.add(request("a", max_tokens=40))
+    cell.turn()
+    cell.advance()
+    assert cell.pool.status("a") is SequenceStatus.DRAFTING
+    cell.die("draft")
+    cell.advance()
+    assert cell.pool.status("a") is SequenceStatus.VERIFYING
+    num_before = len(leases_of(cell, Role.DRAFT))
+    with_draft(cell)
+    finish(cell, client)
+    assert len(leases_of(cell, Role.DRAFT)) > num_before
+
+
+@pytest.mark.parametrize("status", [RowStatus.FAILED, RowStatus.NO_ROOM])
+def test_a_draft_that_refuses_a_row_never_ends_the_request(status: RowStatus) -> None:
+    cell = with_draft(make_cell(SpecMethod.DRAFT_MODEL))
+    client = cell.add(request("a", max_tokens=9))
+    cell.advance()
+    cell.handle("draft")
+    cell.answer_with("draft", status)
+    finish(cell, client)
+    assert len(leases_of(cell, Role.DRAFT)) == 1
+    assert cell.links["draft"].replica.slots == {}
+
+
+def test_one_draft_serves_several_targets() -> None:
+    cell = with_draft(make_cell(SpecMethod.DRAFT_MODEL))
+    cell.join(info("target2"))
+    clients = [cell.add(request(str(i), max_tokens=12, seed=i)) for i in range(4)]
+    finish(cell, *clients)
+    assert all(replica.num_rows > 2 for replica in cell.pool.counters().replicas)
+
+
+def test_a_proposal_waits_for_a_replaced_target_to_catch_up() -> None:
+    cell = with_draft(make_cell(SpecMethod.DRAFT_MODEL, prefill_chunk=2))
+    client = cell.add(request("a", max_tokens=9))
+    for _ in range(50):
+        cell.turn()
+        if cell.pool.status("a") is SequenceStatus.PROPOSED:
+            break
+    cell.die("target")
+    num_before = len(leases_of(cell, Role.DRAFT))
+    cell.join(info("target", incarnation=2))
+    while not proposals(cell)[-1]:
+        cell.turn()
+    assert len(leases_of(cell, Role.DRAFT)) == num_before
+    finish(cell, client)

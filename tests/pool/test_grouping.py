@@ -1,0 +1,269 @@
+"""Which rows share a pass, how long they wait for each other, and what is counted."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from typing import NamedTuple
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specdec_core.config import PoolConfig, SpecMethod
+from specdec_core.leases import GroupLease, Role
+from specdec_core.pool import SendLease, SequenceStatus
+from specdec_core.pool.grouping import RowPlan, choose_group
+from specdec_core.pool.sequence import Sequence
+from tests.pool.cell import Cell, config, request
+from tests.pool.fake_replica import info
+
+numbers = itertools.count()
+
+
+def plan(ready_since: float, length: int, num_fed: int = 1) -> RowPlan:
+    sequence = Sequence(next(numbers), request("a"), 0.0)
+    sequence.ready_since = ready_since
+    return RowPlan(
+        sequence=sequence,
+        base_len=length,
+        end_len=length + 1,
+        num_choices=num_fed,
+        proposal=(),
+        num_drafted=num_fed - 1,
+        shape=(length, num_fed),
+        likeness=(length,),
+    )
+
+
+def lengths(group: list[RowPlan]) -> list[int]:
+    return [plan.base_len for plan in group]
+
+
+def test_all_rows_go_when_they_fit_one_group() -> None:
+    assert len(choose_group([plan(1, 5), plan(2, 9)], 2, overdue_at=0)) == 2
+
+
+def test_a_full_group_of_equal_rows_goes_before_an_older_row() -> None:
+    plans = [plan(1, 5), plan(2, 9), plan(3, 9), plan(4, 9, 2), plan(5, 7)]
+    assert lengths(choose_group(plans, 2, overdue_at=0)) == [9, 9]
+
+
+def test_the_largest_bucket_wins_among_full_ones() -> None:
+    plans = [plan(1, 5), plan(2, 5), plan(3, 9), plan(4, 9), plan(5, 9)]
+    assert lengths(choose_group(plans, 2, overdue_at=0)) == [9, 9]
+
+
+def test_otherwise_the_oldest_row_takes_those_of_similar_length() -> None:
+    plans = [plan(2, 90), plan(1, 50), plan(3, 52), plan(4, 10), plan(5, 49)]
+    assert lengths(choose_group(plans, 3, overdue_at=0)) == [50, 49, 52]
+
+
+def test_overdue_rows_go_first_by_age_and_the_rest_of_the_group_resembles_the_oldest() -> None:
+    plans = [plan(1, 50), plan(2, 9), plan(3, 7), plan(4, 51), plan(5, 7), plan(6, 7)]
+    assert lengths(choose_group(plans, 3, overdue_at=2)) == [50, 9, 51]
+
+
+def test_rows_that_are_equally_overdue_keep_to_similar_lengths() -> None:
+    plans = [plan(1, 50), plan(1, 9), plan(1, 51), plan(1, 8)]
+    assert lengths(choose_group(plans, 2, overdue_at=2)) == [50, 51]
+
+
+def test_a_replica_has_one_lease_at_a_time() -> None:
+    cell = Cell(config(max_group_size=2))
+    cell.join(info())
+    for i in range(6):
+        cell.add(request(str(i)))
+    cell.advance()
+    cell.advance()
+    assert len(cell.leases) == 1
+
+
+def test_prefill_chunks_and_decoding_rows_share_a_pass() -> None:
+    cell = Cell(config(prefill_chunk=4))
+    cell.join(info())
+    cell.add(request("a", max_tokens=30))
+    cell.turn()
+    cell.add(request("b", (1,) * 10))
+    cell.turn()
+    rows = cell.leases[-1].rows
+    assert [(len(row.new_ids), row.num_choices) for row in rows] == [(1, 1), (4, 0)]
+
+
+def test_equal_length_groups_are_formed_and_counted_when_lengths_allow() -> None:
+    cell = Cell(config(max_group_size=4, window=16, max_group_wait_s=10.0))
+    cell.join(info())
+    for i in range(16):
+        cell.add(request(str(i), (1,) * (3 + 2 * (i % 4)), max_tokens=2, seed=i))
+    cell.run()
+    counters = cell.pool.counters()
+    assert counters.num_groups == counters.num_equal_length_groups == 8
+    assert counters.group_sizes == (0, 0, 0, 0, 8)
+
+
+def drafting_cell(max_group_wait_s: float = 0.5) -> Cell:
+    """Two sequences; "a" is out with the draft, "b" is ready for the target."""
+    cell = Cell(config(SpecMethod.DRAFT_MODEL, max_group_wait_s=max_group_wait_s))
+    cell.join(info("target"))
+    cell.join(info("draft", Role.DRAFT))
+    cell.add(request("a", max_tokens=30))
+    cell.turn()
+    cell.advance()
+    assert cell.pool.status("a") is SequenceStatus.DRAFTING
+    cell.add(request("b", max_tokens=30, speculation_enabled=False))
+    return cell
+
+
+def test_a_target_waits_for_members_that_are_being_drafted_but_not_beyond_the_bound() -> None:
+    cell = drafting_cell(max_group_wait_s=0.5)
+    assert cell.advance() == []
+    assert cell.pool.next_deadline() == 0.5
+    cell.now = 0.5
+    (command,) = cell.advance()
+    assert isinstance(command, SendLease)
+    assert cell.pool.counters().max_wait_s == 0.5
+
+
+def test_a_drafted_member_joins_the_group_that_waited_for_it() -> None:
+    cell = drafting_cell()
+    cell.advance()
+    cell.now = 0.1
+    cell.handle("draft")
+    cell.deliver("draft")
+    (command,) = cell.advance()
+    assert isinstance(command, SendLease)
+    assert [row.sequence_id for row in command.lease.rows] == [0, 1]
+
+
+def test_a_draining_replica_no_longer_asks_to_be_woken() -> None:
+    cell = drafting_cell(max_group_wait_s=0.5)
+    cell.advance()
+    cell.pool.drain("target", cell.now)
+    cell.advance()
+    deadline = cell.pool.next_deadline()
+    assert deadline is not None
+    assert deadline > 0.5  # the draft's lease alone
+
+
+def test_a_side_lease_does_not_make_a_ready_row_younger() -> None:
+    cell = Cell(config(SpecMethod.DRAFT_MODEL, prefill_chunk=2, max_group_size=1, window=2))
+    cell.join(info("target"))
+    cell.join(info("draft", Role.DRAFT))
+    cell.add(request("a", (1,) * 9))
+    cell.add(request("b", (1,) * 9))
+    cell.advance()
+    for now in (1.0, 2.0):  # the draft answers for both, the target is still busy with "a"
+        cell.now = now
+        cell.handle("draft")
+        cell.deliver("draft")
+        cell.advance()
+    cell.handle("target")
+    cell.deliver("target")
+    cell.advance()
+    assert cell.leases[-1].rows[0].sequence_id == 1
+    assert cell.pool.counters().max_wait_s == 2.0
+
+
+def test_nobody_waits_when_no_member_can_come_soon() -> None:
+    cell = Cell(config(max_group_size=8, max_group_wait_s=100.0))
+    cell.join(info())
+    cell.add(request("a"))
+    assert len(cell.advance()) == 1
+
+
+def test_a_draft_does_not_wait_for_sequences_of_another_target() -> None:
+    cell = Cell(config(SpecMethod.DRAFT_MODEL, max_group_wait_s=100.0))
+    cell.join(info("t1"))
+    cell.join(info("t2"))
+    cell.join(info("draft", Role.DRAFT))
+    cell.add(request("a", max_tokens=30))
+    cell.add(request("b", max_tokens=30))
+    cell.advance()
+    cell.handle("draft")
+    cell.deliver("draft")
+    cell.handle("t1")
+    cell.deliver("t1")
+    cell.advance()
+    assert cell.leases[-1].role is Role.DRAFT
+    assert cell.leases[-1].rows[0].num_choices > 0
+    assert cell.pool.status("b") is SequenceStatus.VERIFYING
+
+
+class Finished(NamedTuple):
+    at: float
+    order: int
+    replica_id: str
+
+
+def simulate(cell: Cell, arrivals: list[tuple[float, int]], seconds: dict[str, float]) -> None:
+    """Virtual time: a lease takes the replica's seconds, messages take none."""
+    pending: list[Finished] = []
+    order = itertools.count()
+    todo = sorted(arrivals)
+    while todo or pending or cell.pool.has_work:
+        times = [at for at, _ in todo[:1]] + [done.at for done in pending[:1]]
+        deadline = cell.pool.next_deadline()
+        cell.now = min([*times, *([deadline] if deadline is not None else [])], default=cell.now)
+        while todo and todo[0][0] <= cell.now:
+            _, index = todo.pop(0)
+            cell.add(request(str(len(cell.clients)), (1, 2) * index, 3 + index, seed=index))
+        while pending and pending[0].at <= cell.now:
+            cell.deliver(heapq.heappop(pending).replica_id)
+        for command in cell.advance():
+            if isinstance(command, SendLease):
+                replica_id = command.lease.replica_id
+                at = cell.now + seconds[replica_id]
+                heapq.heappush(pending, Finished(at, next(order), replica_id))
+        for replica_id, link in cell.links.items():
+            while link.inbox:
+                cell.handle(replica_id)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    arrivals=st.lists(st.tuples(st.floats(0, 3), st.integers(1, 8)), min_size=1, max_size=25),
+    method=st.sampled_from(SpecMethod),
+    max_group_size=st.integers(1, 4),
+    max_group_wait_s=st.sampled_from([0.0, 0.05, 0.3]),
+    draft_s=st.sampled_from([0.001, 0.05, 0.2]),
+)
+def test_every_ready_row_is_dispatched_within_a_bounded_number_of_groups(
+    arrivals: list[tuple[float, int]],
+    method: SpecMethod,
+    max_group_size: int,
+    max_group_wait_s: float,
+    draft_s: float,
+) -> None:
+    window, target_s = 8, 0.05
+    limits = PoolConfig(
+        speculation=config(method).speculation,
+        max_group_size=max_group_size,
+        window=window,
+        prefill_chunk=6,
+        max_group_wait_s=max_group_wait_s,
+    )
+    cell = Cell(limits)
+    cell.join(info("target"))
+    cell.join(info("draft", Role.DRAFT))
+    simulate(cell, arrivals, {"target": target_s, "draft": draft_s})
+    for client in cell.clients.values():
+        client.check_plain()
+        assert client.last is not None
+    # Once overdue, only rows that are older still go first: at most a window of them, and the
+    # group that is running when the row becomes overdue.
+    num_groups = -(-window // max_group_size) + 1
+    assert cell.pool.counters().max_wait_s <= max_group_wait_s + num_groups * target_s + 1e-9
+    assert cell.pool.counters().max_draft_wait_s <= max_group_wait_s + num_groups * draft_s + 1e-9
+
+
+@given(st.data())
+def test_the_pool_is_deterministic(data: st.DataObject) -> None:
+    arrivals = data.draw(st.lists(st.tuples(st.floats(0, 1), st.integers(1, 5)), max_size=8))
+    assert _leases(arrivals) == _leases(arrivals)
+
+
+def _leases(arrivals: list[tuple[float, int]]) -> list[GroupLease]:
+    cell = Cell(config(SpecMethod.HYBRID, max_group_size=2, window=4))
+    for replica_id, role in (("t1", Role.TARGET), ("t2", Role.TARGET), ("draft", Role.DRAFT)):
+        cell.join(info(replica_id, role))
+    simulate(cell, arrivals, {"t1": 0.05, "t2": 0.05, "draft": 0.02})
+    return cell.leases

@@ -1,0 +1,142 @@
+"""The choice equals the slow reference, follows the law, and depends on its own row alone."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+import torch
+from torch import Tensor
+
+from specdec_core.sampling import NO_CHOICE, ChoiceRow, choose
+from specdec_core.sampling_params import SamplingParams
+from tests.sampling import reference
+
+PARAMS = [
+    SamplingParams(temperature=0.0),
+    SamplingParams(temperature=1.0, seed=1),
+    SamplingParams(temperature=0.7, seed=2, top_k=5),
+    SamplingParams(temperature=1.3, seed=3, top_p=0.8),
+    SamplingParams(temperature=0.9, seed=4, min_p=0.1),
+    SamplingParams(temperature=1.0, seed=5, top_k=40, top_p=0.9, min_p=0.02),
+    SamplingParams(temperature=5.0, seed=6, top_p=0.95),
+    SamplingParams(temperature=100.0, seed=7, top_k=700),
+    SamplingParams(temperature=1e-6, seed=8, top_p=0.5),
+    SamplingParams(temperature=2.0, seed=9, top_k=1),
+    SamplingParams(temperature=1.0, seed=10, min_p=1.0),
+    SamplingParams(temperature=100.0, seed=11, top_k=600, top_p=0.99),
+]
+
+
+def bf16_logits(num_rows: int, vocab_size: int, seed: int = 0) -> Tensor:
+    """Rounded to bfloat16, as a model's are: full of ties."""
+    generator = torch.Generator().manual_seed(seed)
+    return (3 * torch.randn(num_rows, vocab_size, generator=generator)).bfloat16().float()
+
+
+def rows_of(params: list[SamplingParams]) -> list[ChoiceRow]:
+    return [ChoiceRow(p, 100 + i) for i, p in enumerate(params)]
+
+
+@pytest.mark.parametrize("vocab_size", [3, 97, 1000, 5000])
+def test_choices_equal_the_reference(vocab_size: int) -> None:
+    rows = rows_of(PARAMS * 3)
+    logits = bf16_logits(len(rows), vocab_size + 7, seed=vocab_size)
+    expected = [
+        reference.choose_one(z[:vocab_size], row.params, row.position)
+        for z, row in zip(logits.tolist(), rows, strict=True)
+    ]
+    assert choose(logits, rows, vocab_size) == expected
+
+
+def test_a_choice_does_not_depend_on_its_companions() -> None:
+    rows = rows_of(PARAMS * 4)
+    logits = bf16_logits(len(rows), 2000)
+    together = choose(logits, rows, 2000)
+    alone = [choose(logits[i : i + 1], [row], 2000)[0] for i, row in enumerate(rows)]
+    assert together == alone
+    order = list(range(len(rows)))
+    random.Random(0).shuffle(order)
+    shuffled = choose(logits[order], [rows[i] for i in order], 2000)
+    assert shuffled == [together[i] for i in order]
+
+
+@pytest.mark.parametrize("params", PARAMS)
+def test_ids_beyond_the_vocabulary_are_never_chosen(params: SamplingParams) -> None:
+    logits = torch.zeros(8, 50)
+    logits[:, 20:] = 1000.0
+    assert all(token < 20 for token in choose(logits, rows_of([params] * 8), 20))
+
+
+def test_ties_go_to_the_lowest_id_in_a_greedy_row() -> None:
+    logits = torch.zeros(1, 10_000)
+    logits[0, [77, 4000, 9999]] = 1.0
+    assert choose(logits, rows_of([SamplingParams(temperature=0.0)]), 10_000) == [77]
+
+
+def test_top_k_keeps_exactly_k_of_tied_ids_the_lowest_ones() -> None:
+    """All 3000 ids tie, beyond every number of candidates but the whole row."""
+    rows = [ChoiceRow(SamplingParams(top_k=7, seed=3), i) for i in range(300)]
+    assert set(choose(torch.zeros(300, 3000), rows, 3000)) == set(range(7))
+
+
+@pytest.mark.parametrize("value", [-math.inf, math.inf, math.nan])
+@pytest.mark.parametrize("params", PARAMS)
+def test_a_row_without_a_finite_greatest_logit_fails_alone(
+    params: SamplingParams, value: float
+) -> None:
+    logits = bf16_logits(3, 300)
+    rows = rows_of([params] * 3)
+    healthy = choose(logits, rows, 300)
+    logits[1] = value
+    assert choose(logits, rows, 300) == [healthy[0], NO_CHOICE, healthy[2]]
+    logits[1] = 0.0
+    logits[1, 17] = math.nan
+    assert choose(logits, rows, 300)[1] == NO_CHOICE
+
+
+def test_banned_ids_are_never_chosen() -> None:
+    logits = torch.full((12, 600), -math.inf)
+    logits[:, [5, 300]] = torch.tensor([0.0, 1.0])
+    assert set(choose(logits, rows_of(PARAMS), 600)) <= {5, 300}
+
+
+def test_temperature_zero_is_the_limit_of_small_temperatures() -> None:
+    logits = bf16_logits(16, 500)
+    logits += torch.arange(500).flip(0) * 1e-4
+    greedy = choose(logits, rows_of([SamplingParams(temperature=0.0)] * 16), 500)
+    assert choose(logits, rows_of([SamplingParams(temperature=1e-7)] * 16), 500) == greedy
+
+
+def test_no_rows_choose_nothing() -> None:
+    assert choose(torch.empty(0, 10), [], 10) == []
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        SamplingParams(temperature=1.0),
+        SamplingParams(temperature=0.5),
+        SamplingParams(temperature=1.0, top_k=3),
+        SamplingParams(temperature=1.0, top_p=0.7),
+        SamplingParams(temperature=1.0, min_p=0.2),
+    ],
+)
+def test_choices_follow_the_filtered_distribution(params: SamplingParams) -> None:
+    """Chi-square over at most 8 ids and 20,000 positions of one fixed seed.
+
+    With 7 degrees of freedom the bound 29.9 is exceeded with probability 1e-4.
+    """
+    z = [1.0, 0.2, -0.5, 2.0, 0.0, -3.0, 1.5, 0.7]
+    kept = reference.kept_ids(z, params)
+    weights = {v: math.exp(z[v] / params.temperature) for v in kept}
+    count = 20_000
+    rows = [ChoiceRow(params, position) for position in range(count)]
+    chosen = choose(torch.tensor([z]).expand(count, -1), rows, len(z))
+    statistic = 0.0
+    for v in kept:
+        expected = count * weights[v] / sum(weights.values())
+        statistic += (chosen.count(v) - expected) ** 2 / expected
+    assert set(chosen) <= set(kept)
+    assert statistic < 29.9

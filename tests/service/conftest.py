@@ -1,0 +1,148 @@
+"""One Ray for all service tests: two targets, two drafts and an ingress over a tiny model."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+import httpx
+import psutil
+import pytest
+
+from deployments.app import coordinator_spec
+from deployments.config import ServiceConfig
+from deployments.serve_command import running_service
+from specdec.v1 import generation_pb2 as pb
+from specdec.v1 import generation_pb2_grpc as pb_grpc
+from specdec_core import Engine, Request, SamplingParams
+from specdec_core.engine import AlgorithmName
+from specdec_core.models.loading import DType, LoadConfig
+from tests.service.tiny_folder import save_tiny_llama
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@dataclass(frozen=True)
+class Service:
+    """A running service and the folder of its target."""
+
+    config: ServiceConfig
+    folder: Path
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.config.port}"
+
+    @property
+    def grpc_address(self) -> str:
+        return f"127.0.0.1:{self.config.grpc_port}"
+
+    def status(self) -> pb.PoolStatusResponse:
+        with grpc.insecure_channel(self.grpc_address) as channel:
+            stub = pb_grpc.GenerationServiceStub(channel)
+            answer: pb.PoolStatusResponse = stub.PoolStatus(pb.PoolStatusRequest(), timeout=20)
+            return answer
+
+    def until(self, condition: Callable[[pb.PoolStatusResponse], bool], limit_s: float) -> None:
+        """Wait until the pool's status satisfies `condition`; a restarting coordinator is not."""
+        deadline = time.monotonic() + limit_s
+        while True:
+            try:
+                if condition(self.status()):
+                    return
+            except grpc.RpcError:
+                pass
+            assert time.monotonic() < deadline, f"not within {limit_s} s: {self.status()}"
+            time.sleep(0.1)
+
+    def until_complete(self, limit_s: float = 90) -> None:
+        """All four replicas are registered."""
+        self.until(lambda status: len(status.replicas) == 4, limit_s)
+
+    def coordinator_pid(self) -> int:
+        import ray
+
+        handle = ray.get_actor(coordinator_spec(self.config).actor_name, namespace="specdec")
+        pid: int = ray.get(handle.pid.remote())
+        return pid
+
+    def replica_pids(self, role: str) -> list[int]:
+        """Processes of our own Ray, which are our children."""
+        title = f"ray::ServeReplica:specdec:{role}"
+        children = psutil.Process().children(recursive=True)
+        return [child.pid for child in children if title in " ".join(child.cmdline())]
+
+
+class Oracle:
+    """Plain decoding, one token per pass, in this process."""
+
+    def __init__(self, folder: Path) -> None:
+        self._engine = Engine.load(
+            str(folder),
+            load=LoadConfig(dtype=DType.FLOAT32, kv_cache_tokens=20_000),
+            algorithm=AlgorithmName.AUTOREGRESSIVE,
+        )
+
+    def tokens(self, prompt: list[int], **params: object) -> list[int]:
+        request = Request(
+            request_id="oracle",
+            prompt_token_ids=tuple(prompt),
+            params=SamplingParams(**params),  # type: ignore[arg-type]
+            end_token_ids=self._engine.end_token_ids,
+        )
+        return list(self._engine.tokens(request))
+
+
+@pytest.fixture(scope="session")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    os.environ["OMP_NUM_THREADS"] = "1"
+    target = save_tiny_llama(tmp_path_factory.mktemp("target"))
+    draft = save_tiny_llama(tmp_path_factory.mktemp("draft"), noise=0.01)
+    config = ServiceConfig(
+        model=str(target),
+        served_model_name="tiny",
+        spec_model=str(draft),
+        dtype="float32",
+        kv_cache_tokens=20_000,
+        torch_threads=1,
+        target_replicas=2,
+        draft_replicas=2,
+        target_num_cpus=0.5,
+        draft_num_cpus=0.5,
+        max_ingress_replicas=1,
+        port=free_port(),
+        grpc_port=free_port(),
+        graceful_shutdown_s=5,
+    )
+    with running_service(config, threading.Event()):
+        started = Service(config, target)
+        started.until_complete()
+        yield started
+
+
+@pytest.fixture(scope="session")
+def oracle(service: Service) -> Oracle:
+    return Oracle(service.folder)
+
+
+@pytest.fixture
+def http(service: Service) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=service.url, timeout=120) as client:
+        yield client
+
+
+@pytest.fixture
+def stub(service: Service) -> Iterator[pb_grpc.GenerationServiceStub]:
+    with grpc.insecure_channel(service.grpc_address) as channel:
+        yield pb_grpc.GenerationServiceStub(channel)
