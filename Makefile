@@ -13,7 +13,8 @@ setup: $(INSTALLED)
 $(INSTALLED): pyproject.toml requirements.lock
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed: make setup PYTHON=/path/to/python"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint requirements.lock $(TORCH)
+	$(BIN)/python -m pip install --constraint requirements.lock $(TORCH)
+	@echo "Installing the package and its tools: some minutes"
 	$(BIN)/python -m pip install --quiet --constraint requirements.lock --editable ".[dev,demo]"
 	@touch $@
 

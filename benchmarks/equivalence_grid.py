@@ -1,4 +1,4 @@
-"""Every cell of (method, K, batch, temperature) against plain decoding and transformers' generate().
+"""Every cell of (method, K, batch, temperature) against plain decoding and against generate().
 
 One process loads the models once and runs the cells one after the other; every finished cell is a
 line of the result file, and a run that is started again goes on behind the last one.

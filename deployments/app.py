@@ -3,9 +3,10 @@
 `serve_config` is what `specdec serve` applies and what k8s/base carries as serveConfigV2.
 """
 
-from __future__ import annotations
+# No postponed annotations here: Serve reads the type of build_app's argument to parse `args`.
 
 import os
+from importlib import metadata
 from typing import Any
 
 import yaml
@@ -19,6 +20,7 @@ from deployments.ingress_server import Ingress
 from deployments.replica import DraftReplica, TargetReplica
 
 APPLICATION = "specdec"
+DISTRIBUTION = "specdec-serve"
 IMPORT_PATH = "deployments.app:build_app"
 SERVICER_FUNCTION = "specdec.v1.generation_pb2_grpc.add_GenerationServiceServicer_to_server"
 _SPIN_COUNT = "10000"
@@ -53,7 +55,7 @@ def build_app(args: ServiceConfig) -> Application:
 def coordinator_spec(config: ServiceConfig) -> CoordinatorSpec:
     return CoordinatorSpec(
         application=APPLICATION,
-        version=config.version(),
+        version=f"{metadata.version(DISTRIBUTION)}-{config.version()}",
         pool=config.pool_config(),
         # A service for this machine alone keeps its inner ports on this machine, too.
         host="127.0.0.1" if is_loopback(config.host) else None,

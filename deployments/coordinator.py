@@ -22,9 +22,8 @@ from specdec_core.pool import SequencePool
 logger = logging.getLogger(__name__)
 
 NAMESPACE = "specdec"
-IDLE_EXIT_S = 60.0
-"""Without a stream for this long the application is gone; whoever comes later makes a new one."""
 _RESOLVE_TIMEOUT_S = 15.0
+_WATCH_S = 1.0
 _FAILED_EXIT_CODE = 70
 
 
@@ -39,6 +38,8 @@ class CoordinatorSpec:
     host: str | None = None
     """Address to listen on; None: the node's."""
     cell: int = 0
+    idle_exit_s: float = 60.0
+    """Without a stream for this long the application is gone; a latecomer makes a new one."""
 
     @property
     def actor_name(self) -> str:
@@ -48,11 +49,16 @@ class CoordinatorSpec:
 class Coordinator:
     """One life of a coordinator: an epoch, a pool, a server. Undecorated; see `find_or_create`."""
 
-    def __init__(self, pool: PoolConfig, host: str | None) -> None:
+    def __init__(self, spec: CoordinatorSpec) -> None:
         self.epoch = random.getrandbits(64)
-        self._driver = PoolDriver(SequencePool(pool, epoch=self.epoch), epoch=self.epoch)
-        self._started = asyncio.ensure_future(start_server(self._driver, host or _own_address()))
-        self._tasks = [asyncio.ensure_future(self._drive()), asyncio.ensure_future(self._watch())]
+        self._driver = PoolDriver(SequencePool(spec.pool, epoch=self.epoch), epoch=self.epoch)
+        self._started = asyncio.ensure_future(
+            start_server(self._driver, spec.host or _own_address())
+        )
+        self._tasks = [
+            asyncio.ensure_future(self._drive()),
+            asyncio.ensure_future(self._watch(spec.idle_exit_s)),
+        ]
 
     async def endpoint(self) -> Endpoint:
         """Where the gRPC server is."""
@@ -79,12 +85,12 @@ class Coordinator:
             await asyncio.sleep(0.5)  # for the last messages to leave
             os._exit(_FAILED_EXIT_CODE)
 
-    async def _watch(self) -> None:
+    async def _watch(self, idle_exit_s: float) -> None:
         idle_s = 0.0
-        while idle_s < IDLE_EXIT_S:
-            await asyncio.sleep(1.0)
-            idle_s = 0.0 if self._driver.num_streams else idle_s + 1.0
-        logger.info("no ingress and no replica for %.0f s: the application is gone", IDLE_EXIT_S)
+        while idle_s < idle_exit_s:
+            await asyncio.sleep(_WATCH_S)
+            idle_s = 0.0 if self._driver.num_streams else idle_s + _WATCH_S
+        logger.info("no ingress and no replica for %.0f s: the application is gone", idle_s)
         ray.get_runtime_context().current_actor.retire.remote()
 
 
@@ -100,7 +106,7 @@ def find_or_create(spec: CoordinatorSpec) -> ActorHandle[Any]:
         max_concurrency=1000,
         num_cpus=0,
     )
-    handle: ActorHandle[Any] = actor.remote(spec.pool, spec.host)
+    handle: ActorHandle[Any] = actor.remote(spec)
     return handle
 
 

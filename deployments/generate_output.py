@@ -58,6 +58,7 @@ def run_stats(stats: AlgorithmStats, *, num_requests: int, seconds: float) -> di
         "tokens_per_second": stats.num_committed / seconds if seconds else 0.0,
         "rounds": rounds,
         "sequence_rounds": stats.num_sequence_rounds,
+        "proposed_rounds": stats.num_proposed_rounds,
         "drafted": stats.num_drafted,
         "accepted": stats.num_accepted,
         "acceptance_rate": stats.num_accepted / stats.num_drafted if stats.num_drafted else 0.0,

@@ -22,7 +22,7 @@ from deployments.access import is_loopback
 from deployments.app import APPLICATION, coordinator_spec, num_cpus_needed, serve_config
 from deployments.config import ServiceConfig
 from deployments.preflight import check_start
-from specdec_core.errors import SpecdecError
+from specdec_core.errors import InvalidRequestError, SpecdecError
 
 _READY_TIMEOUT_S = 600.0
 _POLL_S = 0.2
@@ -47,7 +47,7 @@ def running_service(config: ServiceConfig, stop: threading.Event) -> Iterator[No
     """Check, start or join Ray, deploy; inside, the service answers (or `stop` is set already)."""
     joins = "RAY_ADDRESS" in os.environ
     check_start(config, check_ports=not joins)
-    _warn_when_open(config)
+    warn_when_open(config)
     with _ray(config, joins), _signals_set(stop):
         _deploy(serve_config(config))
         try:
@@ -112,11 +112,23 @@ def _ray(config: ServiceConfig, joins: bool) -> Iterator[None]:
             **quiet,
         )
     try:
+        _check_nodes(config)
         yield
     finally:
         if not joins:
             serve.shutdown()
         ray.shutdown()
+
+
+def _check_nodes(config: ServiceConfig) -> None:
+    import ray
+
+    num_nodes = sum(node["Alive"] for node in ray.nodes())
+    if num_nodes > 1 and is_loopback(config.host):
+        raise InvalidRequestError(
+            f"host={config.host} cannot be reached from the cluster's other {num_nodes - 1} nodes: "
+            "use --host 0.0.0.0"
+        )
 
 
 def _prepare_environment() -> None:
@@ -201,7 +213,7 @@ def _remove(config: ServiceConfig) -> None:
     coordinator.end(coordinator_spec(config))
 
 
-def _warn_when_open(config: ServiceConfig) -> None:
+def warn_when_open(config: ServiceConfig) -> None:
     if not is_loopback(config.host) and not config.key_digests:
         print(
             f"warning: {config.host} can be reached from other machines and no API key is set: "

@@ -1,7 +1,7 @@
 """A replica: runs leases over one model and owns what the model caches.
 
 It allocates slots itself, in lease order, and knows for each which ids its KV came from. It never
-decides what is committed: it answers, and the pool commits. Its whole state can be rebuilt from ids.
+decides what is committed: it answers, and the pool commits. All its state can be rebuilt from ids.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Replica:
         )
 
     def _truncate(self, row: LeaseRow) -> RowResult | None:
-        """Bring the slot to base_len, the only rollback there is; a KV_MISS when it is not there."""
+        """Bring the slot to base_len, the only rollback there is; a KV_MISS where it lacks that."""
         cached = self._sequences.get(row.sequence_id)
         if cached is None and row.base_len == 0 and row.params is not None:
             cached = _CachedSequence(self._model.allocate(), row.params)

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -123,6 +124,7 @@ def test_generate_commands_run(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 def test_curl_gets_the_answer_that_is_shown(service: Service) -> None:
     (command,) = _commands("curl")
     answer = json.loads(_run(*shlex.split(command.replace(":8000", f":{service.http}"))))

@@ -101,6 +101,13 @@ def test_the_served_text_is_complete_and_known_to_serve() -> None:
     assert args.deployable() == config.deployable()
 
 
+def test_serve_gives_the_builder_its_arguments_as_settings() -> None:
+    from ray.serve._private.api import call_user_app_builder_with_args_if_necessary as build
+
+    application: Any = build(build_app, {"model": "x", "port": 8001})
+    assert application._bound_deployment.init_args[0] == ServiceConfig(model="x", port=8001)
+
+
 def test_the_builder_makes_ingress_target_and_draft() -> None:
     names = {node.name for node in _deployments(build_app(ServiceConfig(spec_model="d")))}
     assert names == {"ingress", "target", "draft"}
@@ -113,6 +120,8 @@ def _deployments(application: Any) -> list[Any]:
     return [bound, *(node for arg in inner for node in _deployments(arg))]
 
 
-@pytest.mark.parametrize(("replicas", "cores", "threads"), [(1, 2, 2), (2, 2, 1), (3, 2, 1)])
+@pytest.mark.parametrize(
+    ("replicas", "cores", "threads"), [(1, 2, 1), (1, 9, 8), (2, 9, 4), (3, 2, 1)]
+)
 def test_threads_are_shared_among_replicas(replicas: int, cores: int, threads: int) -> None:
     assert ServiceConfig(target_replicas=replicas).threads_per_replica(cores) == threads

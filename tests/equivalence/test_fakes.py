@@ -1,4 +1,4 @@
-"""Speculation never changes an answer: every algorithm against plain decoding, on token-list models."""
+"""Speculation never changes an answer: every method against plain decoding, on fake models."""
 
 from __future__ import annotations
 

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import random
 import signal
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import grpc
 import httpx
 import pytest
+import ray
 
+from deployments.app import coordinator_spec
+from deployments.coordinator import NAMESPACE, end, resolve
 from specdec.v1 import generation_pb2 as pb
 from tests.service.conftest import Oracle, Service
 
@@ -195,6 +201,26 @@ def test_models_and_health(http: httpx.Client, stub: Any) -> None:
     assert [model.id for model in stub.ListModels(pb.ListModelsRequest()).models] == ["tiny"]
     assert http.get("/health").status_code == 200
     assert http.get("/ready").status_code == 200
+
+
+def test_a_coordinator_that_nobody_uses_ends_itself(service: Service) -> None:
+    spec = replace(coordinator_spec(service.config), application="unused", idle_exit_s=1.0)
+    first = asyncio.run(resolve(spec))
+    deadline = time.monotonic() + 30
+    while _exists(spec.actor_name):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    second = asyncio.run(resolve(spec))
+    assert second.token != first.token
+    end(spec)
+
+
+def _exists(actor_name: str) -> bool:
+    try:
+        ray.get_actor(actor_name, namespace=NAMESPACE)
+    except ValueError:
+        return False
+    return True
 
 
 @pytest.mark.parametrize("victim", ["draft", "target", "coordinator"])

@@ -1,0 +1,88 @@
+"""What `specdec serve` says before and after it starts anything."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deployments.config import ServiceConfig
+from deployments.preflight import check_start
+from deployments.serve_command import ready_line, warn_when_open
+from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
+from tests.service.conftest import free_port
+from tests.service.tiny_folder import save_tiny_llama, save_tokenizer
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_tiny_llama(tmp_path_factory.mktemp("tiny"))
+
+
+def config(folder: Path, **settings: Any) -> ServiceConfig:
+    ports = {"port": free_port(), "grpc_port": free_port()}
+    return ServiceConfig(model=str(folder), **{**ports, **settings})
+
+
+def test_a_good_configuration_passes(folder: Path) -> None:
+    check_start(config(folder, spec_model=str(folder)))
+
+
+def test_a_missing_model_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ModelNotSupportedError, match="there is no model folder"):
+        check_start(config(tmp_path / "nowhere"))
+
+
+def test_a_folder_without_a_model_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ModelNotSupportedError, match=r"no config\.json"):
+        check_start(config(tmp_path))
+
+
+def test_a_folder_without_weights_is_named(tmp_path: Path) -> None:
+    save_tiny_llama(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(ModelNotSupportedError, match="safetensors"):
+        check_start(config(tmp_path))
+
+
+def test_a_draft_with_another_tokenizer_is_refused(folder: Path, tmp_path: Path) -> None:
+    save_tiny_llama(tmp_path)
+    save_tokenizer(tmp_path, corpus="another corpus makes other merges, " * 20)
+    with pytest.raises(ModelNotSupportedError, match="must share a tokenizer"):
+        check_start(config(folder, spec_model=str(tmp_path)))
+
+
+def test_a_length_beyond_the_model_is_refused(folder: Path) -> None:
+    with pytest.raises(ModelNotSupportedError, match=r"2\.\.1024, got 4096"):
+        check_start(config(folder, max_model_len=4096))
+
+
+def test_a_port_in_use_is_named(folder: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(InvalidRequestError, match=f"port={port} on 127.0.0.1"):
+            check_start(config(folder, port=port))
+
+
+def test_an_open_server_without_a_key_is_warned_of(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    warn_when_open(config(folder))
+    warn_when_open(config(folder, host="0.0.0.0", api_key="secret"))
+    assert capsys.readouterr().err == ""
+    warn_when_open(config(folder, host="0.0.0.0"))
+    assert "no API key is set" in capsys.readouterr().err
+
+
+def test_the_ready_line_names_both_addresses_and_a_request(folder: Path) -> None:
+    settings = config(folder, host="0.0.0.0", served_model_name="tiny")
+    line = ready_line(settings)
+    assert "\n" not in line
+    assert f"http://127.0.0.1:{settings.port}" in line
+    assert f"127.0.0.1:{settings.grpc_port}" in line
+    assert "curl -s" in line
+    assert '"model": "tiny"' in line
