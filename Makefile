@@ -41,8 +41,10 @@ proto-check: $(INSTALLED)
 	@fresh=$$(mktemp -d) && trap 'rm -rf '$$fresh EXIT && cp -r proto/. $$fresh && PYTHON=$(CURDIR)/$(BIN)/python bash $$fresh/generate.sh && diff -r -x __pycache__ proto $$fresh
 
 bench: setup
-	$(BIN)/specdec generate --algorithm autoregressive --input examples/prompts.jsonl --output /dev/null --stats benchmarks/results/autoregressive.json --max-tokens 128 --batch-size 8
-	$(BIN)/specdec generate --algorithm exspec --input examples/prompts.jsonl --output /dev/null --stats benchmarks/results/exspec.json --max-tokens 128 --batch-size 8
+	@mkdir -p build/bench
+	$(BIN)/specdec generate --algorithm autoregressive --input examples/prompts.jsonl --output build/bench/autoregressive.jsonl --stats build/bench/autoregressive.json
+	$(BIN)/specdec generate --algorithm exspec --input examples/prompts.jsonl --output build/bench/exspec.jsonl --stats build/bench/exspec.json
+	@grep -H tokens_per_second build/bench/*.json
 
 manifests: $(INSTALLED)
 	$(BIN)/specdec serve --config k8s/base/service.yaml --print-config > k8s/base/serve_config.yaml

@@ -3,7 +3,7 @@
 One process loads the models once and runs the cells one after the other; every finished cell is a
 line of the result file, and a run that is started again goes on behind the last one.
 
-    python benchmarks/equivalence_grid.py --model smollm2-135m \
+    python -m benchmarks.equivalence_grid --model smollm2-135m \
         --input spec_bench_240.jsonl --sample 64 --output benchmarks/results/equivalence.jsonl
 """
 
@@ -72,7 +72,7 @@ def main(
     torch.set_num_threads(threads)
     folder = str(resolve_model(model))
     target, draft = _load(folder), _load(folder)
-    prompts = _prompts(folder, input, sample)
+    prompts = chat_prompts(folder, input, sample)
     done = {row["name"] for row in _rows(output)}
     plain: dict[float, list[list[int]]] = {}
     cells = [
@@ -101,7 +101,7 @@ def _load(folder: str) -> LoadedModel:
     )
 
 
-def _prompts(folder: str, path: Path, sample: int) -> list[tuple[int, ...]]:
+def chat_prompts(folder: str, path: Path, sample: int) -> list[tuple[int, ...]]:
     """First turns through the chat template."""
     tokenizer = load_tokenizer(folder)
     lines = select(read_prompt_file(path), sample=sample)

@@ -60,6 +60,9 @@ class GenerateOptions:
             raise InvalidRequestError("--limit and --sample exclude each other")
         if self.turns == "all" and self.raw_prompt:
             raise InvalidRequestError("--turns all needs the chat template: leave --raw-prompt out")
+        for file in (self.output, self.stats):
+            if file is not None and not file.parent.is_dir():
+                raise InvalidRequestError(f"{file}: there is no folder {file.parent}")
         drafts = self.method in (SpecMethod.DRAFT_MODEL, SpecMethod.HYBRID)
         if drafts and not self.spec_model:
             raise InvalidRequestError(f"--spec-method {self.method} needs --spec-model")

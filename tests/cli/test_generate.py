@@ -182,6 +182,7 @@ def test_a_request_that_cannot_run_names_its_line(
         (["--spec-method", "ngram", "--spec-model", "x"], "--spec-model"),
         (["--spec-model", "/no/such/draft"], "/no/such/draft"),
         (["--device", "tpu"], "device"),
+        (["--stats", "/no/such/folder/stats.json"], "/no/such/folder"),
         (["--max-model-len", 100_000], "max_model_len"),
     ],
 )
