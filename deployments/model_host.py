@@ -10,6 +10,7 @@ from deployments.config import ServiceConfig
 from deployments.demo_models import resolve_model
 from specdec_core.leases import ReplicaInfo, Role
 from specdec_core.models.loading import DType, LoadConfig, LoadedModel, load_model
+from specdec_core.models.transformers_adapter import TransformersModel
 from specdec_core.replica import Replica
 
 
@@ -20,7 +21,6 @@ class HostedModel:
     runner: Replica
     loaded: LoadedModel
     role: Role
-    fingerprint: str
 
     def describe(self, replica_id: str, incarnation: int) -> ReplicaInfo:
         model = self.loaded.model
@@ -33,7 +33,7 @@ class HostedModel:
             max_model_len=model.max_model_len,
             vocab_size=model.vocab_size,
             model_digest=self.loaded.digest,
-            fingerprint=self.fingerprint,
+            fingerprint=_fingerprint(model),
         )
 
 
@@ -53,9 +53,10 @@ def host_model(config: ServiceConfig, role: Role, num_threads: int) -> HostedMod
             kv_cache_tokens=config.kv_cache_tokens,
         ),
     )
-    return HostedModel(Replica(loaded.model, role), loaded, role, _fingerprint(config))
+    return HostedModel(Replica(loaded.model, role), loaded, role)
 
 
-def _fingerprint(config: ServiceConfig) -> str:
+def _fingerprint(model: TransformersModel) -> str:
     """What the tokens may depend on in fast numerics, as far as it can be told apart."""
-    return f"torch {torch.__version__}, {config.device}, {config.dtype}, fast numerics"
+    dtype = str(model.dtype).removeprefix("torch.")
+    return f"torch {torch.__version__}, {model.device.type}, {dtype}, fast numerics"

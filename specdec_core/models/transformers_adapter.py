@@ -103,6 +103,14 @@ class TransformersModel:
         self._probe()
 
     @property
+    def dtype(self) -> torch.dtype:
+        return self._kv.shape.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self._kv.shape.device
+
+    @property
     def num_blocks(self) -> int:
         return self._kv.num_blocks
 
