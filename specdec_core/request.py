@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from specdec_core.errors import InvalidRequestError
+from specdec_core.logprobs import TokenLogprobs
 from specdec_core.sampling_params import SamplingParams
 
 
@@ -35,6 +36,10 @@ class Request:
     """K for this request; None follows the server's policy."""
     priority: int = 0
     """Lower is served first."""
+    is_background: bool = False
+    """Takes only what every other request leaves, and counts in no figure of requests."""
+    pinned_fingerprint: str = ""
+    """Of the exact targets that began it: no other may go on. Empty: any may."""
 
     def __post_init__(self) -> None:
         if not self.prompt_token_ids:
@@ -115,3 +120,7 @@ class TokenEvent:
     """Only in the last event."""
     error: str | None = None
     """Only with FinishReason.ERROR: what happened, fit for the client."""
+    is_retryable: bool = False
+    """Only with FinishReason.ERROR: the same request may succeed when it is sent again."""
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    """One per token when the request asked for them, else empty."""

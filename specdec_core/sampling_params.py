@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from specdec_core.errors import InvalidRequestError
 
 MAX_SEED = 2**63 - 1
+MAX_BIAS = 100.0
+MAX_LOGPROBS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +26,24 @@ class SamplingParams:
     """Keep ids at least min_p times as probable as the most probable one."""
     seed: int = 0
     """Seed of the coupled noise. The edge draws one for requests that name none."""
+    presence_penalty: float = 0.0
+    """Subtracted from the logits of ids that were emitted already; -2..2, as in OpenAI's API."""
+    frequency_penalty: float = 0.0
+    """Subtracted once per time that an id was emitted; -2..2."""
+    repetition_penalty: float = 1.0
+    """Divides positive and multiplies negative logits of ids in the prompt or the output."""
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    """(id, bias) pairs, added to the logits."""
+    min_tokens: int = 0
+    """No id that would end the request may be chosen before so many were emitted."""
+    allowed_token_ids: tuple[int, ...] = ()
+    """Only these may be chosen; empty allows all."""
+    bad_words: tuple[tuple[int, ...], ...] = ()
+    """Token sequences that must not appear in the output: the last id of each is banned wherever
+    the ids before it have just been emitted."""
+    num_logprobs: int | None = None
+    """Log-probabilities to report with each token: its own and those of the so many most probable
+    ids; None reports none. They are log_softmax of the raw logits."""
     max_tokens: int = 16
     """Most tokens to emit."""
     stop_token_ids: tuple[int, ...] = ()
@@ -42,10 +62,38 @@ class SamplingParams:
             raise InvalidRequestError(f"min_p must be in 0..1, got {self.min_p}")
         if not 0 <= self.seed <= MAX_SEED:
             raise InvalidRequestError(f"seed must be in 0..{MAX_SEED}, got {self.seed}")
+        self._check_processors()
         if self.max_tokens < 1:
             raise InvalidRequestError(f"max_tokens must be at least 1, got {self.max_tokens}")
         if any(token_id < 0 for token_id in self.stop_token_ids):
             raise InvalidRequestError(f"stop_token_ids must not be negative: {self.stop_token_ids}")
+
+    def _check_processors(self) -> None:
+        for name in ("presence_penalty", "frequency_penalty"):
+            value = getattr(self, name)
+            if not -2.0 <= value <= 2.0:
+                raise InvalidRequestError(f"{name} must be in -2..2, got {value}")
+        if not (math.isfinite(self.repetition_penalty) and self.repetition_penalty > 0.0):
+            raise InvalidRequestError(
+                f"repetition_penalty must be positive, got {self.repetition_penalty}"
+            )
+        for token_id, bias in self.logit_bias:
+            if token_id < 0 or not -MAX_BIAS <= bias <= MAX_BIAS:
+                raise InvalidRequestError(
+                    f"logit_bias must map ids to -{MAX_BIAS}..{MAX_BIAS}, got {token_id}: {bias}"
+                )
+        if not 0 <= self.min_tokens <= self.max_tokens:
+            raise InvalidRequestError(
+                f"min_tokens must be in 0..max_tokens={self.max_tokens}, got {self.min_tokens}"
+            )
+        if any(token_id < 0 for token_id in self.allowed_token_ids):
+            raise InvalidRequestError("allowed_token_ids must not be negative")
+        if not all(word and min(word) >= 0 for word in self.bad_words):
+            raise InvalidRequestError("bad_words must be non-empty lists of non-negative ids")
+        if self.num_logprobs is not None and not 0 <= self.num_logprobs <= MAX_LOGPROBS:
+            raise InvalidRequestError(
+                f"num_logprobs must be in 0..{MAX_LOGPROBS}, got {self.num_logprobs}"
+            )
 
     @property
     def is_greedy(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -18,8 +19,11 @@ from transformers import (
 )
 
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
+from specdec_core.models.exact import make_exact
 from specdec_core.models.files import local_folder, model_digest, weight_files
+from specdec_core.models.fingerprint import numerics_fingerprint
 from specdec_core.models.memory import default_kv_tokens
+from specdec_core.models.numerics import NotExactError, Numerics
 from specdec_core.models.packed_linear import pack_linears
 from specdec_core.models.support import check_supported
 from specdec_core.models.tokenizers import check_same_tokenizer, load_tokenizer
@@ -35,6 +39,8 @@ __all__ = [
     "load_pair",
     "load_tokenizer",
 ]
+
+_logger = logging.getLogger(__name__)
 
 
 class DType(StrEnum):
@@ -60,6 +66,7 @@ class LoadConfig:
     """Most tokens of a sequence; None takes what the model was made for."""
     kv_cache_tokens: int | None = None
     """Tokens that the KV cache can hold; None takes a share of the free memory."""
+    numerics: Numerics = Numerics.AUTO
 
     def __post_init__(self) -> None:
         device_type = self.device.partition(":")[0]
@@ -80,6 +87,8 @@ class LoadedModel:
     """Every id that ends an answer by the model's generation config and config."""
     digest: str
     name: str
+    fingerprint: str
+    """Equal on two replicas that continue each other's sequences bit for bit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,11 +105,11 @@ def load_pair(
 ) -> LoadedPair:
     """Load a target and, if named, its draft, once their tokenizers are known to agree.
 
-    The draft is loaded like the target unless `draft_config` says otherwise; a revision is never
-    taken over.
+    The draft is loaded like the target unless `draft_config` says otherwise, but for the revision
+    and for exact numerics: whatever a draft proposes, the target decides.
     """
     config = config or LoadConfig()
-    draft_config = draft_config or replace(config, revision=None)
+    draft_config = draft_config or replace(config, revision=None, numerics=Numerics.FAST)
     if draft is not None:
         check_same_tokenizer(
             load_tokenizer(target, config.revision), load_tokenizer(draft, draft_config.revision)
@@ -127,12 +136,27 @@ def load_model(path_or_id: str, config: LoadConfig | None = None) -> LoadedModel
         kv_cache_tokens=_kv_cache_tokens(weights, config, max_model_len),
         max_model_len=max_model_len,
     )
+    settle_numerics(model, config.numerics)
+    digest = model_digest(folder)
     return LoadedModel(
         model=model,
         end_token_ids=_end_token_ids(folder, model_config),
-        digest=model_digest(folder),
+        digest=digest,
         name=path_or_id,
+        fingerprint=numerics_fingerprint(model, digest),
     )
+
+
+def settle_numerics(model: TransformersModel, numerics: Numerics) -> None:
+    """Bring a fast model into what was asked for. Raises NotExactError only for EXACT."""
+    if numerics is Numerics.FAST:
+        return
+    try:
+        make_exact(model)
+    except NotExactError as error:
+        if numerics is Numerics.EXACT:
+            raise
+        _logger.warning("%s; going on with fast numerics", error)
 
 
 def _model_config(folder: Path) -> PreTrainedConfig:

@@ -2,7 +2,8 @@
 
 A pass is flat and ragged: the tokens of all rows lie behind each other on one axis, without
 padding. Only attention is split, into segments: the rows with few queries are padded to a
-rectangle together, longer rows share one with rows of the same two lengths.
+rectangle together, the pieces of one long feed share one and its keys, other long rows share one
+with rows of the same two lengths.
 
 Shape legend: T tokens of the pass, R rows of a segment, Q queries per row, G query heads per
 key-value head, S keys per row (rounded up), N logits.
@@ -10,7 +11,8 @@ key-value head, S keys per row (rounded up), N logits.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby
 from typing import NamedTuple
@@ -20,16 +22,14 @@ from torch import Tensor
 
 from specdec_core.kv.paged import PagedKV
 from specdec_core.models.cached_model import Feed
+from specdec_core.models.numerics import AttentionShape
 
-KEY_ROUNDING = 64
-"""Key lengths round up to a multiple: in bf16 a row's bits then do not depend on its companions'
-lengths (algorithm.md, exact numerics)."""
 MAX_SHORT_QUERIES = 16
 """Rows with at most so many queries are padded to one rectangle."""
 
 
 class Piece(NamedTuple):
-    """The part of a feed that runs in one pass."""
+    """A part of a feed that runs in one pass and is one row of attention."""
 
     slot: int
     start: int
@@ -55,7 +55,8 @@ class Segment:
     token_index: Tensor | None
     """[T] padded query of each of the segment's tokens, the way back."""
     block_index: Tensor
-    """[R * blocks of S] blocks of every row, padded with the null block."""
+    """[R * blocks of S] blocks of every row, padded with the null block; [blocks of S] when all
+    rows are of one slot and read the same keys."""
     mask: Tensor
     """[R, 1, G * Q, S] additive."""
 
@@ -76,9 +77,12 @@ class PassPlan:
 
 
 def split_into_passes(
-    feeds: Sequence[Feed], starts: Sequence[int], max_tokens: int
+    feeds: Sequence[Feed], starts: Sequence[int], max_tokens: int, max_queries: int
 ) -> list[list[Piece]]:
-    """Cut feeds, in order, into passes of at most `max_tokens` tokens."""
+    """Cut feeds, in order, into passes of at most `max_tokens` tokens and pieces of `max_queries`.
+
+    Pieces of one feed may share a pass: keys are written before any query reads them.
+    """
     passes: list[list[Piece]] = [[]]
     room = max_tokens
     for feed, start in zip(feeds, starts, strict=True):
@@ -87,7 +91,7 @@ def split_into_passes(
             if room == 0:
                 passes.append([])
                 room = max_tokens
-            count = min(room, len(feed.tokens) - done)
+            count = min(room, len(feed.tokens) - done, max_queries)
             passes[-1].append(_piece(feed, start, done, done + count))
             done += count
             room -= count
@@ -100,74 +104,92 @@ def _piece(feed: Feed, start: int, first: int, end: int) -> Piece:
     return Piece(feed.slot, start + first, feed.tokens[first:end], num_logits)
 
 
-def plan_pass(pieces: Sequence[Piece], kv: PagedKV, num_query_groups: int) -> PassPlan:
+def plan_pass(
+    pieces: Sequence[Piece], kv: PagedKV, num_query_groups: int, attention: AttentionShape
+) -> PassPlan:
     """Order the pieces by segment and build every index that the layers need."""
-    order = sorted(range(len(pieces)), key=lambda index: _segment_key(pieces[index]))
+    occurrences = Counter(piece.slot for piece in pieces)
+
+    def segment_key(piece: Piece) -> tuple[int, int, int]:
+        """Pieces of an equal key share a segment; the short ones come first."""
+        if occurrences[piece.slot] > 1:
+            return (1, piece.slot, 0)
+        if len(piece.tokens) <= MAX_SHORT_QUERIES:
+            return (0, 0, 0)
+        return (2, len(piece.tokens), attention.key_len(piece.end))
+
+    order = sorted(range(len(pieces)), key=lambda index: segment_key(pieces[index]))
     ordered = [pieces[index] for index in order]
     ends = list(accumulate(len(piece.tokens) for piece in ordered))
     wanted = {
         index: range(end - pieces[index].num_logits, end)
         for index, end in zip(order, ends, strict=True)
     }
+    grouped = (members for _, members in groupby(ordered, segment_key))
     return PassPlan(
         input_ids=_index([token for p in ordered for token in p.tokens], kv).unsqueeze(0),
         position_ids=_index([i for p in ordered for i in _places(p)], kv).unsqueeze(0),
         write_index=_index([i for p in ordered for i in _pool_rows(p, kv)], kv),
         logits_index=_index([i for index in sorted(wanted) for i in wanted[index]], kv),
-        segments=tuple(_segments(ordered, kv, num_query_groups)),
+        segments=tuple(_segments(grouped, kv, num_query_groups, attention)),
     )
 
 
-def _segment_key(piece: Piece) -> tuple[int, int]:
-    """Pieces of an equal key share a segment; the short ones come first."""
-    if len(piece.tokens) <= MAX_SHORT_QUERIES:
-        return (0, 0)
-    return (len(piece.tokens), _rounded(piece.end))
-
-
-def _segments(ordered: Sequence[Piece], kv: PagedKV, num_query_groups: int) -> Iterator[Segment]:
+def _segments(
+    rows_of_segments: Iterable[Iterable[Piece]],
+    kv: PagedKV,
+    num_query_groups: int,
+    attention: AttentionShape,
+) -> Iterator[Segment]:
     first_token = 0
-    for _, members in groupby(ordered, _segment_key):
-        segment = _segment(list(members), first_token, kv, num_query_groups)
+    for members in rows_of_segments:
+        segment = _segment(list(members), first_token, kv, num_query_groups, attention)
         first_token += segment.num_tokens
         yield segment
 
 
-def _segment(rows: list[Piece], first_token: int, kv: PagedKV, num_query_groups: int) -> Segment:
+def _segment(
+    rows: list[Piece],
+    first_token: int,
+    kv: PagedKV,
+    num_query_groups: int,
+    attention: AttentionShape,
+) -> Segment:
     query_lens = [len(row.tokens) for row in rows]
-    num_queries = max(query_lens)
-    key_len = _rounded(max(row.end for row in rows))
+    num_queries = max(*query_lens, attention.queries.low)
+    key_len = attention.key_len(max(row.end for row in rows))
     is_rectangle = min(query_lens) == num_queries
+    slots = [row.slot for row in rows]
+    if len(set(slots)) == 1:
+        slots = slots[:1]
     return Segment(
         num_rows=len(rows),
         num_queries=num_queries,
         first_token=first_token,
         num_tokens=sum(query_lens),
-        query_index=None if is_rectangle else _query_index(query_lens, kv),
-        token_index=None if is_rectangle else _token_index(query_lens, kv),
-        block_index=_block_index(rows, key_len // kv.block_size, kv),
+        query_index=None if is_rectangle else _query_index(query_lens, num_queries, kv),
+        token_index=None if is_rectangle else _token_index(query_lens, num_queries, kv),
+        block_index=_block_index(slots, key_len // kv.block_size, kv),
         mask=_mask(rows, num_queries, key_len, kv).repeat(1, 1, num_query_groups, 1),
     )
 
 
-def _query_index(query_lens: Sequence[int], kv: PagedKV) -> Tensor:
+def _query_index(query_lens: Sequence[int], num_queries: int, kv: PagedKV) -> Tensor:
     """Rows are padded with their own last query."""
     ends = accumulate(query_lens)
     rows = zip(query_lens, ends, strict=True)
-    num_queries = max(query_lens)
     return _index([min(end - n + i, end - 1) for n, end in rows for i in range(num_queries)], kv)
 
 
-def _token_index(query_lens: Sequence[int], kv: PagedKV) -> Tensor:
-    num_queries = max(query_lens)
+def _token_index(query_lens: Sequence[int], num_queries: int, kv: PagedKV) -> Tensor:
     return _index([r * num_queries + i for r, n in enumerate(query_lens) for i in range(n)], kv)
 
 
-def _block_index(rows: Sequence[Piece], num_blocks: int, kv: PagedKV) -> Tensor:
+def _block_index(slots: Sequence[int], num_blocks: int, kv: PagedKV) -> Tensor:
     """Blocks that are taken but lie beyond the pass's keys are left out."""
     blocks: list[int] = []
-    for row in rows:
-        table = kv.block_table(row.slot)[:num_blocks]
+    for slot in slots:
+        table = kv.block_table(slot)[:num_blocks]
         blocks += table
         blocks += [kv.null_block] * (num_blocks - len(table))
     return _index(blocks, kv)
@@ -199,10 +221,6 @@ def _pool_rows(piece: Piece, kv: PagedKV) -> Iterator[int]:
     for place in _places(piece):
         block, offset = divmod(place, kv.block_size)
         yield table[block] * kv.block_size + offset
-
-
-def _rounded(key_len: int) -> int:
-    return -(-key_len // KEY_ROUNDING) * KEY_ROUNDING
 
 
 def _index(values: list[int], kv: PagedKV) -> Tensor:

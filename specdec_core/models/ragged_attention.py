@@ -67,24 +67,35 @@ def _attend_segment(
     query_THD = query_THD.narrow(0, segment.first_token, segment.num_tokens)
     if segment.query_index is not None:
         query_THD = query_THD.index_select(0, segment.query_index)
-    output_RKQD = scaled_dot_product_attention(
-        _fold_groups(query_THD, segment.num_rows, kv.shape.num_kv_heads),
-        _gather(keys, segment, kv),
-        _gather(values, segment, kv),
-        attn_mask=segment.mask,
-        scale=scaling,
+    output_THD = attend_rows(
+        query_THD, _gather(keys, segment, kv), _gather(values, segment, kv), segment.mask, scaling
     )
-    output_THD = _unfold_groups(output_RKQD, segment.num_queries)
     if segment.token_index is not None:
         output_THD = output_THD.index_select(0, segment.token_index)
     return output_THD
 
 
-def _fold_groups(query_THD: Tensor, num_rows: int, num_kv_heads: int) -> Tensor:
-    """[R * Q, H, D] -> [R, K, G * Q, D]: the heads that share keys become more queries of them.
+def attend_rows(
+    query_THD: Tensor, key_RKSD: Tensor, value_RKSD: Tensor, mask_R1QS: Tensor, scaling: float
+) -> Tensor:
+    """Attention of R rows with T / R queries each over S keys of their own; returns [T, H, D].
 
-    Keys are then read once per group instead of once per head.
+    The mask is additive, its Q axis counts G * T / R folded queries. The heads that share keys
+    become more queries of them: keys are read once per group, and one query is no special case.
     """
+    num_rows, num_kv_heads = key_RKSD.shape[:2]
+    output_RKQD = scaled_dot_product_attention(
+        _fold_groups(query_THD, num_rows, num_kv_heads),
+        key_RKSD,
+        value_RKSD,
+        attn_mask=mask_R1QS,
+        scale=scaling,
+    )
+    return _unfold_groups(output_RKQD, query_THD.shape[0] // num_rows)
+
+
+def _fold_groups(query_THD: Tensor, num_rows: int, num_kv_heads: int) -> Tensor:
+    """[R * Q, H, D] -> [R, K, G * Q, D]."""
     num_tokens, num_heads, head_dim = query_THD.shape
     shape = (num_rows, num_tokens // num_rows, num_kv_heads, num_heads // num_kv_heads, head_dim)
     return query_THD.view(shape).permute(0, 2, 3, 1, 4).flatten(2, 3)
@@ -105,5 +116,6 @@ def _gather(pool: Tensor, segment: Segment, kv: PagedKV) -> Tensor:
     """
     blocks = pool.view(kv.num_blocks + 1, -1).view(torch.int64)
     rows = blocks.index_select(0, segment.block_index).view(kv.shape.dtype)
-    shape = (segment.num_rows, -1, kv.shape.num_kv_heads, kv.shape.head_dim)
-    return rows.view(shape).transpose(1, 2)
+    num_keys = segment.mask.shape[-1]
+    shape = (-1, num_keys, kv.shape.num_kv_heads, kv.shape.head_dim)
+    return rows.view(shape).transpose(1, 2).expand(segment.num_rows, -1, -1, -1)

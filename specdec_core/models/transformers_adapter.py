@@ -23,6 +23,7 @@ from transformers.masking_utils import sdpa_mask
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
 from specdec_core.kv.paged import BLOCK_SIZE, KVShape, PagedKV
 from specdec_core.models.cached_model import Feed
+from specdec_core.models.numerics import FAST_ATTENTION, AttentionShape, ClassTable, Numerics
 from specdec_core.models.pass_plan import PassPlan, Piece, plan_pass, split_into_passes
 from specdec_core.models.ragged_attention import RaggedPass
 from specdec_core.models.support import check_supported
@@ -84,6 +85,7 @@ class TransformersModel:
 
         Raises ModelNotSupportedError when the model cannot run over KV slots.
         """
+        self.class_table: ClassTable | None = None
         config = model.config
         self.max_model_len: int = max_model_len or config.max_position_embeddings
         check_supported(config, self.max_model_len)
@@ -101,6 +103,19 @@ class TransformersModel:
         self._prepared_mask = torch.empty(1, 1, 1, 1, device=model.device)
         self._model.set_attn_implementation(ATTENTION_NAME)
         self._probe()
+
+    @property
+    def module(self) -> PreTrainedModel:
+        return self._model
+
+    @property
+    def numerics(self) -> Numerics:
+        """What this model keeps: exact with a class table, else fast."""
+        return Numerics.FAST if self.class_table is None else Numerics.EXACT
+
+    @property
+    def attention(self) -> AttentionShape:
+        return FAST_ATTENTION if self.class_table is None else self.class_table.attention
 
     @property
     def dtype(self) -> torch.dtype:
@@ -140,7 +155,9 @@ class TransformersModel:
         passes. A pass that raises leaves every slot as it was."""
         starts = self._make_room(feeds)
         try:
-            passes = split_into_passes(feeds, starts, self._max_tokens_per_pass)
+            passes = split_into_passes(
+                feeds, starts, self._max_tokens_per_pass, self.attention.queries.high
+            )
             logits = [self._forward(pieces) for pieces in passes if pieces]
         except BaseException:
             for feed, start in zip(feeds, starts, strict=True):
@@ -163,7 +180,7 @@ class TransformersModel:
 
     def _forward(self, pieces: Sequence[Piece]) -> Tensor:
         """One pass; logits of the wanted tokens, [N, V]."""
-        plan = plan_pass(pieces, self._kv, self._num_query_groups)
+        plan = plan_pass(pieces, self._kv, self._num_query_groups, self.attention)
         return self._run(plan, RaggedPass(plan, self._kv))
 
     def _run(self, plan: PassPlan, ragged_pass: RaggedPass) -> Tensor:
@@ -183,7 +200,9 @@ class TransformersModel:
         """Let one token prove that every layer's keys and values go through our cache."""
         slot = self._kv.allocate()
         self._kv.extend({slot: 1})
-        plan = plan_pass([Piece(slot, 0, (0,), 1)], self._kv, self._num_query_groups)
+        plan = plan_pass(
+            [Piece(slot, 0, (0,), 1)], self._kv, self._num_query_groups, self.attention
+        )
         ragged_pass = RaggedPass(plan, self._kv)
         try:
             self._run(plan, ragged_pass)

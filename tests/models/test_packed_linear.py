@@ -26,7 +26,18 @@ def test_a_packed_linear_has_the_bits_of_the_linear(
         assert model(x[:, :0]).shape == (1, 0, outputs)
 
 
-def test_float32_linears_are_left_alone() -> None:
-    model = nn.Sequential(nn.Linear(4, 4))
+def test_float32_linears_are_packed_up_to_rounding() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 32))
+    x = torch.randn(3, 64)
+    with torch.no_grad():
+        expected = model(x)
+        if pack_linears(model) == 0:
+            pytest.skip("this torch packs no weights")
+        torch.testing.assert_close(model(x), expected)
+
+
+def test_float16_linears_are_left_alone() -> None:
+    model = nn.Sequential(nn.Linear(4, 4)).half()
     assert pack_linears(model) == 0
     assert type(model[0]) is nn.Linear

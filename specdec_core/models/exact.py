@@ -1,0 +1,163 @@
+"""Exact numerics: a row's logits are the same bits alone, in any batch and in any chunking.
+
+`make_exact` finds the shapes that keep this on this machine, brings the model into them and proves
+it on the model itself, before the first request (algorithm.md section 4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from specdec_core.models.cached_model import Feed
+from specdec_core.models.exact_attention import find_attention_shape
+from specdec_core.models.exact_linear import ExactLinear, make_linears_exact, undo_exact_linears
+from specdec_core.models.numerics import ClassTable, NotExactError
+from specdec_core.models.transformers_adapter import TransformersModel, kv_shape
+
+_CHECKED_LENGTHS = (3, 33, 71, 130, 260)
+_NUM_SINGLE = 4
+"""The last tokens of a sequence: alone one by one, in company as one proposal."""
+
+
+def make_exact(model: TransformersModel) -> ClassTable:
+    """Bring `model` into exact numerics. Raises NotExactError, naming the operation that differs,
+    and then leaves the model as it was."""
+    config = model.module.config
+    attention = find_attention_shape(
+        kv_shape(config, model.dtype, model.device),
+        config.num_attention_heads,
+        model.max_model_len,
+    )
+    table = ClassTable(linears=make_linears_exact(model.module), attention=attention)
+    model.class_table = table
+    try:
+        check_rows(model)
+    except NotExactError:
+        model.class_table = None
+        undo_exact_linears(model.module)
+        raise
+    return table
+
+
+@torch.inference_mode()
+def check_rows(model: TransformersModel) -> None:
+    """Compare random rows alone, token by token, with the same rows in company, bit for bit.
+
+    In company their prompts come in other chunks, beside others' proposals and prefills. Raises
+    NotExactError with the name of the first operation whose rows see each other.
+    """
+    sequences = _random_sequences(model)
+    alone = torch.cat([_logits_alone(model, ids) for ids in sequences])
+    in_company = _logits_in_company(model, sequences)
+    if not torch.equal(alone, in_company):
+        num_wrong = int((alone != in_company).any(dim=-1).sum())
+        operation = _first_dependent(model, sequences)
+        raise NotExactError(
+            f"exact numerics cannot be kept here: {num_wrong} of {len(alone)} logit rows change "
+            f"with their company; first operation that differs: {operation}"
+        )
+
+
+def _random_sequences(model: TransformersModel) -> list[list[int]]:
+    """As many of the lengths as the model and its cache hold, at least one."""
+    generator = torch.Generator().manual_seed(0)
+    sequences: list[list[int]] = []
+    room = model.num_free_blocks
+    for length in (min(length, model.max_model_len) for length in _CHECKED_LENGTHS):
+        room -= -(-length // model.block_size)
+        if room >= 0:
+            ids = torch.randint(model.vocab_size, (length,), generator=generator)
+            sequences.append(ids.tolist())
+    return sequences
+
+
+def _num_single(ids: Sequence[int]) -> int:
+    return min(_NUM_SINGLE, len(ids))
+
+
+def _logits_alone(model: TransformersModel, ids: Sequence[int]) -> Tensor:
+    prompt_len = len(ids) - _num_single(ids)
+    slot = model.allocate()
+    try:
+        model.score([Feed(slot, ids[:prompt_len], 0)])
+        return torch.cat([model.score([Feed(slot, [token], 1)]) for token in ids[prompt_len:]])
+    finally:
+        model.free(slot)
+
+
+def _logits_in_company(model: TransformersModel, sequences: Sequence[Sequence[int]]) -> Tensor:
+    slots = [model.allocate() for _ in sequences]
+    try:
+        for feeds in _company_passes(slots, sequences):
+            logits = model.score(feeds)
+        return logits
+    finally:
+        for slot in slots:
+            model.free(slot)
+
+
+def _company_passes(
+    slots: Sequence[int], sequences: Sequence[Sequence[int]]
+) -> Iterator[list[Feed]]:
+    """Thirds of the prompts, first of every second one; then what is left of all of them."""
+    pairs = list(zip(slots, sequences, strict=True))
+    cuts = [(len(ids) - _num_single(ids)) // 3 for ids in sequences]
+    for first in (0, 1):
+        some = list(zip(pairs, cuts, strict=True))[first::2]
+        yield [Feed(slot, ids[:cut], 0) for (slot, ids), cut in some]
+    rests = zip(pairs, cuts, strict=True)
+    yield [Feed(slot, ids[cut : len(ids) - _num_single(ids)], 0) for (slot, ids), cut in rests]
+    yield [Feed(slot, ids[-_num_single(ids) :], _num_single(ids)) for slot, ids in pairs]
+
+
+def _first_dependent(model: TransformersModel, sequences: Sequence[Sequence[int]]) -> str:
+    """The first module whose rows differ from the same rows alone; attention is what is left."""
+    found: list[str] = []
+
+    def hook(name: str, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        if not found and _depends_on_company(module, args, output):
+            found.append(f"{name} ({_describe(module)})")
+
+    handles = [
+        module.register_forward_hook(
+            lambda module, args, output, name=name: hook(name, module, args, output)
+        )
+        for name, module in _operations("", model.module)
+    ]
+    try:
+        _logits_in_company(model, sequences)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return found[0] if found else "attention (scaled_dot_product_attention)"
+
+
+def _operations(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """The smallest modules; an exact linear counts as one."""
+    children = [] if isinstance(module, ExactLinear) else list(module.named_children())
+    if not children:
+        yield name, module
+    for child_name, child in children:
+        yield from _operations(f"{name}.{child_name}".strip("."), child)
+
+
+def _depends_on_company(module: nn.Module, args: tuple[Any, ...], output: Any) -> bool:
+    """Whether a row of a call on [1, T, ...] differs from the same row alone."""
+    if len(args) != 1 or not isinstance(args[0], Tensor) or not isinstance(output, Tensor):
+        return False
+    rows = args[0]
+    if rows.dim() < 3 or rows.shape[:2] != output.shape[:2]:
+        return False
+    alone = [module.forward(rows[:, t : t + 1]) for t in range(rows.shape[1])]
+    return bool(alone) and not torch.equal(torch.cat(alone, dim=1), output)
+
+
+def _describe(module: nn.Module) -> str:
+    if isinstance(module, ExactLinear):
+        linear = module.linear
+        return f"linear {linear.in_features}x{linear.out_features}, {module.rows} rows"
+    return type(module).__name__

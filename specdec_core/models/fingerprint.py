@@ -1,0 +1,38 @@
+"""What two replicas must have in common so that one continues bit for bit what the other began."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+
+import torch
+import transformers
+
+from specdec_core.models.transformers_adapter import TransformersModel
+
+
+def numerics_fingerprint(model: TransformersModel, digest: str) -> str:
+    """Readable facts first, then one hash of all that may change a bit.
+
+    `digest` is of the model's files. Threads count: kernels divide their sums by them.
+    """
+    dtype = str(model.dtype).removeprefix("torch.")
+    facts = [
+        digest,
+        dtype,
+        str(model.numerics),
+        str(model.class_table),
+        torch.__version__,
+        torch.__config__.show(),
+        transformers.__version__,
+        _device_name(model.device),
+        str(torch.get_num_threads()),
+    ]
+    hashed = hashlib.sha256("\n".join(facts).encode()).hexdigest()[:12]
+    return f"{model.device.type} {dtype} {model.numerics} torch {torch.__version__} {hashed}"
+
+
+def _device_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return f"{torch.cuda.get_device_name(device)} {torch.version.cuda}"
+    return f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"

@@ -1,0 +1,95 @@
+"""Exact and fast numerics: what each promises, and the shapes that keep the promise.
+
+A row's bits depend on three sizes only (algorithm.md section 4): the rows of a linear, the query
+rows and the key length of attention. Kernels change their summation order at some sizes, so sizes
+fall into classes of equal bits. Exact numerics calls every kernel with sizes of one class.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from specdec_core.errors import ModelNotSupportedError
+
+
+class Numerics(StrEnum):
+    """Whether a row's bits may depend on the rows that share its pass (algorithm.md, section 4)."""
+
+    AUTO = "auto"
+    """Exact where the self-check at load passes on this machine and model, else fast."""
+    EXACT = "exact"
+    """A row's logits are bit for bit the same alone, in any batch, and in any chunking."""
+    FAST = "fast"
+    """Any shape; outputs may differ where the two best choices nearly tie."""
+
+
+class NotExactError(ModelNotSupportedError):
+    """Exact numerics cannot be kept on this machine and model; the message names the operation."""
+
+
+class SizeRange(NamedTuple):
+    """Sizes, both ends included, whose results have equal bits."""
+
+    low: int
+    high: int
+
+    def __str__(self) -> str:
+        return f"{self.low}-{self.high}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionShape:
+    """The shapes in which attention is called."""
+
+    queries: SizeRange
+    """Queries of a row: fewer are padded, more become several rows."""
+    key_rounding: int
+    """Key lengths round up to a multiple of it."""
+
+    def key_len(self, num_keys: int) -> int:
+        """How many keys are read where a row needs `num_keys`."""
+        return -(-num_keys // self.key_rounding) * self.key_rounding
+
+    def __str__(self) -> str:
+        return f"attention {self.queries} queries, keys by {self.key_rounding}"
+
+
+FAST_ATTENTION = AttentionShape(queries=SizeRange(1, sys.maxsize), key_rounding=64)
+"""Rounded all the same: few lengths mean few shapes for the kernels to prepare."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassTable:
+    """What exact numerics found on a machine for a model: the sizes that it keeps to."""
+
+    linears: tuple[tuple[str, SizeRange], ...]
+    """(inputs x outputs, rows) of every shape of linear."""
+    attention: AttentionShape
+
+    def __str__(self) -> str:
+        linears = ", ".join(f"{shape}: {rows} rows" for shape, rows in self.linears)
+        return f"{linears}; {self.attention}"
+
+
+def cheapest_run(
+    is_equal_to_next: Sequence[bool], typical_sizes: Sequence[int], call_cost: int
+) -> SizeRange:
+    """The class of neighbouring sizes 1, 2, ... that serves `typical_sizes` at the least cost.
+
+    `is_equal_to_next[i]` says whether sizes i + 1 and i + 2 give the same bits. A size below the
+    class is padded, one above it runs in several calls; a call costs as much as `call_cost` units.
+    """
+    breaks = [index + 1 for index, is_equal in enumerate(is_equal_to_next) if not is_equal]
+    lows = [1, *(end + 1 for end in breaks)]
+    highs = [*breaks, len(is_equal_to_next) + 1]
+
+    def cost(sizes: SizeRange) -> tuple[int, int]:
+        calls = [(-(-size // sizes.high), size) for size in typical_sizes]
+        units = sum(max(size, count * sizes.low) + count * call_cost for count, size in calls)
+        return units, sizes.low - sizes.high
+
+    return min((SizeRange(*ends) for ends in zip(lows, highs, strict=True)), key=cost)

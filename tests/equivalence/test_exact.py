@@ -1,0 +1,131 @@
+"""Exact numerics end to end: speculation, batches, aborts and preemption never change an id.
+
+bfloat16 is where it counts: there a different batch flips a token every few hundred.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+
+from specdec_core import PoolConfig, Request, SamplingParams, SpecMethod, SpeculationConfig
+from specdec_core.engine import AlgorithmName, Engine
+from specdec_core.models.exact import make_exact
+from specdec_core.models.packed_linear import pack_linears
+from specdec_core.models.transformers_adapter import TransformersModel
+from tests.tiny_models import ARCHITECTURES, VOCAB, tiny_model
+
+DTYPES = (torch.bfloat16, torch.float32)
+CELLS = [(1, 1), (2, 8), (5, 4), (8, 2), (32, 3)]
+"""(batch size, K)"""
+
+
+def loaded(architecture: str, dtype: torch.dtype, kv_cache_tokens: int) -> TransformersModel:
+    """A model whose best choices are close together, so that a changed bit soon shows."""
+    weights = tiny_model(architecture, initializer_range=0.05).to(dtype)
+    pack_linears(weights)
+    return TransformersModel(weights, vocab_size=VOCAB, kv_cache_tokens=kv_cache_tokens)
+
+
+@pytest.fixture(scope="module", params=[(a, d) for a in sorted(ARCHITECTURES) for d in DTYPES])
+def target(request: pytest.FixtureRequest) -> TransformersModel:
+    torch.set_num_threads(1)
+    model = loaded(*request.param, kv_cache_tokens=16384)
+    make_exact(model)
+    return model
+
+
+def requests(count: int) -> list[Request]:
+    rng = random.Random(4)
+    return [
+        Request(
+            request_id=str(index),
+            prompt_token_ids=tuple(
+                rng.randrange(VOCAB) for _ in range(rng.choice([3, 17, 17, 62, 90]))
+            ),
+            params=SamplingParams(
+                temperature=index % 3 * 0.4, seed=index, max_tokens=rng.randrange(4, 40)
+            ),
+        )
+        for index in range(count)
+    ]
+
+
+def plain(model: TransformersModel, asked: list[Request]) -> dict[str, list[int]]:
+    config = PoolConfig(max_group_size=1, window=1)
+    return run(Engine(model, config=config, algorithm=AlgorithmName.AUTOREGRESSIVE), asked)
+
+
+def run(engine: Engine, asked: list[Request]) -> dict[str, list[int]]:
+    tokens: dict[str, list[int]] = {request.request_id: [] for request in asked}
+    for event in engine.generate(asked):
+        tokens[event.request_id] += event.token_ids
+    return tokens
+
+
+def speculating(
+    model: TransformersModel, draft: TransformersModel | None, batch: int, k: int
+) -> Engine:
+    method = SpecMethod.DRAFT_MODEL if draft else SpecMethod.NGRAM
+    config = PoolConfig(
+        max_group_size=batch,
+        window=2 * batch,
+        prefill_chunk=33,
+        speculation=SpeculationConfig(method=method, num_draft_tokens=k),
+    )
+    return Engine(model, draft, config=config)
+
+
+@pytest.mark.parametrize(("batch", "k"), CELLS)
+def test_speculation_equals_plain_decoding_of_each_alone(
+    target: TransformersModel, batch: int, k: int
+) -> None:
+    asked = requests(max(6, batch))
+    expected = plain(target, asked)
+    draft = loaded(target.module.config.model_type, target.dtype, kv_cache_tokens=16384)
+    for engine in (speculating(target, None, batch, k), speculating(target, draft, batch, k)):
+        assert run(engine, asked) == expected
+        assert engine.stats.num_accepted > 0
+
+
+def test_random_arrivals_and_aborts_change_nothing(target: TransformersModel) -> None:
+    asked = requests(16)
+    expected = plain(target, asked)
+    rng = random.Random(1)
+    engine = speculating(target, None, 5, 4)
+    waiting, aborted = list(asked), set()
+    tokens: dict[str, list[int]] = {request.request_id: [] for request in asked}
+    while waiting or engine.has_work:
+        if waiting and rng.random() < 0.4:
+            engine.add_request(waiting.pop())
+        live = [name for name, ids in tokens.items() if ids and name not in aborted]
+        if live and rng.random() < 0.03 and engine.abort(name := rng.choice(live)):
+            aborted.add(name)
+        for event in engine.step():
+            tokens[event.request_id] += event.token_ids
+    assert 0 < len(aborted) < len(asked)
+    for name, ids in expected.items():
+        if name in aborted:
+            assert tokens[name] == ids[: len(tokens[name])]
+        else:
+            assert tokens[name] == ids
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_preemption_and_replay_change_nothing(dtype: torch.dtype) -> None:
+    """A cache that is too small for all: sequences leave it and come back, chunk by chunk."""
+    torch.set_num_threads(1)
+    model = loaded("qwen3", dtype, kv_cache_tokens=512)
+    make_exact(model)
+    asked = requests(12)
+    expected = plain(model, asked)
+    engine = speculating(model, None, 8, 4)
+    preempted = 0
+    tokens: dict[str, list[int]] = {request.request_id: [] for request in asked}
+    for event in engine.generate(asked):
+        tokens[event.request_id] += event.token_ids
+        preempted += event.stats.num_preemptions if event.stats else 0
+    assert preempted > 0
+    assert tokens == expected

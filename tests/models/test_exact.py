@@ -1,0 +1,146 @@
+"""Exact numerics on whole models: every row's bits alone, in company and in any chunking."""
+
+from __future__ import annotations
+
+import logging
+import random
+
+import pytest
+import torch
+from torch import Tensor
+
+from specdec_core.models import ragged_attention
+from specdec_core.models.cached_model import Feed
+from specdec_core.models.exact import check_rows, make_exact
+from specdec_core.models.exact_linear import ExactLinear
+from specdec_core.models.loading import settle_numerics
+from specdec_core.models.numerics import NotExactError, Numerics
+from specdec_core.models.packed_linear import pack_linears
+from specdec_core.models.transformers_adapter import TransformersModel
+from tests.tiny_models import ARCHITECTURES, VOCAB, tiny_model
+
+DTYPES = (torch.bfloat16, torch.float32)
+
+
+def fast_model(architecture: str, dtype: torch.dtype) -> TransformersModel:
+    torch.set_num_threads(1)
+    weights = tiny_model(architecture).to(dtype)
+    pack_linears(weights)
+    return TransformersModel(weights, vocab_size=VOCAB, kv_cache_tokens=16384)
+
+
+@pytest.fixture(scope="module", params=[(a, d) for a in sorted(ARCHITECTURES) for d in DTYPES])
+def exact(request: pytest.FixtureRequest) -> TransformersModel:
+    model = fast_model(*request.param)
+    make_exact(model)
+    return model
+
+
+def logits_alone(model: TransformersModel, ids: list[int]) -> Tensor:
+    """One token after the other, [len(ids), V]."""
+    slot = model.allocate()
+    rows = [model.score([Feed(slot, [token], 1)]) for token in ids]
+    model.free(slot)
+    return torch.cat(rows)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_bits_do_not_depend_on_batch_or_chunks(exact: TransformersModel, seed: int) -> None:
+    """Up to 32 rows in passes of random chunks, some rolled back and fed again."""
+    rng = random.Random(seed)
+    lengths = [rng.choice([2, 30, 64, 70, 129]) for _ in range(rng.choice([2, 9, 32]))]
+    sequences = [[rng.randrange(VOCAB) for _ in range(length)] for length in lengths]
+    judged = rng.sample(range(len(sequences)), 2)
+    expected = {index: logits_alone(exact, sequences[index]) for index in judged}
+    slots = [exact.allocate() for _ in sequences]
+    while any(exact.cached_len(s) < len(ids) for s, ids in zip(slots, sequences, strict=True)):
+        feeds, places = [], []
+        for index, (slot, ids) in enumerate(zip(slots, sequences, strict=True)):
+            start = exact.cached_len(slot)
+            count = min(rng.choice([0, 1, 1, 3, 9, 40]), len(ids) - start)
+            if count:
+                feeds.append(Feed(slot, ids[start : start + count], count))
+                places += [(index, start + i) for i in range(count)]
+        logits = exact.score(feeds) if feeds else torch.empty(0)
+        for row, (index, place) in enumerate(places):
+            if index in expected:
+                assert torch.equal(logits[row], expected[index][place]), (index, place)
+        again = rng.randrange(len(slots))
+        exact.rollback(slots[again], max(exact.cached_len(slots[again]) - rng.choice([0, 5]), 0))
+        if rng.random() < 0.05:
+            exact.rollback(slots[again], 0)
+    for slot in slots:
+        exact.free(slot)
+
+
+def test_float32_logits_are_those_of_transformers() -> None:
+    model = fast_model("llama", torch.float32)
+    reference = tiny_model("llama")
+    make_exact(model)
+    ids = list(range(3, 60))
+    with torch.inference_mode():
+        expected = reference(input_ids=torch.tensor([ids])).logits[0]
+    slot = model.allocate()
+    torch.testing.assert_close(model.score([Feed(slot, ids, len(ids))]), expected)
+
+
+def sees_its_company(plain):  # type: ignore[no-untyped-def]
+    """A forward whose rows change by a rounding when they are not alone."""
+
+    def forward(input: Tensor) -> Tensor:
+        output: Tensor = plain(input)
+        return output * (1 + 2**-7) if input.shape[1] > 1 else output
+
+    return forward
+
+
+def test_a_row_that_sees_its_company_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = fast_model("llama", torch.bfloat16)
+    norm = model.module.model.layers[1].input_layernorm
+    monkeypatch.setattr(norm, "forward", sees_its_company(norm.forward))
+    with pytest.raises(NotExactError, match=r"layers\.1\.input_layernorm \(LlamaRMSNorm\)"):
+        make_exact(model)
+    assert model.numerics is Numerics.FAST
+    assert not any(isinstance(module, ExactLinear) for module in model.module.modules())
+
+
+def test_attention_that_sees_its_company_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = fast_model("llama", torch.bfloat16)
+    make_exact(model)
+    attend = ragged_attention.attend_rows
+
+    def sees_other_rows(query: Tensor, key: Tensor, *rest: object) -> Tensor:
+        return attend(query, key, *rest) * (1 + 2**-7 * (key.shape[0] > 1))  # type: ignore[arg-type]
+
+    monkeypatch.setattr(ragged_attention, "attend_rows", sees_other_rows)
+    with pytest.raises(NotExactError, match="attention"):
+        check_rows(model)
+
+
+def test_auto_falls_back_with_a_warning_and_exact_refuses(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = fast_model("qwen3", torch.bfloat16)
+    norm = model.module.model.norm
+    monkeypatch.setattr(norm, "forward", sees_its_company(norm.forward))
+    with caplog.at_level(logging.WARNING):
+        settle_numerics(model, Numerics.AUTO)
+    assert model.numerics is Numerics.FAST
+    assert "model.norm (Qwen3RMSNorm)" in caplog.text
+    with pytest.raises(NotExactError):
+        settle_numerics(model, Numerics.EXACT)
+
+
+def test_fast_numerics_asks_nothing() -> None:
+    model = fast_model("llama", torch.float32)
+    settle_numerics(model, Numerics.FAST)
+    assert model.class_table is None
+
+
+def test_without_classes_a_row_does_see_its_company() -> None:
+    """The promise is not empty: the same model in fast numerics breaks it."""
+    torch.manual_seed(0)
+    weights = tiny_model("llama", hidden_size=512, intermediate_size=1536, num_attention_heads=8)
+    model = TransformersModel(weights, vocab_size=VOCAB, kv_cache_tokens=4096)
+    with pytest.raises(NotExactError):
+        check_rows(model)

@@ -1,0 +1,89 @@
+"""A linear in exact numerics: called with sizes of one class only, found by measuring."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from specdec_core.models.exact_linear import (
+    ExactLinear,
+    find_row_range,
+    make_linears_exact,
+    undo_exact_linears,
+)
+from specdec_core.models.numerics import SizeRange
+from specdec_core.models.packed_linear import pack_linears
+
+
+class CountingLinear(nn.Linear):
+    """Remembers how many rows it was called with."""
+
+    def __init__(self) -> None:
+        super().__init__(6, 4)
+        self.calls: list[int] = []
+
+    def forward(self, input: Tensor) -> Tensor:
+        self.calls.append(input.numel() // self.in_features)
+        return super().forward(input)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2, 3, 7, 8, 9, 16, 17, 40])
+def test_calls_stay_in_the_class(rows: int) -> None:
+    linear = CountingLinear()
+    exact = ExactLinear(linear, SizeRange(3, 8))
+    x = torch.randn(1, rows, 6)
+    with torch.no_grad():
+        expected = nn.functional.linear(x, linear.weight, linear.bias)
+        torch.testing.assert_close(exact(x), expected)
+    assert all(3 <= count <= 8 for count in linear.calls if rows)
+    assert sum(linear.calls) <= max(rows, 3), "no more padding than the smallest call needs"
+
+
+def shape_dependent(reorders: range, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nn.Linear sum row by row, in another order when its rows are a number in `reorders`."""
+
+    def forward(self: nn.Linear, input: Tensor) -> Tensor:
+        half = self.in_features // 2 if input.shape[0] in reorders else self.in_features
+        parts = (slice(None, half), slice(half, None))
+        rows = [sum(self.weight[:, part] @ row[part] for part in parts) for row in input]
+        return torch.stack(rows)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(nn.Linear, "forward", forward)
+
+
+@pytest.mark.parametrize(
+    ("reorders", "expected"),
+    [(range(0), (1, 128)), (range(1, 2), (2, 128)), (range(33, 129), (1, 32))],
+)
+def test_a_change_of_order_bounds_the_class(
+    reorders: range, expected: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shape_dependent(reorders, monkeypatch)
+    assert find_row_range(nn.Linear(48, 40, bias=False)) == SizeRange(*expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize(("inputs", "outputs"), [(64, 96), (96, 64), (33, 40)])
+def test_rows_of_a_wrapped_linear_never_see_each_other(
+    inputs: int, outputs: int, dtype: torch.dtype
+) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(inputs, outputs, bias=False)).to(dtype)
+    pack_linears(model)
+    make_linears_exact(model)
+    x = torch.randn(300, inputs).to(dtype)
+    with torch.inference_mode():
+        alone = torch.cat([model(x[i : i + 1]) for i in range(300)])
+        for rows in (2, 3, 8, 31, 40, 127, 129, 300):
+            assert torch.equal(model(x[:rows]), alone[:rows]), rows
+            assert torch.equal(model(x[-rows:]), alone[-rows:]), rows
+
+
+def test_the_plain_linears_come_back() -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4))
+    before = [model[0], model[2]]
+    make_linears_exact(model)
+    assert isinstance(model[0], ExactLinear)
+    undo_exact_linears(model)
+    assert [model[0], model[2]] == before

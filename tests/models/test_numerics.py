@@ -1,0 +1,40 @@
+"""Which class of sizes is kept to."""
+
+from __future__ import annotations
+
+import pytest
+
+from specdec_core.models.numerics import AttentionShape, SizeRange, cheapest_run
+
+
+def classes(*ends: int) -> list[bool]:
+    """Whether a size equals the next, for classes that end at `ends`."""
+    return [size not in ends for size in range(1, ends[-1])]
+
+
+@pytest.mark.parametrize(
+    ("ends", "expected"),
+    [
+        ((128,), (1, 128)),
+        ((1, 128), (2, 128)),
+        ((4, 128), (5, 128)),
+        ((32, 128), (1, 32)),
+        ((64, 128), (1, 64)),
+        ((1,), (1, 1)),
+    ],
+)
+def test_the_class_that_serves_small_and_large_calls_cheaply(
+    ends: tuple[int, ...], expected: tuple[int, int]
+) -> None:
+    found = cheapest_run(classes(*ends), typical_sizes=(1, 8, 40), call_cost=16)
+    assert found == SizeRange(*expected)
+
+
+def test_every_size_of_its_own_class_still_gives_a_class() -> None:
+    found = cheapest_run([False] * 7, typical_sizes=(1, 8), call_cost=16)
+    assert found.low == found.high == 8
+
+
+def test_key_lengths_round_up() -> None:
+    shape = AttentionShape(queries=SizeRange(1, 8), key_rounding=64)
+    assert [shape.key_len(n) for n in (1, 64, 65, 128)] == [64, 64, 128, 128]
