@@ -4,7 +4,7 @@ TORCH ?= torch==2.13.0
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: setup serve test lint format proto proto-check manifests bench
+.PHONY: setup serve test lint format proto proto-check manifests bench audit mutants
 
 setup: $(INSTALLED)
 	@$(BIN)/specdec models pull smollm2-135m
@@ -45,6 +45,15 @@ bench: setup
 	$(BIN)/specdec generate --algorithm autoregressive --input examples/prompts.jsonl --output build/bench/autoregressive.jsonl --stats build/bench/autoregressive.json
 	$(BIN)/specdec generate --algorithm exspec --input examples/prompts.jsonl --output build/bench/exspec.jsonl --stats build/bench/exspec.json
 	@grep -H tokens_per_second build/bench/*.json
+
+# Every prompt in every cell, resumable: hours. INPUT may be any file that `specdec generate` reads.
+INPUT ?= examples/prompts.jsonl
+audit: setup
+	$(BIN)/python -m benchmarks.audit --input $(INPUT) $(ARGS)
+
+# Seeded defects, each of which must make a named test fail.
+mutants: setup
+	$(BIN)/python -m tests.mutants $(ARGS)
 
 manifests: $(INSTALLED)
 	$(BIN)/specdec serve --config k8s/base/service.yaml --print-config > k8s/base/serve_config.yaml

@@ -20,7 +20,7 @@ import typer
 from rich.progress import track
 from transformers import AutoModelForCausalLM
 
-from benchmarks.equivalence_grid import chat_prompts
+from benchmarks.prompts import chat_prompts
 from deployments.demo_models import resolve_model
 from specdec_core import PoolConfig, Request, SamplingParams
 from specdec_core.engine import AlgorithmName, Engine

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from deployments import cli_options as flag
-from deployments import demo_models
+from deployments import demo_models, verify_flags
 from deployments.progress import stage_progress
 from specdec_core.errors import InvalidRequestError, SpecdecError
 
@@ -34,7 +34,7 @@ app.add_typer(models_app, name="models")
 def main() -> None:
     """Run the command line. A refusal is one line on stderr: status 2 if it was asked wrongly."""
     try:
-        if sys.argv[1:2] in (["serve"], ["generate"]):
+        if sys.argv[1:2] in (["serve"], ["generate"], ["verify"]):
             refuse_foreign_flags(sys.argv[2:])
         app()
     except (SpecdecError, OSError) as error:
@@ -100,6 +100,11 @@ def generate(
     top_p: flag.TopP = 1.0,
     top_k: flag.TopK = 0,
     min_p: flag.MinP = 0.0,
+    presence_penalty: flag.PresencePenalty = 0.0,
+    frequency_penalty: flag.FrequencyPenalty = 0.0,
+    repetition_penalty: flag.RepetitionPenalty = 1.0,
+    min_tokens: flag.MinTokens = 0,
+    logprobs: flag.Logprobs = None,
     seed: flag.Seed = 0,
     ignore_eos: flag.IgnoreEos = False,
     spec_method: flag.SpecMethodName = None,
@@ -130,6 +135,64 @@ def generate(
     from deployments.generate_options import GenerateOptions
 
     generation.run(GenerateOptions(**ctx.params))
+
+
+@app.command()
+def verify(
+    ctx: typer.Context,
+    input: flag.Input,
+    model: flag.Model = flag.DEMO_MODEL,
+    json: verify_flags.Json = None,
+    algorithms: verify_flags.Algorithms = verify_flags.DEFAULT_ALGORITHMS,
+    batch_sizes: verify_flags.BatchSizes = "1,4,8",
+    spec_tokens: verify_flags.SpecTokens = "1,4,8",
+    spec_methods: verify_flags.SpecMethods = "ngram,draft_model",
+    temperatures: verify_flags.Temperatures = "0,0.8",
+    cells: verify_flags.HowCells = verify_flags.DEFAULT_CELLS,
+    cell_seed: verify_flags.CellSeed = 0,
+    grid_sample: verify_flags.GridSample = 4,
+    compare_fast: verify_flags.CompareFast = False,
+    window: flag.Window = None,
+    limit: flag.Limit = None,
+    sample: flag.Sample = None,
+    raw_prompt: flag.RawPrompt = False,
+    max_tokens: flag.MaxTokens = 128,
+    top_p: flag.TopP = 1.0,
+    top_k: flag.TopK = 0,
+    min_p: flag.MinP = 0.0,
+    seed: flag.Seed = 0,
+    ignore_eos: flag.IgnoreEos = False,
+    logprobs: verify_flags.Logprobs = None,
+    spec_model: verify_flags.SpecModel = verify_flags.DEFAULT_DRAFT,
+    prompt_lookup_max: flag.LookupMax = 4,
+    prompt_lookup_min: flag.LookupMin = 2,
+    dtype: flag.Dtype = "auto",
+    device: flag.Device = "auto",
+    numerics: flag.Numerics = "auto",
+    revision: flag.Revision = None,
+    draft_revision: flag.DraftRevision = None,
+    chat_template: flag.ChatTemplate = None,
+    max_model_len: flag.MaxModelLen = None,
+    kv_cache_tokens: flag.KvCacheTokens = None,
+) -> None:
+    """Prove that speculation changes no answer: compare ids with plain decoding.
+
+    The reference is plain decoding, one sequence at a time. Every algorithm decodes the same
+    prompts in batches; the ids are compared request by request. Exit status 1 if one differs: in
+    exact numerics at all, in fast numerics by more than rounding explains.
+
+    Examples:
+
+    `specdec verify --input prompts.jsonl --sample 16 --json audit.json`
+
+    `specdec verify --input prompts.jsonl --numerics exact --batch-sizes 1,8 --spec-tokens 4`
+
+    `specdec verify --input prompts.jsonl --cells all --algorithms exspec --compare-fast`
+    """
+    from deployments import verify as audit
+    from deployments.verify_options import VerifyOptions
+
+    audit.run(VerifyOptions(**ctx.params))
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""The flags of every command, declared once, and the values among them that wait for later.
+"""The flags of every command, declared once.
 
 `serve` leaves a flag that was not given as None: then file, environment or default decide.
 """
@@ -15,13 +15,9 @@ from specdec_core.config import SpecMethod
 
 DEMO_MODEL = "smollm2-135m"
 
-_LATER_ALGORITHMS = ("eqspec", "exspec-padded")
-
 
 def _check_algorithm(value: str) -> str:
-    if value in _LATER_ALGORITHMS:
-        raise typer.BadParameter(f"{value} is not supported yet; use exspec")
-    return _one_of(value, "exspec", "autoregressive")
+    return _one_of(value, "exspec", "autoregressive", "eqspec", "exspec-padded")
 
 
 def _check_dtype(value: str | None) -> str | None:
@@ -29,11 +25,7 @@ def _check_dtype(value: str | None) -> str | None:
 
 
 def _check_numerics(value: str | None) -> str | None:
-    if value == "exact":
-        raise typer.BadParameter(
-            "exact is not supported yet; use fast, with --dtype float32 for the fewest differences"
-        )
-    return value and _one_of(value, "auto", "fast")
+    return value and _one_of(value, "auto", "exact", "fast")
 
 
 def _check_turns(value: str) -> str:
@@ -69,9 +61,10 @@ Stats = Annotated[Path | None, _output_file(help="Totals of the run, as JSON.")]
 Algorithm = Annotated[
     str,
     typer.Option(
-        metavar="[exspec|autoregressive]",
+        metavar="[exspec|autoregressive|eqspec|exspec-padded]",
         callback=_check_algorithm,
-        help="exspec speculates; autoregressive decodes plainly. The tokens are the same.",
+        help="exspec speculates; autoregressive decodes plainly; eqspec and exspec-padded are the "
+        "paper's, on a left-padded cache, to compare. The tokens are the same.",
     ),
 ]
 BatchSize = Annotated[int, typer.Option(min=1, help="Most rows of one group.")]
@@ -98,6 +91,23 @@ Temperature = Annotated[float, _sampling(help="0 is greedy.")]
 TopP = Annotated[float, _sampling(help="Keep the likeliest ids up to this mass.")]
 TopK = Annotated[int, _sampling(help="Keep the k likeliest ids; 0 keeps all.")]
 MinP = Annotated[float, _sampling(help="Keep ids at least this likely, relative to the likeliest.")]
+PresencePenalty = Annotated[
+    float, _sampling(help="Taken off the logits of ids that were emitted; -2 to 2.")
+]
+FrequencyPenalty = Annotated[
+    float, _sampling(help="Taken off once per time that an id was emitted; -2 to 2.")
+]
+RepetitionPenalty = Annotated[
+    float, _sampling(help="Above 1: ids of prompt and answer become less likely.")
+]
+MinTokens = Annotated[int, _sampling(help="No answer ends before so many tokens.")]
+Logprobs = Annotated[
+    int | None,
+    _sampling(
+        metavar="N",
+        help="Write log-probabilities: each token's and those of the N likeliest ids, 0 to 20.",
+    ),
+]
 Seed = Annotated[int, _sampling(help="Of every line that names none itself.")]
 IgnoreEos = Annotated[bool, _sampling("--ignore-eos", help="Go on behind the model's end ids.")]
 
@@ -139,7 +149,10 @@ Device = Annotated[str | None, _model(help="auto (cuda when there is one), cpu o
 Numerics = Annotated[
     str | None,
     _model(
-        metavar="[auto|fast]", callback=_check_numerics, help="auto means fast until exact exists."
+        metavar="[auto|exact|fast]",
+        callback=_check_numerics,
+        help="exact: the ids of plain decoding, whatever the batch; refused where this machine or "
+        "model cannot keep it. auto: exact where it can be kept. fast: near ties may differ.",
     ),
 ]
 Revision = Annotated[str | None, _model(help="Branch, tag or commit of the target's hub id.")]

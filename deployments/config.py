@@ -17,6 +17,7 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from specdec_core.config import NgramConfig, PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.models.numerics import Numerics
 
 ENV_PREFIX = "SPECDEC_"
 
@@ -85,6 +86,9 @@ class ServiceConfig(BaseSettings):
     per_request_spec_decode_metrics: SpecMetrics = SpecMetrics.SUMMARY
 
     dtype: str = "auto"
+    numerics: Numerics = Numerics.AUTO
+    """exact: a target that cannot keep it does not start. auto: it goes on in fast numerics. A
+    draft is always fast: whatever it proposes, the target decides."""
     device: str = "auto"
     max_model_len: int | None = Field(default=None, ge=2)
     """None: what the model has positions for."""
@@ -109,6 +113,9 @@ class ServiceConfig(BaseSettings):
     """Digests of API keys: how they travel in a deployed configuration."""
     max_body_bytes: int = Field(default=4 * 2**20, ge=1024)
     request_timeout_s: float | None = Field(default=None, gt=0)
+    audit_share: float = Field(default=0.01, ge=0, le=1)
+    """Share of finished requests that are replayed without speculation, behind every client's
+    request, and compared. 0: none."""
 
     target_replicas: int = Field(default=1, ge=1)
     draft_replicas: int = Field(default=1, ge=0)

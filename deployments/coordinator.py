@@ -15,6 +15,7 @@ from ray.exceptions import RayError
 
 from deployments.coordinator_service import start_server
 from deployments.endpoint import Endpoint
+from deployments.metrics import AuditMetrics
 from deployments.pool_driver import PoolDriver
 from specdec_core.config import PoolConfig
 from specdec_core.pool import SequencePool
@@ -35,6 +36,7 @@ class CoordinatorSpec:
     version: str
     """Of the configuration: a redeploy with another one gets another coordinator."""
     pool: PoolConfig
+    audit_share: float = 0.0
     host: str | None = None
     """Address to listen on; None: the node's."""
     cell: int = 0
@@ -51,7 +53,11 @@ class Coordinator:
 
     def __init__(self, spec: CoordinatorSpec) -> None:
         self.epoch = random.getrandbits(64)
-        self._driver = PoolDriver(SequencePool(spec.pool, epoch=self.epoch), epoch=self.epoch)
+        self._driver = PoolDriver(
+            SequencePool(spec.pool, epoch=self.epoch),
+            epoch=self.epoch,
+            audit_share=spec.audit_share,
+        )
         self._started = asyncio.ensure_future(
             start_server(self._driver, spec.host or _own_address())
         )
@@ -86,9 +92,11 @@ class Coordinator:
             os._exit(_FAILED_EXIT_CODE)
 
     async def _watch(self, idle_exit_s: float) -> None:
+        metrics = AuditMetrics()
         idle_s = 0.0
         while idle_s < idle_exit_s:
             await asyncio.sleep(_WATCH_S)
+            metrics.update(self._driver.auditor.counts)
             idle_s = 0.0 if self._driver.num_streams else idle_s + _WATCH_S
         logger.info("no ingress and no replica for %.0f s: the application is gone", idle_s)
         ray.get_runtime_context().current_actor.retire.remote()

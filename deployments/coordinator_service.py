@@ -171,6 +171,7 @@ def _state_to_pb(state: PoolState) -> pb.PoolState:
         max_model_len=state.max_model_len,
         model_digest=state.model_digest,
         fingerprint=state.fingerprint,
+        numerics=state.numerics,
     )
 
 

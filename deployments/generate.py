@@ -17,13 +17,17 @@ from typing import Any
 from deployments.demo_models import resolve_model
 from deployments.generate_options import GenerateOptions
 from deployments.generate_output import OrderedWriter, answer_record, run_stats
+from deployments.logprob_json import logprob_records
 from deployments.progress import request_progress
 from deployments.prompt_file import PromptLine, read_prompt_file, select
 from deployments.prompt_text import Conversation, encode_line, first_messages
+from deployments.sampling_request import resolve_sampling
 from deployments.text import TextModel, load_text_model
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.errors import InvalidRequestError, SpecdecError
-from specdec_core.models.loading import load_pair
+from specdec_core.logprobs import TokenLogprobs
+from specdec_core.models.loading import LoadedPair, load_pair
+from specdec_core.models.numerics import Numerics
 from specdec_core.request import FinishReason, Request, TokenEvent
 
 Report = Callable[[int, float], None]
@@ -39,6 +43,7 @@ class Dialogue:
     messages: Conversation
     turn: int = 0
     output_token_ids: list[int] = field(default_factory=list)
+    logprobs: list[TokenLogprobs] = field(default_factory=list)
     records: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -47,7 +52,8 @@ def run(options: GenerateOptions) -> None:
     lines = select(read_prompt_file(options.input), limit=options.limit, sample=options.sample)
     text = _load_text(options)
     started = time.perf_counter()
-    engine = _load_engine(options, len(lines))
+    models = _load_models(options)
+    engine = _make_engine(options, models, len(lines))
     load_s = time.perf_counter() - started
     with (
         options.output.open("w", encoding="utf-8") as out,
@@ -58,7 +64,8 @@ def run(options: GenerateOptions) -> None:
         seconds = decoding.run(lines, report)
     if options.stats is not None:
         stats = run_stats(engine.stats, num_requests=len(lines), seconds=seconds)
-        stats |= {"load_seconds": load_s, "settings": asdict(options)}
+        stats |= {"load_seconds": load_s, "fingerprint": models.target.fingerprint}
+        stats |= {"settings": asdict(options)}
         options.stats.write_text(json.dumps(stats, indent=2, default=str) + "\n")
     if decoding.num_failed:
         raise SpecdecError(f"{decoding.num_failed} of {len(lines)} requests failed: see the output")
@@ -74,19 +81,22 @@ def _load_text(options: GenerateOptions) -> TextModel:
     )
 
 
-def _load_engine(options: GenerateOptions, num_requests: int) -> Engine:
-    pool, load = options.pool_config(num_requests), options.load_config()
-    algorithm = AlgorithmName(options.algorithm)
-    has_draft = options.spec_model is not None and algorithm is not AlgorithmName.AUTOREGRESSIVE
+def _load_models(options: GenerateOptions) -> LoadedPair:
+    load = options.load_config()
+    drafts = AlgorithmName(options.algorithm) is not AlgorithmName.AUTOREGRESSIVE
+    has_draft = options.spec_model is not None and drafts
     draft = resolve_model(options.spec_model) if has_draft and options.spec_model else None
-    models = load_pair(
-        resolve_model(options.model), draft, load, replace(load, revision=options.draft_revision)
-    )
+    # Whatever a draft proposes, the target decides: it need not pay for equal bits.
+    draft_load = replace(load, revision=options.draft_revision, numerics=Numerics.FAST)
+    return load_pair(resolve_model(options.model), draft, load, draft_load)
+
+
+def _make_engine(options: GenerateOptions, models: LoadedPair, num_requests: int) -> Engine:
     return Engine(
         models.target.model,
         models.draft.model if models.draft else None,
-        config=pool,
-        algorithm=algorithm,
+        config=options.pool_config(num_requests),
+        algorithm=AlgorithmName(options.algorithm),
         end_token_ids=models.target.end_token_ids,
     )
 
@@ -135,7 +145,9 @@ class Decoding:
         return Request(
             request_id=f"{line.line_number}.{turn}",
             prompt_token_ids=prompt_token_ids,
-            params=replace(self._options.sampling_params(), **line.sampling_overrides),
+            params=resolve_sampling(
+                line.sampling_overrides, self._text, self._options.sampling_params()
+            ),
             end_token_ids=self._engine.end_token_ids,
         )
 
@@ -147,6 +159,7 @@ class Decoding:
     def _take(self, event: TokenEvent) -> None:
         dialogue = self._live[event.request_id]
         dialogue.output_token_ids.extend(event.token_ids)
+        dialogue.logprobs.extend(event.logprobs)
         if event.finish_reason is not None:
             del self._live[event.request_id]
             self._finish_turn(dialogue, event)
@@ -178,6 +191,8 @@ class Decoding:
         record = answer_record(
             dialogue.line, dialogue.request, dialogue.output_token_ids, text, event
         )
+        if dialogue.request.params.num_logprobs is not None:
+            record["logprobs"] = logprob_records(dialogue.output_token_ids, dialogue.logprobs)
         return {**record, "turn": dialogue.turn} if self._options.turns == "all" else record
 
     @contextmanager

@@ -8,10 +8,25 @@ from pathlib import Path
 from specdec_core.config import NgramConfig, PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.errors import InvalidRequestError
 from specdec_core.models.loading import DType, LoadConfig
+from specdec_core.models.numerics import Numerics
 from specdec_core.sampling_params import SamplingParams
 
 WINDOW_PER_ROW = 3
 """Admitted sequences per row of a group, when no --window is given (as in the paper)."""
+
+_SAMPLING = (
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+    "min_tokens",
+    "max_tokens",
+    "seed",
+    "ignore_eos",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +62,11 @@ class GenerateOptions:
     top_p: float
     top_k: int
     min_p: float
+    presence_penalty: float
+    frequency_penalty: float
+    repetition_penalty: float
+    min_tokens: int
+    logprobs: int | None
     seed: int
     ignore_eos: bool
     raw_prompt: bool
@@ -76,8 +96,8 @@ class GenerateOptions:
         return SpecMethod.DRAFT_MODEL if self.spec_model else SpecMethod.NGRAM
 
     def sampling_params(self) -> SamplingParams:
-        names = ("temperature", "top_p", "top_k", "min_p", "seed", "max_tokens", "ignore_eos")
-        return SamplingParams(**{name: getattr(self, name) for name in names})
+        named = {name: getattr(self, name) for name in _SAMPLING}
+        return SamplingParams(num_logprobs=self.logprobs, **named)
 
     def pool_config(self, num_requests: int) -> PoolConfig:
         try:
@@ -103,4 +123,5 @@ class GenerateOptions:
             revision=self.revision,
             max_model_len=self.max_model_len,
             kv_cache_tokens=self.kv_cache_tokens,
+            numerics=Numerics(self.numerics),
         )

@@ -11,7 +11,7 @@ from deployments.prompt_file import PromptLine
 from specdec_core.algorithms.protocol import AlgorithmStats
 from specdec_core.request import Request, RequestStats, TokenEvent
 
-STAGES = ("draft", "verify", "align", "schedule")
+STAGES = ("draft", "verify", "align", "view", "stack", "schedule")
 
 
 class OrderedWriter:
@@ -65,6 +65,8 @@ def run_stats(stats: AlgorithmStats, *, num_requests: int, seconds: float) -> di
         "mean_acceptance_length": stats.mean_acceptance_length,
         "acceptance_per_position": _acceptance_per_position(stats),
         "seconds_by_stage": {stage: stats.seconds.get(stage, 0.0) for stage in STAGES},
+        "aligned_bytes": stats.aligned_bytes,
+        "stacked_bytes": stats.stacked_bytes,
         "equal_length_group_share": stats.num_equal_length_groups / groups if groups else 0.0,
     }
 

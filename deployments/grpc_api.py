@@ -15,8 +15,9 @@ import grpc
 
 from deployments.access import Access
 from deployments.errors import BodyTooLargeError, RequestFailedError, public_message, status_of
-from deployments.generation import Ask, Generation, GenerationService, Piece
-from deployments.translation import FINISH_REASONS, stats_to_pb
+from deployments.generation import Ask, Generation, GenerationService
+from deployments.output import Piece, joined
+from deployments.translation import FINISH_REASONS, logprobs_to_pb, stats_to_pb
 from specdec.v1 import generation_pb2 as pb
 from specdec_core.errors import InvalidRequestError
 from specdec_core.request import RequestStats
@@ -72,13 +73,8 @@ class GrpcApi:
             self._admit(message, context)
             generation = self._prepare(message)
             pieces = [piece async for piece in self._service.run(generation)]
-            ids = tuple(i for piece in pieces for i in piece.token_ids)
-            last = self._response(generation, pieces[-1], len(ids))
-            last.index = 0
-            last.text = "".join(piece.text for piece in pieces)
-            last.ClearField("token_ids")
-            last.token_ids.extend(ids)
-            return last
+            whole = joined(pieces)
+            return self._response(generation, whole, len(whole.token_ids))
         return pb.GenerateResponse()
 
     async def abort(self, message: pb.AbortRequest, context: CallContext) -> pb.AbortResponse:
@@ -102,7 +98,7 @@ class GrpcApi:
     ) -> pb.DetokenizeResponse:
         with _answering(context):
             self._admit(message, context)
-            ids = self._service.check_ids(message.token_ids)
+            ids = self._service.text.check_ids(message.token_ids, "token_ids")
             return pb.DetokenizeResponse(text=self._service.text.decode_all(ids))
         return pb.DetokenizeResponse()
 
@@ -161,7 +157,10 @@ class GrpcApi:
             token_ids=piece.token_ids,
             text=piece.text,
             seed=request.params.seed,
+            system_fingerprint=self._service.system_fingerprint,
         )
+        if request.params.num_logprobs is not None:
+            response.logprobs.CopyFrom(logprobs_to_pb(piece.logprobs))
         if piece.finish_reason is not None:
             num_prompt = len(request.prompt_token_ids)
             response.finish_reason = FINISH_REASONS[piece.finish_reason]
@@ -198,26 +197,21 @@ def _refuse(context: CallContext, error: Exception) -> None:
 
 
 def _ask(message: pb.GenerateRequest) -> Ask:
-    sampling, speculative = message.sampling, message.speculative
-
-    def given(holder: Any, name: str) -> Any:
-        return getattr(holder, name) if holder.HasField(name) else None
-
-    enabled = given(speculative, "enabled")
+    speculative = message.speculative
+    has_k = speculative.HasField("num_speculative_tokens")
     return Ask(
         model=message.model,
-        temperature=given(sampling, "temperature"),
-        top_k=given(sampling, "top_k"),
-        top_p=given(sampling, "top_p"),
-        min_p=given(sampling, "min_p"),
-        seed=given(sampling, "seed"),
-        max_tokens=given(sampling, "max_tokens"),
-        stop_token_ids=tuple(sampling.stop_token_ids),
-        ignore_eos=sampling.ignore_eos,
+        sampling=_named(message.sampling),
         stop=tuple(message.stop),
-        speculation_enabled=True if enabled is None else enabled,
-        num_draft_tokens=given(speculative, "num_speculative_tokens"),
+        speculation_enabled=speculative.enabled if speculative.HasField("enabled") else True,
+        num_draft_tokens=speculative.num_speculative_tokens if has_k else None,
         priority=message.priority,
         request_id=message.request_id,
         timeout_s=message.deadline_ms / 1000 if message.deadline_ms else None,
     )
+
+
+def _named(sampling: pb.SamplingParams) -> dict[str, Any]:
+    """The fields that are present."""
+    named = {field.name: value for field, value in sampling.ListFields()}
+    return named | {"bad_word_ids": [word.ids for word in sampling.bad_word_ids]}

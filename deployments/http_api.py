@@ -18,7 +18,7 @@ from deployments.access import Access
 from deployments.body_limit import BodyLimit
 from deployments.config import SpecMetrics
 from deployments.errors import RequestFailedError, status_of
-from deployments.generation import Ask, Generation, GenerationService, Piece
+from deployments.generation import Ask, Generation, GenerationService
 from deployments.http_requests import (
     ChatBody,
     CommonBody,
@@ -31,12 +31,11 @@ from deployments.http_requests import (
 )
 from deployments.http_responses import CHAT, COMPLETION, Shape, error_body
 from deployments.http_responses import Response as Answer
+from deployments.output import Piece, joined
 from specdec_core.errors import QueueFullError
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_COMPLETION_TOKENS = 16
-"""OpenAI's default for completions; chat completions take what the context has room for."""
 _LARGE_TEXT = 20_000
 """Characters from which tokenizing is worth a thread of its own."""
 
@@ -86,9 +85,15 @@ class _Routes:
         return {"status": "ok"}
 
     async def ready(self) -> JSONResponse:
-        is_ready = self._service.is_ready
-        text = "ready" if is_ready else "no target replica has registered yet"
-        return JSONResponse({"status": text}, status_code=200 if is_ready else 503)
+        if not self._service.is_ready:
+            return JSONResponse({"status": "no target replica has registered yet"}, status_code=503)
+        return JSONResponse(
+            {
+                "status": "ready",
+                "numerics": self._service.numerics,
+                "system_fingerprint": self._service.system_fingerprint,
+            }
+        )
 
     async def models(self, request: Request) -> JSONResponse:
         return JSONResponse({"object": "list", "data": [self._model_card()]})
@@ -102,18 +107,14 @@ class _Routes:
         self._service.check_model(body.model)
         prompt = checked_prompt(body.prompt)
         ids = await self._encode(prompt) if isinstance(prompt, str) else prompt
-        max_tokens = DEFAULT_COMPLETION_TOKENS if body.max_tokens is None else body.max_tokens
-        return await self._answer(COMPLETION, ids, body, body.ask(max_tokens))
+        return await self._answer(COMPLETION, ids, body, body.ask())
 
     async def chat_completions(self, request: Request) -> Response:
         body = parse_body(ChatBody, await request.body())
         self._service.check_model(body.model)
         messages = checked_messages(body.messages)
         ids = await asyncio.to_thread(self._service.text.encode_chat, messages)
-        max_tokens = body.max_completion_tokens
-        if max_tokens is None:
-            max_tokens = body.max_tokens
-        return await self._answer(CHAT, ids, body, body.ask(max_tokens))
+        return await self._answer(CHAT, ids, body, body.ask())
 
     async def tokenize(self, request: Request) -> JSONResponse:
         body = parse_body(TokenizeBody, await request.body())
@@ -130,7 +131,7 @@ class _Routes:
     async def detokenize(self, request: Request) -> JSONResponse:
         body = parse_body(DetokenizeBody, await request.body())
         self._service.check_model(body.model)
-        ids = self._service.check_ids(body.tokens)
+        ids = self._service.text.check_ids(body.tokens, "tokens")
         return JSONResponse({"prompt": self._service.text.decode_all(ids)})
 
     async def _encode(self, text: str) -> tuple[int, ...]:
@@ -144,8 +145,8 @@ class _Routes:
         answer = self._start(shape, generation, body)
         pieces = self._service.run(generation)
         if not body.stream:
-            collected = [piece async for piece in pieces]
-            return JSONResponse(answer.whole(collected))
+            whole = joined([piece async for piece in pieces])
+            return JSONResponse(answer.whole(whole))
         # The first piece decides the status: after it the headers have left.
         first = await anext(pieces)
         wants_usage = body.stream_options is not None and body.stream_options.include_usage
@@ -159,6 +160,7 @@ class _Routes:
             model=self._service.model_name,
             system_fingerprint=self._service.system_fingerprint,
             num_draft_tokens=self._service.num_draft_tokens,
+            token_bytes=self._service.text.token_bytes,
             metrics=self._metrics,
             return_token_ids=bool(body.return_token_ids),
         )

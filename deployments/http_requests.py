@@ -10,7 +10,12 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from deployments.errors import WrongTypeError
 from deployments.generation import Ask
+from deployments.sampling_fields import SamplingFields
 from specdec_core.errors import InvalidRequestError
+from specdec_core.sampling_params import MAX_LOGPROBS
+
+DEFAULT_COMPLETION_TOKENS = 16
+"""OpenAI's default for completions; chat completions take what the context has room for."""
 
 _IGNORED = {
     "user",
@@ -26,22 +31,13 @@ _IGNORED = {
 _UNSUPPORTED: dict[str, tuple[object, ...]] = {
     "best_of": (None, 1),
     "echo": (None, False),
-    "frequency_penalty": (None, 0),
     "function_call": (None, "none"),
     "functions": (None, []),
-    "logit_bias": (None, {}),
-    "logprobs": (None, False, 0),
-    "top_logprobs": (None, 0),
     "prompt_logprobs": (None, 0),
     "modalities": (None, ["text"]),
     "audio": (None,),
     "prediction": (None,),
-    "presence_penalty": (None, 0),
-    "repetition_penalty": (None, 1),
     "length_penalty": (None, 1),
-    "min_tokens": (None, 0),
-    "bad_words": (None, []),
-    "allowed_token_ids": (None, []),
     "response_format": (None, {"type": "text"}),
     "structured_outputs": (None,),
     "suffix": (None, ""),
@@ -70,19 +66,11 @@ class SpeculativeOptions(_Body):
     num_speculative_tokens: int | None = None
 
 
-class CommonBody(_Body):
+class CommonBody(_Body, SamplingFields):
     """What completions and chat completions share."""
 
     model: str | None = None
-    max_tokens: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    seed: int | None = None
     stop: str | list[str] | None = None
-    stop_token_ids: list[int] | None = None
-    ignore_eos: bool = False
     stream: bool | None = False
     stream_options: StreamOptions | None = None
     speculative: SpeculativeOptions | None = None
@@ -90,19 +78,12 @@ class CommonBody(_Body):
     priority: int = 0
     request_id: str | None = None
 
-    def ask(self, max_tokens: int | None) -> Ask:
+    def _ask(self, *, max_tokens: int | None, num_logprobs: int | None) -> Ask:
         speculative = self.speculative or SpeculativeOptions()
         stop = [self.stop] if isinstance(self.stop, str) else self.stop or []
         return Ask(
             model=self.model,
-            temperature=self.temperature,
-            top_k=self.top_k,
-            top_p=self.top_p,
-            min_p=self.min_p,
-            seed=self.seed,
-            max_tokens=max_tokens,
-            stop_token_ids=self.stop_token_ids or (),
-            ignore_eos=self.ignore_eos,
+            sampling=self.named_sampling | {"max_tokens": max_tokens, "logprobs": num_logprobs},
             stop=stop,
             speculation_enabled=speculative.enabled,
             num_draft_tokens=speculative.num_speculative_tokens,
@@ -113,11 +94,32 @@ class CommonBody(_Body):
 
 class CompletionBody(CommonBody):
     prompt: Any
+    logprobs: int | None = None
+
+    def ask(self) -> Ask:
+        max_tokens = DEFAULT_COMPLETION_TOKENS if self.max_tokens is None else self.max_tokens
+        return self._ask(max_tokens=max_tokens, num_logprobs=self.logprobs)
 
 
 class ChatBody(CommonBody):
     messages: list[dict[str, Any]]
     max_completion_tokens: int | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+
+    def ask(self) -> Ask:
+        max_tokens = self.max_completion_tokens
+        if max_tokens is None:
+            max_tokens = self.max_tokens
+        return self._ask(max_tokens=max_tokens, num_logprobs=self._num_logprobs())
+
+    def _num_logprobs(self) -> int | None:
+        count = self.top_logprobs or 0
+        if not 0 <= count <= MAX_LOGPROBS:
+            raise InvalidRequestError(f"top_logprobs must be in 0..{MAX_LOGPROBS}, got {count}")
+        if count and not self.logprobs:
+            raise InvalidRequestError(f"top_logprobs={count} needs logprobs=true")
+        return count if self.logprobs else None
 
 
 class TokenizeBody(_Body):

@@ -8,7 +8,9 @@ from typing import Any
 
 from deployments.config import SpecMetrics
 from deployments.errors import public_message, status_of
-from deployments.generation import Generation, Piece
+from deployments.generation import Generation
+from deployments.logprob_json import TokenBytes, chat_logprobs, completion_logprobs
+from deployments.output import Piece
 from specdec_core.request import RequestStats
 
 
@@ -45,24 +47,19 @@ class Response:
     model: str
     system_fingerprint: str
     num_draft_tokens: int
+    token_bytes: TokenBytes
     metrics: SpecMetrics
     return_token_ids: bool
     created: int = field(default_factory=lambda: int(time.time()))
     num_tokens: int = 0
     stats: RequestStats | None = None
 
-    def whole(self, pieces: list[Piece]) -> dict[str, Any]:
-        for piece in pieces:
-            self._count(piece)
-        text = "".join(piece.text for piece in pieces)
-        choice = self._choice(pieces[-1])
+    def whole(self, piece: Piece) -> dict[str, Any]:
+        choice = self._choice(piece)
         if self.shape.is_chat:
-            choice["message"] = {"role": "assistant", "content": text}
+            choice["message"] = {"role": "assistant", "content": piece.text}
         else:
-            choice["text"] = text
-        if self.return_token_ids:
-            choice["token_ids"] = [i for piece in pieces for i in piece.token_ids]
-            choice["prompt_token_ids"] = list(self.generation.request.prompt_token_ids)
+            choice["text"] = piece.text
         body = self._body(self.shape.object_name)
         return body | {"choices": [choice], "usage": self._usage()} | self._metrics()
 
@@ -76,25 +73,16 @@ class Response:
         return self._body(self.shape.chunk_object_name) | {"choices": [choice]}
 
     def chunk(self, piece: Piece) -> dict[str, Any]:
-        self._count(piece)
         choice = self._choice(piece)
         if self.shape.is_chat:
             choice["delta"] = {"content": piece.text} if piece.text else {}
         else:
             choice["text"] = piece.text
-        if self.return_token_ids:
-            choice["token_ids"] = list(piece.token_ids)
-            if piece.index == 0:
-                choice["prompt_token_ids"] = list(self.generation.request.prompt_token_ids)
         return self._body(self.shape.chunk_object_name) | {"choices": [choice]}
 
     def usage_chunk(self) -> dict[str, Any]:
         body = self._body(self.shape.chunk_object_name)
         return body | {"choices": [], "usage": self._usage()} | self._metrics()
-
-    def _count(self, piece: Piece) -> None:
-        self.num_tokens += len(piece.token_ids)
-        self.stats = piece.stats or self.stats
 
     def _body(self, object_name: str) -> dict[str, Any]:
         return {
@@ -103,14 +91,29 @@ class Response:
             "created": self.created,
             "model": self.model,
             "system_fingerprint": self.system_fingerprint,
+            "seed": self.generation.request.params.seed,
         }
 
     def _choice(self, piece: Piece) -> dict[str, Any]:
+        """What both forms say of a piece, counted once: a piece is told once."""
+        self.num_tokens += len(piece.token_ids)
+        self.stats = piece.stats or self.stats
         reason = piece.finish_reason.value if piece.finish_reason else None
-        choice: dict[str, Any] = {"index": 0, "logprobs": None, "finish_reason": reason}
+        logprobs = self._logprobs(piece)
+        choice: dict[str, Any] = {"index": 0, "logprobs": logprobs, "finish_reason": reason}
         if piece.stop_reason is not None:
             choice["stop_reason"] = piece.stop_reason
+        if self.return_token_ids:
+            choice["token_ids"] = list(piece.token_ids)
+            if piece.index == 0:
+                choice["prompt_token_ids"] = list(self.generation.request.prompt_token_ids)
         return choice
+
+    def _logprobs(self, piece: Piece) -> dict[str, Any] | None:
+        if self.generation.request.params.num_logprobs is None:
+            return None
+        shape = chat_logprobs if self.shape.is_chat else completion_logprobs
+        return shape(piece, self.token_bytes)
 
     def _usage(self) -> dict[str, int]:
         num_prompt = len(self.generation.request.prompt_token_ids)

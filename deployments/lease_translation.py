@@ -5,8 +5,16 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
-from deployments.translation import pack_ids, sampling_from_pb, sampling_to_pb, unpack_ids
+from deployments.translation import (
+    logprobs_from_pb,
+    logprobs_to_pb,
+    pack_ids,
+    sampling_from_pb,
+    sampling_to_pb,
+    unpack_ids,
+)
 from specdec.v1 import coordination_pb2 as pb
+from specdec_core.choice_rules import ChoiceRules
 from specdec_core.leases import (
     GroupLease,
     GroupResult,
@@ -16,8 +24,9 @@ from specdec_core.leases import (
     RowResult,
     RowStatus,
 )
+from specdec_core.models.numerics import Numerics
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 
 _ROLES = {Role.TARGET: pb.ROLE_TARGET, Role.DRAFT: pb.ROLE_DRAFT}
 _ROLES_BACK = {value: role for role, value in _ROLES.items()}
@@ -40,13 +49,15 @@ def register_to_pb(info: ReplicaInfo) -> pb.Register:
         block_size=info.block_size,
         max_model_len=info.max_model_len,
         vocab_size=info.vocab_size,
+        tile_rows=info.tile_rows,
         model_digest=info.model_digest,
         fingerprint=info.fingerprint,
+        numerics=info.numerics,
     )
 
 
 def register_from_pb(message: pb.Register) -> ReplicaInfo:
-    """Raises ValueError for another protocol version or an unknown role."""
+    """Raises ValueError for another protocol version, an unknown role or unknown numerics."""
     if message.protocol_version != PROTOCOL_VERSION:
         raise ValueError(
             f"protocol version {message.protocol_version} is not {PROTOCOL_VERSION}: "
@@ -62,8 +73,10 @@ def register_from_pb(message: pb.Register) -> ReplicaInfo:
         block_size=message.block_size,
         max_model_len=message.max_model_len,
         vocab_size=message.vocab_size,
+        tile_rows=message.tile_rows,
         model_digest=message.model_digest,
         fingerprint=message.fingerprint,
+        numerics=Numerics(message.numerics),
     )
 
 
@@ -82,16 +95,16 @@ def lease_to_pb(lease: GroupLease) -> pb.GroupLease:
         base_hashes=[row.base_hash for row in lease.rows],
         shapes=pack_ids(shapes),
         token_ids=b"".join(pack_ids((*row.new_ids, *row.proposal)) for row in lease.rows),
-        params=[
-            pb.RowParams(row=place, sampling=sampling_to_pb(row.params))
+        rules=[
+            _rules_to_pb(place, row.rules)
             for place, row in enumerate(lease.rows)
-            if row.params is not None
+            if row.rules is not None
         ],
     )
 
 
 def lease_from_pb(message: pb.GroupLease, replica_id: str) -> GroupLease:
-    params = {entry.row: sampling_from_pb(entry.sampling) for entry in message.params}
+    rules = {entry.row: _rules_from_pb(entry) for entry in message.rules}
     ids = iter(unpack_ids(message.token_ids))
     keys = zip(message.sequence_ids, message.base_hashes, _fours(message.shapes), strict=True)
     rows = tuple(
@@ -102,7 +115,7 @@ def lease_from_pb(message: pb.GroupLease, replica_id: str) -> GroupLease:
             new_ids=_take(ids, num_new),
             proposal=_take(ids, num_proposed),
             num_choices=num_choices,
-            params=params.get(place),
+            rules=rules.get(place),
         )
         for place, (sequence_id, base_hash, shape) in enumerate(keys)
         for base_len, num_new, num_proposed, num_choices in (shape,)
@@ -114,6 +127,23 @@ def lease_from_pb(message: pb.GroupLease, replica_id: str) -> GroupLease:
         role=_ROLES_BACK[message.role],
         rows=rows,
         ttl_s=message.ttl_s,
+    )
+
+
+def _rules_to_pb(place: int, rules: ChoiceRules) -> pb.RowRules:
+    return pb.RowRules(
+        row=place,
+        sampling=sampling_to_pb(rules.params),
+        prompt_len=rules.prompt_len,
+        stop_ids=pack_ids(sorted(rules.stop_ids)),
+    )
+
+
+def _rules_from_pb(message: pb.RowRules) -> ChoiceRules:
+    return ChoiceRules(
+        params=sampling_from_pb(message.sampling),
+        prompt_len=message.prompt_len,
+        stop_ids=frozenset(unpack_ids(message.stop_ids)),
     )
 
 
@@ -140,11 +170,17 @@ def result_to_pb(result: GroupResult) -> pb.GroupResult:
             for place, row in enumerate(result.rows)
             if row.error
         ],
+        logprobs=[
+            pb.RowLogprobs(row=place, logprobs=logprobs_to_pb(row.logprobs))
+            for place, row in enumerate(result.rows)
+            if row.logprobs
+        ],
     )
 
 
 def result_from_pb(message: pb.GroupResult, replica_id: str) -> GroupResult:
     errors = {entry.row: entry.message for entry in message.errors}
+    logprobs = {entry.row: logprobs_from_pb(entry.logprobs) for entry in message.logprobs}
     ids = iter(unpack_ids(message.token_ids))
     keys = zip(message.sequence_ids, _fours(message.shapes), strict=True)
     rows = tuple(
@@ -154,6 +190,7 @@ def result_from_pb(message: pb.GroupResult, replica_id: str) -> GroupResult:
             cached_len=cached_len,
             tokens=_take(ids, num_tokens),
             num_accepted=num_accepted,
+            logprobs=logprobs.get(place, ()),
             error=errors.get(place, ""),
         )
         for place, (sequence_id, shape) in enumerate(keys)

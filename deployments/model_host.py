@@ -10,7 +10,7 @@ from deployments.config import ServiceConfig
 from deployments.demo_models import resolve_model
 from specdec_core.leases import ReplicaInfo, Role
 from specdec_core.models.loading import DType, LoadConfig, LoadedModel, load_model
-from specdec_core.models.transformers_adapter import TransformersModel
+from specdec_core.models.numerics import Numerics
 from specdec_core.replica import Replica
 
 
@@ -32,8 +32,10 @@ class HostedModel:
             block_size=model.block_size,
             max_model_len=model.max_model_len,
             vocab_size=model.vocab_size,
+            tile_rows=model.tile_rows,
             model_digest=self.loaded.digest,
-            fingerprint=_fingerprint(model),
+            fingerprint=self.loaded.fingerprint,
+            numerics=model.numerics,
         )
 
 
@@ -51,12 +53,8 @@ def host_model(config: ServiceConfig, role: Role, num_threads: int) -> HostedMod
             revision=config.revision if is_target else config.draft_revision,
             max_model_len=config.max_model_len,
             kv_cache_tokens=config.kv_cache_tokens,
+            # Whatever a draft proposes, the target decides: it need not pay for equal bits.
+            numerics=config.numerics if is_target else Numerics.FAST,
         ),
     )
     return HostedModel(Replica(loaded.model, role), loaded, role)
-
-
-def _fingerprint(model: TransformersModel) -> str:
-    """What the tokens may depend on in fast numerics, as far as it can be told apart."""
-    dtype = str(model.dtype).removeprefix("torch.")
-    return f"torch {torch.__version__}, {model.device.type}, {dtype}, fast numerics"

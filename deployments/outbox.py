@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass, replace
 
 from deployments.errors import Failure
+from specdec_core.models.numerics import Numerics
 from specdec_core.pool import Drained, SendFree, SendLease, SendReset
 from specdec_core.request import TokenEvent
 
@@ -25,6 +26,7 @@ class PoolState:
     """The smallest of the targets' limits; 0 without targets."""
     model_digest: str
     fingerprint: str
+    numerics: Numerics
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,12 @@ def _merge(first: Delivery, second: Delivery) -> Delivery | None:
     ours, theirs = first.event, second.event
     if ours.finish_reason is not None or ours.index + len(ours.token_ids) != theirs.index:
         return None
-    event = replace(theirs, index=ours.index, token_ids=ours.token_ids + theirs.token_ids)
+    event = replace(
+        theirs,
+        index=ours.index,
+        token_ids=ours.token_ids + theirs.token_ids,
+        logprobs=ours.logprobs + theirs.logprobs,
+    )
     return Delivery(event, second.failure)
 
 

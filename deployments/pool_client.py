@@ -22,6 +22,7 @@ from specdec.v1 import coordination_pb2 as pb
 from specdec.v1 import coordination_pb2_grpc as pb_grpc
 from specdec.v1 import generation_pb2 as public_pb
 from specdec_core.errors import InvalidRequestError
+from specdec_core.models.numerics import Numerics
 from specdec_core.request import Request, TokenEvent
 
 logger = logging.getLogger(__name__)
@@ -39,10 +40,13 @@ class _OpenRequest:
     request: Request
     emitted: list[int] = field(default_factory=list)
     events: asyncio.Queue[TokenEvent | Exception] = field(default_factory=asyncio.Queue)
+    pinned_fingerprint: str = ""
+    """Of the exact targets that chose what was emitted; see Request."""
 
     def resumed(self) -> Request:
         emitted = (*self.request.emitted_token_ids, *self.emitted)
-        return replace(self.request, emitted_token_ids=emitted)
+        pinned = self.pinned_fingerprint or self.request.pinned_fingerprint
+        return replace(self.request, emitted_token_ids=emitted, pinned_fingerprint=pinned)
 
 
 class PoolClient:
@@ -199,6 +203,8 @@ class PoolClient:
             self._resume(entry)
             return
         entry.emitted += fresh.token_ids
+        if fresh.token_ids and self.state is not None and self.state.numerics == Numerics.EXACT:
+            entry.pinned_fingerprint = self.state.fingerprint
         if fresh.finish_reason is not None:
             del self._open[event.request_id]
         entry.events.put_nowait(fresh)
@@ -216,7 +222,10 @@ class PoolClient:
             logger.error("request %s diverged when it was replayed", event.request_id)
             return None
         return replace(
-            event, index=event.index + len(replayed), token_ids=event.token_ids[overlap:]
+            event,
+            index=event.index + len(replayed),
+            token_ids=event.token_ids[overlap:],
+            logprobs=event.logprobs[overlap:],
         )
 
 

@@ -13,10 +13,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
+from deployments.audit import Auditor, Divergence, Origin
 from deployments.errors import Failure, FailureKind, failure_of
 from deployments.outbox import Delivery, IngressOutbox, PoolState, WorkOutbox
 from specdec_core.errors import InvalidRequestError, QueueFullError, SpecdecError
 from specdec_core.leases import GroupResult, ReplicaInfo, Role
+from specdec_core.models.numerics import Numerics
 from specdec_core.pool import Command, Drained, Emit, SendFree, SendLease, SendReset, SequencePool
 from specdec_core.request import FinishReason, Request, TokenEvent
 
@@ -40,9 +42,15 @@ class PoolDriver:
     """Owns the pool and the streams that feed it and are fed by it."""
 
     def __init__(
-        self, pool: SequencePool, *, epoch: int, clock: Callable[[], float] = time.monotonic
+        self,
+        pool: SequencePool,
+        *,
+        epoch: int,
+        audit_share: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.pool = pool
+        self.auditor = Auditor(audit_share)
         self.epoch = epoch
         self.failure: BaseException | None = None
         self.replicas: dict[str, ConnectedReplica] = {}
@@ -61,6 +69,7 @@ class PoolDriver:
             while True:
                 self._wake.clear()
                 self._dispatch(self.pool.advance(self._clock()))
+                self._begin_audits()
                 await self._sleep()
         except Exception as error:
             self._fail(error)
@@ -78,6 +87,7 @@ class PoolDriver:
         self._ingresses.discard(outbox)
         for request_id in [key for key, owner in self._owners.items() if owner is outbox]:
             del self._owners[request_id]
+            self.auditor.forget(request_id)
             self._guard(partial(self.pool.abort, request_id))
 
     def submit(self, outbox: IngressOutbox, request: Request, *, resume: bool) -> None:
@@ -88,9 +98,11 @@ class PoolDriver:
             return
         try:
             self._owners[request.request_id] = outbox
+            self.auditor.watch(request)
             self._guard(lambda now: self.pool.add(request, now))
         except (InvalidRequestError, QueueFullError) as error:
             del self._owners[request.request_id]
+            self.auditor.forget(request.request_id)
             self.refuse(outbox, request.request_id, error)
 
     def refuse(self, outbox: IngressOutbox, request_id: str, error: Exception) -> None:
@@ -140,6 +152,9 @@ class PoolDriver:
         self._guard(lambda now: self.pool.on_reset_done(replica.info.replica_id, incarnation, now))
 
     def drain(self, replica: ConnectedReplica) -> None:
+        """A replica is about to leave: replays of finished requests shall not hold it up."""
+        for replay_id in self.auditor.drop():
+            self._guard(partial(self.pool.abort, replay_id))
         self._guard(lambda now: self.pool.drain(replica.info.replica_id, now))
 
     def _guard(self, call: Callable[[float], object]) -> None:
@@ -188,32 +203,74 @@ class PoolDriver:
             if replica is not None:
                 replica.outbox.put(command)
 
+    def _begin_audits(self) -> None:
+        """Replay finished requests; the pool keeps them behind every client's request."""
+        while (replay := self.auditor.next_replay()) is not None:
+            try:
+                self._guard(partial(self.pool.add, replay))
+            except InvalidRequestError:  # the targets are others meanwhile
+                self.auditor.skip(replay.request_id)
+
+    def _compare(self, event: TokenEvent) -> None:
+        """News of a replay: its client is the auditor."""
+        divergence = self.auditor.compare(event)
+        if divergence is not None:
+            _log(divergence)
+        if event.finish_reason is None and not self.auditor.is_replay(event.request_id):
+            self._guard(partial(self.pool.abort, event.request_id))
+
     def _deliver(self, event: TokenEvent) -> None:
+        if self.auditor.is_replay(event.request_id):
+            self._compare(event)
+            return
         outbox = self._owners.get(event.request_id)
         if outbox is None:
             return
+        self.auditor.hear(event, self._origin())
         if event.finish_reason is not None:
             del self._owners[event.request_id]
         failure = None
         if event.finish_reason is FinishReason.ERROR:
-            failure = Failure(kind=FailureKind.ROW_FAILED, message=event.error or "failed")
+            kind = FailureKind.POOL_FAILED if event.is_retryable else FailureKind.ROW_FAILED
+            failure = Failure(kind=kind, message=event.error or "failed")
         outbox.put(Delivery(event, failure))
 
+    def _targets(self) -> list[ReplicaInfo]:
+        infos = (replica.info for replica in self.replicas.values())
+        return [info for info in infos if info.role is Role.TARGET]
+
+    def _origin(self) -> Origin | None:
+        targets = self._targets()
+        return Origin(targets[0].numerics, targets[0].fingerprint) if targets else None
+
     def _state(self) -> PoolState:
-        infos = [replica.info for replica in self.replicas.values()]
-        targets = [info for info in infos if info.role is Role.TARGET]
+        targets = self._targets()
         return PoolState(
             epoch=self.epoch,
             num_targets=len(targets),
-            num_drafts=len(infos) - len(targets),
+            num_drafts=len(self.replicas) - len(targets),
             max_model_len=min((info.max_model_len for info in targets), default=0),
             model_digest=targets[0].model_digest if targets else "",
             fingerprint=targets[0].fingerprint if targets else "",
+            numerics=targets[0].numerics if targets else Numerics.FAST,
         )
 
     def _tell_state(self) -> None:
         for outbox in self._ingresses:
             outbox.put_state(self._state())
+
+
+def _log(divergence: Divergence) -> None:
+    is_exact = divergence.origin.numerics is Numerics.EXACT
+    logger.log(
+        logging.ERROR if is_exact else logging.WARNING,
+        "request %s diverges from plain decoding at token %d: emitted %d, replayed %s (%s, %s)",
+        divergence.request_id,
+        divergence.index,
+        divergence.emitted_id,
+        divergence.replayed_id,
+        *divergence.origin,
+    )
 
 
 def _addressee(command: SendLease | SendFree | SendReset | Drained) -> str:

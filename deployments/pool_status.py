@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from deployments.audit import Auditor
 from deployments.pool_driver import PoolDriver
 from specdec.v1 import generation_pb2 as pb
 from specdec_core.pool import PoolCounters, ReplicaCounters
@@ -32,6 +33,16 @@ def pool_status(driver: PoolDriver) -> pb.PoolStatusResponse:
         max_group_wait_s=counters.max_wait_s,
         accepted_per_position=counters.accepted_per_position,
         group_sizes=counters.group_sizes,
+        audit=_audit(driver.auditor),
+    )
+
+
+def _audit(auditor: Auditor) -> pb.AuditStatus:
+    return pb.AuditStatus(
+        num_audited=auditor.counts.audited.total(),
+        num_diverged=auditor.counts.diverged.total(),
+        num_skipped=auditor.counts.num_skipped,
+        num_pending=auditor.num_pending,
     )
 
 
@@ -58,4 +69,5 @@ def _replica(driver: PoolDriver, counters: ReplicaCounters) -> pb.ReplicaStatus:
         fingerprint=info.fingerprint,
         is_fenced=counters.is_fenced,
         is_draining=counters.is_draining,
+        numerics=info.numerics,
     )

@@ -50,3 +50,17 @@ def request_progress(num_requests: int) -> Iterator[Callable[[int, float], None]
             bar.update(task, completed=num_done, tokens_per_second=tokens_per_second)
 
         yield report
+
+
+@contextmanager
+def cell_progress(num_answers: int) -> Iterator[Callable[[str, int], None]]:
+    """One bar over all answers of an audit; call it with (what runs, answers finished)."""
+    columns = (TextColumn("{task.description:45}"), BarColumn(), MofNCompleteColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as bar:
+        task = bar.add_task("", total=num_answers)
+
+        def report(name: str, num_finished: int) -> None:
+            bar.update(task, description=name, advance=num_finished)
+
+        yield report

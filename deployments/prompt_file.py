@@ -16,6 +16,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from deployments.messages import describe_errors
+from deployments.sampling_fields import SamplingFields
 from specdec_core.errors import InvalidRequestError
 
 _PROMPT_FIELDS = ("turns", "prompt", "messages", "prompt_token_ids")
@@ -32,7 +33,7 @@ class Message(BaseModel):
     content: str
 
 
-class PromptLine(BaseModel):
+class PromptLine(SamplingFields):
     """One line of the file. Fields that are not named here (a reference answer) are ignored."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
@@ -46,14 +47,7 @@ class PromptLine(BaseModel):
     messages: Annotated[list[Message], Field(min_length=1)] | None = None
     prompt_token_ids: list[TokenId] | None = None
 
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    seed: int | None = None
-    max_tokens: int | None = None
-    stop_token_ids: list[TokenId] | None = None
-    ignore_eos: bool | None = None
+    logprobs: int | None = None
 
     @model_validator(mode="after")
     def _check_prompt(self) -> PromptLine:
@@ -75,12 +69,8 @@ class PromptLine(BaseModel):
 
     @property
     def sampling_overrides(self) -> dict[str, Any]:
-        """The sampling parameters that the line names itself."""
-        names = ("temperature", "top_p", "top_k", "min_p", "seed", "max_tokens", "ignore_eos")
-        named = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-        if self.stop_token_ids is not None:
-            named["stop_token_ids"] = tuple(self.stop_token_ids)
-        return named
+        """The sampling parameters that the line names itself, for `resolve_sampling`."""
+        return self.named_sampling | {"logprobs": self.logprobs}
 
 
 def read_prompt_file(path: Path) -> list[PromptLine]:

@@ -6,6 +6,7 @@ import importlib
 import json
 import logging
 import os
+import re
 import signal
 import socket
 import sys
@@ -23,6 +24,7 @@ from deployments.app import APPLICATION, coordinator_spec, num_cpus_needed, serv
 from deployments.config import ServiceConfig
 from deployments.preflight import check_start
 from specdec_core.errors import InvalidRequestError, SpecdecError
+from specdec_core.models.numerics import Numerics
 
 _READY_TIMEOUT_S = 600.0
 _POLL_S = 0.2
@@ -35,30 +37,33 @@ class StartError(SpecdecError):
 def run_service(config: ServiceConfig) -> None:
     """Serve until Ctrl-C or SIGTERM. Raises SpecdecError when it cannot start."""
     stop = threading.Event()
-    with running_service(config, stop):
-        if not stop.is_set():
-            print(ready_line(config), flush=True)
+    with running_service(config, stop) as numerics:
+        if numerics is not None:
+            warn_when_fast(config, numerics)
+            print(ready_line(config, numerics), flush=True)
         stop.wait()
         print("draining", flush=True)
 
 
 @contextmanager
-def running_service(config: ServiceConfig, stop: threading.Event) -> Iterator[None]:
-    """Check, start or join Ray, deploy; inside, the service answers (or `stop` is set already)."""
+def running_service(config: ServiceConfig, stop: threading.Event) -> Iterator[Numerics | None]:
+    """Check, start or join Ray, deploy; inside, the service answers, in the numerics it yields.
+
+    None: `stop` was set before it did.
+    """
     joins = "RAY_ADDRESS" in os.environ
     check_start(config, check_ports=not joins)
     warn_when_open(config)
     with _ray(config, joins), _signals_set(stop):
         _deploy(serve_config(config))
         try:
-            _wait_until_ready(config, stop)
-            yield
+            yield _wait_until_ready(config, stop)
             _drain(config)
         finally:
             _remove(config)
 
 
-def ready_line(config: ServiceConfig) -> str:
+def ready_line(config: ServiceConfig, numerics: Numerics) -> str:
     host = _reachable(config.host)
     body = {
         "model": config.model_name,
@@ -69,7 +74,7 @@ def ready_line(config: ServiceConfig) -> str:
     curl = f"curl -s {host}:{config.port}/v1/chat/completions -d '{json.dumps(body)}'"
     return (
         f"Ready: HTTP http://{host}:{config.port}  gRPC {host}:{config.grpc_port}  "
-        f"model {config.model_name}  try: {curl}"
+        f"model {config.model_name}  numerics {numerics}  try: {curl}"
     )
 
 
@@ -163,34 +168,52 @@ def _deploy(text: dict[str, Any]) -> None:
     serve.run_many([target], wait_for_applications_running=False)
 
 
-def _wait_until_ready(config: ServiceConfig, stop: threading.Event) -> None:
+def _wait_until_ready(config: ServiceConfig, stop: threading.Event) -> Numerics | None:
     deadline = time.monotonic() + _READY_TIMEOUT_S
-    while not _answers(config) and not stop.is_set():
+    while not stop.is_set():
+        numerics = _numerics_when_ready(config)
+        if numerics is not None:
+            return numerics
         _raise_if_failed()
         if time.monotonic() > deadline:
             raise StartError(f"no answer within {_READY_TIMEOUT_S:.0f} s: see the Ray logs")
         stop.wait(_POLL_S)
+    return None
 
 
-def _answers(config: ServiceConfig) -> bool:
-    """A target replica has registered and the gRPC port is open."""
+def _numerics_when_ready(config: ServiceConfig) -> Numerics | None:
+    """What the targets keep, once one has registered and the gRPC port is open."""
     host = _reachable(config.host)
     try:
         with urllib.request.urlopen(f"http://{host}:{config.port}/ready", timeout=2) as response:
-            is_ready: bool = response.status == 200
+            answer = json.load(response)
         with socket.create_connection((host, config.grpc_port), timeout=2):
-            return is_ready
+            return Numerics(answer["numerics"])
     except (OSError, urllib.error.URLError):
-        return False
+        return None
 
 
 def _raise_if_failed() -> None:
     from ray import serve
 
     application = serve.status().applications.get(APPLICATION)
-    if application is not None and application.status == "DEPLOY_FAILED":
-        messages = [d.message for d in application.deployments.values() if d.message]
+    if application is None:
+        return
+    messages = [d.message for d in application.deployments.values() if d.message]
+    for message in messages:
+        if (refusal := refusal_in(message)) is not None:
+            raise StartError(f"a replica cannot start: {refusal}")
+    if application.status == "DEPLOY_FAILED":
         raise StartError("the application failed to start: " + "; ".join(messages)[-2000:])
+
+
+def refusal_in(message: str) -> str | None:
+    """What our own code refused, from the traceback that Serve shows of a replica's constructor.
+
+    Serve tries again, which helps against an accident and never against a refusal.
+    """
+    found = re.findall(r"^specdec_core\.[\w.]+: (.*)", message, flags=re.MULTILINE | re.DOTALL)
+    return found[-1].strip() if found else None
 
 
 def _drain(config: ServiceConfig) -> None:
@@ -218,6 +241,15 @@ def warn_when_open(config: ServiceConfig) -> None:
         print(
             f"warning: {config.host} can be reached from other machines and no API key is set: "
             "use --api-key or SPECDEC_API_KEYS",
+            file=sys.stderr,
+        )
+
+
+def warn_when_fast(config: ServiceConfig, numerics: Numerics) -> None:
+    if config.numerics is Numerics.AUTO and numerics is Numerics.FAST:
+        print(
+            "warning: exact numerics cannot be kept on this machine with this model: near ties may "
+            "differ from plain decoding; the target's log names the operation that differs",
             file=sys.stderr,
         )
 

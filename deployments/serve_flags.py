@@ -14,8 +14,8 @@ from deployments.config import ServiceConfig, load_service_config
 from deployments.messages import describe_errors
 from specdec_core.errors import InvalidRequestError
 
-_NOT_SETTINGS = ("config", "print_config", "numerics")
-"""Flags that say where settings come from, or what exists in one form only."""
+_NOT_SETTINGS = ("config", "print_config")
+"""Flags that say where settings come from and where they go."""
 
 
 def service_config(file: Path | None, flags: Mapping[str, Any]) -> ServiceConfig:

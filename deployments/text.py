@@ -8,7 +8,7 @@ none. A folder without tokenizer.json goes through transformers after all.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -18,6 +18,7 @@ from jinja2 import Template, TemplateError
 from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from deployments.token_bytes import Vocabulary, token_bytes_of
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
 from specdec_core.models.files import local_folder
 
@@ -27,7 +28,7 @@ class Encoding(Protocol):
     def ids(self) -> list[int]: ...
 
 
-class Backend(Protocol):
+class Backend(Vocabulary, Protocol):
     """What is used of `tokenizers.Tokenizer`."""
 
     def encode(self, sequence: str, *, add_special_tokens: bool) -> Encoding: ...
@@ -50,6 +51,8 @@ class TextModel:
     end_token_ids: frozenset[int]
     max_model_len: int
     longest_token_bytes: int
+    token_bytes: Callable[[int], bytes]
+    """What an id stands for, special tokens included."""
 
     @property
     def vocab_size(self) -> int:
@@ -60,11 +63,15 @@ class TextModel:
         self._refuse_hopeless(text)
         return tuple(self.backend.encode(text, add_special_tokens=True).ids)
 
+    def encode_part(self, text: str) -> tuple[int, ...]:
+        """Ids of text that stands among other text."""
+        return tuple(self.backend.encode(text, add_special_tokens=False).ids)
+
     def encode_chat(self, messages: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
         """Ids of a conversation. Raises InvalidRequestError for what the template refuses."""
         text = self.render_chat(messages)
         self._refuse_hopeless(text)
-        return tuple(self.backend.encode(text, add_special_tokens=False).ids)
+        return self.encode_part(text)
 
     def render_chat(self, messages: Sequence[Mapping[str, Any]]) -> str:
         if self.template is None:
@@ -75,6 +82,14 @@ class TextModel:
             )
         except TemplateError as error:
             raise InvalidRequestError(f"the chat template refuses: {error}") from error
+
+    def check_ids(self, token_ids: Sequence[int], name: str) -> tuple[int, ...]:
+        """The ids, all of the vocabulary. Raises InvalidRequestError that begins with `name`."""
+        limit = self.vocab_size
+        wrong = next((i for i in token_ids if not 0 <= i < limit), None)
+        if wrong is not None:
+            raise InvalidRequestError(f"{name}: token id {wrong} is not in 0..{limit - 1}")
+        return tuple(token_ids)
 
     def decode(self, ids: Sequence[int]) -> str:
         return self.backend.decode(ids, skip_special_tokens=True)
@@ -112,6 +127,7 @@ def load_text_model(
         end_token_ids=end_token_ids(folder),
         max_model_len=_max_model_len(folder, max_model_len),
         longest_token_bytes=max(len(token.encode()) for token in backend.get_vocab()),
+        token_bytes=token_bytes_of(backend),
     )
 
 

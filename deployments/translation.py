@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from deployments.errors import Failure, FailureKind
 from specdec.v1 import coordination_pb2 as pb
 from specdec.v1 import generation_pb2 as public_pb
+from specdec_core.logprobs import TokenLogprobs
 from specdec_core.request import FinishReason, Request, RequestStats, TokenEvent
 from specdec_core.sampling_params import SamplingParams
 
@@ -46,6 +47,14 @@ def sampling_to_pb(params: SamplingParams) -> public_pb.SamplingParams:
         max_tokens=params.max_tokens,
         stop_token_ids=params.stop_token_ids,
         ignore_eos=params.ignore_eos,
+        presence_penalty=params.presence_penalty,
+        frequency_penalty=params.frequency_penalty,
+        repetition_penalty=params.repetition_penalty,
+        logit_bias=dict(params.logit_bias),
+        min_tokens=params.min_tokens,
+        allowed_token_ids=params.allowed_token_ids,
+        bad_word_ids=[public_pb.TokenIds(ids=word) for word in params.bad_words],
+        logprobs=params.num_logprobs,
     )
 
 
@@ -60,6 +69,32 @@ def sampling_from_pb(message: public_pb.SamplingParams) -> SamplingParams:
         max_tokens=message.max_tokens,
         stop_token_ids=tuple(message.stop_token_ids),
         ignore_eos=message.ignore_eos,
+        presence_penalty=message.presence_penalty,
+        frequency_penalty=message.frequency_penalty,
+        repetition_penalty=message.repetition_penalty,
+        logit_bias=tuple(sorted(message.logit_bias.items())),
+        min_tokens=message.min_tokens,
+        allowed_token_ids=tuple(message.allowed_token_ids),
+        bad_words=tuple(tuple(word.ids) for word in message.bad_word_ids),
+        num_logprobs=message.logprobs if message.HasField("logprobs") else None,
+    )
+
+
+def logprobs_to_pb(logprobs: Sequence[TokenLogprobs]) -> public_pb.Logprobs:
+    """One entry per token, the same number of most probable ids each. float32 values are kept."""
+    return public_pb.Logprobs(
+        logprobs=[entry.logprob for entry in logprobs],
+        top_ids=[token_id for entry in logprobs for token_id, _ in entry.top],
+        top_logprobs=[logprob for entry in logprobs for _, logprob in entry.top],
+    )
+
+
+def logprobs_from_pb(message: public_pb.Logprobs) -> tuple[TokenLogprobs, ...]:
+    pairs = list(zip(message.top_ids, message.top_logprobs, strict=True))
+    share = len(pairs) // len(message.logprobs) if message.logprobs else 0
+    return tuple(
+        TokenLogprobs(logprob, tuple(pairs[i * share : (i + 1) * share]))
+        for i, logprob in enumerate(message.logprobs)
     )
 
 
@@ -75,6 +110,7 @@ def submit_to_pb(request: Request, *, resume: bool) -> pb.Submit:
             enabled=request.speculation_enabled, num_speculative_tokens=request.num_draft_tokens
         ),
         priority=request.priority,
+        pinned_fingerprint=request.pinned_fingerprint,
     )
 
 
@@ -90,6 +126,7 @@ def submit_from_pb(message: pb.Submit) -> Request:
         speculation_enabled=message.speculative.enabled,
         num_draft_tokens=message.speculative.num_speculative_tokens if has_k else None,
         priority=message.priority,
+        pinned_fingerprint=message.pinned_fingerprint,
     )
 
 
@@ -143,6 +180,8 @@ def event_to_pb(event: TokenEvent, failure: Failure | None) -> pb.TokenEvent:
     message = pb.TokenEvent(
         request_id=event.request_id, index=event.index, token_ids=pack_ids(event.token_ids)
     )
+    if event.logprobs:
+        message.logprobs.CopyFrom(logprobs_to_pb(event.logprobs))
     if event.finish_reason is not None:
         message.finish_reason = FINISH_REASONS[event.finish_reason]
     if event.stats is not None:
@@ -161,5 +200,6 @@ def event_from_pb(message: pb.TokenEvent) -> tuple[TokenEvent, Failure | None]:
         finish_reason=_FINISH_REASONS_BACK.get(message.finish_reason),
         stats=stats_from_pb(message.stats) if message.HasField("stats") else None,
         error=failure.message if failure else None,
+        logprobs=logprobs_from_pb(message.logprobs),
     )
     return event, failure

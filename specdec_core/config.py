@@ -62,11 +62,17 @@ class PoolConfig:
     """Most waiting requests; one more is refused with a retry hint."""
     prefill_chunk: int = 256
     """Most catch-up tokens of one row in one group, so that a prefill never blocks for long."""
+    verification_budget: int | None = None
+    """Most tokens that one target pass chooses, drafted ones included; raised to whole tiles of the
+    replica. Beyond it the least promising drafted tokens are left out. None: no limit."""
     max_group_wait_s: float = 0.1
     """Longest that a ready sequence waits for others to fill its group."""
     lease_ttl_s: float = 30.0
     """A replica that has not answered a lease by then is fenced."""
     speculation: SpeculationConfig = field(default_factory=SpeculationConfig)
+    check_invariants: bool = False
+    """Let the padded algorithms assert the paper's invariants in every round. Waits for the device:
+    for tests."""
 
     def __post_init__(self) -> None:
         for name in ("max_group_size", "window", "prefill_chunk"):
@@ -75,6 +81,11 @@ class PoolConfig:
         if self.window < self.max_group_size:
             raise ValueError(
                 f"window must be at least max_group_size={self.max_group_size}, got {self.window}"
+            )
+        if self.verification_budget is not None and self.verification_budget < self.max_group_size:
+            raise ValueError(
+                f"verification_budget must be at least max_group_size={self.max_group_size}, "
+                f"got {self.verification_budget}"
             )
         if self.max_queued < 0:
             raise ValueError(f"max_queued must not be negative, got {self.max_queued}")

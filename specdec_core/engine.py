@@ -9,11 +9,14 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from specdec_core.algorithms.autoregressive import Autoregressive
+from specdec_core.algorithms.eqspec import Eqspec
 from specdec_core.algorithms.exspec import Exspec
+from specdec_core.algorithms.exspec_padded import ExspecPadded
 from specdec_core.algorithms.protocol import Algorithm, AlgorithmStats
 from specdec_core.config import PoolConfig, SpecMethod
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
 from specdec_core.models.cached_model import CachedModel
+from specdec_core.models.padded_lm import Paddable, PaddedLM
 from specdec_core.request import FinishReason, Request, TokenEvent
 
 if TYPE_CHECKING:
@@ -25,6 +28,8 @@ class AlgorithmName(StrEnum):
 
     EXSPEC = "exspec"
     AUTOREGRESSIVE = "autoregressive"
+    EQSPEC = "eqspec"
+    EXSPEC_PADDED = "exspec-padded"
 
 
 class Engine:
@@ -53,8 +58,12 @@ class Engine:
         self._algorithm: Algorithm
         if algorithm is AlgorithmName.AUTOREGRESSIVE:
             self._algorithm = Autoregressive(target, batch_size=config.max_group_size)
-        else:
+        elif algorithm is AlgorithmName.EXSPEC:
             self._algorithm = Exspec(target, draft, config=config, clock=clock)
+        else:
+            make = Eqspec if algorithm is AlgorithmName.EQSPEC else ExspecPadded
+            padded_draft = _padded(draft) if draft else None
+            self._algorithm = make(_padded(target), padded_draft, config=config, clock=clock)
 
     @classmethod
     def load(
@@ -146,6 +155,12 @@ class Engine:
                 f"{len(request.prompt_token_ids)} prompt tokens and max_tokens="
                 f"{request.params.max_tokens} exceed the model's {self.max_model_len} positions"
             )
+
+
+def _padded(model: CachedModel) -> PaddedLM:
+    if not isinstance(model, Paddable):
+        raise ModelNotSupportedError(f"{type(model).__name__} cannot run on a left-padded cache")
+    return model.padded()
 
 
 def _check_pair(target: CachedModel, draft: CachedModel | None, config: PoolConfig) -> None:

@@ -13,7 +13,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from specdec_core.sampling_params import SamplingParams
+from specdec_core.choice_rules import ChoiceRules
+from specdec_core.logprobs import TokenLogprobs
+from specdec_core.models.numerics import Numerics
 
 _MASK64 = (1 << 64) - 1
 
@@ -53,6 +55,10 @@ class ReplicaInfo:
     model_digest: str
     fingerprint: str = ""
     """Device type, dtype, kernels and pinned shapes: equal fingerprints replay bit for bit."""
+    tile_rows: int = 0
+    """Rows that one call of its narrowest linear takes; 0 where rows cost alike."""
+    numerics: Numerics = Numerics.FAST
+    """What it keeps. Only EXACT promises that a replay gives the same bits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +77,7 @@ class LeaseRow:
     num_choices: int = 0
     """Tokens to choose. TARGET: len(proposal) + 1, or 0 for a catch-up chunk that commits nothing.
     DRAFT: how many tokens to draft, or 0 for a catch-up."""
-    params: SamplingParams | None = None
+    rules: ChoiceRules | None = None
     """Sent on the sequence's first use on this replica, None afterwards."""
 
     @property
@@ -115,6 +121,8 @@ class RowResult:
     """TARGET: the accepted drafts and the next token. DRAFT: the proposal. Empty for catch-up."""
     num_accepted: int = 0
     """TARGET: how many of `tokens` were drafted."""
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    """TARGET: one per token when the request asked for them, else empty."""
     error: str = ""
 
 

@@ -15,6 +15,10 @@ _MASK64 = (1 << 64) - 1
 _GOLDEN64 = 0x9E3779B97F4A7C15
 _LARGEST_UNIFORM = 1.0 - 2.0**-24
 """The largest float32 below 1; 1 itself would give infinite noise."""
+LARGEST_NOISE = 22.1808
+"""Rounded up from the noise of 31 zeros."""
+NOISE_ERROR = 2.0**-16
+"""Bounds how far rounding lets the noise of more bits exceed that of fewer."""
 
 
 def mix64(seed: int, counter: int) -> int:
@@ -63,9 +67,14 @@ def hash31(keys_N2: Tensor, ids: Tensor) -> Tensor:
 
 
 def gumbel(keys_N2: Tensor, ids: Tensor) -> Tensor:
-    """Noise for every id, float32, [N, V].
+    """Noise for every id, float32, [N, V]."""
+    return gumbel_of(hash31(keys_N2, ids))
+
+
+def gumbel_of(h31: Tensor) -> Tensor:
+    """Noise of 31 random bits: the fewer they count, the more.
 
     w is finest near 0, which is where the largest noise comes from: the ids that win.
     """
-    w = hash31(keys_N2, ids).float().add_(0.5).mul_(2.0**-31).clamp_(max=_LARGEST_UNIFORM)
+    w = h31.float().add_(0.5).mul_(2.0**-31).clamp_(max=_LARGEST_UNIFORM)
     return w.neg_().log1p_().neg_().log_().neg_()

@@ -7,10 +7,12 @@ decides what is committed: it answers, and the pool commits. All its state can b
 from __future__ import annotations
 
 import time
+from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from specdec_core.algorithms.speculative_round import Turn, propose, score_and_verify
+from specdec_core.choice_rules import ChoiceRules
 from specdec_core.leases import (
     EMPTY_HASH,
     GroupLease,
@@ -23,27 +25,30 @@ from specdec_core.leases import (
 )
 from specdec_core.models.cached_model import CachedModel
 from specdec_core.sampling import NO_CHOICE
-from specdec_core.sampling_params import SamplingParams
+from specdec_core.verification import Verdict
 
 
 @dataclass(eq=False, slots=True)
 class _CachedSequence:
-    """One slot and the ids that its KV came from, as the hash of every prefix."""
+    """One slot, and the ids that its KV came from."""
 
     slot: int
-    params: SamplingParams
-    prefix_hashes: list[int] = field(default_factory=lambda: [EMPTY_HASH])
-    """prefix_hashes[i] is the hash of the first i cached ids."""
+    rules: ChoiceRules
+    ids: array[int] = field(default_factory=lambda: array("i"))
+    prefix_hashes: array[int] = field(default_factory=lambda: array("Q", [EMPTY_HASH]))
+    """prefix_hashes[i] is the hash of ids[:i]."""
 
     @property
     def cached_len(self) -> int:
-        return len(self.prefix_hashes) - 1
+        return len(self.ids)
 
     def truncate(self, length: int) -> None:
+        del self.ids[length:]
         del self.prefix_hashes[length + 1 :]
 
     def extend(self, token_ids: Iterable[int]) -> None:
         for token_id in token_ids:
+            self.ids.append(token_id)
             self.prefix_hashes.append(extend_hash(self.prefix_hashes[-1], (token_id,)))
 
 
@@ -99,8 +104,8 @@ class Replica:
     def _truncate(self, row: LeaseRow) -> RowResult | None:
         """Bring the slot to base_len, the only rollback there is; a KV_MISS where it lacks that."""
         cached = self._sequences.get(row.sequence_id)
-        if cached is None and row.base_len == 0 and row.params is not None:
-            cached = _CachedSequence(self._model.allocate(), row.params)
+        if cached is None and row.base_len == 0 and row.rules is not None:
+            cached = _CachedSequence(self._model.allocate(), row.rules)
             self._sequences[row.sequence_id] = cached
         if cached is None:
             return RowResult(sequence_id=row.sequence_id, status=RowStatus.KV_MISS)
@@ -132,24 +137,26 @@ class Replica:
         if self._role is Role.TARGET:
             verdicts = score_and_verify(self._model, turns)
             pairs = zip(rows, verdicts, strict=True)
-            return {row.sequence_id: self._verified(row, *verdict) for row, verdict in pairs}
+            return {row.sequence_id: self._verified(row, verdict) for row, verdict in pairs}
         proposals = propose(self._model, turns)
         drafted = zip(rows, proposals, strict=True)
         return {row.sequence_id: self._drafted(row, tokens) for row, tokens in drafted}
 
     def _turn(self, row: LeaseRow) -> Turn:
         cached = self._sequences[row.sequence_id]
-        return Turn(cached.slot, row.new_ids, row.proposal, row.num_choices, cached.params)
+        history = (*cached.ids, *row.new_ids) if cached.rules.needs_history else ()
+        return Turn(cached.slot, row.new_ids, row.proposal, row.num_choices, cached.rules, history)
 
-    def _verified(self, row: LeaseRow, num_accepted: int, tokens: tuple[int, ...]) -> RowResult:
-        if tokens and tokens[-1] == NO_CHOICE:
+    def _verified(self, row: LeaseRow, verdict: Verdict) -> RowResult:
+        if verdict.tokens == (NO_CHOICE,):
             return self._failed(row)
-        cached = self._keep(row, tokens[:num_accepted])
+        cached = self._keep(row, verdict.tokens[: verdict.num_accepted])
         return RowResult(
             sequence_id=row.sequence_id,
             cached_len=cached.cached_len,
-            tokens=tokens,
-            num_accepted=num_accepted,
+            tokens=verdict.tokens,
+            num_accepted=verdict.num_accepted,
+            logprobs=verdict.logprobs,
         )
 
     def _drafted(self, row: LeaseRow, tokens: tuple[int, ...]) -> RowResult:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from specdec_core.choice_rules import ChoiceRules
 from specdec_core.errors import InvalidRequestError
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.sampling_params import SamplingParams
@@ -59,6 +60,10 @@ class Request:
         """Every id that ends this request. Only emitted tokens are compared, never the prompt."""
         ends = frozenset() if self.params.ignore_eos else self.end_token_ids
         return ends.union(self.params.stop_token_ids)
+
+    @property
+    def rules(self) -> ChoiceRules:
+        return ChoiceRules(self.params, len(self.prompt_token_ids), self.stop_ids)
 
     @property
     def max_len(self) -> int:

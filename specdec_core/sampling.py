@@ -1,173 +1,141 @@
 """The coupled choice: token = argmax over the kept ids v of z(v) + T * g(s, i, v).
 
-Letters: z logits, T temperature, g Gumbel noise, s seed, i absolute position; x = (z - max) / T is
-the logarithm of a probability relative to the most probable id's. Shape legend: N rows, V
-vocabulary, C candidates of a row in stable order (value down, then id up).
+Letters: z logits, T temperature, g Gumbel noise, s seed, i absolute position. Shape legend: N rows,
+V vocabulary, C candidates of a row (candidates.py), W columns of a row (top_ids.py).
 
-Every filter keeps a prefix of the stable order, so all of them together are one number per row: how
-many ids of that order are kept.
+A row is decided by its first candidates when they show that no other id can win; only a row for
+which they do not is looked at again, longer. However it is found, the choice is the same.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
-from specdec_core.noise import gumbel, noise_keys
-from specdec_core.sampling_params import SamplingParams
+from specdec_core.candidates import filter_candidates, first_candidates
+from specdec_core.choice_rules import ChoiceRow
+from specdec_core.logit_processors import process
+from specdec_core.noise import (
+    LARGEST_NOISE,
+    NOISE_ERROR,
+    gumbel,
+    gumbel_of,
+    hash31,
+    noise_keys,
+)
+from specdec_core.top_ids import fold, places_in
 
 NO_CHOICE = -1
 """Answered for a row whose greatest logit is not finite: all -inf, +inf or NaN. It has failed."""
-_NEEDS_MORE_CANDIDATES = -2
-_NUM_CANDIDATES = (256, 4096)
-"""Sizes tried before a whole row is sorted: 0.12, 0.3 and 1.9 ms a row of 49,152 (2 threads)."""
-_MASS_SCALE = 2.0**32
-"""Probabilities become integers, in units of 2^-32 of the greatest: sums of them are exact in any
-order, so that top-p is deterministic on every device."""
-
-
-class ChoiceRow(NamedTuple):
-    """Whose token a row of logits chooses."""
-
-    params: SamplingParams
-    position: int
-    """Absolute place of the token in its sequence, prompt included."""
+_UNDECIDED = -2
+_FEW_CANDIDATES = 64
+_MORE_CANDIDATES = (512, 4096)
+"""Sizes tried before a whole row is sorted, which takes several times as long as the largest."""
+_NUM_COLUMNS = 32
+_COLUMN_SIZE = 16
+"""Columns tried, and their ids, before the noise of every id is worked out."""
+_COLD = 0.4
+"""Temperature below which few candidates often decide even a row without filters."""
 
 
 def choose(logits: Tensor, rows: Sequence[ChoiceRow], vocab_size: int) -> list[int]:
     """Choose an id below `vocab_size` for every row of `logits`, float32 [N, V], or NO_CHOICE.
 
     A row's choice depends on nothing but that row. Ties go to the lowest id. Waits for the device
-    once, and again only for filters that keep more than a few hundred ids.
+    once, and again for rows that their first candidates leave undecided.
     """
     assert logits.shape[0] == len(rows)
-    # Whatever changes logits (bans, bias, penalties) changes z here, before the filters.
-    z_NV = logits[:, :vocab_size]
-    z_max_N, chosen_N = z_NV.max(dim=-1)
-    unfiltered = [i for i, row in enumerate(rows) if _is_sampled(row) and not _is_filtered(row)]
-    if unfiltered:
-        picked = _choose_unfiltered(*_take(z_NV, rows, unfiltered))
-        chosen_N = _put(chosen_N, unfiltered, picked)
-    pending = [i for i, row in enumerate(rows) if _is_sampled(row) and _is_filtered(row)]
-    for num_candidates in (*_NUM_CANDIDATES, z_NV.shape[1]):
+    z_NV = process(logits[:, :vocab_size], rows)
+    chosen = [_UNDECIDED] * len(rows)
+    whole = [i for i, row in enumerate(rows) if not _is_truncated(row)]
+    hot = {i for i in whole if rows[i].rules.params.temperature > _COLD}
+    attempts: list[tuple[Sequence[int], Callable[[Tensor, list[ChoiceRow], int], Tensor], int]] = [
+        ([i for i in range(len(rows)) if i not in hot], _choose_among, _FEW_CANDIDATES),
+        (whole, _choose_by_column, _NUM_COLUMNS),
+        (whole, _choose_by_column, vocab_size),
+        *[(range(len(rows)), _choose_among, size) for size in (*_MORE_CANDIDATES, vocab_size)],
+    ]
+    for indices, attempt, size in attempts:
+        pending = [i for i in indices if chosen[i] == _UNDECIDED]
         if pending:
-            picked = _choose_filtered(*_take(z_NV, rows, pending), num_candidates)
-            chosen_N = _put(chosen_N, pending, picked)
-        chosen: list[int] = torch.where(z_max_N.isfinite(), chosen_N, NO_CHOICE).tolist()
-        pending = [i for i in pending if chosen[i] == _NEEDS_MORE_CANDIDATES]
-        if not pending:
-            break
+            tokens = attempt(_take(z_NV, pending), [rows[i] for i in pending], size)
+            for i, token in zip(pending, tokens.tolist(), strict=True):
+                chosen[i] = token
     return chosen
 
 
-def _is_sampled(row: ChoiceRow) -> bool:
-    return not row.params.is_greedy
+def _is_truncated(row: ChoiceRow) -> bool:
+    params = row.rules.params
+    return params.top_k > 0 or params.top_p < 1.0 or params.min_p > 0.0
 
 
-def _is_filtered(row: ChoiceRow) -> bool:
-    return row.params.top_k > 0 or row.params.top_p < 1.0 or row.params.min_p > 0.0
+def _take(z_NV: Tensor, indices: Sequence[int]) -> Tensor:
+    """The named rows; all of them are not copied."""
+    if len(indices) == len(z_NV):
+        return z_NV
+    return z_NV[torch.tensor(indices, device=z_NV.device)]
 
 
-def _take(
-    z_NV: Tensor, rows: Sequence[ChoiceRow], indices: Sequence[int]
-) -> tuple[Tensor, list[ChoiceRow]]:
-    """The named rows; usually all, and then nothing is copied."""
-    if len(indices) == len(rows):
-        return z_NV, list(rows)
-    return z_NV[torch.tensor(indices, device=z_NV.device)], [rows[i] for i in indices]
+def _choose_among(z_NV: Tensor, rows: Sequence[ChoiceRow], num_candidates: int) -> Tensor:
+    """The choice where the first candidates decide it.
 
-
-def _put(chosen_N: Tensor, indices: Sequence[int], picked: Tensor) -> Tensor:
-    return chosen_N.index_copy(0, torch.tensor(indices, device=chosen_N.device), picked)
-
-
-def _column(values: Sequence[float], like: Tensor) -> Tensor:
-    return torch.tensor(values, dtype=torch.float32, device=like.device).unsqueeze(1)
-
-
-def _keys(rows: Sequence[ChoiceRow], device: torch.device) -> Tensor:
-    return noise_keys([(row.params.seed, row.position) for row in rows], device)
-
-
-def _choose_unfiltered(z_NV: Tensor, rows: Sequence[ChoiceRow]) -> Tensor:
-    ids_V = torch.arange(z_NV.shape[1], dtype=torch.int32, device=z_NV.device)
-    temperature_N1 = _column([row.params.temperature for row in rows], z_NV)
-    noise_NV = gumbel(_keys(rows, z_NV.device), ids_V)
-    return noise_NV.mul_(temperature_N1).add_(z_NV).argmax(dim=-1)
-
-
-def _choose_filtered(z_NV: Tensor, rows: Sequence[ChoiceRow], num_candidates: int) -> Tensor:
-    """The choice among the kept ids; _NEEDS_MORE_CANDIDATES where they may lie beyond the C."""
-    temperature_N1 = _column([row.params.temperature for row in rows], z_NV)
-    x_NV = (z_NV - z_NV.amax(dim=-1, keepdim=True)).div_(temperature_N1)
-    x_NC, ids_NC = _stable_candidates(x_NV, num_candidates)
-    num_kept_N1, is_known_N1 = _count_kept(x_NV, x_NC, rows)
-    noise_NC = gumbel(_keys(rows, z_NV.device), ids_NC.int())
-    score_NC = noise_NC.mul_(temperature_N1).add_(z_NV.gather(1, ids_NC))
-    is_kept_NC = torch.arange(ids_NC.shape[1], device=z_NV.device) < num_kept_N1
-    score_NC.masked_fill_(~is_kept_NC, -math.inf)
-    is_best_NC = score_NC == score_NC.amax(dim=-1, keepdim=True)
-    lowest_N = ids_NC.masked_fill(~is_best_NC, z_NV.shape[1]).amin(dim=-1)
-    return torch.where(is_known_N1.squeeze(1), lowest_N, _NEEDS_MORE_CANDIDATES)
-
-
-def _stable_candidates(x_NV: Tensor, num_candidates: int) -> tuple[Tensor, Tensor]:
-    """The first C values and ids in stable order, but for ids that tie with the last value."""
-    if num_candidates >= x_NV.shape[1]:
-        x_NC, ids_NC = torch.sort(x_NV, dim=-1, descending=True, stable=True)
-        return x_NC, ids_NC
-    ids_NC = x_NV.topk(num_candidates, dim=-1, sorted=False).indices.sort(dim=-1).values
-    x_NC, order_NC = torch.sort(x_NV.gather(1, ids_NC), dim=-1, descending=True, stable=True)
-    return x_NC, ids_NC.gather(1, order_NC)
-
-
-def _count_kept(x_NV: Tensor, x_NC: Tensor, rows: Sequence[ChoiceRow]) -> tuple[Tensor, Tensor]:
-    """How many ids min-p, then top-k, then top-p keep, and whether the C candidates tell.
-
-    Which ids tie with the last candidate is unknown, so what is kept must lie above its value.
+    The best of those that are kept perhaps must be kept for certain, and every id that is not
+    listed must be dropped for certain or too improbable for any noise.
     """
-    num_candidates, vocab_size = x_NC.shape[1], x_NV.shape[1]
-    min_x_N1 = _column([_log(row.params.min_p) for row in rows], x_NC)
-    top_k_N1 = _column([min(row.params.top_k or vocab_size, vocab_size) for row in rows], x_NC)
-    is_kept_NC = (torch.arange(num_candidates, device=x_NC.device) < top_k_N1) & (x_NC >= min_x_N1)
-    if num_candidates == vocab_size:
-        ends_inside_N1 = torch.ones_like(is_kept_NC[:, -1:])
-    else:
-        ends_inside_N1 = ~is_kept_NC[:, -1:]
-    if any(row.params.top_p < 1.0 for row in rows):
-        mass_NC = _mass(x_NC).mul_(is_kept_NC)
-        total_N1 = mass_NC.sum(dim=-1, keepdim=True)
-        if _needs_whole_mass(rows, num_candidates):
-            whole_N1 = _mass(x_NV).mul_(x_NV >= min_x_N1).sum(dim=-1, keepdim=True)
-            total_N1 = torch.where(ends_inside_N1, total_N1, whole_N1)
-        is_kept_NC &= _is_in_nucleus(mass_NC, total_N1, rows)
-    num_kept_N1 = is_kept_NC.sum(dim=-1, keepdim=True).clamp_(min=1)
-    is_clear_N1 = x_NC.gather(1, num_kept_N1 - 1) > x_NC[:, -1:]
-    has_total_N1 = ends_inside_N1 | (top_k_N1 == vocab_size)
-    return num_kept_N1, (is_clear_N1 & has_total_N1) | (num_candidates == vocab_size)
+    keys_N2, temperature_N1 = _noise_of(rows, z_NV)
+    scale_N1 = temperature_N1.masked_fill(temperature_N1 == 0.0, 1.0)
+    first = first_candidates(z_NV, scale_N1, num_candidates)
+    params = [row.rules.params for row in rows]
+    is_kept_NC, may_be_kept_NC = filter_candidates(first, params, z_NV, scale_N1)
+    score_NC = gumbel(keys_N2, first.ids.int()).mul_(temperature_N1).add_(first.z)
+    score_NC.masked_fill_(~(may_be_kept_NC & first.is_certain), -math.inf)
+    best_N1, chosen_N1 = _best(score_NC, first.ids)
+    is_kept_N1 = (is_kept_NC & (first.ids == chosen_N1)).any(dim=-1, keepdim=True)
+    is_rest_out_N1 = ~(may_be_kept_NC & ~first.is_certain).any(dim=-1, keepdim=True)
+    limit_N1 = first.greatest_beyond + temperature_N1 * LARGEST_NOISE
+    is_decided_N1 = is_kept_N1 & (is_rest_out_N1 | (best_N1 > limit_N1))
+    return _answer(chosen_N1, is_decided_N1, first.z[:, :1])
 
 
-def _is_in_nucleus(mass_NC: Tensor, total_N1: Tensor, rows: Sequence[ChoiceRow]) -> Tensor:
-    """Whether the ids before this one fall short of top_p; float64 holds these integers exactly."""
-    top_p = [row.params.top_p if row.params.top_p < 1.0 else math.inf for row in rows]
-    top_p_N1 = torch.tensor(top_p, dtype=torch.float64, device=mass_NC.device).unsqueeze(1)
-    before_NC = mass_NC.cumsum(dim=-1) - mass_NC
-    return before_NC.double() < top_p_N1 * total_N1.double()
+def _choose_by_column(z_NV: Tensor, rows: Sequence[ChoiceRow], num_columns: int) -> Tensor:
+    """The choice among all ids where it lies in the columns that might score highest.
+
+    A column scores at most its greatest logit plus its greatest noise, which its fewest bits give.
+    """
+    keys_N2, temperature_N1 = _noise_of(rows, z_NV)
+    ids_V = torch.arange(z_NV.shape[1], dtype=torch.int32, device=z_NV.device)
+    bits_NV = hash31(keys_N2, ids_V)
+    max_NW = fold(z_NV, _COLUMN_SIZE).amax(dim=1)
+    noise_NW = gumbel_of(fold(bits_NV, _COLUMN_SIZE).amin(dim=1)).add_(NOISE_ERROR)
+    limit_NW = noise_NW.mul_(temperature_N1).add_(max_NW)
+    count = min(num_columns, limit_NW.shape[1])
+    limits = limit_NW.topk(min(count + 1, limit_NW.shape[1]), dim=-1)
+    ids_NC = places_in(limits.indices[:, :count], z_NV.shape[1], _COLUMN_SIZE)
+    z_NC = z_NV.gather(1, ids_NC)
+    score_NC = gumbel_of(bits_NV.gather(1, ids_NC)).mul_(temperature_N1).add_(z_NC)
+    best_N1, chosen_N1 = _best(score_NC, ids_NC)
+    is_decided_N1 = (best_N1 > limits.values[:, count:]).all(dim=-1, keepdim=True)
+    return _answer(chosen_N1, is_decided_N1, z_NC.amax(dim=-1, keepdim=True))
 
 
-def _needs_whole_mass(rows: Sequence[ChoiceRow], num_candidates: int) -> bool:
-    """Whether top-p may weigh ids beyond the candidates: not behind a top-k among them."""
-    top_ks = (row.params.top_k for row in rows if row.params.top_p < 1.0)
-    return any(not 0 < top_k < num_candidates for top_k in top_ks)
+def _noise_of(rows: Sequence[ChoiceRow], like: Tensor) -> tuple[Tensor, Tensor]:
+    """Keys and temperatures, [N, 2] and [N, 1]."""
+    keys_N2 = noise_keys([(row.rules.params.seed, row.position) for row in rows], like.device)
+    temperatures = [[row.rules.params.temperature] for row in rows]
+    return keys_N2, torch.tensor(temperatures, dtype=like.dtype, device=like.device)
 
 
-def _mass(x: Tensor) -> Tensor:
-    return x.exp().mul_(_MASS_SCALE).long()
+def _best(score_NC: Tensor, ids_NC: Tensor) -> tuple[Tensor, Tensor]:
+    """The best score and the lowest id that has it, [N, 1] each."""
+    best_N1 = score_NC.amax(dim=-1, keepdim=True)
+    is_best_NC = score_NC == best_N1
+    lowest_N1 = ids_NC.masked_fill(~is_best_NC, torch.iinfo(ids_NC.dtype).max)
+    return best_N1, lowest_N1.amin(dim=-1, keepdim=True)
 
 
-def _log(min_p: float) -> float:
-    return math.log(min_p) if min_p > 0.0 else -math.inf
+def _answer(chosen_N1: Tensor, is_decided_N1: Tensor, max_N1: Tensor) -> Tensor:
+    decided_N1 = chosen_N1.where(is_decided_N1, _UNDECIDED)
+    return decided_N1.where(max_N1.isfinite(), NO_CHOICE).squeeze(1)

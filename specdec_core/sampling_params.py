@@ -62,9 +62,9 @@ class SamplingParams:
             raise InvalidRequestError(f"min_p must be in 0..1, got {self.min_p}")
         if not 0 <= self.seed <= MAX_SEED:
             raise InvalidRequestError(f"seed must be in 0..{MAX_SEED}, got {self.seed}")
-        self._check_processors()
         if self.max_tokens < 1:
             raise InvalidRequestError(f"max_tokens must be at least 1, got {self.max_tokens}")
+        self._check_processors()
         if any(token_id < 0 for token_id in self.stop_token_ids):
             raise InvalidRequestError(f"stop_token_ids must not be negative: {self.stop_token_ids}")
 
@@ -82,6 +82,9 @@ class SamplingParams:
                 raise InvalidRequestError(
                     f"logit_bias must map ids to -{MAX_BIAS}..{MAX_BIAS}, got {token_id}: {bias}"
                 )
+        biased_ids = [token_id for token_id, _ in self.logit_bias]
+        if len(set(biased_ids)) < len(biased_ids):
+            raise InvalidRequestError(f"logit_bias names an id twice: {biased_ids}")
         if not 0 <= self.min_tokens <= self.max_tokens:
             raise InvalidRequestError(
                 f"min_tokens must be in 0..max_tokens={self.max_tokens}, got {self.min_tokens}"
@@ -92,7 +95,7 @@ class SamplingParams:
             raise InvalidRequestError("bad_words must be non-empty lists of non-negative ids")
         if self.num_logprobs is not None and not 0 <= self.num_logprobs <= MAX_LOGPROBS:
             raise InvalidRequestError(
-                f"num_logprobs must be in 0..{MAX_LOGPROBS}, got {self.num_logprobs}"
+                f"logprobs must be in 0..{MAX_LOGPROBS}, got {self.num_logprobs}"
             )
 
     @property

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from specdec_core.logprobs import TokenLogprobs
+
 
 class Verdict(NamedTuple):
     """What one round commits for one sequence."""
@@ -18,6 +20,8 @@ class Verdict(NamedTuple):
     tokens: tuple[int, ...]
     """The n accepted tokens and the next token: the target's choice at the first mismatch, or the
     bonus token when all K were accepted. Always n + 1 long."""
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    """One per token for a request that asked for them, else empty."""
 
 
 def verify(proposal: Sequence[int], choices: Sequence[int]) -> Verdict:

@@ -6,16 +6,24 @@ becomes a wrong token at once, in milliseconds.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 from specdec_core.errors import OutOfBlocksError
+from specdec_core.kv.padded import PaddedKV
+from specdec_core.kv.paged import KVShape
 from specdec_core.leases import EMPTY_HASH, extend_hash
 from specdec_core.models.cached_model import Feed
 
 LogitsOf = Callable[[Sequence[int]], Tensor]
+MakePaddedKV = Callable[[KVShape, Sequence[int]], PaddedKV]
+
+_TOKEN_SHAPE = KVShape(
+    num_layers=1, num_kv_heads=1, head_dim=1, dtype=torch.long, device=torch.device("cpu")
+)
 
 
 class TokenListModel:
@@ -31,10 +39,12 @@ class TokenListModel:
         max_model_len: int = 4096,
     ) -> None:
         self.vocab_size = vocab_size
+        self.tile_rows = 0
         self.num_blocks = num_blocks
         self.block_size = block_size
         self.max_model_len = max_model_len
         self.num_passes = 0
+        self.num_fed = 0
         self._seed = seed
         self._slots: dict[int, list[int]] = {}
         self._num_allocated = 0
@@ -73,6 +83,7 @@ class TokenListModel:
         if needed > self.num_free_blocks:
             raise OutOfBlocksError(f"{needed} blocks needed, {self.num_free_blocks} free")
         self.num_passes += 1
+        self.num_fed += sum(len(feed.tokens) for feed in feeds)
         rows = [row for feed in feeds for row in self._feed(feed)]
         return torch.stack(rows) if rows else torch.empty(0, self.vocab_size)
 
@@ -90,6 +101,68 @@ class TokenListModel:
     def _new_blocks(self, feed: Feed) -> int:
         length = self.cached_len(feed.slot)
         return self._blocks(length + len(feed.tokens)) - self._blocks(length)
+
+    def padded(self) -> PaddedTokenList:
+        self.over_padding = PaddedTokenList(self)
+        return self.over_padding
+
+
+class PaddedTokenList:
+    """A PaddedLM whose keys are the token ids themselves and whose values are their positions.
+
+    It reads a row through `places`, as a mask would show it. A token at a wrong position, a token
+    that should be hidden and one that is hidden though it should be seen all change the logits.
+    """
+
+    view_s = 0.0
+    device = torch.device("cpu")
+
+    def __init__(self, model: TokenListModel, make_kv: MakePaddedKV = PaddedKV) -> None:
+        self.vocab_size = model.vocab_size
+        self.max_model_len = model.max_model_len
+        self.max_cached_tokens = model.num_blocks * model.block_size
+        self.batches: weakref.WeakSet[PaddedKV] = weakref.WeakSet()
+        """Those that are still alive."""
+        self._model = model
+        self._make_kv = make_kv
+
+    def new_batch(self, content_lens: Sequence[int]) -> PaddedKV:
+        return self._make_kv(_TOKEN_SHAPE, content_lens)
+
+    def score(self, kv: PaddedKV, feeds: Sequence[Feed]) -> Tensor:
+        self.batches.add(kv)
+        self._model.num_passes += 1
+        self._model.num_fed += sum(len(feed.tokens) for feed in feeds)
+        kv.extend({feed.slot: len(feed.tokens) for feed in feeds})
+        for feed in feeds:
+            assert 0 <= feed.num_logits <= len(feed.tokens)
+            self._write(kv, feed)
+        rows = [row for feed in feeds for row in self._logits(kv, feed)]
+        return torch.stack(rows) if rows else torch.empty(0, self.vocab_size)
+
+    def _write(self, kv: PaddedKV, feed: Feed) -> None:
+        end = kv.ends[feed.slot]
+        columns = slice(end - len(feed.tokens), end)
+        ids_BS, positions_BS = self._rectangle(kv)
+        ids_BS[feed.slot, columns] = torch.tensor(feed.tokens, dtype=torch.long)
+        positions_BS[feed.slot, columns] = kv.places(kv.num_columns)[feed.slot, columns]
+
+    def _logits(self, kv: PaddedKV, feed: Feed) -> list[Tensor]:
+        ids_BS, positions_BS = self._rectangle(kv)
+        places_S = kv.places(kv.num_columns)[feed.slot]
+        end = kv.ends[feed.slot]
+        rows = []
+        for last in range(end - feed.num_logits, end):
+            is_seen_S = (places_S >= 0) & (places_S <= places_S[last])
+            ids = ids_BS[feed.slot, is_seen_S].tolist()
+            positions = positions_BS[feed.slot, is_seen_S].tolist()
+            is_contiguous = positions == list(range(len(ids)))
+            rows.append(self._model.logits(ids if is_contiguous else [*ids, *positions]))
+        return rows
+
+    def _rectangle(self, kv: PaddedKV) -> tuple[Tensor, Tensor]:
+        keys, values = kv.pools(0)
+        return keys.view(kv.num_rows, -1), values.view(kv.num_rows, -1)
 
 
 class NoisyCopy(TokenListModel):

@@ -12,9 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from specdec_core.algorithms.protocol import AlgorithmStats
+from specdec_core.choice_rules import ChoiceRow, ChoiceRules
+from specdec_core.logprobs import TokenLogprobs
 from specdec_core.models.cached_model import CachedModel, Feed
 from specdec_core.request import FinishReason, Request, RequestStats, TokenEvent, cut_at_stop
-from specdec_core.sampling import NO_CHOICE, ChoiceRow, choose
+from specdec_core.sampling import NO_CHOICE, choose
+from specdec_core.token_logprobs import measure_logprobs
 
 
 @dataclass(eq=False, slots=True)
@@ -23,6 +26,7 @@ class _Running:
 
     request: Request
     slot: int
+    rules: ChoiceRules
     ids: list[int] = field(default_factory=list)
     num_rounds: int = 0
 
@@ -63,19 +67,18 @@ class Autoregressive:
         if reason is None:
             self._waiting.append(request)
         else:
-            self._ended.append(_last_event(request, len(tokens), (), reason, 0))
+            self._ended.append(_last_event(request, len(tokens), reason))
 
     def abort(self, request_id: str) -> bool:
         for request in self._waiting:
             if request.request_id == request_id:
                 self._waiting.remove(request)
-                self._ended.append(
-                    _last_event(request, len(request.emitted_token_ids), (), FinishReason.ABORT, 0)
-                )
+                num_emitted = len(request.emitted_token_ids)
+                self._ended.append(_last_event(request, num_emitted, FinishReason.ABORT))
                 return True
         for running in self._running:
             if running.request.request_id == request_id:
-                self._ended.append(self._finish(running, (), FinishReason.ABORT))
+                self._ended.append(self._end(running, FinishReason.ABORT))
                 return True
         return False
 
@@ -85,17 +88,17 @@ class Autoregressive:
         events, self._ended = self._ended, []
         if self._running:
             started = time.perf_counter()
-            tokens = self._decode(self._running)
+            choices = self._decode(self._running)
             self._verify_s += time.perf_counter() - started
-            pairs = zip(list(self._running), tokens, strict=True)
-            events += [self._commit(running, token) for running, token in pairs]
+            pairs = zip(list(self._running), choices, strict=True)
+            events += [self._commit(running, *choice) for running, choice in pairs]
         return events
 
     def _admit(self) -> None:
         while self._waiting and len(self._running) < self._batch_size and self._has_room():
             request = self._waiting.popleft()
             ids = [*request.prompt_token_ids, *request.emitted_token_ids]
-            self._running.append(_Running(request, self._model.allocate(), ids))
+            self._running.append(_Running(request, self._model.allocate(), request.rules, ids))
 
     def _has_room(self) -> bool:
         """Whether the next request can run to its end beside those that run already."""
@@ -104,49 +107,55 @@ class Autoregressive:
         blocks = sum(-(-length // self._model.block_size) for length in lengths)
         return not self._running or blocks <= self._model.num_blocks
 
-    def _decode(self, running: Sequence[_Running]) -> list[int]:
+    def _decode(self, running: Sequence[_Running]) -> list[tuple[int, TokenLogprobs | None]]:
         feeds = [Feed(r.slot, r.ids[self._model.cached_len(r.slot) :], 1) for r in running]
         logits = self._model.score(feeds)
-        rows = [ChoiceRow(r.request.params, len(r.ids)) for r in running]
+        rows = [ChoiceRow(r.rules, len(r.ids), r.ids) for r in running]
         self._num_passes += 1
-        return choose(logits, rows, self._model.vocab_size)
+        tokens = choose(logits, rows, self._model.vocab_size)
+        logprobs = measure_logprobs(logits, rows, tokens, self._model.vocab_size)
+        return list(zip(tokens, logprobs, strict=True))
 
-    def _commit(self, running: _Running, token: int) -> TokenEvent:
+    def _commit(
+        self, running: _Running, token: int, token_logprobs: TokenLogprobs | None
+    ) -> TokenEvent:
         request = running.request
         if token == NO_CHOICE:
-            return self._finish(running, (), FinishReason.ERROR, "no id may be chosen")
+            return self._end(running, FinishReason.ERROR, "no id may be chosen")
         budget = request.params.max_tokens - running.num_emitted
         tokens, reason = cut_at_stop((token,), request.stop_ids, budget)
         running.num_rounds += 1
         self._num_tokens += len(tokens)
-        if reason is not None:
-            return self._finish(running, tokens, reason)
-        index = running.num_emitted
+        event = TokenEvent(
+            request_id=request.request_id,
+            index=running.num_emitted,
+            token_ids=tokens,
+            finish_reason=reason,
+            stats=None if reason is None else RequestStats(num_rounds=running.num_rounds),
+            logprobs=() if token_logprobs is None else (token_logprobs,),
+        )
         running.ids += tokens
-        return TokenEvent(request_id=request.request_id, index=index, token_ids=tokens)
+        if reason is not None:
+            self._leave(running)
+        return event
 
-    def _finish(
-        self, running: _Running, tokens: tuple[int, ...], reason: FinishReason, error: str = ""
-    ) -> TokenEvent:
+    def _end(self, running: _Running, reason: FinishReason, error: str = "") -> TokenEvent:
+        self._leave(running)
+        return _last_event(running.request, running.num_emitted, reason, running.num_rounds, error)
+
+    def _leave(self, running: _Running) -> None:
         self._model.free(running.slot)
         self._running.remove(running)
-        return _last_event(
-            running.request, running.num_emitted, tokens, reason, running.num_rounds, error
-        )
 
 
 def _last_event(
-    request: Request,
-    index: int,
-    tokens: tuple[int, ...],
-    reason: FinishReason,
-    num_rounds: int,
-    error: str = "",
+    request: Request, index: int, reason: FinishReason, num_rounds: int = 0, error: str = ""
 ) -> TokenEvent:
+    """The end of a request that commits nothing any more."""
     return TokenEvent(
         request_id=request.request_id,
         index=index,
-        token_ids=tokens,
+        token_ids=(),
         finish_reason=reason,
         stats=RequestStats(num_rounds=num_rounds),
         error=error or None,

@@ -116,5 +116,6 @@ def _describe(model: CachedModel, role: Role) -> ReplicaInfo:
         block_size=model.block_size,
         max_model_len=model.max_model_len,
         vocab_size=model.vocab_size,
+        tile_rows=model.tile_rows,
         model_digest="",
     )

@@ -28,7 +28,13 @@ class AlgorithmStats:
     num_groups: int = 0
     num_equal_length_groups: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
-    """By stage: draft, verify, align, schedule."""
+    """By stage: draft, verify, align, schedule. The padded algorithms have two more: view (in exact
+    numerics, reading rows through their start offsets) and stack (putting rows of equal length side
+    by side, and taking a rectangle apart)."""
+    aligned_bytes: int = 0
+    """KV that was moved only because rows of a rectangle had become unequally long, or had left."""
+    stacked_bytes: int = 0
+    """KV that was copied by stage stack."""
 
     @property
     def mean_acceptance_length(self) -> float:

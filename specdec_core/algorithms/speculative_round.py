@@ -9,11 +9,15 @@ another replica are one code path: catch up, score, roll back.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import NamedTuple
 
-from specdec_core.models.cached_model import CachedModel, Feed
-from specdec_core.sampling import NO_CHOICE, ChoiceRow, choose
-from specdec_core.sampling_params import SamplingParams
+from torch import Tensor
+
+from specdec_core.choice_rules import ChoiceRow, ChoiceRules
+from specdec_core.models.cached_model import Feed, ScoringModel
+from specdec_core.sampling import NO_CHOICE, choose
+from specdec_core.token_logprobs import measure_logprobs
 from specdec_core.verification import Verdict, verify
 
 
@@ -27,10 +31,13 @@ class Turn(NamedTuple):
     """Target: drafted tokens to check."""
     num_choices: int
     """Target: K + 1. Draft: K. 0 catches up and chooses nothing."""
-    params: SamplingParams
+    rules: ChoiceRules
+    history: tuple[int, ...] = ()
+    """All N committed tokens, `new_ids` included; may be left out for rules that need no history.
+    """
 
 
-def propose(draft: CachedModel, turns: Sequence[Turn]) -> list[tuple[int, ...]]:
+def propose(draft: ScoringModel, turns: Sequence[Turn]) -> list[tuple[int, ...]]:
     """Draft num_choices tokens a turn, by the target's own rule: same seed, same positions.
 
     Afterwards a slot caches its N committed tokens and all drafted ones but the last.
@@ -40,7 +47,7 @@ def propose(draft: CachedModel, turns: Sequence[Turn]) -> list[tuple[int, ...]]:
     live = [index for index, turn in enumerate(turns) if turn.num_choices > 0]
     while feeds:
         logits = draft.score(feeds)
-        rows = [ChoiceRow(turns[i].params, draft.cached_len(turns[i].slot)) for i in live]
+        rows = [_next_row(draft, turns[i], proposals[i]) for i in live]
         chosen = choose(logits, rows, draft.vocab_size) if rows else []
         for index, token in zip(live, chosen, strict=True):
             proposals[index].append(token)
@@ -49,35 +56,70 @@ def propose(draft: CachedModel, turns: Sequence[Turn]) -> list[tuple[int, ...]]:
     return [tuple(token for token in proposal if token != NO_CHOICE) for proposal in proposals]
 
 
+def _next_row(draft: ScoringModel, turn: Turn, proposal: list[int]) -> ChoiceRow:
+    return ChoiceRow(turn.rules, draft.cached_len(turn.slot), _history(turn, proposal))
+
+
+def _history(turn: Turn, proposal: Sequence[int]) -> tuple[int, ...]:
+    """The ids as if the whole proposal were accepted; not copied for rules that ignore them."""
+    return (*turn.history, *proposal) if turn.rules.needs_history else ()
+
+
 def _wants_more(proposal: list[int], turn: Turn) -> bool:
     return len(proposal) < turn.num_choices and proposal[-1] != NO_CHOICE
 
 
-def score_and_verify(target: CachedModel, turns: Sequence[Turn]) -> list[Verdict]:
+def score_and_verify(target: ScoringModel, turns: Sequence[Turn]) -> list[Verdict]:
     """Catch up, score every proposal in one pass, keep what the target chose, roll back the rest.
 
     Afterwards a slot caches N' - 1 of the N' then committed tokens. A verdict without tokens
-    belongs to a catch-up turn; one that ends in NO_CHOICE to a row where nothing could be chosen.
+    belongs to a catch-up turn; (NO_CHOICE,) to a row where nothing could be chosen.
     """
     feeds = [Feed(t.slot, (*t.new_ids, *t.proposal), t.num_choices) for t in turns]
     logits = target.score(feeds)
     rows = [row for turn in turns for row in _choice_rows(target, turn)]
     choices = iter(choose(logits, rows, target.vocab_size) if rows else [])
-    return [
+    verdicts = [
         _settle(target, turn, [next(choices) for _ in range(turn.num_choices)]) for turn in turns
     ]
+    return _with_logprobs(target, turns, rows, verdicts, logits)
 
 
-def _choice_rows(target: CachedModel, turn: Turn) -> list[ChoiceRow]:
+def _choice_rows(target: ScoringModel, turn: Turn) -> list[ChoiceRow]:
     """Choice j behind N committed tokens stands at absolute position N + j."""
     num_committed = target.cached_len(turn.slot) - len(turn.proposal)
-    return [ChoiceRow(turn.params, num_committed + j) for j in range(turn.num_choices)]
+    history = _history(turn, turn.proposal)
+    return [ChoiceRow(turn.rules, num_committed + j, history) for j in range(turn.num_choices)]
 
 
-def _settle(target: CachedModel, turn: Turn, choices: list[int]) -> Verdict:
+def _settle(target: ScoringModel, turn: Turn, choices: list[int]) -> Verdict:
+    """The proposal ends where nothing can be chosen: what stands before it counts, as in plain
+    decoding, and the next round finds that place again."""
     if not choices:
         return Verdict(0, ())
-    verdict = verify(turn.proposal, choices)
+    if NO_CHOICE in choices:
+        choices = choices[: max(choices.index(NO_CHOICE), 1)]
+    verdict = verify(turn.proposal[: len(choices) - 1], choices)
     num_rejected = len(turn.proposal) - verdict.num_accepted
     target.rollback(turn.slot, target.cached_len(turn.slot) - num_rejected)
     return verdict
+
+
+def _with_logprobs(
+    target: ScoringModel,
+    turns: Sequence[Turn],
+    rows: Sequence[ChoiceRow],
+    verdicts: Sequence[Verdict],
+    logits: Tensor,
+) -> list[Verdict]:
+    """Measured where a token is committed, nowhere else."""
+    tokens: list[int] = []
+    for turn, verdict in zip(turns, verdicts, strict=True):
+        num_unused = turn.num_choices - len(verdict.tokens)
+        tokens += (*verdict.tokens, *[NO_CHOICE] * num_unused)
+    measured = iter(measure_logprobs(logits, rows, tokens, target.vocab_size))
+    shares = [tuple(islice(measured, turn.num_choices)) for turn in turns]
+    return [
+        verdict._replace(logprobs=tuple(entry for entry in share if entry is not None))
+        for verdict, share in zip(verdicts, shares, strict=True)
+    ]

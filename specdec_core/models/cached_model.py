@@ -21,34 +21,12 @@ class Feed(NamedTuple):
     """Logits are returned for the last `num_logits` fed tokens; 0 <= num_logits <= len(tokens)."""
 
 
-class CachedModel(Protocol):
-    """A causal LM over KV slots with lengths of their own. Not thread-safe; one caller."""
+class ScoringModel(Protocol):
+    """What a speculative round asks of a model and its cache."""
 
     @property
     def vocab_size(self) -> int:
         """Ids 0..vocab_size-1 may be chosen (the tokenizer's range, not the padded matrix)."""
-        ...
-
-    @property
-    def max_model_len(self) -> int: ...
-
-    @property
-    def num_blocks(self) -> int:
-        """Capacity of the KV cache in blocks of `block_size` tokens."""
-        ...
-
-    @property
-    def block_size(self) -> int: ...
-
-    @property
-    def num_free_blocks(self) -> int: ...
-
-    def allocate(self) -> int:
-        """A new empty slot. Costs nothing until tokens are fed."""
-        ...
-
-    def free(self, slot: int) -> None:
-        """Give the slot and its blocks back."""
         ...
 
     def cached_len(self, slot: int) -> int: ...
@@ -67,4 +45,35 @@ class CachedModel(Protocol):
         its fed tokens afterwards. Raises OutOfBlocksError before anything changed when the tokens
         do not fit.
         """
+        ...
+
+
+class CachedModel(ScoringModel, Protocol):
+    """A causal LM over KV slots with lengths of their own. Not thread-safe; one caller."""
+
+    @property
+    def max_model_len(self) -> int: ...
+
+    @property
+    def num_blocks(self) -> int:
+        """Capacity of the KV cache in blocks of `block_size` tokens."""
+        ...
+
+    @property
+    def block_size(self) -> int: ...
+
+    @property
+    def tile_rows(self) -> int:
+        """Rows that one call of the narrowest linear takes; 0 where any number is one call."""
+        ...
+
+    @property
+    def num_free_blocks(self) -> int: ...
+
+    def allocate(self) -> int:
+        """A new empty slot. Costs nothing until tokens are fed."""
+        ...
+
+    def free(self, slot: int) -> None:
+        """Give the slot and its blocks back."""
         ...

@@ -70,6 +70,10 @@ class ClassTable:
     """(inputs x outputs, rows) of every shape of linear."""
     attention: AttentionShape
 
+    @property
+    def tile_rows(self) -> int:
+        return min((rows.high for _, rows in self.linears), default=0)
+
     def __str__(self) -> str:
         linears = ", ".join(f"{shape}: {rows} rows" for shape, rows in self.linears)
         return f"{linears}; {self.attention}"

@@ -15,17 +15,39 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from specdec_core.kv.paged import PagedKV
+from specdec_core.kv.paged import KVShape
 from specdec_core.models.cached_model import Feed
 from specdec_core.models.numerics import AttentionShape
 
 MAX_SHORT_QUERIES = 16
 """Rows with at most so many queries are padded to one rectangle."""
+
+
+class KVBlocks(Protocol):
+    """Where a cache keeps every token: what a plan needs to know of it."""
+
+    @property
+    def shape(self) -> KVShape: ...
+
+    @property
+    def block_size(self) -> int: ...
+
+    @property
+    def num_blocks(self) -> int:
+        """The null block not counted: a pool has one block more."""
+        ...
+
+    @property
+    def null_block(self) -> int:
+        """A block of finite numbers that pads block tables."""
+        ...
+
+    def block_table(self, slot: int) -> Sequence[int]: ...
 
 
 class Piece(NamedTuple):
@@ -105,7 +127,7 @@ def _piece(feed: Feed, start: int, first: int, end: int) -> Piece:
 
 
 def plan_pass(
-    pieces: Sequence[Piece], kv: PagedKV, num_query_groups: int, attention: AttentionShape
+    pieces: Sequence[Piece], kv: KVBlocks, num_query_groups: int, attention: AttentionShape
 ) -> PassPlan:
     """Order the pieces by segment and build every index that the layers need."""
     occurrences = Counter(piece.slot for piece in pieces)
@@ -137,7 +159,7 @@ def plan_pass(
 
 def _segments(
     rows_of_segments: Iterable[Iterable[Piece]],
-    kv: PagedKV,
+    kv: KVBlocks,
     num_query_groups: int,
     attention: AttentionShape,
 ) -> Iterator[Segment]:
@@ -151,7 +173,7 @@ def _segments(
 def _segment(
     rows: list[Piece],
     first_token: int,
-    kv: PagedKV,
+    kv: KVBlocks,
     num_query_groups: int,
     attention: AttentionShape,
 ) -> Segment:
@@ -174,18 +196,18 @@ def _segment(
     )
 
 
-def _query_index(query_lens: Sequence[int], num_queries: int, kv: PagedKV) -> Tensor:
+def _query_index(query_lens: Sequence[int], num_queries: int, kv: KVBlocks) -> Tensor:
     """Rows are padded with their own last query."""
     ends = accumulate(query_lens)
     rows = zip(query_lens, ends, strict=True)
     return _index([min(end - n + i, end - 1) for n, end in rows for i in range(num_queries)], kv)
 
 
-def _token_index(query_lens: Sequence[int], num_queries: int, kv: PagedKV) -> Tensor:
+def _token_index(query_lens: Sequence[int], num_queries: int, kv: KVBlocks) -> Tensor:
     return _index([r * num_queries + i for r, n in enumerate(query_lens) for i in range(n)], kv)
 
 
-def _block_index(slots: Sequence[int], num_blocks: int, kv: PagedKV) -> Tensor:
+def _block_index(slots: Sequence[int], num_blocks: int, kv: KVBlocks) -> Tensor:
     """Blocks that are taken but lie beyond the pass's keys are left out."""
     blocks: list[int] = []
     for slot in slots:
@@ -195,7 +217,7 @@ def _block_index(slots: Sequence[int], num_blocks: int, kv: PagedKV) -> Tensor:
     return _index(blocks, kv)
 
 
-def _mask(rows: Sequence[Piece], num_queries: int, key_len: int, kv: PagedKV) -> Tensor:
+def _mask(rows: Sequence[Piece], num_queries: int, key_len: int, kv: KVBlocks) -> Tensor:
     """0 where a query sees a key, -inf elsewhere, [R, 1, Q, S]: it sees its own place and before.
 
     It also hides what the rounded-up key length reads beyond the row's end.
@@ -216,12 +238,12 @@ def _places(piece: Piece) -> range:
     return range(piece.start, piece.end)
 
 
-def _pool_rows(piece: Piece, kv: PagedKV) -> Iterator[int]:
+def _pool_rows(piece: Piece, kv: KVBlocks) -> Iterator[int]:
     table = kv.block_table(piece.slot)
     for place in _places(piece):
         block, offset = divmod(place, kv.block_size)
         yield table[block] * kv.block_size + offset
 
 
-def _index(values: list[int], kv: PagedKV) -> Tensor:
+def _index(values: list[int], kv: KVBlocks) -> Tensor:
     return torch.tensor(values, dtype=torch.long, device=kv.shape.device)

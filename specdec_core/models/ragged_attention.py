@@ -6,13 +6,30 @@ query heads per key-value head, H = K * G, S keys per row, D head size.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from specdec_core.errors import ModelNotSupportedError
 from specdec_core.kv.paged import PagedKV
-from specdec_core.models.pass_plan import PassPlan, Segment
+from specdec_core.models.pass_plan import KVBlocks, PassPlan, Segment
+
+
+class AttentionPass(Protocol):
+    """One forward pass, as the attention of every layer sees it."""
+
+    def attend(
+        self,
+        layer: int,
+        query_1HTD: Tensor,
+        key_1KTD: Tensor,
+        value_1KTD: Tensor,
+        scaling: float,
+    ) -> Tensor:
+        """Cache the new keys and values of a layer, then attend; returns [1, T, H, D]."""
+        ...
 
 
 class RaggedPass:
@@ -64,12 +81,18 @@ def _attend_segment(
     scaling: float,
 ) -> Tensor:
     """Returns [tokens of the segment, H, D]."""
+    key_RKSD, value_RKSD = gather_rows(keys, segment, kv), gather_rows(values, segment, kv)
+    return attend_segment(segment, query_THD, key_RKSD, value_RKSD, scaling)
+
+
+def attend_segment(
+    segment: Segment, query_THD: Tensor, key_RKSD: Tensor, value_RKSD: Tensor, scaling: float
+) -> Tensor:
+    """The segment's part of the pass's queries over its gathered rows; its tokens, [T, H, D]."""
     query_THD = query_THD.narrow(0, segment.first_token, segment.num_tokens)
     if segment.query_index is not None:
         query_THD = query_THD.index_select(0, segment.query_index)
-    output_THD = attend_rows(
-        query_THD, _gather(keys, segment, kv), _gather(values, segment, kv), segment.mask, scaling
-    )
+    output_THD = attend_rows(query_THD, key_RKSD, value_RKSD, segment.mask, scaling)
     if segment.token_index is not None:
         output_THD = output_THD.index_select(0, segment.token_index)
     return output_THD
@@ -108,7 +131,7 @@ def _unfold_groups(output_RKQD: Tensor, num_queries: int) -> Tensor:
     return output_RKQD.view(shape).permute(0, 3, 1, 2, 4).flatten(2, 3).flatten(0, 1)
 
 
-def _gather(pool: Tensor, segment: Segment, kv: PagedKV) -> Tensor:
+def gather_rows(pool: Tensor, segment: Segment, kv: KVBlocks) -> Tensor:
     """The rows' keys or values, [R, K, S, D].
 
     Whole blocks are copied, in 8-byte words: 3.3 ms a step where bf16 elements take 4.9 (8 rows of

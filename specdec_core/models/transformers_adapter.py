@@ -24,8 +24,9 @@ from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
 from specdec_core.kv.paged import BLOCK_SIZE, KVShape, PagedKV
 from specdec_core.models.cached_model import Feed
 from specdec_core.models.numerics import FAST_ATTENTION, AttentionShape, ClassTable, Numerics
+from specdec_core.models.padded_model import PaddedTransformersModel
 from specdec_core.models.pass_plan import PassPlan, Piece, plan_pass, split_into_passes
-from specdec_core.models.ragged_attention import RaggedPass
+from specdec_core.models.ragged_attention import AttentionPass, RaggedPass
 from specdec_core.models.support import check_supported
 
 ATTENTION_NAME = "specdec_ragged"
@@ -40,7 +41,7 @@ def _ragged_attention_forward(
     attention_mask: Tensor | None,
     *,
     scaling: float | None = None,
-    ragged_pass: RaggedPass | None = None,
+    ragged_pass: AttentionPass | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, Tensor | None]:
     """The attention of an adapted model; its pass travels as a keyword argument of `forward`.
@@ -91,8 +92,8 @@ class TransformersModel:
         check_supported(config, self.max_model_len)
         self.vocab_size = min(vocab_size, config.vocab_size)
         self._model: PreTrainedModel = model.eval()
-        self._max_tokens_per_pass = max_tokens_per_pass
-        self._num_query_groups = config.num_attention_heads // num_kv_heads(config)
+        self.max_tokens_per_pass = max_tokens_per_pass
+        self.num_query_groups = config.num_attention_heads // num_kv_heads(config)
         num_blocks = kv_cache_tokens // BLOCK_SIZE
         if num_blocks < 1:
             raise InvalidRequestError(
@@ -118,6 +119,10 @@ class TransformersModel:
         return FAST_ATTENTION if self.class_table is None else self.class_table.attention
 
     @property
+    def tile_rows(self) -> int:
+        return 0 if self.class_table is None else self.class_table.tile_rows
+
+    @property
     def dtype(self) -> torch.dtype:
         return self._kv.shape.dtype
 
@@ -136,6 +141,14 @@ class TransformersModel:
     @property
     def num_free_blocks(self) -> int:
         return self._kv.num_free_blocks
+
+    @property
+    def cache_shape(self) -> KVShape:
+        return self._kv.shape
+
+    def padded(self) -> PaddedTransformersModel:
+        """The same weights over left-padded batches, which bring their own memory."""
+        return PaddedTransformersModel(self)
 
     def allocate(self) -> int:
         return self._kv.allocate()
@@ -156,7 +169,7 @@ class TransformersModel:
         starts = self._make_room(feeds)
         try:
             passes = split_into_passes(
-                feeds, starts, self._max_tokens_per_pass, self.attention.queries.high
+                feeds, starts, self.max_tokens_per_pass, self.attention.queries.high
             )
             logits = [self._forward(pieces) for pieces in passes if pieces]
         except BaseException:
@@ -180,10 +193,11 @@ class TransformersModel:
 
     def _forward(self, pieces: Sequence[Piece]) -> Tensor:
         """One pass; logits of the wanted tokens, [N, V]."""
-        plan = plan_pass(pieces, self._kv, self._num_query_groups, self.attention)
-        return self._run(plan, RaggedPass(plan, self._kv))
+        plan = plan_pass(pieces, self._kv, self.num_query_groups, self.attention)
+        return self.run_pass(plan, RaggedPass(plan, self._kv))
 
-    def _run(self, plan: PassPlan, ragged_pass: RaggedPass) -> Tensor:
+    def run_pass(self, plan: PassPlan, ragged_pass: AttentionPass) -> Tensor:
+        """One forward pass with the attention of `ragged_pass`; the wanted logits, [N, V]."""
         output = self._model(
             input_ids=plan.input_ids,
             position_ids=plan.position_ids,
@@ -200,12 +214,10 @@ class TransformersModel:
         """Let one token prove that every layer's keys and values go through our cache."""
         slot = self._kv.allocate()
         self._kv.extend({slot: 1})
-        plan = plan_pass(
-            [Piece(slot, 0, (0,), 1)], self._kv, self._num_query_groups, self.attention
-        )
+        plan = plan_pass([Piece(slot, 0, (0,), 1)], self._kv, self.num_query_groups, self.attention)
         ragged_pass = RaggedPass(plan, self._kv)
         try:
-            self._run(plan, ragged_pass)
+            self.run_pass(plan, ragged_pass)
         finally:
             self._kv.free(slot)
         if len(ragged_pass.layers_seen) != self._kv.shape.num_layers:

@@ -14,6 +14,7 @@ from specdec_core.pool.placement import Placement
 from specdec_core.pool.proposals import Proposer
 from specdec_core.pool.rows import build_row, fit, plan_drafting, plan_verification
 from specdec_core.pool.sequence import Sequence
+from specdec_core.pool.verification_budget import keep_within, whole_tiles
 
 MAX_OPEN_LEASES = 1
 """Outstanding leases per replica. 2 would hide the message delay behind the running group."""
@@ -55,8 +56,12 @@ class Dispatcher:
         plans = list(self._plans(replica))
         if not plans or not self._is_due(replica, plans, now):
             return False
+        plans = _seat_clients_first(plans, self._config.max_group_size)
         overdue_at = now - self._config.max_group_wait_s
         group = choose_group(plans, self._config.max_group_size, overdue_at)
+        if replica.role is Role.TARGET and self._config.verification_budget is not None:
+            budget = whole_tiles(self._config.verification_budget, replica.info.tile_rows)
+            group = keep_within(group, budget)
         rows = [row for plan in sorted(group, key=_rank) for row in self._reserve(replica, plan)]
         if not rows:  # the oldest always gets room, whether it was chosen or not
             rows = list(self._reserve(replica, min(plans, key=_rank)))
@@ -98,9 +103,12 @@ class Dispatcher:
 
     def _is_due(self, replica: ReplicaRecord, plans: list[RowPlan], now: float) -> bool:
         """Full, or waited its bound, or nobody is about to join. Notes when to look again."""
-        if len(plans) >= self._config.max_group_size or not self._expects_more(replica, plans):
+        ready = [plan.ready_since for plan in plans if not plan.sequence.is_background]
+        if len(ready) >= self._config.max_group_size or not self._expects_more(replica, plans):
             return True
-        bound = min(plan.ready_since for plan in plans) + self._config.max_group_wait_s
+        if not ready:
+            return False  # background rows go along with a client's, or when there is none
+        bound = min(ready) + self._config.max_group_wait_s
         if bound > now:
             replica.wake_at = bound
         return bound <= now
@@ -169,13 +177,20 @@ class Dispatcher:
         self._outbox.lease(lease)
 
     def _lend(self, replica: ReplicaRecord, row: LeaseRow, lease_id: int, now: float) -> float:
-        """Mark the row as out; return how long it was ready."""
+        """Mark the row as out; return how long a client's was ready."""
         sequence = replica.sequences[row.sequence_id]
         place = sequence.places[replica.role]
         place.row = row
         place.lease_id = lease_id
-        place.has_params = True
-        return now - sequence.ready_since
+        place.has_rules = True
+        return 0.0 if sequence.is_background else now - sequence.ready_since
+
+
+def _seat_clients_first(plans: list[RowPlan], num_seats: int) -> list[RowPlan]:
+    """Background rows take the seats that clients leave."""
+    clients = [plan for plan in plans if not plan.sequence.is_background]
+    background = [plan for plan in plans if plan.sequence.is_background]
+    return clients + background[: max(num_seats - len(clients), 0)]
 
 
 def _rank(plan: RowPlan) -> tuple[float, int]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from specdec_core.errors import InvalidRequestError
 from specdec_core.leases import GroupLease, ReplicaInfo, Role
+from specdec_core.models.numerics import Numerics
 from specdec_core.pool.sequence import Place, Sequence
 from specdec_core.request import Request
 
@@ -152,7 +153,7 @@ class Fleet:
         return _roomiest(self.of_role(Role.DRAFT), length)
 
     def check_compatible(self, info: ReplicaInfo) -> None:
-        """Refuse a replica of another vocabulary, or a target of another model."""
+        """Refuse a replica of another vocabulary, a target of another model or of other bits."""
         for other in self:
             if other.replica_id == info.replica_id:
                 continue
@@ -167,6 +168,24 @@ class Fleet:
                     f"target {info.replica_id} has model_digest {info.model_digest!r}, "
                     f"{other.replica_id} has {other.info.model_digest!r}"
                 )
+            if are_targets and not _may_share_a_cell(info, other.info):
+                raise InvalidRequestError(
+                    f"target {info.replica_id} has the fingerprint {info.fingerprint!r}, "
+                    f"{other.replica_id} has {other.info.fingerprint!r}: with exact numerics the "
+                    "targets of a cell must be equal; it is let in when the others have left"
+                )
+
+    def unequal(self, pinned_fingerprint: str) -> str | None:
+        """Why no registered target may go on with what targets of this fingerprint began."""
+        targets = self.of_role(Role.TARGET)
+        if not pinned_fingerprint or not targets:
+            return None
+        if any(replica.info.fingerprint == pinned_fingerprint for replica in targets):
+            return None
+        return (
+            f"the targets that began this request ({pinned_fingerprint}) are gone, and those that "
+            f"are left ({targets[0].info.fingerprint}) might go on with other tokens; try again"
+        )
 
     def misfit(self, request: Request) -> str | None:
         """Why no registered target can ever finish the request; None with no target to ask."""
@@ -185,6 +204,12 @@ class Fleet:
             f"prompt of {len(request.prompt_token_ids)} tokens and max_tokens "
             f"{request.params.max_tokens} make {request.max_len}, the limit is {limit}"
         )
+
+
+def _may_share_a_cell(one: ReplicaInfo, other: ReplicaInfo) -> bool:
+    """Whether a sequence may move between them without breaking what either promises."""
+    promises_bits = Numerics.EXACT in (one.numerics, other.numerics)
+    return one.fingerprint == other.fingerprint or not promises_bits
 
 
 def _roomiest(replicas: Iterable[ReplicaRecord], length: int) -> ReplicaRecord | None:

@@ -17,6 +17,7 @@ class Refusal(NamedTuple):
 
     sequence: Sequence
     reason: str
+    is_retryable: bool
 
 
 class Placement:
@@ -38,14 +39,13 @@ class Placement:
         while len(self.waiting):
             sequence = self.waiting.first
             target = self._fleet.roomiest_target(len(sequence.ids), self._window)
-            check = self._fleet.overlong if target is None else self._fleet.misfit
-            reason = check(sequence.request)
-            if reason is not None:
+            refusal = self._refusal(sequence, reads_ids=target is not None)
+            if refusal is not None:
                 self.waiting.discard(sequence)
-                refusals.append(Refusal(sequence, reason))
+                refusals.append(refusal)
             elif target is not None:
                 self._admit_to(target, sequence, now)
-            else:
+            elif not self._make_way(sequence):
                 break
         return refusals
 
@@ -66,7 +66,7 @@ class Placement:
     def preempt(self, sequence: Sequence) -> None:
         """Take the target's room back; the sequence waits with its ids."""
         sequence.num_preemptions += 1
-        self.num_preemptions += 1
+        self.num_preemptions += not sequence.is_background
         self.leave(sequence, Role.TARGET)
 
     def leave(self, sequence: Sequence, role: Role) -> None:
@@ -90,6 +90,26 @@ class Placement:
         replica.leases.clear()
         replica.wake_at = None
         self._outbox.forget_frees(replica.replica_id)
+
+    def _refusal(self, sequence: Sequence, *, reads_ids: bool) -> Refusal | None:
+        """Reading every id is worth it once, where the sequence is about to be admitted."""
+        other = self._fleet.unequal(sequence.pinned_fingerprint)
+        if other is not None:
+            return Refusal(sequence, other, is_retryable=True)
+        check = self._fleet.misfit if reads_ids else self._fleet.overlong
+        reason = check(sequence.request)
+        return None if reason is None else Refusal(sequence, reason, is_retryable=False)
+
+    def _make_way(self, sequence: Sequence) -> bool:
+        """Preempt a background sequence for a client's; one that is leased out returns soon."""
+        if sequence.is_background:
+            return False
+        for target in self._fleet.of_role(Role.TARGET):
+            for other in target.sequences.values():
+                if other.is_background and other.places[Role.TARGET].row is None:
+                    self.preempt(other)
+                    return True
+        return False
 
     def _admit_to(self, target: ReplicaRecord, sequence: Sequence, now: float) -> None:
         self.waiting.discard(sequence)

@@ -58,6 +58,11 @@ class SequencePool:
         """Live sequences, or commands that `advance` has yet to hand over."""
         return len(self._registry) > 0 or not self._outbox.is_empty
 
+    @property
+    def num_waiting(self) -> int:
+        """Requests of clients that wait for admission."""
+        return self._placement.waiting.num_clients
+
     def status(self, request_id: str) -> SequenceStatus | None:
         """Where a live request stands; None when it has ended or was never seen."""
         sequence = self._registry.get(request_id)
@@ -84,7 +89,8 @@ class SequencePool:
             self._registry.finish(sequence, finish_reason)
             return
         self._placement.waiting.push(sequence)
-        if older is None and not request.emitted_token_ids:
+        may_be_refused = not (older or request.emitted_token_ids or request.is_background)
+        if may_be_refused:
             self._refuse_beyond_limit(sequence, now)
 
     def abort(self, request_id: str, now: float) -> bool:
@@ -160,10 +166,9 @@ class SequencePool:
 
     def counters(self) -> PoolCounters:
         tally = self._tally
-        num_waiting = len(self._placement.waiting)
         return PoolCounters(
-            num_waiting=num_waiting,
-            num_running=len(self._registry) - num_waiting,
+            num_waiting=self.num_waiting,
+            num_running=self._registry.num_clients - self.num_waiting,
             replicas=tuple(_describe(replica) for replica in self._fleet),
             num_groups=tally.group_sizes.total(),
             num_equal_length_groups=tally.num_equal_length_groups,
@@ -187,18 +192,20 @@ class SequencePool:
 
     def _refuse_beyond_limit(self, sequence: Sequence, now: float) -> None:
         """Take the newcomer back if too many still wait once those that fit are admitted."""
-        if len(self._placement.waiting) <= self._config.max_queued:
+        if self.num_waiting <= self._config.max_queued:
             return
         self._admit(now)
-        num_queued = len(self._placement.waiting)
+        num_queued = self.num_waiting
         is_waiting = sequence.status is SequenceStatus.WAITING
         if num_queued > self._config.max_queued and is_waiting:
             self._registry.forget(sequence, FinishReason.ABORT)
             raise QueueFullError(num_queued - 1, self._config.max_queued, RETRY_AFTER_S)
 
     def _admit(self, now: float) -> None:
-        for sequence, reason in self._placement.admit(now):
-            self._registry.finish(sequence, FinishReason.ERROR, error=reason)
+        for sequence, reason, is_retryable in self._placement.admit(now):
+            self._registry.finish(
+                sequence, FinishReason.ERROR, error=reason, is_retryable=is_retryable
+            )
 
     def _expire(self, now: float) -> None:
         for replica in self._fleet:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from specdec_core.config import SpecMethod, SpeculationConfig
+from specdec_core.drafting.limits import draft_limit
 from specdec_core.drafting.ngram import NgramIndex
 from specdec_core.leases import Role
 from specdec_core.pool.k_policy import KPolicy
@@ -77,11 +78,7 @@ class Proposer:
         return max(0, min(wanted, cap))
 
     def _cap(self, sequence: Sequence) -> int:
-        request = sequence.request
-        if self._config.method is SpecMethod.NONE or not request.speculation_enabled:
-            return 0
-        limit = self._config.num_draft_tokens
-        return limit if request.num_draft_tokens is None else min(limit, request.num_draft_tokens)
+        return draft_limit(self._config, sequence.request)
 
     def _look_up(self, sequence: Sequence, num_tokens: int) -> tuple[int, ...]:
         if sequence.ngram is None:

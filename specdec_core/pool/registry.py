@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from specdec_core.logprobs import TokenLogprobs
 from specdec_core.pool.counters import Tally
 from specdec_core.pool.outbox import Outbox
 from specdec_core.pool.placement import Placement
@@ -27,6 +28,11 @@ class Registry:
     def __iter__(self) -> Iterator[Sequence]:
         return iter(self._by_request_id.values())
 
+    @property
+    def num_clients(self) -> int:
+        """Those that a client waits for."""
+        return sum(not sequence.is_background for sequence in self)
+
     def get(self, request_id: str) -> Sequence | None:
         return self._by_request_id.get(request_id)
 
@@ -36,12 +42,20 @@ class Registry:
         self._by_request_id[request.request_id] = sequence
         return sequence
 
-    def emit(self, sequence: Sequence, tokens: tuple[int, ...]) -> None:
+    def emit(
+        self, sequence: Sequence, tokens: tuple[int, ...], logprobs: tuple[TokenLogprobs, ...]
+    ) -> None:
         """Commit tokens and tell the client."""
         index = sequence.num_emitted
         sequence.append(tokens)
-        request_id = sequence.request.request_id
-        self._outbox.emit(TokenEvent(request_id=request_id, index=index, token_ids=tokens))
+        self._outbox.emit(
+            TokenEvent(
+                request_id=sequence.request.request_id,
+                index=index,
+                token_ids=tokens,
+                logprobs=logprobs,
+            )
+        )
 
     def finish(
         self,
@@ -49,13 +63,16 @@ class Registry:
         reason: FinishReason,
         *,
         tokens: tuple[int, ...] = (),
+        logprobs: tuple[TokenLogprobs, ...] = (),
         error: str | None = None,
+        is_retryable: bool = False,
     ) -> None:
         """End the sequence at whatever state, with its last event."""
         index = sequence.num_emitted
         sequence.append(tokens)
         self.forget(sequence, reason)
-        self._tally.num_finished[reason] += 1
+        if not sequence.is_background:
+            self._tally.num_finished[reason] += 1
         self._outbox.emit(
             TokenEvent(
                 request_id=sequence.request.request_id,
@@ -64,6 +81,8 @@ class Registry:
                 finish_reason=reason,
                 stats=sequence.stats,
                 error=error,
+                is_retryable=is_retryable,
+                logprobs=logprobs,
             )
         )
 

@@ -71,5 +71,5 @@ def build_row(plan: RowPlan, place: Place) -> LeaseRow:
         new_ids=tuple(sequence.ids[plan.base_len : plan.end_len]),
         proposal=plan.proposal,
         num_choices=plan.num_choices,
-        params=None if place.has_params else sequence.request.params,
+        rules=None if place.has_rules else sequence.request.rules,
     )

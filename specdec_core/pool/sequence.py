@@ -18,6 +18,8 @@ from specdec_core.request import FinishReason, Request, RequestStats
 PRIORITY_STEP_S = 30.0
 """One step of priority counts as much as having arrived this much earlier or later. Because the
 credit is fixed, a request of low priority overtakes every later one in the end: none starves."""
+BACKGROUND_RANK = float("inf")
+"""Behind every client's request, however late that comes."""
 
 
 class SequenceStatus(StrEnum):
@@ -42,7 +44,7 @@ class Place:
     """Positions that the pool believes valid there: of the ids and, on a draft, its proposal."""
     reserved_len: int = 0
     """Positions whose blocks are accounted for: at least what the replica holds."""
-    has_params: bool = False
+    has_rules: bool = False
     lease_id: int | None = None
     row: LeaseRow | None = None
     """What is leased out. A draft's row without choices is a side lease: it owns nothing."""
@@ -81,8 +83,11 @@ class Sequence:
     """False once a draft replica could not serve it."""
     history: AcceptanceHistory = field(default_factory=AcceptanceHistory)
     finish_reason: FinishReason | None = None
+    pinned_fingerprint: str = field(init=False)
+    """Of the exact targets that chose its tokens so far; empty: any target may go on."""
 
     def __post_init__(self) -> None:
+        self.pinned_fingerprint = self.request.pinned_fingerprint
         self.ids = []
         self.prefix_hashes = array("Q", [EMPTY_HASH])
         self.append(self.request.prompt_token_ids)
@@ -91,7 +96,13 @@ class Sequence:
     @property
     def rank(self) -> tuple[float, int]:
         """The lower, the sooner admitted and the later preempted."""
+        if self.is_background:
+            return BACKGROUND_RANK, self.sequence_id
         return self.arrived_at + self.request.priority * PRIORITY_STEP_S, self.sequence_id
+
+    @property
+    def is_background(self) -> bool:
+        return self.request.is_background
 
     @property
     def num_emitted(self) -> int:

@@ -10,6 +10,7 @@ from specdec_core.leases import (
     RowResult,
     RowStatus,
 )
+from specdec_core.models.numerics import Numerics
 from specdec_core.pool.counters import Tally
 from specdec_core.pool.fleet import ReplicaRecord
 from specdec_core.pool.placement import Placement
@@ -52,7 +53,7 @@ class Settlement:
         was_owner = replica.role is Role.TARGET or row.num_choices > 0
         if was_owner:
             sequence.ready_since = now
-        can_send_more = row.base_len > 0 or row.params is None
+        can_send_more = row.base_len > 0 or row.rules is None
         if answer.status is RowStatus.KV_MISS and can_send_more:
             self._tally.num_kv_misses += 1
             _believe_less(place, row, answer.cached_len)
@@ -63,7 +64,7 @@ class Settlement:
         elif row.num_choices == 0:
             place.cached_len = min(answer.cached_len, row.end_len)
             replica.settle(place, answer.cached_len, len(sequence.ids))
-        elif _is_consistent(row, answer):
+        elif _is_consistent(sequence, row, answer):
             self._commit(replica, sequence, row, answer)
         else:
             self._fail(sequence, "the replica's answer does not belong to the proposal")
@@ -95,17 +96,21 @@ class Settlement:
         self, replica: ReplicaRecord, sequence: Sequence, row: LeaseRow, answer: RowResult
     ) -> None:
         tokens, reason = cut_at_stop(answer.tokens, sequence.request.stop_ids, sequence.budget)
+        logprobs = answer.logprobs[: len(tokens)]
         num_accepted = min(answer.num_accepted, len(tokens))
         sequence.history.record(len(row.proposal), num_accepted)
-        self._tally.record_round(len(row.proposal), num_accepted, len(tokens))
+        if not sequence.is_background:
+            self._tally.record_round(len(row.proposal), num_accepted, len(tokens))
+        if replica.info.numerics is Numerics.EXACT:
+            sequence.pinned_fingerprint = replica.info.fingerprint
         if sequence.draft is not None:
             # The draft cached its own proposal: what was accepted of it is still valid.
             agreed_len = row.end_len + answer.num_accepted
             sequence.draft.cached_len = min(sequence.draft.cached_len, agreed_len)
         if reason is not None:
-            self._registry.finish(sequence, reason, tokens=tokens)
+            self._registry.finish(sequence, reason, tokens=tokens, logprobs=logprobs)
             return
-        self._registry.emit(sequence, tokens)
+        self._registry.emit(sequence, tokens, logprobs)
         place = sequence.places[Role.TARGET]
         place.cached_len = min(answer.cached_len, len(sequence.ids) - 1)
         replica.settle(place, answer.cached_len, len(sequence.ids))
@@ -117,12 +122,17 @@ class Settlement:
 def _believe_less(place: Place, row: LeaseRow, cached_len: int) -> None:
     """Start lower: each miss does, so that the last one starts from nothing."""
     place.cached_len = cached_len if cached_len < row.base_len else 0
-    place.has_params = place.cached_len > 0
+    place.has_rules = place.cached_len > 0
 
 
-def _is_consistent(row: LeaseRow, answer: RowResult) -> bool:
+def _is_consistent(sequence: Sequence, row: LeaseRow, answer: RowResult) -> bool:
     n = answer.num_accepted
-    return len(answer.tokens) == n + 1 and answer.tokens[:n] == row.proposal[:n]
+    num_logprobs = 0 if sequence.request.params.num_logprobs is None else n + 1
+    return (
+        len(answer.tokens) == n + 1
+        and answer.tokens[:n] == row.proposal[:n]
+        and len(answer.logprobs) == num_logprobs
+    )
 
 
 def _no_answer(row: LeaseRow) -> RowResult:

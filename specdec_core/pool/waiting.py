@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 
-from specdec_core.pool.sequence import Sequence
+from specdec_core.pool.sequence import BACKGROUND_RANK, Sequence
 
 
 def _rank(sequence: Sequence) -> tuple[float, int]:
@@ -19,6 +19,11 @@ class WaitingQueue:
 
     def __len__(self) -> int:
         return len(self._sequences)
+
+    @property
+    def num_clients(self) -> int:
+        """Those that a client waits for: they are ahead of every background sequence."""
+        return bisect_left(self._sequences, (BACKGROUND_RANK, -1), key=_rank)
 
     @property
     def first(self) -> Sequence:

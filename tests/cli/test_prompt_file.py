@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,13 +19,17 @@ def test_every_form_of_a_line_is_read(write_lines: Write) -> None:
         {"id": "a", "prompt": "hello"},
         "",
         {"messages": [{"role": "user", "content": "hi"}], "seed": 7, "max_tokens": 3},
-        {"prompt_token_ids": [1, 2], "stop_token_ids": [4]},
+        {"prompt_token_ids": [1, 2], "logit_bias": {"4": -1.5}, "logprobs": 0, "bad_words": ["x"]},
     )
     lines = read_prompt_file(path)
     assert [line.output_id for line in lines] == [81, "a", 4, 5]
     assert lines[0].first_text == "one"
-    assert lines[2].sampling_overrides == {"seed": 7, "max_tokens": 3}
-    assert lines[3].sampling_overrides == {"stop_token_ids": (4,)}
+    assert _named(lines[2]) == {"seed": 7, "max_tokens": 3}
+    assert _named(lines[3]) == {"logit_bias": {"4": -1.5}, "logprobs": 0, "bad_words": ["x"]}
+
+
+def _named(line: PromptLine) -> dict[str, Any]:
+    return {name: value for name, value in line.sampling_overrides.items() if value is not None}
 
 
 @pytest.mark.parametrize(
@@ -40,6 +45,8 @@ def test_every_form_of_a_line_is_read(write_lines: Write) -> None:
         ({"prompt_token_ids": [-1]}, "prompt_token_ids"),
         ({"prompt": "x", "seed": "7"}, "seed"),
         ({"prompt": "x", "temperature": "hot"}, "temperature"),
+        ({"prompt": "x", "logit_bias": {"5": "much"}}, "logit_bias"),
+        ({"prompt": "x", "bad_words": "word"}, "bad_words"),
     ],
 )
 def test_a_bad_line_is_named_by_its_number(

@@ -10,6 +10,7 @@ import yaml
 from deployments.serve_flags import service_config
 from specdec_core.config import SpecMethod
 from specdec_core.errors import InvalidRequestError
+from specdec_core.models.numerics import Numerics
 from tests.cli.conftest import Specdec
 
 
@@ -23,6 +24,13 @@ def test_a_flag_wins_over_the_environment_and_that_over_the_file(
     config = service_config(file, {"port": 6666, "config": file, "host": None})
     assert (config.port, config.grpc_port, config.max_queued) == (6666, 5555, 3)
     assert config.host == "127.0.0.1"
+
+
+def test_numerics_are_a_setting_like_others() -> None:
+    config = service_config(None, {"numerics": "exact"})
+    assert config.numerics is Numerics.EXACT
+    assert config.deployable() == {"numerics": "exact"}
+    assert service_config(None, {}).numerics is Numerics.AUTO
 
 
 def test_vllms_speculative_config_is_understood() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from specdec_core import SamplingParams
+from specdec_core.choice_rules import ChoiceRules
 from specdec_core.leases import (
     EMPTY_HASH,
     GroupLease,
@@ -15,7 +18,7 @@ from specdec_core.leases import (
 from specdec_core.replica import Replica
 from tests.fakes import TokenListModel
 
-GREEDY = SamplingParams(temperature=0.0, max_tokens=100)
+GREEDY = ChoiceRules(SamplingParams(temperature=0.0, max_tokens=100), prompt_len=1)
 
 
 def greedy(model: TokenListModel, ids: tuple[int, ...], count: int) -> tuple[int, ...]:
@@ -48,7 +51,7 @@ def test_a_round_accepts_the_matching_prefix_and_caches_n_minus_1() -> None:
     proposal = (a, b, (c + 1) % model.vocab_size)
     (result,) = run(
         Replica(model, Role.TARGET),
-        row(prompt, 0, proposal=proposal, num_choices=4, params=GREEDY),
+        row(prompt, 0, proposal=proposal, num_choices=4, rules=GREEDY),
     )
     assert result.tokens == (a, b, c)
     assert result.num_accepted == 2
@@ -58,7 +61,7 @@ def test_a_round_accepts_the_matching_prefix_and_caches_n_minus_1() -> None:
 def test_the_next_round_continues_behind_the_accepted_prefix() -> None:
     model = TokenListModel()
     replica = Replica(model, Role.TARGET)
-    (first,) = run(replica, row((1, 2, 3), 0, num_choices=1, params=GREEDY))
+    (first,) = run(replica, row((1, 2, 3), 0, num_choices=1, rules=GREEDY))
     ids = (1, 2, 3, *first.tokens)
     (second,) = run(replica, row(ids, first.cached_len, num_choices=1))
     assert second.tokens == greedy(model, ids, 1)
@@ -66,7 +69,7 @@ def test_the_next_round_continues_behind_the_accepted_prefix() -> None:
 
 def test_a_chunk_commits_nothing_and_is_cached() -> None:
     replica = Replica(TokenListModel(), Role.TARGET)
-    (result,) = run(replica, row((1, 2, 3, 4), 0, params=GREEDY))
+    (result,) = run(replica, row((1, 2, 3, 4), 0, rules=GREEDY))
     assert (result.tokens, result.cached_len) == ((), 4)
 
 
@@ -75,7 +78,7 @@ def test_an_unknown_sequence_is_a_miss_for_that_row_alone() -> None:
     missing, fine = run(
         Replica(model, Role.TARGET),
         row((1, 2, 3), 2, sequence_id=1, num_choices=1),
-        row((4, 5), 0, sequence_id=2, num_choices=1, params=GREEDY),
+        row((4, 5), 0, sequence_id=2, num_choices=1, rules=GREEDY),
     )
     assert (missing.status, missing.cached_len) == (RowStatus.KV_MISS, 0)
     assert fine.tokens == greedy(model, (4, 5), 1)
@@ -83,14 +86,14 @@ def test_an_unknown_sequence_is_a_miss_for_that_row_alone() -> None:
 
 def test_a_base_beyond_the_cache_is_a_miss_that_says_what_is_there() -> None:
     replica = Replica(TokenListModel(), Role.TARGET)
-    run(replica, row((1, 2), 0, params=GREEDY))
+    run(replica, row((1, 2), 0, rules=GREEDY))
     (result,) = run(replica, row((1, 2, 3, 4), 3, num_choices=1))
     assert (result.status, result.cached_len) == (RowStatus.KV_MISS, 2)
 
 
 def test_other_ids_at_the_same_length_are_a_miss() -> None:
     replica = Replica(TokenListModel(), Role.TARGET)
-    run(replica, row((1, 2), 0, params=GREEDY))
+    run(replica, row((1, 2), 0, rules=GREEDY))
     (result,) = run(replica, row((1, 9, 3), 2, num_choices=1))
     assert (result.status, result.cached_len) == (RowStatus.KV_MISS, 0)
 
@@ -98,15 +101,35 @@ def test_other_ids_at_the_same_length_are_a_miss() -> None:
 def test_truncation_to_base_len_is_the_rollback() -> None:
     model = TokenListModel()
     replica = Replica(model, Role.TARGET)
-    run(replica, row((1, 2, 3, 4), 0, params=GREEDY))
+    run(replica, row((1, 2, 3, 4), 0, rules=GREEDY))
     (result,) = run(replica, row((1, 2, 9), 2, num_choices=1))
     assert result.tokens == greedy(model, (1, 2, 9), 1)
+
+
+def test_ids_behind_a_truncation_are_known_by_their_hash() -> None:
+    model = TokenListModel()
+    replica = Replica(model, Role.TARGET)
+    run(replica, row((1, 2, 3, 4), 0, rules=GREEDY))
+    run(replica, row((1, 2, 9, 8), 2))
+    (result,) = run(replica, row((1, 2, 9, 8, 7), 4, num_choices=1))
+    assert result.tokens == greedy(model, (1, 2, 9, 8, 7), 1)
+
+
+def test_answers_come_in_the_order_of_the_rows() -> None:
+    model = TokenListModel()
+    results = run(
+        Replica(model, Role.TARGET),
+        row((4, 5), 0, sequence_id=2, num_choices=1, rules=GREEDY),
+        row((1, 2, 3), 2, sequence_id=1, num_choices=1),
+        row((6,), 0, sequence_id=3, num_choices=1, rules=GREEDY),
+    )
+    assert [result.sequence_id for result in results] == [2, 1, 3]
 
 
 def test_a_draft_caches_all_drafted_tokens_but_the_last() -> None:
     model = TokenListModel()
     replica = Replica(model, Role.DRAFT)
-    (result,) = run(replica, row((1, 2), 0, num_choices=3, params=GREEDY), role=Role.DRAFT)
+    (result,) = run(replica, row((1, 2), 0, num_choices=3, rules=GREEDY), role=Role.DRAFT)
     assert result.tokens == greedy(model, (1, 2), 3)
     assert result.cached_len == 4
 
@@ -115,9 +138,9 @@ def test_drafts_of_different_lengths_share_a_lease() -> None:
     model = TokenListModel()
     results = run(
         Replica(model, Role.DRAFT),
-        row((1, 2), 0, sequence_id=1, num_choices=3, params=GREEDY),
-        row((5,), 0, sequence_id=2, num_choices=1, params=GREEDY),
-        row((7, 8), 0, sequence_id=3, params=GREEDY),
+        row((1, 2), 0, sequence_id=1, num_choices=3, rules=GREEDY),
+        row((5,), 0, sequence_id=2, num_choices=1, rules=GREEDY),
+        row((7, 8), 0, sequence_id=3, rules=GREEDY),
         role=Role.DRAFT,
     )
     expected = [greedy(model, (1, 2), 3), greedy(model, (5,), 1), ()]
@@ -129,18 +152,35 @@ def test_a_row_without_room_is_refused_before_anything_is_fed() -> None:
     model = TokenListModel(num_blocks=2, block_size=4)
     fits, refused = run(
         Replica(model, Role.TARGET),
-        row((1,) * 5, 0, sequence_id=1, num_choices=1, params=GREEDY),
-        row((2,) * 3, 0, sequence_id=2, num_choices=1, params=GREEDY),
+        row((1,) * 5, 0, sequence_id=1, num_choices=1, rules=GREEDY),
+        row((2,) * 3, 0, sequence_id=2, num_choices=1, rules=GREEDY),
     )
     assert fits.status is RowStatus.OK
     assert (refused.status, refused.cached_len) == (RowStatus.NO_ROOM, 0)
     assert model.num_free_blocks == 0
 
 
+def test_the_room_of_a_proposal_is_counted() -> None:
+    model = TokenListModel(num_blocks=2, block_size=4)
+    replica = Replica(model, Role.TARGET)
+    asked = row((1, 2, 3), 0, proposal=(4,) * 6, num_choices=7, rules=GREEDY)
+    (refused,) = run(replica, asked)
+    assert (refused.status, refused.cached_len) == (RowStatus.NO_ROOM, 0)
+    assert model.num_free_blocks == 2
+    (drafted,) = run(
+        Replica(model, Role.DRAFT), row((1,), 0, num_choices=9, rules=GREEDY), role=Role.DRAFT
+    )
+    assert drafted.status is RowStatus.NO_ROOM
+    (fits,) = run(
+        Replica(model, Role.DRAFT), row((1,), 0, num_choices=8, rules=GREEDY), role=Role.DRAFT
+    )
+    assert fits.status is RowStatus.OK
+
+
 def test_freeing_and_resetting_give_every_slot_back() -> None:
     model = TokenListModel()
     replica = Replica(model, Role.TARGET)
-    run(replica, *[row((i,), 0, sequence_id=i, num_choices=1, params=GREEDY) for i in (1, 2, 3)])
+    run(replica, *[row((i,), 0, sequence_id=i, num_choices=1, rules=GREEDY) for i in (1, 2, 3)])
     replica.free([2, 99])
     assert (replica.num_slots, model.num_slots) == (2, 2)
     replica.reset()
@@ -156,9 +196,77 @@ def test_a_row_where_nothing_may_be_chosen_fails_alone() -> None:
 
     failed, fine = run(
         Replica(Silent(), Role.TARGET),
-        row((1,), 0, sequence_id=1, num_choices=1, params=GREEDY),
-        row((2,), 0, sequence_id=2, num_choices=1, params=GREEDY),
+        row((1,), 0, sequence_id=1, num_choices=1, rules=GREEDY),
+        row((2,), 0, sequence_id=2, num_choices=1, rules=GREEDY),
     )
     assert failed.status is RowStatus.FAILED
     assert "no id may be chosen" in failed.error
     assert fine.status is RowStatus.OK
+
+
+def test_rules_are_sent_once_and_kept_with_the_sequence() -> None:
+    model = TokenListModel()
+    replica = Replica(model, Role.TARGET)
+    (first,) = run(replica, row((1, 2, 3), 0, num_choices=1, rules=GREEDY))
+    ids = (1, 2, 3, *first.tokens)
+    banned = ChoiceRules(replace(GREEDY.params, bad_words=((greedy(model, ids, 1)),)), prompt_len=3)
+    (kept,) = run(replica, row(ids, 3, num_choices=1, rules=banned))
+    assert kept.tokens == greedy(model, ids, 1)
+
+
+def test_every_position_of_a_proposal_sees_the_drafts_before_it() -> None:
+    """A repeated id is fined; what is drafted counts as emitted, what is prompted does not."""
+    model = TokenListModel(vocab_size=5)
+    fined = ChoiceRules(replace(GREEDY.params, presence_penalty=2.0), prompt_len=3)
+    ids: tuple[int, ...] = (1, 2, 3)
+    for _ in range(6):
+        z = model.logits(ids)
+        z[list(set(ids[3:]))] -= 2.0
+        ids = (*ids, int(z.argmax()))
+    (drafted,) = run(
+        Replica(model, Role.DRAFT), row(ids[:4], 0, num_choices=4, rules=fined), role=Role.DRAFT
+    )
+    assert drafted.tokens == ids[4:8]
+    (checked,) = run(
+        Replica(model, Role.TARGET),
+        row(ids[:4], 0, proposal=drafted.tokens, num_choices=5, rules=fined),
+    )
+    assert checked.tokens == ids[4:9]
+    assert checked.num_accepted == 4
+
+
+def test_what_stands_before_an_impossible_choice_is_committed() -> None:
+    """Plain decoding emits it, and fails at the next token alone."""
+    model = TokenListModel(vocab_size=5)
+    a, b = 0, 1
+    bad_words = ((a, a), (a, b), (b, b))
+    rules = ChoiceRules(
+        replace(GREEDY.params, allowed_token_ids=(a, b), bad_words=bad_words), prompt_len=2
+    )
+    replica = Replica(model, Role.TARGET)
+    (first,) = run(replica, row((3, 4, b), 0, proposal=(a, a, a), num_choices=4, rules=rules))
+    assert (first.status, first.tokens, first.num_accepted) == (RowStatus.OK, (a,), 0)
+    assert first.cached_len == 3
+    (second,) = run(replica, row((3, 4, b, a), 3, proposal=(a,), num_choices=2))
+    assert second.status is RowStatus.FAILED
+    assert model.num_slots == 0
+
+
+def test_logprobs_are_reported_for_what_is_committed() -> None:
+    model = TokenListModel()
+    asked = ChoiceRules(replace(GREEDY.params, num_logprobs=2), prompt_len=3)
+    a, b, c = greedy(model, (1, 2, 3), 3)
+    wrong = (c + 1) % model.vocab_size
+    with_logprobs, without = run(
+        Replica(model, Role.TARGET),
+        row((1, 2, 3), 0, sequence_id=1, proposal=(a, b, wrong), num_choices=4, rules=asked),
+        row((1, 2, 3), 0, sequence_id=2, proposal=(a, b, wrong), num_choices=4, rules=GREEDY),
+    )
+    assert with_logprobs.tokens == without.tokens == (a, b, c)
+    assert without.logprobs == ()
+    for j, entry in enumerate(with_logprobs.logprobs):
+        expected = model.logits((1, 2, 3, a, b)[: 3 + j]).log_softmax(dim=-1)
+        best = expected.topk(2)
+        assert entry.logprob == float(expected.max())
+        assert entry.top == tuple(zip(best.indices.tolist(), best.values.tolist(), strict=True))
+    assert len(with_logprobs.logprobs) == 3

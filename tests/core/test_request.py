@@ -29,8 +29,22 @@ def test_a_stop_id_behind_the_budget_does_not_count() -> None:
     assert cut_at_stop((4, 5, 9), frozenset({9}), 2) == ((4, 5), FinishReason.LENGTH)
 
 
+def test_a_round_that_just_uses_up_the_budget_ends_the_request() -> None:
+    assert cut_at_stop((4, 5), frozenset({9}), 2) == ((4, 5), FinishReason.LENGTH)
+
+
 def test_the_request_goes_on_below_its_budget() -> None:
     assert cut_at_stop((4, 5), frozenset(), 3) == ((4, 5), None)
+
+
+def test_all_end_ids_of_the_model_and_of_the_request_end_it() -> None:
+    request = Request(
+        request_id="a",
+        prompt_token_ids=(1,),
+        params=SamplingParams(stop_token_ids=(7, 8)),
+        end_token_ids=frozenset({2, 3}),
+    )
+    assert request.stop_ids == {2, 3, 7, 8}
 
 
 def test_ignore_eos_drops_the_models_ids_but_not_the_requests() -> None:

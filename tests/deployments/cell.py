@@ -23,8 +23,9 @@ from tests.deployments.fake_replica import FakeReplica
 class Cell:
     """Starts and kills the parts of a cell; `endpoint` is where the coordinator is now."""
 
-    def __init__(self, config: PoolConfig) -> None:
+    def __init__(self, config: PoolConfig, audit_share: float) -> None:
         self.config = config
+        self.audit_share = audit_share
         self.endpoint: Endpoint | None = None
         self.driver: PoolDriver
         self.replicas: dict[str, FakeReplica] = {}
@@ -42,7 +43,7 @@ class Cell:
     async def start_coordinator(self) -> None:
         self._epoch += 1
         pool = SequencePool(self.config, epoch=self._epoch)
-        self.driver = PoolDriver(pool, epoch=self._epoch)
+        self.driver = PoolDriver(pool, epoch=self._epoch, audit_share=self.audit_share)
         self._server, self.endpoint = await start_server(self.driver, "127.0.0.1")
         self._tasks["driver"] = asyncio.create_task(self.driver.run())
 
@@ -82,8 +83,10 @@ class Cell:
 
 
 @contextlib.asynccontextmanager
-async def cell(config: PoolConfig | None = None) -> AsyncIterator[Cell]:
-    started = Cell(config or PoolConfig())
+async def cell(
+    config: PoolConfig | None = None, *, audit_share: float = 0.0
+) -> AsyncIterator[Cell]:
+    started = Cell(config or PoolConfig(), audit_share)
     await started.start_coordinator()
     try:
         yield started

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+from specdec_core.choice_rules import ChoiceRules
 from specdec_core.leases import (
     EMPTY_HASH,
     GroupLease,
@@ -15,6 +16,8 @@ from specdec_core.leases import (
     RowStatus,
     extend_hash,
 )
+from specdec_core.logprobs import TokenLogprobs
+from specdec_core.models.numerics import Numerics
 
 VOCAB_SIZE = 50
 
@@ -32,12 +35,32 @@ def continuation(prompt: Sequence[int], num_tokens: int) -> list[int]:
     return ids[len(prompt) :]
 
 
+def logprobs_at(ids: Sequence[int], count: int) -> TokenLogprobs:
+    """What is reported of the token behind `ids`. Names its place, and survives float32."""
+    token = next_token(ids)
+    logprob = -len(ids) - token / 64
+    top = (((token + j) % VOCAB_SIZE, logprob - j / 32) for j in range(count))
+    return TokenLogprobs(logprob, tuple(top))
+
+
+def expected_logprobs(prompt: Sequence[int], num_tokens: int, count: int) -> list[TokenLogprobs]:
+    """What plain decoding reports."""
+    ids = [*prompt, *continuation(prompt, num_tokens)]
+    return [logprobs_at(ids[:end], count) for end in range(len(prompt), len(ids))]
+
+
 class FakeReplica:
     """Behaves as specdec_core.replica.Replica does; a draft errs behind every third length."""
 
-    def __init__(self, role: Role) -> None:
+    def __init__(
+        self, role: Role, *, numerics: Numerics = Numerics.FAST, fingerprint: str = "fake"
+    ) -> None:
         self._role = role
+        self._numerics = numerics
+        self._fingerprint = fingerprint
         self.cached: dict[int, list[int]] = {}
+        self.rules_seen: list[ChoiceRules] = []
+        self._rules: dict[int, ChoiceRules] = {}
         self.num_leases = 0
 
     @property
@@ -58,14 +81,18 @@ class FakeReplica:
             max_model_len=512,
             vocab_size=VOCAB_SIZE,
             model_digest=f"fake-{self._role}",
+            fingerprint=self._fingerprint,
+            numerics=self._numerics,
         )
 
     def free(self, sequence_ids: Iterable[int]) -> None:
         for sequence_id in sequence_ids:
             self.cached.pop(sequence_id, None)
+            self._rules.pop(sequence_id, None)
 
     def reset(self) -> None:
         self.cached.clear()
+        self._rules.clear()
 
     def execute(self, lease: GroupLease) -> GroupResult:
         self.num_leases += 1
@@ -80,6 +107,9 @@ class FakeReplica:
     def _run(self, row: LeaseRow) -> RowResult:
         if row.sequence_id not in self.cached and row.base_len == 0:
             self.cached[row.sequence_id] = []
+        if row.rules is not None:
+            self._rules[row.sequence_id] = row.rules
+            self.rules_seen.append(row.rules)
         ids = self.cached.get(row.sequence_id)
         if ids is None or len(ids) < row.base_len:
             have = len(ids or ())
@@ -95,7 +125,7 @@ class FakeReplica:
     def _verify(self, row: LeaseRow, ids: list[int]) -> RowResult:
         if row.num_choices == 0:
             return RowResult(sequence_id=row.sequence_id, cached_len=len(ids))
-        accepted = 0
+        start, accepted = len(ids), 0
         while accepted < len(row.proposal) and row.proposal[accepted] == next_token(ids):
             ids.append(row.proposal[accepted])
             accepted += 1
@@ -104,7 +134,15 @@ class FakeReplica:
             cached_len=len(ids),
             tokens=(*row.proposal[:accepted], next_token(ids)),
             num_accepted=accepted,
+            logprobs=tuple(self._logprobs(row.sequence_id, ids, start)),
         )
+
+    def _logprobs(
+        self, sequence_id: int, ids: Sequence[int], start: int
+    ) -> Iterator[TokenLogprobs]:
+        count = self._rules[sequence_id].params.num_logprobs
+        if count is not None:
+            yield from (logprobs_at(ids[:end], count) for end in range(start, len(ids) + 1))
 
     def _draft(self, row: LeaseRow, ids: list[int]) -> RowResult:
         proposal: list[int] = []

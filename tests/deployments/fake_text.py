@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from deployments.text import TextModel, compile_template
+from deployments.token_bytes import token_bytes_of
 from tests.deployments.fake_replica import VOCAB_SIZE
 
 _FIRST = ord("0")
@@ -19,12 +20,17 @@ class _Encoding:
 class FakeBackend:
     """Id i is the i-th letter from '0' on; other letters are id 0."""
 
+    decoder = None
+
     def encode(self, sequence: str, *, add_special_tokens: bool) -> _Encoding:
         ids = [ord(letter) - _FIRST for letter in sequence]
         return _Encoding([i if 0 <= i < VOCAB_SIZE else 0 for i in ids])
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool) -> str:
         return "".join(chr(_FIRST + i) for i in ids)
+
+    def id_to_token(self, id: int) -> str:
+        return chr(_FIRST + id)
 
     def get_vocab_size(self) -> int:
         return VOCAB_SIZE
@@ -38,11 +44,13 @@ def fake_text_model() -> TextModel:
         "{% for m in messages %}{% if m.role not in ['system', 'user', 'assistant'] %}"
         "{{ raise_exception('unknown role ' ~ m.role) }}{% endif %}{{ m.content }}{% endfor %}"
     )
+    backend = FakeBackend()
     return TextModel(
-        backend=FakeBackend(),
+        backend=backend,
         template=compile_template(source),
         special_tokens={},
         end_token_ids=frozenset(),
         max_model_len=512,
         longest_token_bytes=1,
+        token_bytes=token_bytes_of(backend),
     )

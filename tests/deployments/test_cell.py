@@ -14,10 +14,11 @@ from deployments.pool_client import PoolClient
 from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.errors import InvalidRequestError, QueueFullError
 from specdec_core.leases import GroupLease, GroupResult, Role
+from specdec_core.logprobs import TokenLogprobs
 from specdec_core.request import FinishReason, Request
 from specdec_core.sampling_params import SamplingParams
 from tests.deployments.cell import cell
-from tests.deployments.fake_replica import FakeReplica, continuation
+from tests.deployments.fake_replica import FakeReplica, continuation, expected_logprobs
 
 DRAFTING = PoolConfig(speculation=SpeculationConfig(method=SpecMethod.DRAFT_MODEL))
 PLAIN = PoolConfig(speculation=SpeculationConfig(method=SpecMethod.NONE))
@@ -90,13 +91,17 @@ def test_a_coordinator_restart_is_a_pause() -> None:
             parts.start_replica("t0", Role.TARGET)
             client = await parts.client()
             asked = request(num_tokens=300)
+            asked = replace(asked, params=replace(asked.params, num_logprobs=2))
             tokens: list[int] = []
+            logprobs: list[TokenLogprobs] = []
             async for event in client.generate(asked):
                 if not tokens:
                     await parts.kill_coordinator()
                     await parts.start_coordinator()
                 tokens += event.token_ids
+                logprobs += event.logprobs
             assert tokens == expected(asked)
+            assert logprobs == expected_logprobs(asked.prompt_token_ids, 300, 2)
             assert client.num_divergences == 0
 
     run(scenario)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from deployments.app import SERVICER_FUNCTION, build_app, serve_config
+from deployments.app import SERVICER_FUNCTION, build_app, coordinator_spec, serve_config
 from deployments.config import ServiceConfig, key_digest, load_service_config
 from specdec_core.config import SpecMethod
 
@@ -34,6 +34,8 @@ def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"max_num_seqs": 4, "max_group_size": 8}, "window"),
         ({"prompt_lookup_min": 5}, "lookup_min=5"),
         ({"port": 70_000}, "65535"),
+        ({"numerics": "bitwise"}, "'auto', 'exact' or 'fast'"),
+        ({"audit_share": 1.5}, "less than or equal to 1"),
         ({"speculative_config": {"methd": "ngram"}}, "methd"),
         ({"speculative_config": {"method": "ngram"}, "spec_method": "ngram"}, "twice"),
         ({"speculative_config": "ngram"}, "must be an object"),
@@ -70,6 +72,11 @@ def test_the_method_follows_from_the_draft_model() -> None:
     assert ServiceConfig().method is SpecMethod.NGRAM
     assert ServiceConfig(spec_model="d").method is SpecMethod.DRAFT_MODEL
     assert ServiceConfig().num_draft_replicas == 0
+
+
+def test_the_coordinator_audits_the_share_that_was_asked_for() -> None:
+    assert coordinator_spec(ServiceConfig()).audit_share == 0.01
+    assert coordinator_spec(ServiceConfig(audit_share=0)).audit_share == 0
 
 
 def test_keys_come_from_one_variable_and_travel_as_digests(

@@ -3,64 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
-import httpx
 import pytest
 
-from deployments.access import Access
-from deployments.config import SpecMetrics, key_digest
-from deployments.generation import GenerationService
-from deployments.http_api import build_http_app
 from specdec_core.config import PoolConfig
-from specdec_core.leases import Role
-from tests.deployments.cell import Cell, cell
 from tests.deployments.fake_replica import continuation
-from tests.deployments.fake_text import fake_text_model
-
-TEXT = fake_text_model()
-
-
-@contextlib.asynccontextmanager
-async def server(
-    *, keys: tuple[str, ...] = (), config: PoolConfig | None = None, targets: int = 1
-) -> AsyncIterator[tuple[httpx.AsyncClient, Cell]]:
-    async with cell(config) as parts:
-        for number in range(targets):
-            parts.start_replica(f"t{number}", Role.TARGET)
-        pool = await parts.client()
-        while pool.state is None or pool.state.num_targets < targets:
-            await asyncio.sleep(0.005)
-        service = GenerationService(TEXT, pool, model_name="fake", num_draft_tokens=4)
-        access = Access([key_digest(key) for key in keys], "127.0.0.1")
-        app = build_http_app(service, access, max_body_bytes=100_000, metrics=SpecMetrics.SUMMARY)
-        transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
-            yield client, parts
-
-
-def run(scenario: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(scenario(), 20))  # type: ignore[arg-type]
-
-
-def completion(**fields: Any) -> dict[str, Any]:
-    return {"model": "fake", "prompt": "HELLO", "max_tokens": 20, "temperature": 0} | fields
-
-
-def expected_text(prompt: str, num_tokens: int) -> str:
-    return TEXT.decode(continuation(TEXT.encode(prompt), num_tokens))
-
-
-async def stream(client: httpx.AsyncClient, path: str, body: dict[str, Any]) -> list[Any]:
-    answer = await client.post(path, json=body | {"stream": True})
-    assert answer.status_code == 200, answer.text
-    assert answer.headers["content-type"].startswith("text/event-stream")
-    lines = [line for line in answer.text.split("\n\n") if line]
-    assert lines[-1] == "data: [DONE]"
-    return [json.loads(line.removeprefix("data: ")) for line in lines[:-1]]
+from tests.deployments.http_server import TEXT, completion, expected_text, run, server, stream
 
 
 def test_a_completion_is_the_plain_continuation() -> None:
@@ -178,7 +128,6 @@ REFUSALS: list[tuple[dict[str, Any], int, str]] = [
     (completion(stop_token_ids=[99]), 400, "token id 99"),
     (completion(n=2), 400, "n=2"),
     (completion(n="2"), 400, "n="),
-    (completion(logprobs=5), 400, "logprobs=5"),
     (completion(best_of=3), 400, "best_of=3"),
     (completion(tempreature=1), 400, "unknown field tempreature"),
     (completion(speculative={"enabled": "perhaps"}), 422, "speculative.enabled"),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 from deployments.errors import Failure, FailureKind
 from deployments.outbox import Delivery, Flush, IngressOutbox, WorkOutbox
 from specdec_core.leases import GroupLease, Role
+from specdec_core.logprobs import TokenLogprobs
 from specdec_core.pool import SendFree, SendLease
 from specdec_core.request import FinishReason, TokenEvent
 
@@ -34,6 +36,20 @@ def test_deltas_of_a_slow_reader_become_one() -> None:
     flush = taken(outbox)
     assert flush is not None
     assert flush.deliveries == (delivery("a", 0, 1, 2, 3, end=True), delivery("b", 0, 9))
+
+
+def test_log_probabilities_are_merged_in_step_with_their_tokens() -> None:
+    outbox = IngressOutbox()
+    entries = [TokenLogprobs(-float(i), ((i, -0.5),)) for i in range(3)]
+    for event, reported in (
+        (delivery("a", 0, 7, 8), entries[:2]),
+        (delivery("a", 2, 9, end=True), entries[2:]),
+    ):
+        outbox.put(Delivery(replace(event.event, logprobs=tuple(reported))))
+    flush = taken(outbox)
+    assert flush is not None
+    (merged,) = flush.deliveries
+    assert (merged.event.token_ids, merged.event.logprobs) == ((7, 8, 9), tuple(entries))
 
 
 def test_what_does_not_join_stays_apart() -> None:

@@ -10,8 +10,9 @@ import pytest
 
 from deployments.config import ServiceConfig
 from deployments.preflight import check_start
-from deployments.serve_command import ready_line, warn_when_open
+from deployments.serve_command import ready_line, refusal_in, warn_when_fast, warn_when_open
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
+from specdec_core.models.numerics import Numerics
 from tests.service.conftest import free_port
 from tests.service.tiny_folder import save_tiny_llama, save_tokenizer
 
@@ -78,9 +79,50 @@ def test_an_open_server_without_a_key_is_warned_of(
     assert "no API key is set" in capsys.readouterr().err
 
 
+TRACEBACK = """Traceback (most recent call last):
+  File "specdec_core/models/loading.py", line 165, in settle_numerics
+    make_exact(model)
+specdec_core.models.numerics.NotExactError: exact numerics cannot be kept here: 3 of 60 logit rows
+change with their company; first operation that differs: lm_head"""
+
+
+def test_of_a_refused_start_only_the_reason_is_shown() -> None:
+    reason = refusal_in(TRACEBACK)
+    assert reason is not None
+    assert reason.startswith("exact numerics cannot be kept here")
+    assert reason.endswith("differs: lm_head")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "RuntimeError: CUDA out of memory", "Deploying specdec_core: 1"]
+)
+def test_an_accident_is_left_to_serves_retries(text: str) -> None:
+    assert refusal_in(text) is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "kept", "is_warned"),
+    [
+        (Numerics.AUTO, Numerics.FAST, True),
+        (Numerics.AUTO, Numerics.EXACT, False),
+        (Numerics.FAST, Numerics.FAST, False),
+    ],
+)
+def test_who_left_numerics_to_us_is_told_when_they_are_fast(
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    asked: Numerics,
+    kept: Numerics,
+    is_warned: bool,
+) -> None:
+    warn_when_fast(config(folder, numerics=asked), kept)
+    assert ("exact numerics cannot be kept" in capsys.readouterr().err) is is_warned
+
+
 def test_the_ready_line_names_both_addresses_and_a_request(folder: Path) -> None:
     settings = config(folder, host="0.0.0.0", served_model_name="tiny")
-    line = ready_line(settings)
+    line = ready_line(settings, Numerics.EXACT)
+    assert "numerics exact" in line
     assert "\n" not in line
     assert f"http://127.0.0.1:{settings.port}" in line
     assert f"127.0.0.1:{settings.grpc_port}" in line

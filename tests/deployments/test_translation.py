@@ -25,6 +25,7 @@ from deployments.translation import (
     unpack_ids,
 )
 from specdec.v1 import coordination_pb2 as pb
+from specdec_core.choice_rules import ChoiceRules
 from specdec_core.leases import (
     GroupLease,
     GroupResult,
@@ -34,6 +35,8 @@ from specdec_core.leases import (
     RowResult,
     RowStatus,
 )
+from specdec_core.logprobs import TokenLogprobs
+from specdec_core.models.numerics import Numerics
 from specdec_core.request import FinishReason, Request, RequestStats, TokenEvent
 from specdec_core.sampling_params import MAX_SEED, SamplingParams
 
@@ -50,7 +53,28 @@ params = st.builds(
     max_tokens=st.integers(10, 10_000),
     stop_token_ids=ids,
     ignore_eos=st.booleans(),
+    presence_penalty=st.floats(-2, 2),
+    frequency_penalty=st.floats(-2, 2),
+    repetition_penalty=st.floats(0.1, 10),
+    logit_bias=st.dictionaries(int32, st.floats(-100, 100), max_size=4).map(
+        lambda bias: tuple(sorted(bias.items()))
+    ),
+    min_tokens=st.integers(0, 10),
+    allowed_token_ids=ids,
+    bad_words=st.lists(st.lists(int32, min_size=1, max_size=3).map(tuple), max_size=3).map(tuple),
+    num_logprobs=st.none() | st.integers(0, 20),
 )
+rules = st.builds(ChoiceRules, params, int32, st.frozensets(int32, max_size=3))
+float32 = st.floats(width=32, allow_nan=False)
+
+
+@st.composite
+def logprobs(draw: st.DrawFn) -> tuple[TokenLogprobs, ...]:
+    num_top = draw(st.integers(0, 3))
+    top = st.lists(st.tuples(int32, float32), min_size=num_top, max_size=num_top).map(tuple)
+    return tuple(draw(st.lists(st.builds(TokenLogprobs, float32, top), max_size=4)))
+
+
 requests = st.builds(
     Request,
     request_id=st.text(min_size=1, max_size=8),
@@ -61,6 +85,7 @@ requests = st.builds(
     speculation_enabled=st.booleans(),
     num_draft_tokens=st.none() | st.integers(0, 32),
     priority=st.integers(-5, 5),
+    pinned_fingerprint=st.text(max_size=5),
 )
 rows = st.builds(
     LeaseRow,
@@ -70,7 +95,7 @@ rows = st.builds(
     new_ids=ids,
     proposal=ids,
     num_choices=st.integers(0, 33),
-    params=st.none() | params,
+    rules=st.none() | rules,
 )
 leases = st.builds(
     GroupLease,
@@ -88,6 +113,7 @@ row_results = st.builds(
     cached_len=int32,
     tokens=ids,
     num_accepted=st.integers(0, 32),
+    logprobs=logprobs(),
     error=st.text(max_size=5),
 )
 results = st.builds(
@@ -109,6 +135,8 @@ infos = st.builds(
     vocab_size=int32,
     model_digest=st.text(max_size=5),
     fingerprint=st.text(max_size=5),
+    tile_rows=st.integers(0, 2**31 - 1),
+    numerics=st.sampled_from([Numerics.EXACT, Numerics.FAST]),
 )
 
 
@@ -143,9 +171,12 @@ def test_registrations_come_back(info: ReplicaInfo) -> None:
     assert register_from_pb(register_to_pb(info)) == info
 
 
-@given(st.none() | st.sampled_from(FinishReason), ids, st.sampled_from(FailureKind))
+@given(st.none() | st.sampled_from(FinishReason), ids, st.sampled_from(FailureKind), logprobs())
 def test_events_come_back(
-    reason: FinishReason | None, token_ids: tuple[int, ...], kind: FailureKind
+    reason: FinishReason | None,
+    token_ids: tuple[int, ...],
+    kind: FailureKind,
+    reported: tuple[TokenLogprobs, ...],
 ) -> None:
     stats = RequestStats(num_rounds=3, num_drafted=8, num_accepted=2, acceptance_histogram=(1, 2))
     failure = Failure(kind=kind, message="no", retry_after_s=1.5, num_queued=3, max_queued=2)
@@ -157,6 +188,7 @@ def test_events_come_back(
         finish_reason=reason,
         stats=stats if reason else None,
         error="no" if is_failed else None,
+        logprobs=reported,
     )
     wire = event_to_pb(event, failure if is_failed else None)
     back = event_from_pb(pb.TokenEvent.FromString(wire.SerializeToString()))
@@ -165,8 +197,12 @@ def test_events_come_back(
 
 def test_every_field_of_the_core_records_is_carried() -> None:
     """A field added to a record and forgotten here would come back as its default."""
-    assert len(dataclasses.fields(SamplingParams)) == 8
-    assert len(dataclasses.fields(Request)) == 8
-    assert len(dataclasses.fields(ReplicaInfo)) == 9
+    assert len(dataclasses.fields(SamplingParams)) == 16
+    is_background = 1  # made and read by the coordinator alone
+    assert len(dataclasses.fields(Request)) == 9 + is_background
+    assert len(dataclasses.fields(ReplicaInfo)) == 11
     assert len(dataclasses.fields(LeaseRow)) == 7
-    assert len(dataclasses.fields(RowResult)) == 6
+    assert len(dataclasses.fields(RowResult)) == 7
+    assert len(dataclasses.fields(ChoiceRules)) == 3
+    is_retryable = 1  # told by the failure
+    assert len(dataclasses.fields(TokenEvent)) == 7 + is_retryable

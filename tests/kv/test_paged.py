@@ -39,8 +39,9 @@ def test_a_slot_takes_blocks_as_it_grows_and_gives_them_back_as_it_shrinks() -> 
         kv.extend({slot: length - kv.cached_len(slot)})
         assert kv.cached_len(slot) == length
         assert kv.num_free_blocks == 10 - blocks_for(length)
-    kv.rollback(slot, 60)
-    assert kv.cached_len(slot) == 50
+    for length in (60, 50):
+        kv.rollback(slot, length)
+        assert kv.cached_len(slot) == 50
     for length in (33, 32, 1, 0):
         table = list(kv.block_table(slot))
         kv.rollback(slot, length)
@@ -114,6 +115,17 @@ def resident_bytes() -> int:
     if not statm.exists():
         pytest.skip("only Linux tells the resident set this way")
     return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_the_null_block_is_all_zeros(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fresh memory usually is, so here it comes full of NaN, as reused memory may."""
+    monkeypatch.setattr(torch, "empty", lambda *args, **kw: torch.full(*args, torch.nan, **kw))
+    kv = PagedKV(SHAPE, num_blocks=2)
+    kv.extend({kv.allocate(): 5})
+    for layer in range(SHAPE.num_layers):
+        for pool in kv.pools(layer):
+            assert not pool[kv.null_block * kv.block_size :].any()
+            assert not pool[: kv.block_size].any()
 
 
 def test_a_nan_does_not_outlive_its_request() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +15,13 @@ from specdec_core.models.cached_model import Feed
 from specdec_core.models.exact import check_rows, make_exact
 from specdec_core.models.exact_linear import ExactLinear
 from specdec_core.models.loading import settle_numerics
-from specdec_core.models.numerics import NotExactError, Numerics
+from specdec_core.models.numerics import (
+    AttentionShape,
+    ClassTable,
+    NotExactError,
+    Numerics,
+    SizeRange,
+)
 from specdec_core.models.packed_linear import pack_linears
 from specdec_core.models.transformers_adapter import TransformersModel
 from tests.tiny_models import ARCHITECTURES, VOCAB, tiny_model
@@ -115,6 +122,29 @@ def test_attention_that_sees_its_company_is_named(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(ragged_attention, "attend_rows", sees_other_rows)
     with pytest.raises(NotExactError, match="attention"):
         check_rows(model)
+
+
+def test_attention_is_called_in_its_shapes_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = fast_model("llama", torch.float32)
+    ids = list(range(3, 60))
+    slot = model.allocate()
+    expected = model.score([Feed(slot, ids, len(ids))])
+    attention = AttentionShape(queries=SizeRange(3, 8), key_rounding=128)
+    model.class_table = ClassTable(linears=(), attention=attention)
+    attend = ragged_attention.attend_rows
+    shapes: list[tuple[int, int]] = []
+
+    def recording(query: Tensor, key: Tensor, *rest: Any) -> Tensor:
+        shapes.append((query.shape[0] // key.shape[0], key.shape[2]))
+        return attend(query, key, *rest)
+
+    monkeypatch.setattr(ragged_attention, "attend_rows", recording)
+    model.rollback(slot, 0)
+    first = model.score([Feed(slot, ids[:40], 40), Feed(model.allocate(), ids[:1], 1)])[:40]
+    rest = [model.score([Feed(slot, [token], 1)]) for token in ids[40:]]
+    torch.testing.assert_close(torch.cat([first, *rest]), expected)
+    assert {queries for queries, _ in shapes} == {3, 8}
+    assert {num_keys for _, num_keys in shapes} == {128}
 
 
 def test_auto_falls_back_with_a_warning_and_exact_refuses(

@@ -63,6 +63,31 @@ def test_a_change_of_order_bounds_the_class(
     assert find_row_range(nn.Linear(48, 40, bias=False)) == SizeRange(*expected)
 
 
+def test_a_size_whose_rows_see_their_place_is_no_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every row behind the 32nd is summed in another order, whatever the size of the call."""
+    plain = nn.Linear.forward
+
+    def forward(self: nn.Linear, input: Tensor) -> Tensor:
+        half = self.in_features // 2
+        late = sum(
+            input[32:, part] @ self.weight[:, part].T
+            for part in (slice(None, half), slice(half, None))
+        )
+        return torch.cat([plain(self, input)[:32], late])  # type: ignore[list-item]
+
+    monkeypatch.setattr(nn.Linear, "forward", forward)
+    assert find_row_range(nn.Linear(48, 40, bias=False)).high <= 32
+
+
+def test_every_linear_is_wrapped_by_the_class_of_its_shape() -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 4))
+    found = dict(make_linears_exact(model))
+    assert sorted(found) == ["8x4+bias", "8x8+bias"]
+    assert [wrapped.rows for wrapped in model] == [
+        found[n] for n in ("8x8+bias",) * 2 + ("8x4+bias",)
+    ]
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize(("inputs", "outputs"), [(64, 96), (96, 64), (33, 40)])
 def test_rows_of_a_wrapped_linear_never_see_each_other(

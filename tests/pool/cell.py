@@ -12,6 +12,7 @@ from typing import Any
 
 from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.leases import GroupLease, GroupResult, ReplicaInfo, RowResult, RowStatus
+from specdec_core.logprobs import TokenLogprobs
 from specdec_core.pool import (
     Command,
     Drained,
@@ -65,12 +66,14 @@ class Client:
 
     request: Request
     token_ids: list[int] = field(default_factory=list)
+    logprobs: list[TokenLogprobs] = field(default_factory=list)
     last: TokenEvent | None = None
 
     def hear(self, event: TokenEvent) -> None:
         assert self.last is None, f"{self.request.request_id} hears more after its last event"
         assert event.index == len(self.token_ids), "a gap or an overlap"
         self.token_ids += event.token_ids
+        self.logprobs += event.logprobs
         if event.finish_reason is not None:
             assert event.stats is not None
             self.last = event

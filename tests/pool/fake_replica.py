@@ -20,6 +20,7 @@ from specdec_core.leases import (
     RowStatus,
     extend_hash,
 )
+from specdec_core.logprobs import TokenLogprobs
 from specdec_core.request import FinishReason, Request, cut_at_stop
 from specdec_core.sampling_params import SamplingParams
 
@@ -29,6 +30,12 @@ VOCAB_SIZE = 5
 def next_token(ids: Sequence[int], params: SamplingParams, vocab_size: int = VOCAB_SIZE) -> int:
     """The token function: depends on every id before, and on the request's seed."""
     return (extend_hash(EMPTY_HASH, (*ids, params.seed)) >> 16) % vocab_size
+
+
+def logprobs_of(ids: Sequence[int], params: SamplingParams) -> TokenLogprobs:
+    """What is reported of the token behind `ids`: other numbers behind other ids."""
+    value = -float(extend_hash(EMPTY_HASH, ids) % 1000)
+    return TokenLogprobs(value, tuple((i, value - i) for i in range(params.num_logprobs or 0)))
 
 
 def plain_ids(request: Request) -> tuple[tuple[int, ...], FinishReason]:
@@ -135,8 +142,8 @@ class FakeReplica:
 
     def _truncate(self, row: LeaseRow) -> RowResult | None:
         slot = self.slots.get(row.sequence_id)
-        if slot is None and row.base_len == 0 and row.params is not None:
-            slot = self.slots[row.sequence_id] = Slot(row.params)
+        if slot is None and row.base_len == 0 and row.rules is not None:
+            slot = self.slots[row.sequence_id] = Slot(row.rules.params)
         if slot is None:
             return RowResult(sequence_id=row.sequence_id, status=RowStatus.KV_MISS)
         if len(slot.ids) < row.base_len:
@@ -173,9 +180,12 @@ class FakeReplica:
 
     def _verify(self, row: LeaseRow, slot: Slot) -> RowResult:
         accepted = 0
+        logprobs: list[TokenLogprobs] = []
         while True:
             prefix = slot.ids[: row.end_len + accepted]
             token = next_token(prefix, slot.params, self.info.vocab_size)
+            if slot.params.num_logprobs is not None:
+                logprobs.append(logprobs_of(prefix, slot.params))
             if accepted == len(row.proposal) or row.proposal[accepted] != token:
                 break
             accepted += 1
@@ -185,6 +195,7 @@ class FakeReplica:
             cached_len=len(slot.ids),
             tokens=(*row.proposal[:accepted], token),
             num_accepted=accepted,
+            logprobs=tuple(logprobs),
         )
 
 

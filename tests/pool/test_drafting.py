@@ -9,6 +9,7 @@ import pytest
 from specdec_core.config import SpecMethod
 from specdec_core.leases import GroupLease, Role, RowStatus
 from specdec_core.pool import AcceptanceHistory, SequenceStatus
+from specdec_core.request import FinishReason
 from tests.pool.cell import Cell, Client, config, request
 from tests.pool.fake_replica import info
 
@@ -38,7 +39,7 @@ def finish(cell: Cell, *clients: Client) -> None:
     cell.run()
     for client in clients:
         client.check_plain()
-        assert client.last is not None
+        assert client.reason in (FinishReason.LENGTH, FinishReason.STOP)
 
 
 def test_method_none_never_proposes() -> None:
@@ -60,6 +61,17 @@ def test_ngram_proposals_are_made_in_the_pool_with_the_very_first_pass() -> None
     finish(cell, cell.add(request("a", LOOPING_PROMPT)))
     assert proposals(cell)[0] == (3, 1, 2)
     assert not leases_of(cell, Role.DRAFT)
+
+
+def test_a_chunk_of_the_prompt_carries_no_proposal() -> None:
+    cell = make_cell(SpecMethod.NGRAM, prefill_chunk=3)
+    finish(cell, cell.add(request("a", LOOPING_PROMPT)))
+    rows = [lease.rows[0] for lease in leases_of(cell, Role.TARGET)]
+    assert [(row.num_choices, row.proposal) for row in rows[:3]] == [
+        (0, ()),
+        (0, ()),
+        (4, (3, 1, 2)),
+    ]
 
 
 def test_the_first_token_never_waits_for_the_draft() -> None:
@@ -84,10 +96,15 @@ def test_a_caught_up_draft_proposes_and_its_cache_is_fed_only_what_it_lacks() ->
     ]
 
 
+@pytest.mark.parametrize("method", [SpecMethod.DRAFT_MODEL, SpecMethod.HYBRID])
 @pytest.mark.parametrize("agreement", [0, 50, 100])
-def test_a_draft_never_needs_a_miss_to_find_its_place_after_a_rejection(agreement: int) -> None:
-    cell = with_draft(make_cell(SpecMethod.DRAFT_MODEL), agreement)
+def test_a_draft_never_needs_a_miss_to_find_its_place_after_a_rejection(
+    agreement: int, method: SpecMethod
+) -> None:
+    """Nor behind tokens that came without it: hybrid's n-gram rounds."""
+    cell = with_draft(make_cell(method), agreement)
     finish(cell, *[cell.add(request(str(i), (i % 5, 2), 20, seed=i)) for i in range(6)])
+    assert any(row.num_choices for lease in leases_of(cell, Role.DRAFT) for row in lease.rows)
     assert cell.pool.counters().num_kv_misses == 0
 
 

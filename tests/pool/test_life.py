@@ -137,6 +137,28 @@ def test_a_stop_inside_an_accepted_proposal_cuts_what_follows() -> None:
     assert client.token_ids == list(expected[: expected.index(stop) + 1])
 
 
+def test_a_token_behind_the_stop_was_not_accepted() -> None:
+    """One plain token, then a proposal of 3 that the target agrees with; the stop is its second."""
+    expected, _ = plain_ids(request("a", max_tokens=8))
+    assert expected[2] not in expected[:2]
+    cell = cell_with_draft()
+    client = cell.add(request("a", max_tokens=8, stop_token_ids=(expected[2],)))
+    cell.run()
+    assert client.last is not None
+    assert client.last.stats is not None
+    assert (client.last.stats.num_drafted, client.last.stats.num_accepted) == (3, 2)
+    assert cell.pool.counters().accepted_per_position == (1, 1)
+
+
+def test_a_proposal_is_spent_once_it_was_verified() -> None:
+    cell = cell_with_draft()
+    cell.add(request("a", max_tokens=30))
+    reach(cell, SequenceStatus.PROPOSED)
+    reach(cell, SequenceStatus.VERIFYING)
+    serve(cell, "target")
+    assert cell.pool.status("a") is SequenceStatus.READY
+
+
 def test_a_stop_id_in_the_prompt_ends_nothing() -> None:
     cell = cell_with_draft()
     expected, _ = plain_ids(request("a", (3, 3, 3), max_tokens=1))
@@ -169,8 +191,8 @@ def test_parameters_travel_on_first_use_only() -> None:
     cell.run()
     for replica_id in ("target", "draft"):
         rows = [lease.rows[0] for lease in cell.leases if lease.replica_id == replica_id]
-        assert rows[0].params is not None
-        assert all(row.params is None for row in rows[1:])
+        assert rows[0].rules is not None
+        assert all(row.rules is None for row in rows[1:])
 
 
 def test_the_last_event_carries_the_stats() -> None:

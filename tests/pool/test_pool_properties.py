@@ -60,6 +60,7 @@ class PoolMachine(RuleBasedStateMachine):
         k=st.sampled_from([None, 0, 2, 9]),
         priority=st.integers(-1, 1),
         num_emitted=st.integers(0, 4),
+        is_background=st.sampled_from([False, False, True]),
     )
     def add(
         self,
@@ -71,6 +72,7 @@ class PoolMachine(RuleBasedStateMachine):
         k: int | None,
         priority: int,
         num_emitted: int,
+        is_background: bool,
     ) -> None:
         self.num_added += 1
         fresh = request(
@@ -83,6 +85,7 @@ class PoolMachine(RuleBasedStateMachine):
             num_draft_tokens=k,
             priority=priority,
         )
+        fresh = replace(fresh, is_background=is_background)
         emitted = Client(fresh).plain[:num_emitted]
         with nullcontext() if emitted else suppress(QueueFullError):
             self.cell.add(replace(fresh, emitted_token_ids=emitted))

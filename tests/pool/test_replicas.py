@@ -218,7 +218,7 @@ def test_a_kv_miss_is_met_with_the_ids_that_are_missing(have: int) -> None:
     cell.advance()
     row = cell.leases[-1].rows[0]
     assert row.base_len == (have if have < lease.rows[0].base_len else 0)
-    assert (row.params is not None) is (row.base_len == 0)
+    assert (row.rules is not None) is (row.base_len == 0)
     assert cell.pool.counters().num_kv_misses == 1
     finish(cell, client)
 
@@ -233,7 +233,7 @@ def test_a_replica_that_forgot_even_the_parameters_gets_them_again() -> None:
     cell.answer_with("t1", RowStatus.OK, cached_len=0)
     cell.turn()  # from nothing, without parameters: a miss
     cell.turn()
-    assert [lease.rows[0].params is None for lease in cell.leases] == [False, True, False]
+    assert [lease.rows[0].rules is None for lease in cell.leases] == [False, True, False]
     finish(cell, client)
 
 

@@ -10,6 +10,7 @@ import math
 import struct
 from collections.abc import Sequence
 
+from specdec_core.choice_rules import ChoiceRules
 from specdec_core.sampling_params import SamplingParams
 
 M64 = 2**64 - 1
@@ -51,6 +52,44 @@ def hash31(seed: int, position: int, token_id: int) -> int:
 def gumbel(seed: int, position: int, token_id: int) -> float:
     w = min(f32(f32(hash31(seed, position, token_id)) + 0.5) * 2.0**-31, 1 - 2.0**-24)
     return -math.log(-math.log1p(-w))
+
+
+def process_one(z: Sequence[float], rules: ChoiceRules, ids: Sequence[int]) -> list[float]:
+    """The logits behind `ids` after bans, bias and penalties, one id after the other."""
+    params = rules.params
+    prompt, output = list(ids[: rules.prompt_len]), list(ids[rules.prompt_len :])
+    processed = []
+    for v, value in enumerate(z):
+        if _is_banned(v, rules, output):
+            value = -math.inf
+        for token_id, bias in params.logit_bias:
+            value = f32(value + f32(bias)) if token_id == v else value
+        if v in prompt or v in output:
+            factor = f32(params.repetition_penalty)
+            value = f32(value / factor) if value > 0 else f32(value * factor)
+        value = f32(value - f32(output.count(v) * f32(params.frequency_penalty)))
+        value = f32(value - f32((v in output) * f32(params.presence_penalty)))
+        processed.append(value)
+    return processed
+
+
+def _is_banned(v: int, rules: ChoiceRules, output: list[int]) -> bool:
+    params = rules.params
+    if params.allowed_token_ids and v not in params.allowed_token_ids:
+        return True
+    if len(output) < params.min_tokens and v in rules.stop_ids:
+        return True
+    for *beginning, end in params.bad_words:
+        just_emitted = output[len(output) - len(beginning) :] if beginning else []
+        if end == v and len(output) >= len(beginning) and just_emitted == beginning:
+            return True
+    return False
+
+
+def logprobs(z: Sequence[float]) -> list[float]:
+    top = max(z)
+    norm = math.log(math.fsum(math.exp(value - top) for value in z))
+    return [value - top - norm for value in z]
 
 
 def kept_ids(z: Sequence[float], params: SamplingParams) -> list[int]:

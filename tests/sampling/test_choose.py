@@ -9,7 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from specdec_core.sampling import NO_CHOICE, ChoiceRow, choose
+from specdec_core.choice_rules import ChoiceRow, ChoiceRules
+from specdec_core.noise import hash31, noise_keys
+from specdec_core.sampling import NO_CHOICE, choose
 from specdec_core.sampling_params import SamplingParams
 from tests.sampling import reference
 
@@ -36,7 +38,7 @@ def bf16_logits(num_rows: int, vocab_size: int, seed: int = 0) -> Tensor:
 
 
 def rows_of(params: list[SamplingParams]) -> list[ChoiceRow]:
-    return [ChoiceRow(p, 100 + i) for i, p in enumerate(params)]
+    return [ChoiceRow(ChoiceRules(p, 0), 100 + i) for i, p in enumerate(params)]
 
 
 @pytest.mark.parametrize("vocab_size", [3, 97, 1000, 5000])
@@ -44,10 +46,67 @@ def test_choices_equal_the_reference(vocab_size: int) -> None:
     rows = rows_of(PARAMS * 3)
     logits = bf16_logits(len(rows), vocab_size + 7, seed=vocab_size)
     expected = [
-        reference.choose_one(z[:vocab_size], row.params, row.position)
+        reference.choose_one(z[:vocab_size], row.rules.params, row.position)
         for z, row in zip(logits.tolist(), rows, strict=True)
     ]
     assert choose(logits, rows, vocab_size) == expected
+
+
+@pytest.mark.parametrize("spread", [0.05, 0.8, 6.0])
+def test_flat_and_peaked_rows_of_a_large_vocabulary_equal_the_reference(spread: float) -> None:
+    """Nuclei of thousands of ids; a vocabulary that no column size divides."""
+    vocab_size = 10_007
+    params = [
+        SamplingParams(temperature=1.0, seed=1),
+        SamplingParams(temperature=0.8, seed=2, top_p=0.95),
+        SamplingParams(temperature=0.8, seed=3, top_p=0.3),
+        SamplingParams(temperature=1.0, seed=4, min_p=0.3, top_p=0.9),
+        SamplingParams(temperature=1.0, seed=5, top_k=5000, top_p=0.9),
+        SamplingParams(temperature=0.02, seed=6),
+        SamplingParams(temperature=50.0, seed=7),
+    ]
+    generator = torch.Generator().manual_seed(3)
+    rows = [ChoiceRow(ChoiceRules(p, 0), 40 + i) for i in range(3) for p in params]
+    logits = spread * torch.randn(len(rows), vocab_size, generator=generator)
+    expected = [
+        reference.choose_one(z, row.rules.params, row.position)
+        for z, row in zip(logits.tolist(), rows, strict=True)
+    ]
+    assert choose(logits, rows, vocab_size) == expected
+
+
+def test_ties_at_the_edge_of_the_candidates_are_kept_by_id() -> None:
+    """60 ids lead, 400 tie behind them, and top-k or top-p end among those."""
+    z = [0.0] * 2000
+    for v in range(1500, 1560):
+        z[v] = 1.0
+    for v in range(700, 1100):
+        z[v] = 0.5
+    params = [SamplingParams(seed=s, top_k=70, temperature=3.0) for s in range(40)]
+    params += [SamplingParams(seed=s, top_p=0.2, temperature=2.0) for s in range(40)]
+    rows = rows_of(params)
+    expected = [reference.choose_one(z, row.rules.params, row.position) for row in rows]
+    assert choose(torch.tensor(z).expand(len(rows), -1), rows, len(z)) == expected
+    assert any(700 <= token < 1100 for token in expected)
+
+
+def test_equal_scores_go_to_the_lowest_id() -> None:
+    """At a temperature that the noise cannot move a logit of 2^30 by, all three tie."""
+    logits = torch.zeros(5, 3000)
+    logits[:, [2100, 900, 2999]] = 2.0**30
+    rows = rows_of([SamplingParams(temperature=0.5, seed=s) for s in range(5)])
+    assert choose(logits, rows, 3000) == [900] * 5
+
+
+def test_the_greatest_noise_wins_however_improbable_its_id() -> None:
+    """Of 49,152 equal ids the one with the fewest bits: 32 of the rows' winners are checked."""
+    rows = rows_of([SamplingParams(temperature=1.0, seed=s) for s in range(32)])
+    chosen = choose(torch.zeros(32, 49_152), rows, 49_152)
+    bits = hash31(
+        noise_keys([(row.rules.params.seed, row.position) for row in rows], torch.device("cpu")),
+        torch.arange(49_152, dtype=torch.int32),
+    )
+    assert chosen == bits.argmin(dim=-1).tolist()
 
 
 def test_a_choice_does_not_depend_on_its_companions() -> None:
@@ -77,7 +136,7 @@ def test_ties_go_to_the_lowest_id_in_a_greedy_row() -> None:
 
 def test_top_k_keeps_exactly_k_of_tied_ids_the_lowest_ones() -> None:
     """All 3000 ids tie, beyond every number of candidates but the whole row."""
-    rows = [ChoiceRow(SamplingParams(top_k=7, seed=3), i) for i in range(300)]
+    rows = [ChoiceRow(ChoiceRules(SamplingParams(top_k=7, seed=3), 0), i) for i in range(300)]
     assert set(choose(torch.zeros(300, 3000), rows, 3000)) == set(range(7))
 
 
@@ -132,7 +191,7 @@ def test_choices_follow_the_filtered_distribution(params: SamplingParams) -> Non
     kept = reference.kept_ids(z, params)
     weights = {v: math.exp(z[v] / params.temperature) for v in kept}
     count = 20_000
-    rows = [ChoiceRow(params, position) for position in range(count)]
+    rows = [ChoiceRow(ChoiceRules(params, 0), position) for position in range(count)]
     chosen = choose(torch.tensor([z]).expand(count, -1), rows, len(z))
     statistic = 0.0
     for v in kept:

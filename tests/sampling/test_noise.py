@@ -7,7 +7,16 @@ import math
 import pytest
 import torch
 
-from specdec_core.noise import derive_seed, gumbel, hash31, mix64, noise_keys
+from specdec_core.noise import (
+    LARGEST_NOISE,
+    NOISE_ERROR,
+    derive_seed,
+    gumbel,
+    gumbel_of,
+    hash31,
+    mix64,
+    noise_keys,
+)
 from specdec_core.sampling_params import MAX_SEED
 from tests.sampling import reference
 
@@ -47,6 +56,20 @@ def test_noise_is_finite_at_the_ends_of_the_hash() -> None:
     assert noise.min() > -math.log(24 * math.log(2)) - 0.1
 
 
+def test_noise_of_extreme_bits() -> None:
+    """The ends of the hash, and everywhere no more noise than fewer bits have."""
+    ends = torch.tensor([0, 1, 2**31 - 1], dtype=torch.int32)
+    least = -math.log(-math.log1p(-(1 - 2.0**-24)))
+    expected = [-math.log(2.0**-32), -math.log(1.5 * 2.0**-31), least]
+    assert gumbel_of(ends).tolist() == pytest.approx(expected, abs=1e-5)
+    assert float(gumbel_of(ends)[0]) < LARGEST_NOISE < 22.181
+    generator = torch.Generator().manual_seed(1)
+    bits = torch.randint(0, 2**31 - 1, (1_000_000,), generator=generator, dtype=torch.int32)
+    bits[:1000] >>= 18
+    noise = gumbel_of(bits.sort().values)
+    assert (noise[1:] - noise[:-1].cummin(dim=0).values).max() < NOISE_ERROR
+
+
 def test_uniforms_are_uniform() -> None:
     """Chi-square over 64 cells, 2^20 draws; p < 1e-4 at 115 for 63 degrees of freedom."""
     hashes = hash31(noise_keys([(5, i) for i in range(16)], CPU), torch.arange(65536).int())
@@ -67,5 +90,6 @@ def test_neighbouring_positions_and_ids_are_uncorrelated(shift: int) -> None:
 def test_choice_zero_keeps_the_seed_and_the_others_are_valid_seeds() -> None:
     seeds = {derive_seed(MAX_SEED, j) for j in range(1000)}
     assert derive_seed(MAX_SEED, 0) == MAX_SEED
+    assert derive_seed(7, 3) == reference.mix64(7, 3) >> 1
     assert len(seeds) == 1000
     assert all(0 <= seed <= MAX_SEED for seed in seeds)

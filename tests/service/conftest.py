@@ -1,4 +1,7 @@
-"""One Ray for all service tests: two targets, two drafts and an ingress over a tiny model."""
+"""One Ray for all service tests: two targets, two drafts and an ingress over a tiny model.
+
+In bfloat16, where near ties abound, with exact numerics and every finished request audited.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ import grpc
 import httpx
 import psutil
 import pytest
+import torch
 
 from deployments.app import coordinator_spec
 from deployments.config import ServiceConfig
@@ -23,7 +27,11 @@ from specdec.v1 import generation_pb2_grpc as pb_grpc
 from specdec_core import Engine, Request, SamplingParams
 from specdec_core.engine import AlgorithmName
 from specdec_core.models.loading import DType, LoadConfig
+from specdec_core.models.numerics import Numerics
 from tests.service.tiny_folder import save_tiny_llama
+
+KV_CACHE_TOKENS = 2048
+"""Of each replica: sixteen sequences of 128 tokens, so that tests can run a target out of it."""
 
 
 def free_port() -> int:
@@ -70,6 +78,10 @@ class Service:
         """All four replicas are registered."""
         self.until(lambda status: len(status.replicas) == 4, limit_s)
 
+    def until_audited(self, limit_s: float = 60) -> None:
+        """Every finished request was replayed and compared: what is left in the cell is nothing."""
+        self.until(lambda status: status.audit.num_pending == 0, limit_s)
+
     def coordinator_pid(self) -> int:
         import ray
 
@@ -88,9 +100,12 @@ class Oracle:
     """Plain decoding, one token per pass, in this process."""
 
     def __init__(self, folder: Path) -> None:
+        torch.set_num_threads(1)  # as the replicas: exact numerics may depend on it
         self._engine = Engine.load(
             str(folder),
-            load=LoadConfig(dtype=DType.FLOAT32, kv_cache_tokens=20_000),
+            load=LoadConfig(
+                dtype=DType.BFLOAT16, kv_cache_tokens=KV_CACHE_TOKENS, numerics=Numerics.EXACT
+            ),
             algorithm=AlgorithmName.AUTOREGRESSIVE,
         )
 
@@ -113,8 +128,10 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         model=str(target),
         served_model_name="tiny",
         spec_model=str(draft),
-        dtype="float32",
-        kv_cache_tokens=20_000,
+        dtype="bfloat16",
+        numerics=Numerics.EXACT,
+        audit_share=1.0,
+        kv_cache_tokens=KV_CACHE_TOKENS,
         torch_threads=1,
         target_replicas=2,
         draft_replicas=2,

@@ -139,6 +139,20 @@ def test_all_four_replicas_work_and_groups_are_counted(
 def test_a_client_that_leaves_frees_the_kv(
     service: Service, http: httpx.Client, stub: Any, protocol: str
 ) -> None:
+    for _ in range(6):
+        service.until_audited()
+        before = service.status().counters["num_finished_abort"]
+        _leave(http, stub, protocol)
+        service.until(lambda status: status.num_running == 0, 30)
+        if service.status().counters["num_finished_abort"] > before:
+            break
+    else:
+        pytest.fail("the request went on to its end without its client")
+    service.until(lambda status: not any(r.num_slots for r in status.replicas), 5)
+
+
+def _leave(http: httpx.Client, stub: Any, protocol: str) -> None:
+    """Serve's gRPC proxy (2.60) loses a cancel that comes while it writes a message: 1 in 5."""
     if protocol == "http":
         chunks = streamed(http, completion(max_tokens=900))
         next(chunks)
@@ -148,8 +162,6 @@ def test_a_client_that_leaves_frees_the_kv(
         call = stub.Generate(pb.GenerateRequest(prompt="x", sampling=sampling))
         next(iter(call))
         call.cancel()
-    service.until(lambda status: status.num_running == 0, 5)
-    service.until(lambda status: not any(r.num_slots for r in status.replicas), 5)
 
 
 def test_a_whole_answer_is_aborted_when_its_client_leaves(service: Service) -> None:

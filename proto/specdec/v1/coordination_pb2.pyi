@@ -52,7 +52,7 @@ class GenerateUp(_message.Message):
     def __init__(self, submit: _Optional[_Union[Submit, _Mapping]] = ..., abort: _Optional[_Union[_generation_pb2.AbortRequest, _Mapping]] = ...) -> None: ...
 
 class Submit(_message.Message):
-    __slots__ = ("request_id", "prompt_token_ids", "emitted_token_ids", "resume", "sampling", "end_token_ids", "speculative", "priority")
+    __slots__ = ("request_id", "prompt_token_ids", "emitted_token_ids", "resume", "sampling", "end_token_ids", "speculative", "priority", "pinned_fingerprint")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     PROMPT_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     EMITTED_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
@@ -61,6 +61,7 @@ class Submit(_message.Message):
     END_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     SPECULATIVE_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    PINNED_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     prompt_token_ids: bytes
     emitted_token_ids: bytes
@@ -69,7 +70,8 @@ class Submit(_message.Message):
     end_token_ids: bytes
     speculative: _generation_pb2.Speculative
     priority: int
-    def __init__(self, request_id: _Optional[str] = ..., prompt_token_ids: _Optional[bytes] = ..., emitted_token_ids: _Optional[bytes] = ..., resume: _Optional[bool] = ..., sampling: _Optional[_Union[_generation_pb2.SamplingParams, _Mapping]] = ..., end_token_ids: _Optional[bytes] = ..., speculative: _Optional[_Union[_generation_pb2.Speculative, _Mapping]] = ..., priority: _Optional[int] = ...) -> None: ...
+    pinned_fingerprint: str
+    def __init__(self, request_id: _Optional[str] = ..., prompt_token_ids: _Optional[bytes] = ..., emitted_token_ids: _Optional[bytes] = ..., resume: _Optional[bool] = ..., sampling: _Optional[_Union[_generation_pb2.SamplingParams, _Mapping]] = ..., end_token_ids: _Optional[bytes] = ..., speculative: _Optional[_Union[_generation_pb2.Speculative, _Mapping]] = ..., priority: _Optional[int] = ..., pinned_fingerprint: _Optional[str] = ...) -> None: ...
 
 class GenerateDown(_message.Message):
     __slots__ = ("events", "state", "aborts")
@@ -90,36 +92,40 @@ class AbortOutcome(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., aborted: _Optional[bool] = ...) -> None: ...
 
 class PoolState(_message.Message):
-    __slots__ = ("epoch", "num_targets", "num_drafts", "max_model_len", "model_digest", "fingerprint")
+    __slots__ = ("epoch", "num_targets", "num_drafts", "max_model_len", "model_digest", "fingerprint", "numerics")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     NUM_TARGETS_FIELD_NUMBER: _ClassVar[int]
     NUM_DRAFTS_FIELD_NUMBER: _ClassVar[int]
     MAX_MODEL_LEN_FIELD_NUMBER: _ClassVar[int]
     MODEL_DIGEST_FIELD_NUMBER: _ClassVar[int]
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    NUMERICS_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     num_targets: int
     num_drafts: int
     max_model_len: int
     model_digest: str
     fingerprint: str
-    def __init__(self, epoch: _Optional[int] = ..., num_targets: _Optional[int] = ..., num_drafts: _Optional[int] = ..., max_model_len: _Optional[int] = ..., model_digest: _Optional[str] = ..., fingerprint: _Optional[str] = ...) -> None: ...
+    numerics: str
+    def __init__(self, epoch: _Optional[int] = ..., num_targets: _Optional[int] = ..., num_drafts: _Optional[int] = ..., max_model_len: _Optional[int] = ..., model_digest: _Optional[str] = ..., fingerprint: _Optional[str] = ..., numerics: _Optional[str] = ...) -> None: ...
 
 class TokenEvent(_message.Message):
-    __slots__ = ("request_id", "index", "token_ids", "finish_reason", "stats", "failure")
+    __slots__ = ("request_id", "index", "token_ids", "finish_reason", "stats", "failure", "logprobs")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     INDEX_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
     STATS_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
+    LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     index: int
     token_ids: bytes
     finish_reason: _generation_pb2.FinishReason
     stats: _generation_pb2.SpeculationStats
     failure: Failure
-    def __init__(self, request_id: _Optional[str] = ..., index: _Optional[int] = ..., token_ids: _Optional[bytes] = ..., finish_reason: _Optional[_Union[_generation_pb2.FinishReason, str]] = ..., stats: _Optional[_Union[_generation_pb2.SpeculationStats, _Mapping]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ...) -> None: ...
+    logprobs: _generation_pb2.Logprobs
+    def __init__(self, request_id: _Optional[str] = ..., index: _Optional[int] = ..., token_ids: _Optional[bytes] = ..., finish_reason: _Optional[_Union[_generation_pb2.FinishReason, str]] = ..., stats: _Optional[_Union[_generation_pb2.SpeculationStats, _Mapping]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., logprobs: _Optional[_Union[_generation_pb2.Logprobs, _Mapping]] = ...) -> None: ...
 
 class Failure(_message.Message):
     __slots__ = ("kind", "message", "retry_after_s", "num_queued", "max_queued")
@@ -150,7 +156,7 @@ class WorkUp(_message.Message):
     def __init__(self, register: _Optional[_Union[Register, _Mapping]] = ..., result: _Optional[_Union[GroupResult, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., reset_done: _Optional[_Union[ResetDone, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ...) -> None: ...
 
 class Register(_message.Message):
-    __slots__ = ("protocol_version", "replica_id", "role", "incarnation", "num_blocks", "block_size", "max_model_len", "vocab_size", "model_digest", "fingerprint")
+    __slots__ = ("protocol_version", "replica_id", "role", "incarnation", "num_blocks", "block_size", "max_model_len", "vocab_size", "model_digest", "fingerprint", "numerics", "tile_rows")
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     REPLICA_ID_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
@@ -161,6 +167,8 @@ class Register(_message.Message):
     VOCAB_SIZE_FIELD_NUMBER: _ClassVar[int]
     MODEL_DIGEST_FIELD_NUMBER: _ClassVar[int]
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    NUMERICS_FIELD_NUMBER: _ClassVar[int]
+    TILE_ROWS_FIELD_NUMBER: _ClassVar[int]
     protocol_version: int
     replica_id: str
     role: Role
@@ -171,7 +179,9 @@ class Register(_message.Message):
     vocab_size: int
     model_digest: str
     fingerprint: str
-    def __init__(self, protocol_version: _Optional[int] = ..., replica_id: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., incarnation: _Optional[int] = ..., num_blocks: _Optional[int] = ..., block_size: _Optional[int] = ..., max_model_len: _Optional[int] = ..., vocab_size: _Optional[int] = ..., model_digest: _Optional[str] = ..., fingerprint: _Optional[str] = ...) -> None: ...
+    numerics: str
+    tile_rows: int
+    def __init__(self, protocol_version: _Optional[int] = ..., replica_id: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., incarnation: _Optional[int] = ..., num_blocks: _Optional[int] = ..., block_size: _Optional[int] = ..., max_model_len: _Optional[int] = ..., vocab_size: _Optional[int] = ..., model_digest: _Optional[str] = ..., fingerprint: _Optional[str] = ..., numerics: _Optional[str] = ..., tile_rows: _Optional[int] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
     __slots__ = ("occupancy",)
@@ -233,16 +243,20 @@ class Drained(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
-class RowParams(_message.Message):
-    __slots__ = ("row", "sampling")
+class RowRules(_message.Message):
+    __slots__ = ("row", "sampling", "prompt_len", "stop_ids")
     ROW_FIELD_NUMBER: _ClassVar[int]
     SAMPLING_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_LEN_FIELD_NUMBER: _ClassVar[int]
+    STOP_IDS_FIELD_NUMBER: _ClassVar[int]
     row: int
     sampling: _generation_pb2.SamplingParams
-    def __init__(self, row: _Optional[int] = ..., sampling: _Optional[_Union[_generation_pb2.SamplingParams, _Mapping]] = ...) -> None: ...
+    prompt_len: int
+    stop_ids: bytes
+    def __init__(self, row: _Optional[int] = ..., sampling: _Optional[_Union[_generation_pb2.SamplingParams, _Mapping]] = ..., prompt_len: _Optional[int] = ..., stop_ids: _Optional[bytes] = ...) -> None: ...
 
 class GroupLease(_message.Message):
-    __slots__ = ("lease_id", "epoch", "role", "ttl_s", "sequence_ids", "base_hashes", "shapes", "token_ids", "params")
+    __slots__ = ("lease_id", "epoch", "role", "ttl_s", "sequence_ids", "base_hashes", "shapes", "token_ids", "rules")
     LEASE_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
@@ -251,7 +265,7 @@ class GroupLease(_message.Message):
     BASE_HASHES_FIELD_NUMBER: _ClassVar[int]
     SHAPES_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
-    PARAMS_FIELD_NUMBER: _ClassVar[int]
+    RULES_FIELD_NUMBER: _ClassVar[int]
     lease_id: int
     epoch: int
     role: Role
@@ -260,8 +274,8 @@ class GroupLease(_message.Message):
     base_hashes: _containers.RepeatedScalarFieldContainer[int]
     shapes: bytes
     token_ids: bytes
-    params: _containers.RepeatedCompositeFieldContainer[RowParams]
-    def __init__(self, lease_id: _Optional[int] = ..., epoch: _Optional[int] = ..., role: _Optional[_Union[Role, str]] = ..., ttl_s: _Optional[float] = ..., sequence_ids: _Optional[_Iterable[int]] = ..., base_hashes: _Optional[_Iterable[int]] = ..., shapes: _Optional[bytes] = ..., token_ids: _Optional[bytes] = ..., params: _Optional[_Iterable[_Union[RowParams, _Mapping]]] = ...) -> None: ...
+    rules: _containers.RepeatedCompositeFieldContainer[RowRules]
+    def __init__(self, lease_id: _Optional[int] = ..., epoch: _Optional[int] = ..., role: _Optional[_Union[Role, str]] = ..., ttl_s: _Optional[float] = ..., sequence_ids: _Optional[_Iterable[int]] = ..., base_hashes: _Optional[_Iterable[int]] = ..., shapes: _Optional[bytes] = ..., token_ids: _Optional[bytes] = ..., rules: _Optional[_Iterable[_Union[RowRules, _Mapping]]] = ...) -> None: ...
 
 class RowError(_message.Message):
     __slots__ = ("row", "message")
@@ -271,8 +285,16 @@ class RowError(_message.Message):
     message: str
     def __init__(self, row: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
 
+class RowLogprobs(_message.Message):
+    __slots__ = ("row", "logprobs")
+    ROW_FIELD_NUMBER: _ClassVar[int]
+    LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    row: int
+    logprobs: _generation_pb2.Logprobs
+    def __init__(self, row: _Optional[int] = ..., logprobs: _Optional[_Union[_generation_pb2.Logprobs, _Mapping]] = ...) -> None: ...
+
 class GroupResult(_message.Message):
-    __slots__ = ("lease_id", "epoch", "seconds", "sequence_ids", "shapes", "token_ids", "errors", "occupancy")
+    __slots__ = ("lease_id", "epoch", "seconds", "sequence_ids", "shapes", "token_ids", "errors", "occupancy", "logprobs")
     LEASE_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     SECONDS_FIELD_NUMBER: _ClassVar[int]
@@ -281,6 +303,7 @@ class GroupResult(_message.Message):
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     ERRORS_FIELD_NUMBER: _ClassVar[int]
     OCCUPANCY_FIELD_NUMBER: _ClassVar[int]
+    LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     lease_id: int
     epoch: int
     seconds: float
@@ -289,4 +312,5 @@ class GroupResult(_message.Message):
     token_ids: bytes
     errors: _containers.RepeatedCompositeFieldContainer[RowError]
     occupancy: Occupancy
-    def __init__(self, lease_id: _Optional[int] = ..., epoch: _Optional[int] = ..., seconds: _Optional[float] = ..., sequence_ids: _Optional[_Iterable[int]] = ..., shapes: _Optional[bytes] = ..., token_ids: _Optional[bytes] = ..., errors: _Optional[_Iterable[_Union[RowError, _Mapping]]] = ..., occupancy: _Optional[_Union[Occupancy, _Mapping]] = ...) -> None: ...
+    logprobs: _containers.RepeatedCompositeFieldContainer[RowLogprobs]
+    def __init__(self, lease_id: _Optional[int] = ..., epoch: _Optional[int] = ..., seconds: _Optional[float] = ..., sequence_ids: _Optional[_Iterable[int]] = ..., shapes: _Optional[bytes] = ..., token_ids: _Optional[bytes] = ..., errors: _Optional[_Iterable[_Union[RowError, _Mapping]]] = ..., occupancy: _Optional[_Union[Occupancy, _Mapping]] = ..., logprobs: _Optional[_Iterable[_Union[RowLogprobs, _Mapping]]] = ...) -> None: ...

@@ -41,7 +41,14 @@ class ChatMessages(_message.Message):
     def __init__(self, messages: _Optional[_Iterable[_Union[ChatMessage, _Mapping]]] = ...) -> None: ...
 
 class SamplingParams(_message.Message):
-    __slots__ = ("temperature", "top_k", "top_p", "min_p", "seed", "max_tokens", "stop_token_ids", "ignore_eos")
+    __slots__ = ("temperature", "top_k", "top_p", "min_p", "seed", "max_tokens", "stop_token_ids", "ignore_eos", "presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias", "min_tokens", "allowed_token_ids", "bad_words", "bad_word_ids", "logprobs")
+    class LogitBiasEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: float
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[float] = ...) -> None: ...
     TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
     TOP_K_FIELD_NUMBER: _ClassVar[int]
     TOP_P_FIELD_NUMBER: _ClassVar[int]
@@ -50,6 +57,15 @@ class SamplingParams(_message.Message):
     MAX_TOKENS_FIELD_NUMBER: _ClassVar[int]
     STOP_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     IGNORE_EOS_FIELD_NUMBER: _ClassVar[int]
+    PRESENCE_PENALTY_FIELD_NUMBER: _ClassVar[int]
+    FREQUENCY_PENALTY_FIELD_NUMBER: _ClassVar[int]
+    REPETITION_PENALTY_FIELD_NUMBER: _ClassVar[int]
+    LOGIT_BIAS_FIELD_NUMBER: _ClassVar[int]
+    MIN_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    ALLOWED_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    BAD_WORDS_FIELD_NUMBER: _ClassVar[int]
+    BAD_WORD_IDS_FIELD_NUMBER: _ClassVar[int]
+    LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     temperature: float
     top_k: int
     top_p: float
@@ -58,7 +74,26 @@ class SamplingParams(_message.Message):
     max_tokens: int
     stop_token_ids: _containers.RepeatedScalarFieldContainer[int]
     ignore_eos: bool
-    def __init__(self, temperature: _Optional[float] = ..., top_k: _Optional[int] = ..., top_p: _Optional[float] = ..., min_p: _Optional[float] = ..., seed: _Optional[int] = ..., max_tokens: _Optional[int] = ..., stop_token_ids: _Optional[_Iterable[int]] = ..., ignore_eos: _Optional[bool] = ...) -> None: ...
+    presence_penalty: float
+    frequency_penalty: float
+    repetition_penalty: float
+    logit_bias: _containers.ScalarMap[int, float]
+    min_tokens: int
+    allowed_token_ids: _containers.RepeatedScalarFieldContainer[int]
+    bad_words: _containers.RepeatedScalarFieldContainer[str]
+    bad_word_ids: _containers.RepeatedCompositeFieldContainer[TokenIds]
+    logprobs: int
+    def __init__(self, temperature: _Optional[float] = ..., top_k: _Optional[int] = ..., top_p: _Optional[float] = ..., min_p: _Optional[float] = ..., seed: _Optional[int] = ..., max_tokens: _Optional[int] = ..., stop_token_ids: _Optional[_Iterable[int]] = ..., ignore_eos: _Optional[bool] = ..., presence_penalty: _Optional[float] = ..., frequency_penalty: _Optional[float] = ..., repetition_penalty: _Optional[float] = ..., logit_bias: _Optional[_Mapping[int, float]] = ..., min_tokens: _Optional[int] = ..., allowed_token_ids: _Optional[_Iterable[int]] = ..., bad_words: _Optional[_Iterable[str]] = ..., bad_word_ids: _Optional[_Iterable[_Union[TokenIds, _Mapping]]] = ..., logprobs: _Optional[int] = ...) -> None: ...
+
+class Logprobs(_message.Message):
+    __slots__ = ("logprobs", "top_ids", "top_logprobs")
+    LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    TOP_IDS_FIELD_NUMBER: _ClassVar[int]
+    TOP_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    logprobs: _containers.RepeatedScalarFieldContainer[float]
+    top_ids: _containers.RepeatedScalarFieldContainer[int]
+    top_logprobs: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, logprobs: _Optional[_Iterable[float]] = ..., top_ids: _Optional[_Iterable[int]] = ..., top_logprobs: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class Speculative(_message.Message):
     __slots__ = ("enabled", "num_speculative_tokens")
@@ -127,7 +162,7 @@ class SpeculationStats(_message.Message):
     def __init__(self, num_spec_steps: _Optional[int] = ..., num_draft_tokens: _Optional[int] = ..., num_accepted_draft_tokens: _Optional[int] = ..., acceptance_histogram: _Optional[_Iterable[int]] = ..., mean_acceptance_length: _Optional[float] = ..., draft_acceptance_rate: _Optional[float] = ..., queue_time_ms: _Optional[float] = ..., num_preemptions: _Optional[int] = ..., num_spec_tokens: _Optional[int] = ..., num_rounds: _Optional[int] = ...) -> None: ...
 
 class GenerateResponse(_message.Message):
-    __slots__ = ("request_id", "index", "token_ids", "text", "finish_reason", "usage", "speculation", "seed")
+    __slots__ = ("request_id", "index", "token_ids", "text", "finish_reason", "usage", "speculation", "seed", "system_fingerprint", "logprobs")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     INDEX_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
@@ -136,6 +171,8 @@ class GenerateResponse(_message.Message):
     USAGE_FIELD_NUMBER: _ClassVar[int]
     SPECULATION_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
+    SYSTEM_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     index: int
     token_ids: _containers.RepeatedScalarFieldContainer[int]
@@ -144,7 +181,9 @@ class GenerateResponse(_message.Message):
     usage: Usage
     speculation: SpeculationStats
     seed: int
-    def __init__(self, request_id: _Optional[str] = ..., index: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., text: _Optional[str] = ..., finish_reason: _Optional[_Union[FinishReason, str]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., speculation: _Optional[_Union[SpeculationStats, _Mapping]] = ..., seed: _Optional[int] = ...) -> None: ...
+    system_fingerprint: str
+    logprobs: Logprobs
+    def __init__(self, request_id: _Optional[str] = ..., index: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., text: _Optional[str] = ..., finish_reason: _Optional[_Union[FinishReason, str]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., speculation: _Optional[_Union[SpeculationStats, _Mapping]] = ..., seed: _Optional[int] = ..., system_fingerprint: _Optional[str] = ..., logprobs: _Optional[_Union[Logprobs, _Mapping]] = ...) -> None: ...
 
 class AbortRequest(_message.Message):
     __slots__ = ("request_id",)
@@ -205,7 +244,7 @@ class PoolStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class ReplicaStatus(_message.Message):
-    __slots__ = ("replica_id", "role", "num_groups", "num_rows", "num_slots", "num_free_blocks", "num_blocks", "block_size", "busy_s", "model_digest", "fingerprint", "num_sequences", "is_fenced", "is_draining")
+    __slots__ = ("replica_id", "role", "num_groups", "num_rows", "num_slots", "num_free_blocks", "num_blocks", "block_size", "busy_s", "model_digest", "fingerprint", "num_sequences", "is_fenced", "is_draining", "numerics")
     REPLICA_ID_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     NUM_GROUPS_FIELD_NUMBER: _ClassVar[int]
@@ -220,6 +259,7 @@ class ReplicaStatus(_message.Message):
     NUM_SEQUENCES_FIELD_NUMBER: _ClassVar[int]
     IS_FENCED_FIELD_NUMBER: _ClassVar[int]
     IS_DRAINING_FIELD_NUMBER: _ClassVar[int]
+    NUMERICS_FIELD_NUMBER: _ClassVar[int]
     replica_id: str
     role: str
     num_groups: int
@@ -234,10 +274,23 @@ class ReplicaStatus(_message.Message):
     num_sequences: int
     is_fenced: bool
     is_draining: bool
-    def __init__(self, replica_id: _Optional[str] = ..., role: _Optional[str] = ..., num_groups: _Optional[int] = ..., num_rows: _Optional[int] = ..., num_slots: _Optional[int] = ..., num_free_blocks: _Optional[int] = ..., num_blocks: _Optional[int] = ..., block_size: _Optional[int] = ..., busy_s: _Optional[float] = ..., model_digest: _Optional[str] = ..., fingerprint: _Optional[str] = ..., num_sequences: _Optional[int] = ..., is_fenced: _Optional[bool] = ..., is_draining: _Optional[bool] = ...) -> None: ...
+    numerics: str
+    def __init__(self, replica_id: _Optional[str] = ..., role: _Optional[str] = ..., num_groups: _Optional[int] = ..., num_rows: _Optional[int] = ..., num_slots: _Optional[int] = ..., num_free_blocks: _Optional[int] = ..., num_blocks: _Optional[int] = ..., block_size: _Optional[int] = ..., busy_s: _Optional[float] = ..., model_digest: _Optional[str] = ..., fingerprint: _Optional[str] = ..., num_sequences: _Optional[int] = ..., is_fenced: _Optional[bool] = ..., is_draining: _Optional[bool] = ..., numerics: _Optional[str] = ...) -> None: ...
+
+class AuditStatus(_message.Message):
+    __slots__ = ("num_audited", "num_diverged", "num_skipped", "num_pending")
+    NUM_AUDITED_FIELD_NUMBER: _ClassVar[int]
+    NUM_DIVERGED_FIELD_NUMBER: _ClassVar[int]
+    NUM_SKIPPED_FIELD_NUMBER: _ClassVar[int]
+    NUM_PENDING_FIELD_NUMBER: _ClassVar[int]
+    num_audited: int
+    num_diverged: int
+    num_skipped: int
+    num_pending: int
+    def __init__(self, num_audited: _Optional[int] = ..., num_diverged: _Optional[int] = ..., num_skipped: _Optional[int] = ..., num_pending: _Optional[int] = ...) -> None: ...
 
 class PoolStatusResponse(_message.Message):
-    __slots__ = ("epoch", "replicas", "num_waiting", "num_running", "counters", "max_group_wait_s", "accepted_per_position", "group_sizes")
+    __slots__ = ("epoch", "replicas", "num_waiting", "num_running", "counters", "max_group_wait_s", "accepted_per_position", "group_sizes", "audit")
     class CountersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -253,6 +306,7 @@ class PoolStatusResponse(_message.Message):
     MAX_GROUP_WAIT_S_FIELD_NUMBER: _ClassVar[int]
     ACCEPTED_PER_POSITION_FIELD_NUMBER: _ClassVar[int]
     GROUP_SIZES_FIELD_NUMBER: _ClassVar[int]
+    AUDIT_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     replicas: _containers.RepeatedCompositeFieldContainer[ReplicaStatus]
     num_waiting: int
@@ -261,4 +315,5 @@ class PoolStatusResponse(_message.Message):
     max_group_wait_s: float
     accepted_per_position: _containers.RepeatedScalarFieldContainer[int]
     group_sizes: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, epoch: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[ReplicaStatus, _Mapping]]] = ..., num_waiting: _Optional[int] = ..., num_running: _Optional[int] = ..., counters: _Optional[_Mapping[str, int]] = ..., max_group_wait_s: _Optional[float] = ..., accepted_per_position: _Optional[_Iterable[int]] = ..., group_sizes: _Optional[_Iterable[int]] = ...) -> None: ...
+    audit: AuditStatus
+    def __init__(self, epoch: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[ReplicaStatus, _Mapping]]] = ..., num_waiting: _Optional[int] = ..., num_running: _Optional[int] = ..., counters: _Optional[_Mapping[str, int]] = ..., max_group_wait_s: _Optional[float] = ..., accepted_per_position: _Optional[_Iterable[int]] = ..., group_sizes: _Optional[_Iterable[int]] = ..., audit: _Optional[_Union[AuditStatus, _Mapping]] = ...) -> None: ...

@@ -1,0 +1,64 @@
+"""A draft of a chosen quality: real passes, proposals from recorded answers, seeded mistakes.
+
+It lets a pair of real shapes be measured without trained draft weights: the passes cost what the
+draft's shape costs, the target verifies in earnest, and only what is proposed is arranged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from benchmarks.paper.answer_book import UNKNOWN, AnswerBook, one_hot_like
+from benchmarks.paper.recorded_padded import RecordedPadded
+from specdec_core.models.cached_model import CachedModel, Feed
+from specdec_core.models.padded_lm import Paddable
+
+
+class RecordedDraft:
+    """A CachedModel that runs `model` for its cost and proposes from the book. Greedy only."""
+
+    def __init__(self, model: CachedModel, book: AnswerBook) -> None:
+        self._model = model
+        self._book = book
+        self._numbers: dict[int, int] = {}
+        """Slot -> its sequence, known once it was fed."""
+        self.vocab_size = model.vocab_size
+        self.max_model_len = model.max_model_len
+        self.num_blocks = model.num_blocks
+        self.block_size = model.block_size
+        self.tile_rows = model.tile_rows
+
+    @property
+    def num_free_blocks(self) -> int:
+        return self._model.num_free_blocks
+
+    def allocate(self) -> int:
+        return self._model.allocate()
+
+    def free(self, slot: int) -> None:
+        self._model.free(slot)
+        self._numbers.pop(slot, None)
+
+    def cached_len(self, slot: int) -> int:
+        return self._model.cached_len(slot)
+
+    def rollback(self, slot: int, length: int) -> None:
+        self._model.rollback(slot, length)
+
+    def padded(self) -> RecordedPadded:
+        assert isinstance(self._model, Paddable)
+        return RecordedPadded(self._model.padded(), self._book)
+
+    def score(self, feeds: Sequence[Feed]) -> Tensor:
+        for feed in feeds:
+            if self.cached_len(feed.slot) == 0:
+                self._numbers[feed.slot] = self._book.number_of(feed.tokens)
+        computed = self._model.score(feeds)
+        proposed = [token for feed in feeds for token in self._proposals(feed)]
+        return one_hot_like(computed, proposed)
+
+    def _proposals(self, feed: Feed) -> list[int]:
+        number = self._numbers.get(feed.slot, UNKNOWN)
+        return self._book.next_tokens(number, self.cached_len(feed.slot), feed.num_logits)

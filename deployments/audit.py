@@ -1,0 +1,197 @@
+"""The running service's audit: which finished requests are replayed plainly, and what came of it.
+
+Pure: requests and token events in, replays and findings out. A replay is the same request without
+speculation, in the background of the pool, under an id that no client knows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from specdec_core.models.numerics import Numerics
+from specdec_core.request import FinishReason, Request, TokenEvent
+
+MAX_RUNNING = 2
+"""Replays at a time: each takes a row of its target's groups while there are seats left."""
+MAX_WAITING = 64
+"""Finished requests kept for later; one more is skipped."""
+
+
+class Origin(NamedTuple):
+    """The targets that a request ran on."""
+
+    numerics: Numerics
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Divergence:
+    """The first token of a replay that is not the emitted one."""
+
+    request_id: str
+    index: int
+    """Its place among the emitted tokens."""
+    emitted_id: int
+    replayed_id: int | None
+    """None: the replay ended here."""
+    origin: Origin
+
+
+@dataclass(eq=False, slots=True)
+class AuditCounts:
+    """Since the coordinator's start."""
+
+    audited: Counter[Numerics] = field(default_factory=Counter)
+    """Replays that were compared, to the end or to the first difference."""
+    diverged: Counter[Numerics] = field(default_factory=Counter)
+    num_skipped: int = 0
+    """Sampled requests that were not compared."""
+
+
+@dataclass(eq=False, slots=True)
+class _Record:
+    """A sampled request and everything that its client was told."""
+
+    request: Request
+    token_ids: list[int]
+    origin: Origin | None = None
+    num_compared: int = 0
+
+
+class Auditor:
+    """Keeps books of sampled requests from their start to the end of their replay."""
+
+    def __init__(
+        self,
+        share: float,
+        *,
+        max_running: int = MAX_RUNNING,
+        max_waiting: int = MAX_WAITING,
+        new_id: Callable[[], str] = lambda: f"audit-{uuid.uuid4().hex}",
+    ) -> None:
+        self.counts = AuditCounts()
+        self._share = share
+        self._max_running = max_running
+        self._max_waiting = max_waiting
+        self._new_id = new_id
+        self._watched: dict[str, _Record] = {}
+        self._waiting: deque[_Record] = deque()
+        self._running: dict[str, _Record] = {}
+
+    @property
+    def num_pending(self) -> int:
+        """Finished requests that have not been compared yet."""
+        return len(self._waiting) + len(self._running)
+
+    def watch(self, request: Request) -> None:
+        """A client's request begins, or goes on behind what was emitted before."""
+        if is_sampled(request.request_id, self._share):
+            self._watched[request.request_id] = _Record(request, list(request.emitted_token_ids))
+
+    def forget(self, request_id: str) -> None:
+        """Its client is gone."""
+        self._watched.pop(request_id, None)
+
+    def hear(self, event: TokenEvent, origin: Origin | None) -> None:
+        """News for a client. `origin` is None when every target is gone."""
+        record = self._watched.get(event.request_id)
+        if record is None:
+            return
+        record.token_ids += event.token_ids
+        if event.finish_reason is None:
+            return
+        del self._watched[event.request_id]
+        if event.finish_reason is FinishReason.ERROR or not record.token_ids:
+            return
+        record.origin = origin
+        if origin is None or len(self._waiting) == self._max_waiting:
+            self.counts.num_skipped += 1
+        else:
+            self._waiting.append(record)
+
+    def next_replay(self) -> Request | None:
+        """The next replay to begin, while the bound on running ones allows it."""
+        if not self._waiting or len(self._running) == self._max_running:
+            return None
+        record = self._waiting.popleft()
+        replay = _replay(record, self._new_id())
+        self._running[replay.request_id] = record
+        return replay
+
+    def is_replay(self, request_id: str) -> bool:
+        return request_id in self._running
+
+    def compare(self, event: TokenEvent) -> Divergence | None:
+        """News of a replay; once it `is_replay` no longer, there is nothing left to compare."""
+        record = self._running[event.request_id]
+        divergence = _first_difference(record, event)
+        record.num_compared += len(event.token_ids)
+        if divergence is not None or record.num_compared >= len(record.token_ids):
+            self._settle(event.request_id, divergence)
+        elif event.finish_reason is not None:
+            self.skip(event.request_id)
+        return divergence
+
+    def skip(self, replay_id: str) -> None:
+        """The replay cannot be run, or not to its end."""
+        del self._running[replay_id]
+        self.counts.num_skipped += 1
+
+    def drop(self) -> list[str]:
+        """Give up every replay, begun or not; returns the ids of those begun."""
+        self.counts.num_skipped += self.num_pending
+        begun = list(self._running)
+        self._running.clear()
+        self._waiting.clear()
+        return begun
+
+    def _settle(self, replay_id: str, divergence: Divergence | None) -> None:
+        origin = self._running.pop(replay_id).origin
+        assert origin is not None, "only requests of known targets are replayed"
+        self.counts.audited[origin.numerics] += 1
+        self.counts.diverged[origin.numerics] += divergence is not None
+
+
+def is_sampled(request_id: str, share: float) -> bool:
+    """By a hash of the id: the same requests in every life of a coordinator."""
+    digest = hashlib.sha256(request_id.encode()).digest()
+    return int.from_bytes(digest[:8], "big") < share * 2**64
+
+
+def _replay(record: _Record, replay_id: str) -> Request:
+    assert record.origin is not None, "only requests of known targets are replayed"
+    is_exact = record.origin.numerics is Numerics.EXACT
+    return replace(
+        record.request,
+        request_id=replay_id,
+        params=replace(record.request.params, num_logprobs=None),
+        emitted_token_ids=(),
+        speculation_enabled=False,
+        num_draft_tokens=None,
+        priority=0,
+        is_background=True,
+        pinned_fingerprint=record.origin.fingerprint if is_exact else "",
+    )
+
+
+def _first_difference(record: _Record, event: TokenEvent) -> Divergence | None:
+    assert record.origin is not None, "only requests of known targets are replayed"
+    expected = record.token_ids[record.num_compared :]
+    replayed: list[int | None] = list(event.token_ids)
+    if event.finish_reason in (FinishReason.STOP, FinishReason.LENGTH):
+        replayed.append(None)
+    for place, (emitted_id, replayed_id) in enumerate(zip(expected, replayed, strict=False)):
+        if emitted_id != replayed_id:
+            return Divergence(
+                request_id=record.request.request_id,
+                index=record.num_compared + place,
+                emitted_id=emitted_id,
+                replayed_id=replayed_id,
+                origin=record.origin,
+            )
+    return None

@@ -1,0 +1,94 @@
+"""The visible output of one generation: text, where it is cut, and what is said of each token.
+
+Ids and log-probabilities are handed out as rounds commit them. Text may lag behind: a character is
+never split, and what may be the beginning of a stop string is held back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from deployments.detokenizer import IncrementalDetokenizer, StopStrings
+from deployments.text import TextModel
+from specdec_core.logprobs import TokenLogprobs
+from specdec_core.request import FinishReason, RequestStats, TokenEvent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """What is new since the last piece; the last one has a finish reason."""
+
+    index: int
+    token_ids: tuple[int, ...]
+    text: str
+    text_offsets: tuple[int, ...]
+    """Characters that were certain before each token, held back or cut off though they may be."""
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    """One per token when the request asked for them, else empty."""
+    finish_reason: FinishReason | None = None
+    stop_reason: int | str | None = None
+    """The stop id or stop string that ended the output."""
+    stats: RequestStats | None = None
+
+
+def joined(pieces: Sequence[Piece]) -> Piece:
+    """The whole output as one piece."""
+    return replace(
+        pieces[-1],
+        index=pieces[0].index,
+        token_ids=tuple(i for piece in pieces for i in piece.token_ids),
+        text="".join(piece.text for piece in pieces),
+        text_offsets=tuple(offset for piece in pieces for offset in piece.text_offsets),
+        logprobs=tuple(entry for piece in pieces for entry in piece.logprobs),
+    )
+
+
+class Output:
+    """Turns one request's token events into pieces."""
+
+    def __init__(
+        self, text: TextModel, *, stop: Sequence[str], stop_token_ids: Sequence[int]
+    ) -> None:
+        self._detokenizer = IncrementalDetokenizer(text.decode)
+        self._stops = StopStrings(stop)
+        self._stop_token_ids = stop_token_ids
+        self._num_chars = 0
+
+    def take(self, event: TokenEvent) -> Piece:
+        """Token by token, so that where the output is cut never depends on what a round brought."""
+        shown, offsets = "", []
+        for count, token_id in enumerate(event.token_ids, start=1):
+            offsets.append(self._num_chars)
+            if not _is_stop_id(event, count):
+                shown += self._add(self._detokenizer.add(token_id))
+            if self._stops.found is not None:
+                break
+        else:
+            if event.finish_reason is not None:
+                shown += self._add(self._detokenizer.flush()) + self._stops.flush()
+        is_cut = self._stops.found is not None
+        return Piece(
+            index=event.index,
+            token_ids=event.token_ids[: len(offsets)],
+            text=shown,
+            text_offsets=tuple(offsets),
+            logprobs=event.logprobs[: len(offsets)],
+            finish_reason=FinishReason.STOP if is_cut else event.finish_reason,
+            stop_reason=self._stops.found if is_cut else self._stop_id(event),
+            stats=event.stats,
+        )
+
+    def _add(self, text: str) -> str:
+        self._num_chars += len(text)
+        return self._stops.add(text)
+
+    def _stop_id(self, event: TokenEvent) -> int | None:
+        if event.finish_reason is not FinishReason.STOP or not event.token_ids:
+            return None
+        return event.token_ids[-1] if event.token_ids[-1] in self._stop_token_ids else None
+
+
+def _is_stop_id(event: TokenEvent, count: int) -> bool:
+    """The id that ended the output is emitted, its text is not shown."""
+    return event.finish_reason is FinishReason.STOP and count == len(event.token_ids)

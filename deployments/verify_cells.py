@@ -1,0 +1,137 @@
+"""Which cells an audit runs, and with which prompts: pure functions of the flags and a seed.
+
+A point is (draft, K, B, T); a cell is a point decoded by one algorithm. Every algorithm gets the
+same points with the same prompts, so that their rows can be compared.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from specdec_core.config import SpecMethod
+
+PLAIN = "autoregressive"
+PADDED = ("eqspec", "exspec-padded")
+"""They run over the left-padded cache."""
+ALGORITHMS = (PLAIN, *PADDED, "exspec")
+
+
+class Cells(StrEnum):
+    """How prompts and cells are brought together."""
+
+    RANDOM = "random"
+    """Each prompt in one cell drawn for it, and some prompts in every cell."""
+    ALL = "all"
+    """Every prompt in every cell."""
+
+
+class Point(NamedTuple):
+    method: SpecMethod
+    num_draft_tokens: int
+    batch_size: int
+    temperature: float
+
+
+class Cell(NamedTuple):
+    algorithm: str
+    point: Point
+
+    @property
+    def name(self) -> str:
+        method, k, batch_size, temperature = self.point
+        draft = f" {method} K={k}" if self.is_speculative else ""
+        return f"{self.algorithm}{draft} B={batch_size} T={temperature:g}"
+
+    @property
+    def is_speculative(self) -> bool:
+        return self.algorithm != PLAIN
+
+
+class Task(NamedTuple):
+    """A cell and the prompts that it decodes, by index."""
+
+    cell: Cell
+    prompts: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grid:
+    """The axes of an audit."""
+
+    algorithms: tuple[str, ...]
+    methods: tuple[SpecMethod, ...]
+    spec_tokens: tuple[int, ...]
+    batch_sizes: tuple[int, ...]
+    temperatures: tuple[float, ...]
+
+    def points(self, algorithm: str) -> list[Point]:
+        """Plain decoding has no draft, and at batch size 1 it is the reference itself."""
+        if algorithm == PLAIN:
+            axes = itertools.product(self.temperatures, self.batch_sizes)
+            return [Point(SpecMethod.NONE, 0, batch, t) for t, batch in axes if batch > 1]
+        return [
+            Point(method, k, batch, temperature)
+            for temperature, method, k, batch in itertools.product(
+                self.temperatures, self.methods, self.spec_tokens, self.batch_sizes
+            )
+        ]
+
+
+def plan(
+    grid: Grid, num_prompts: int, *, cells: Cells, num_in_every_cell: int, seed: int
+) -> list[Task]:
+    """Every task of an audit, algorithm by algorithm."""
+    return [
+        Task(Cell(algorithm, point), prompts)
+        for algorithm in grid.algorithms
+        for point, prompts in _plan_points(
+            grid.points(algorithm),
+            num_prompts,
+            num_prompts if cells is Cells.ALL else num_in_every_cell,
+            random.Random(seed),
+        )
+    ]
+
+
+def _plan_points(
+    points: Sequence[Point], num_prompts: int, num_in_every_cell: int, rng: random.Random
+) -> Iterator[tuple[Point, tuple[int, ...]]]:
+    chosen = {point: _spread(point, num_prompts, num_in_every_cell) for point in points}
+    if points and num_in_every_cell < num_prompts:
+        for point, prompts in _draw(points, num_prompts, rng):
+            chosen[point] |= prompts
+    return ((point, tuple(sorted(prompts))) for point, prompts in chosen.items() if prompts)
+
+
+def _spread(point: Point, num_prompts: int, num_wanted: int) -> set[int]:
+    """So many prompts, evenly from all of them; more where a batch would not be full."""
+    if num_wanted == 0:
+        return set()
+    count = min(max(num_wanted, point.batch_size), num_prompts)
+    return {index * num_prompts // count for index in range(count)}
+
+
+def _draw(
+    points: Sequence[Point], num_prompts: int, rng: random.Random
+) -> Iterator[tuple[Point, set[int]]]:
+    """Deal every prompt to a point drawn for it.
+
+    A drawn point takes one and a half batches, so that its batch is full and refills once; if too
+    few prompts are left for a batch, prompts that were dealt before keep them company. No point is
+    drawn twice before each was drawn once.
+    """
+    prompts = rng.sample(range(num_prompts), num_prompts)
+    dealt = 0
+    while True:
+        for point in rng.sample(points, len(points)):
+            if dealt >= num_prompts:
+                return
+            taken = prompts[dealt : dealt + point.batch_size + (point.batch_size + 1) // 2]
+            num_missing = max(point.batch_size - len(taken), 0)
+            yield point, {*taken, *prompts[:dealt][:num_missing]}
+            dealt += len(taken)

@@ -1,0 +1,86 @@
+"""The draft of an audit: another model, or the target itself without some of its layers.
+
+`self:N` leaves N layers out. Such a draft is as slow as the target but needs no other checkpoint,
+shares its weights, and is wrong often enough that acceptance is ragged; `self` is never wrong.
+"""
+
+from __future__ import annotations
+
+import copy
+
+from torch import nn
+from transformers import PreTrainedModel
+
+from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
+from specdec_core.models.exact_linear import undo_exact_linears
+from specdec_core.models.transformers_adapter import TransformersModel
+
+SELF = "self"
+
+
+def num_left_out(spec_model: str) -> int | None:
+    """N of `self:N`, 0 of `self`, None for a model of its own."""
+    name, _, count = spec_model.partition(":")
+    if name != SELF:
+        return None
+    if count and not count.isdecimal():
+        raise InvalidRequestError(f"--spec-model self:N needs a number of layers, got {count!r}")
+    return int(count or 0)
+
+
+def self_draft(target: TransformersModel, num_layers: int) -> TransformersModel:
+    """The target without `num_layers` of its layers, over an equal cache of its own, in fast
+    numerics: whatever a draft proposes, the target decides."""
+    return TransformersModel(
+        _without_layers(target.module, num_layers),
+        vocab_size=target.vocab_size,
+        kv_cache_tokens=target.num_blocks * target.block_size,
+        max_model_len=target.max_model_len,
+    )
+
+
+def _without_layers(model: PreTrainedModel, num_layers: int) -> PreTrainedModel:
+    body = getattr(model, "model", None)
+    layers = getattr(body, "layers", None)
+    if not isinstance(layers, nn.ModuleList):
+        raise ModelNotSupportedError(f"{type(model).__name__}: give --spec-model another model")
+    if num_layers >= len(layers):
+        raise InvalidRequestError(
+            f"--spec-model self:{num_layers}: the target has {len(layers)} layers, one must stay"
+        )
+    twin = _twin(model)
+    assert isinstance(twin, PreTrainedModel)
+    undo_exact_linears(twin)
+    kept = _spread_out(len(layers), num_layers)
+    twin.model.layers = nn.ModuleList(twin.model.layers[index] for index in kept)
+    for place, layer in enumerate(twin.model.layers):
+        _renumber(layer, place)
+    config = copy.deepcopy(model.config)
+    config.num_hidden_layers = len(kept)
+    if getattr(config, "layer_types", None):
+        config.layer_types = [config.layer_types[index] for index in kept]
+    twin.config = twin.model.config = config
+    return twin
+
+
+def _spread_out(num_layers: int, num_left_out: int) -> list[int]:
+    """The layers that stay: those left out lie evenly between the first and the last."""
+    step = num_layers / (num_left_out + 1)
+    left_out = {int(step * (index + 1)) for index in range(num_left_out)}
+    return [index for index in range(num_layers) if index not in left_out]
+
+
+def _twin(module: nn.Module) -> nn.Module:
+    """A copy that shares every parameter but may be rearranged."""
+    twin = copy.copy(module)
+    twin._modules = {
+        name: None if child is None else _twin(child) for name, child in module._modules.items()
+    }
+    return twin
+
+
+def _renumber(layer: nn.Module, place: int) -> None:
+    """The place of a layer is where its attention keeps keys and values."""
+    for module in layer.modules():
+        if hasattr(module, "layer_idx"):
+            module.layer_idx = place  # type: ignore[assignment]

@@ -1,0 +1,152 @@
+"""Requests of the padded algorithms from arrival to last event; no model is known here."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from specdec_core.choice_rules import ChoiceRules
+from specdec_core.config import SpeculationConfig
+from specdec_core.drafting.limits import draft_limit
+from specdec_core.drafting.ngram import NgramIndex
+from specdec_core.logprobs import TokenLogprobs
+from specdec_core.pool.k_policy import AcceptanceHistory
+from specdec_core.request import FinishReason, Request, RequestStats, TokenEvent, cut_at_stop
+from specdec_core.sampling import NO_CHOICE
+from specdec_core.verification import Verdict
+
+
+@dataclass(eq=False, slots=True)
+class LiveSequence:
+    """A request and what was committed to it. A sequence is itself, not its fields."""
+
+    request: Request
+    arrived_at: float
+    admitted_at: float | None = None
+    rules: ChoiceRules = field(init=False)
+    ids: list[int] = field(init=False)
+    history: AcceptanceHistory = field(default_factory=AcceptanceHistory)
+    ngram: NgramIndex | None = None
+    finish_reason: FinishReason | None = None
+
+    def __post_init__(self) -> None:
+        self.rules = self.request.rules
+        self.ids = [*self.request.prompt_token_ids, *self.request.emitted_token_ids]
+
+    @property
+    def num_emitted(self) -> int:
+        return len(self.ids) - len(self.request.prompt_token_ids)
+
+    @property
+    def budget(self) -> int:
+        """Tokens that may still be emitted."""
+        return self.request.params.max_tokens - self.num_emitted
+
+    def num_draft_tokens(self, config: SpeculationConfig) -> int:
+        """K of the next round: this row's own, whatever its companions have left."""
+        return max(min(draft_limit(config, self.request), self.budget - 1), 0)
+
+    def look_up(self, num_tokens: int, config: SpeculationConfig) -> tuple[int, ...]:
+        """An n-gram proposal."""
+        if num_tokens == 0:
+            return ()
+        if self.ngram is None:
+            self.ngram = NgramIndex(self.ids, config.ngram)
+        return self.ngram.propose(num_tokens)
+
+    def commit(self, num_drafted: int, verdict: Verdict) -> TokenEvent:
+        """Append what a round decided, up to the first stop id or the budget."""
+        if verdict.tokens == (NO_CHOICE,):
+            return self.end(FinishReason.ERROR, "no id may be chosen")
+        stop_ids = self.request.stop_ids
+        tokens, self.finish_reason = cut_at_stop(verdict.tokens, stop_ids, self.budget)
+        self.history.record(num_drafted, min(verdict.num_accepted, len(tokens)))
+        event = self._event(tokens, verdict.logprobs[: len(tokens)])
+        self.ids += tokens
+        return event
+
+    def end(self, reason: FinishReason, error: str | None = None) -> TokenEvent:
+        """The last event of a request that ends between rounds."""
+        self.finish_reason = reason
+        return self._event((), (), error)
+
+    def _event(
+        self,
+        tokens: tuple[int, ...],
+        logprobs: tuple[TokenLogprobs, ...],
+        error: str | None = None,
+    ) -> TokenEvent:
+        return TokenEvent(
+            request_id=self.request.request_id,
+            index=self.num_emitted,
+            token_ids=tokens,
+            logprobs=logprobs,
+            finish_reason=self.finish_reason,
+            stats=self._stats() if self.finish_reason else None,
+            error=error,
+        )
+
+    def _stats(self) -> RequestStats:
+        admitted_at = self.arrived_at if self.admitted_at is None else self.admitted_at
+        return RequestStats(
+            num_rounds=self.history.num_rounds,
+            num_drafted=self.history.num_drafted,
+            num_accepted=self.history.num_accepted,
+            acceptance_histogram=tuple(self.history.histogram),
+            queue_s=admitted_at - self.arrived_at,
+        )
+
+
+class RequestQueue:
+    """Who waits, who was admitted, and which last events are still to be told. Arrival order."""
+
+    def __init__(self, max_live_tokens: int) -> None:
+        """`max_live_tokens` bounds what all admitted requests may grow to, padding included."""
+        self.admitted: list[LiveSequence] = []
+        self._max_live_tokens = max_live_tokens
+        self._waiting: deque[LiveSequence] = deque()
+        self._ended: list[TokenEvent] = []
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._waiting or self.admitted or self._ended)
+
+    def add(self, request: Request, now: float) -> None:
+        """Queue a request; one whose emitted tokens say that it has ended ends at once."""
+        sequence = LiveSequence(request, now)
+        emitted, stop_ids = request.emitted_token_ids, request.stop_ids
+        tokens, reason = cut_at_stop(emitted, stop_ids, request.params.max_tokens)
+        if reason is None:
+            self._waiting.append(sequence)
+        else:
+            del sequence.ids[len(request.prompt_token_ids) + len(tokens) :]
+            self._ended.append(sequence.end(reason))
+
+    def abort(self, request_id: str) -> bool:
+        """End a request wherever it is; False when it is unknown."""
+        for sequence in (*self._waiting, *self.admitted):
+            if sequence.request.request_id == request_id:
+                self._ended.append(sequence.end(FinishReason.ABORT))
+                self._waiting = deque(s for s in self._waiting if s is not sequence)
+                self.drop_finished()
+                return True
+        return False
+
+    def admit(self, most: int, now: float) -> None:
+        """Admit in order of arrival while fewer than `most` are live and all could grow to their
+        end in one rectangle; the first always may."""
+        while self._waiting and len(self.admitted) < most and self._has_room():
+            sequence = self._waiting.popleft()
+            sequence.admitted_at = now
+            self.admitted.append(sequence)
+
+    def drop_finished(self) -> None:
+        self.admitted = [sequence for sequence in self.admitted if not sequence.finish_reason]
+
+    def take_ended(self) -> list[TokenEvent]:
+        ended, self._ended = self._ended, []
+        return ended
+
+    def _has_room(self) -> bool:
+        lengths = [s.request.max_len for s in (*self.admitted, self._waiting[0])]
+        return not self.admitted or len(lengths) * max(lengths) <= self._max_live_tokens

@@ -1,0 +1,43 @@
+"""What a sequence's tokens are chosen by, besides its ids. Sent once to every replica it visits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from specdec_core.sampling_params import SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceRules:
+    """One request's rules. With the ids before a position they define the choice there."""
+
+    params: SamplingParams
+    prompt_len: int
+    """The first so many ids are the prompt. All others count as output, whichever attempt of the
+    request emitted them."""
+    stop_ids: frozenset[int] = frozenset()
+    """Every id that ends the request: what min_tokens bans."""
+
+    @property
+    def needs_history(self) -> bool:
+        """Whether a choice depends on which ids stand before it."""
+        params = self.params
+        return (
+            params.presence_penalty != 0.0
+            or params.frequency_penalty != 0.0
+            or params.repetition_penalty != 1.0
+            or bool(params.bad_words)
+        )
+
+
+class ChoiceRow(NamedTuple):
+    """Whose token a row of logits chooses, and where."""
+
+    rules: ChoiceRules
+    position: int
+    """Absolute place of the token in its sequence, prompt included."""
+    history: Sequence[int] = ()
+    """Ids of the sequence from its start; those before `position` count. It may be longer, so that
+    the rows of a proposal share one, and empty for rules that need none."""

@@ -1,0 +1,155 @@
+"""What changes logits before the filters: bans, bias and penalties, in vLLM's order and meaning.
+
+Draft and target each apply a request's processors to their own logits. Row j of a proposal sees the
+ids before its own position, drafts 1..j included, as plain decoding would had it emitted them.
+
+Shape legend: N rows, V vocabulary; G rows of one sequence, U distinct ids of its history.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from specdec_core.choice_rules import ChoiceRow, ChoiceRules
+from specdec_core.sampling_params import SamplingParams
+
+
+def process(z_NV: Tensor, rows: Sequence[ChoiceRow]) -> Tensor:
+    """The logits that the rows choose from: a copy where a rule changes any, else `z_NV` itself."""
+    groups = [group for group in _groups(rows) if _changes_logits(group.rules)]
+    if not groups:
+        return z_NV
+    z_NV = z_NV.clone()
+    for group in groups:
+        has_history = len(group.history) >= max(group.positions)
+        assert has_history or not group.rules.needs_history, "these rules look at the ids before"
+        _process_group(z_NV[group.first : group.first + len(group.positions)], group)
+    return z_NV
+
+
+class _Group(NamedTuple):
+    """Neighbouring rows of one sequence."""
+
+    rules: ChoiceRules
+    history: Sequence[int]
+    first: int
+    """Row of the first position."""
+    positions: list[int]
+
+
+def _groups(rows: Sequence[ChoiceRow]) -> Iterator[_Group]:
+    first = 0
+    for _, members in groupby(rows, key=lambda row: (id(row.rules), id(row.history))):
+        neighbours = list(members)
+        positions = [row.position for row in neighbours]
+        yield _Group(neighbours[0].rules, neighbours[0].history, first, positions)
+        first += len(neighbours)
+
+
+def _changes_logits(rules: ChoiceRules) -> bool:
+    params = rules.params
+    return rules.needs_history or bool(
+        params.min_tokens or params.allowed_token_ids or params.logit_bias
+    )
+
+
+def _process_group(z_GV: Tensor, group: _Group) -> None:
+    """In place. A grammar's mask is one more ban, beside those here."""
+    params = group.rules.params
+    if params.allowed_token_ids:
+        _keep_only(z_GV, params.allowed_token_ids)
+    _ban(z_GV, [*_bad_word_ends(group), *_early_ends(group)])
+    if params.logit_bias:
+        _add_bias(z_GV, params.logit_bias)
+    if _is_penalised(params):
+        _penalise(z_GV, group)
+
+
+def _keep_only(z_GV: Tensor, allowed: Sequence[int]) -> None:
+    ids_U = _in_vocabulary(allowed, z_GV)
+    kept_GU = z_GV[:, ids_U]
+    z_GV.fill_(-math.inf)
+    z_GV[:, ids_U] = kept_GU
+
+
+def _ban(z_GV: Tensor, bans: Sequence[tuple[int, int]]) -> None:
+    """Of (row of the group, id) pairs."""
+    inside = [(row, token_id) for row, token_id in bans if token_id < z_GV.shape[1]]
+    if inside:
+        rows_M, ids_M = torch.tensor(inside, device=z_GV.device).unbind(1)
+        z_GV[rows_M, ids_M] = -math.inf
+
+
+def _bad_word_ends(group: _Group) -> Iterator[tuple[int, int]]:
+    """The last id of every word whose other ids have just been emitted."""
+    for row, position in enumerate(group.positions):
+        for *beginning, end in group.rules.params.bad_words:
+            start = position - len(beginning)
+            is_emitted = start >= group.rules.prompt_len or not beginning
+            if is_emitted and list(group.history[start:position]) == beginning:
+                yield row, end
+
+
+def _early_ends(group: _Group) -> Iterator[tuple[int, int]]:
+    for row, position in enumerate(group.positions):
+        if position - group.rules.prompt_len < group.rules.params.min_tokens:
+            yield from ((row, token_id) for token_id in group.rules.stop_ids)
+
+
+def _add_bias(z_GV: Tensor, logit_bias: Sequence[tuple[int, float]]) -> None:
+    inside = [(token_id, bias) for token_id, bias in logit_bias if token_id < z_GV.shape[1]]
+    ids_U = torch.tensor([token_id for token_id, _ in inside], device=z_GV.device, dtype=torch.long)
+    bias_U = torch.tensor([bias for _, bias in inside], device=z_GV.device, dtype=z_GV.dtype)
+    z_GV[:, ids_U] += bias_U
+
+
+def _is_penalised(params: SamplingParams) -> bool:
+    return (
+        params.presence_penalty != 0.0
+        or params.frequency_penalty != 0.0
+        or params.repetition_penalty != 1.0
+    )
+
+
+def _penalise(z_GV: Tensor, group: _Group) -> None:
+    """Repetition over prompt and output, then frequency and presence over the output alone."""
+    params = group.rules.params
+    ids_U, count_GU, is_in_prompt_U = _count(group, z_GV.device)
+    z_GU = z_GV[:, ids_U]
+    is_output_GU = count_GU > 0
+    repeated_GU = torch.where(
+        z_GU > 0, z_GU / params.repetition_penalty, z_GU * params.repetition_penalty
+    )
+    z_GU = torch.where(is_output_GU | is_in_prompt_U, repeated_GU, z_GU)
+    z_GU -= count_GU.to(z_GU.dtype) * params.frequency_penalty
+    z_GU -= is_output_GU.to(z_GU.dtype) * params.presence_penalty
+    z_GV[:, ids_U] = z_GU
+
+
+def _count(group: _Group, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """The history's distinct ids, how often each row has them in its output, which the prompt has.
+
+    Counted on the CPU, where the ids are.
+    """
+    prompt_len = group.rules.prompt_len
+    history_N = torch.tensor(group.history[: max(group.positions)], dtype=torch.long)
+    ids_U, places_N = torch.unique(history_N, return_inverse=True)
+    count_GU = torch.stack(
+        [
+            places_N[prompt_len:position].bincount(minlength=len(ids_U))
+            for position in group.positions
+        ]
+    )
+    is_in_prompt_U = places_N[:prompt_len].bincount(minlength=len(ids_U)) > 0
+    return ids_U.to(device), count_GU.to(device), is_in_prompt_U.to(device)
+
+
+def _in_vocabulary(token_ids: Sequence[int], z_GV: Tensor) -> Tensor:
+    inside = [token_id for token_id in token_ids if token_id < z_GV.shape[1]]
+    return torch.tensor(inside, device=z_GV.device, dtype=torch.long)

@@ -1,0 +1,52 @@
+"""The greatest values of long rows, found without looking at all of them again and again.
+
+A row is folded into columns of 8 values, the columns' maxima are folded again, and so on. The C
+greatest values lie in the C columns with the greatest maxima: the search goes back from the short
+row to the long one and looks at 8 C values on each level.
+
+Shape legend: N rows, V values of a row, W its columns, C wanted.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+_FOLD = 8
+
+
+def fold(z_NV: Tensor, size: int) -> Tensor:
+    """The columns of a row, [N, size, W]; the last V - size * W values are in none.
+
+    Column j holds the places j, j + W, j + 2 W ..., so that reducing them takes whole vectors.
+    """
+    width = z_NV.shape[1] // size
+    return z_NV[:, : size * width].view(len(z_NV), size, width)
+
+
+def places_in(columns_NC: Tensor, num_values: int, size: int) -> Tensor:
+    """The places that the columns hold, and those that no column does."""
+    width = num_values // size
+    device = columns_NC.device
+    steps = torch.arange(size, device=device).mul_(width).unsqueeze(1)
+    rest = torch.arange(size * width, num_values, device=device).expand(len(columns_NC), -1)
+    return torch.cat([(columns_NC.unsqueeze(1) + steps).flatten(1), rest], dim=1)
+
+
+def top_ids(z_NV: Tensor, count: int) -> Tensor:
+    """Where the `count` greatest values of a row are, [N, count], ascending.
+
+    Of those that tie with the least of them any may be named.
+    """
+    if count == z_NV.shape[1]:
+        return torch.arange(count, device=z_NV.device).expand(len(z_NV), -1)
+    return _top(z_NV, count).sort(dim=-1).values
+
+
+def _top(z_NV: Tensor, count: int) -> Tensor:
+    if z_NV.shape[1] <= _FOLD * count:
+        return z_NV.topk(count, dim=-1, sorted=False).indices
+    columns_NC = _top(fold(z_NV, _FOLD).amax(dim=1), count)
+    places = places_in(columns_NC, z_NV.shape[1], _FOLD)
+    best_NC = z_NV.gather(1, places).topk(count, dim=-1, sorted=False).indices
+    return places.gather(1, best_NC)

@@ -1,0 +1,102 @@
+"""Pieces: text, offsets and log-probabilities in step, wherever rounds end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from deployments.output import Output, Piece, joined
+from deployments.text import TextModel, load_text_model
+from specdec_core.logprobs import TokenLogprobs
+from specdec_core.request import FinishReason, TokenEvent
+from tests.service.tiny_folder import save_tiny_llama
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> TextModel:
+    return load_text_model(str(save_tiny_llama(tmp_path_factory.mktemp("tiny"))))
+
+
+def entry(place: int) -> TokenLogprobs:
+    return TokenLogprobs(-float(place), ((place, -0.5),))
+
+
+def events(
+    ids: tuple[int, ...], cuts: list[int], reason: FinishReason = FinishReason.LENGTH
+) -> Iterator[TokenEvent]:
+    """`ids` in rounds that end at `cuts`."""
+    bounds = [0, *sorted({cut % (len(ids) + 1) for cut in cuts} - {0, len(ids)}), len(ids)]
+    for start, stop in pairwise(bounds):
+        yield TokenEvent(
+            request_id="a",
+            index=start,
+            token_ids=ids[start:stop],
+            logprobs=tuple(entry(place) for place in range(start, stop)),
+            finish_reason=reason if stop == len(ids) else None,
+        )
+
+
+def pieces_of(
+    text: TextModel, parts: Iterator[TokenEvent], *stop: str, ids: tuple[int, ...] = ()
+) -> list[Piece]:
+    output, pieces = Output(text, stop=stop, stop_token_ids=ids), []
+    for part in parts:
+        pieces.append(output.take(part))
+        if pieces[-1].finish_reason is not None:
+            break
+    return pieces
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.text(st.sampled_from("ab é日🙂"), min_size=1, max_size=20),
+    st.lists(st.integers(0, 60), max_size=6),
+    st.lists(st.text("ab 日", min_size=1, max_size=3), max_size=2),
+)
+def test_where_rounds_end_changes_nothing(
+    text: TextModel, content: str, cuts: list[int], stop: list[str]
+) -> None:
+    ids = text.encode_part(content)
+    pieces = pieces_of(text, events(ids, cuts), *stop)
+    whole = joined(pieces)
+    assert whole == joined(pieces_of(text, events(ids, []), *stop))
+    count = len(whole.token_ids)
+    assert whole.token_ids == ids[:count]
+    assert whole.logprobs == tuple(entry(place) for place in range(count))
+    assert len(whole.text_offsets) == count
+    for piece in pieces:
+        assert len(piece.token_ids) == len(piece.logprobs) == len(piece.text_offsets)
+    hits = [content.find(word) for word in stop if word in content]
+    assert whole.text == content[: min(hits, default=len(content))]
+    assert whole.finish_reason is (FinishReason.STOP if hits else FinishReason.LENGTH)
+
+
+@given(st.text(st.sampled_from("abc é日🙂"), min_size=1, max_size=20))
+def test_offsets_are_where_tokens_begin(text: TextModel, content: str) -> None:
+    ids = text.encode_part(content)
+    whole = joined(pieces_of(text, events(ids, [])))
+    for place, offset in enumerate(whole.text_offsets):
+        before = b"".join(map(text.token_bytes, ids[:place]))
+        whole_characters = before.decode(errors="ignore")
+        assert offset <= len(whole_characters)
+        if whole_characters.encode() == before:
+            assert offset == len(whole_characters)
+
+
+def test_the_token_that_ends_the_output_is_told_but_not_shown(text: TextModel) -> None:
+    ids = (*text.encode_part("ab"), 2)
+    whole = joined(pieces_of(text, events(ids, [1], FinishReason.STOP), ids=(2,)))
+    assert (whole.token_ids, whole.text, whole.stop_reason) == (ids, "ab", 2)
+    assert whole.text_offsets[-1] == 2
+    assert len(whole.logprobs) == len(ids)
+
+
+def test_a_stop_string_of_a_character_that_was_never_finished(text: TextModel) -> None:
+    letter = text.backend.get_vocab()["ð"]
+    (piece,) = pieces_of(text, events((letter,), []), "\ufffd")
+    assert (piece.text, piece.finish_reason) == ("", FinishReason.STOP)
+    assert piece.stop_reason == "\ufffd"

@@ -1,0 +1,58 @@
+"""The ingress's side of the stream: what it was told twice reaches the client once."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from deployments.endpoint import Endpoint
+from deployments.pool_client import PoolClient
+from deployments.translation import event_to_pb
+from specdec.v1 import coordination_pb2 as pb
+from specdec_core.logprobs import TokenLogprobs
+from specdec_core.request import FinishReason, Request, TokenEvent
+from specdec_core.sampling_params import SamplingParams
+
+NUM_TOKENS = 9
+
+
+def entry(place: int) -> TokenLogprobs:
+    return TokenLogprobs(-float(place), ((place, -place / 4),))
+
+
+def told(start: int, stop: int) -> pb.GenerateDown:
+    """Tokens start..stop - 1, each with an entry that names its place."""
+    reason = FinishReason.LENGTH if stop == NUM_TOKENS else None
+    event = TokenEvent(
+        request_id="a",
+        index=start,
+        token_ids=tuple(range(100 + start, 100 + stop)),
+        logprobs=tuple(entry(place) for place in range(start, stop)),
+        finish_reason=reason,
+    )
+    return pb.GenerateDown(events=[event_to_pb(event, None)])
+
+
+async def unreachable() -> Endpoint:
+    raise ConnectionError
+
+
+@pytest.mark.parametrize("second", [(0, 6), (2, 4), (2, 6), (3, 6), (4, 6)])
+def test_log_probabilities_are_cut_in_step_with_tokens_that_came_before(
+    second: tuple[int, int],
+) -> None:
+    async def scenario() -> list[TokenEvent]:
+        client = PoolClient(unreachable)
+        params = SamplingParams(max_tokens=NUM_TOKENS, num_logprobs=1)
+        events = client.generate(Request(request_id="a", prompt_token_ids=(1,), params=params))
+        first = asyncio.create_task(anext(events))
+        await asyncio.sleep(0)
+        for start, stop in ((0, 4), second, (second[1], NUM_TOKENS)):
+            client._take_in(told(start, stop))
+        return [await first, *[event async for event in events]]
+
+    answer = asyncio.run(asyncio.wait_for(scenario(), 5))
+    assert [i for e in answer for i in e.token_ids] == list(range(100, 100 + NUM_TOKENS))
+    assert [x for e in answer for x in e.logprobs] == [entry(i) for i in range(NUM_TOKENS)]
+    assert all(len(event.token_ids) == len(event.logprobs) for event in answer)

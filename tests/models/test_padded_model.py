@@ -1,0 +1,122 @@
+"""A left-padded batch gives the logits of the in-place cache: to the bit in exact numerics."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from specdec_core.models.cached_model import Feed
+from specdec_core.models.exact import make_exact
+from specdec_core.models.packed_linear import pack_linears
+from specdec_core.models.transformers_adapter import TransformersModel
+from specdec_core.stopwatch import Stopwatch
+from tests.tiny_models import ARCHITECTURES, VOCAB, tiny_model
+
+PROMPT_LENS = (5, 150, 33, 1, 70)
+
+
+def loaded(architecture: str, dtype: torch.dtype, max_tokens_per_pass: int) -> TransformersModel:
+    torch.set_num_threads(1)
+    weights = tiny_model(architecture, initializer_range=0.05).to(dtype)
+    pack_linears(weights)
+    return TransformersModel(
+        weights,
+        vocab_size=VOCAB,
+        kv_cache_tokens=4096,
+        max_tokens_per_pass=max_tokens_per_pass,
+    )
+
+
+def both_logits(model: TransformersModel, num_rounds: int) -> Iterator[tuple[torch.Tensor, ...]]:
+    """The same rounds over both caches: ragged proposals, rejections and realignment."""
+    rng = random.Random(0)
+    padded = model.padded()
+    ids = [[rng.randrange(VOCAB) for _ in range(length)] for length in PROMPT_LENS]
+    kv = padded.new_batch(PROMPT_LENS)
+    padded.score(kv, [Feed(row, row_ids[:-1], 0) for row, row_ids in enumerate(ids)])
+    slots = [model.allocate() for _ in ids]
+    model.score([Feed(slot, row_ids[:-1], 0) for slot, row_ids in zip(slots, ids, strict=True)])
+    for _ in range(num_rounds):
+        drafts = [[rng.randrange(VOCAB) for _ in range(rng.randint(0, 5))] for _ in ids]
+        fed = [[row_ids[-1], *draft] for row_ids, draft in zip(ids, drafts, strict=True)]
+        yield (
+            padded.score(kv, [Feed(row, tokens, len(tokens)) for row, tokens in enumerate(fed)]),
+            model.score(
+                [Feed(s, tokens, len(tokens)) for s, tokens in zip(slots, fed, strict=True)]
+            ),
+        )
+        for row, draft in enumerate(drafts):
+            ids[row] += [*draft[: rng.randint(0, len(draft))], rng.randrange(VOCAB)]
+            kv.rollback(row, len(ids[row]) - 1)
+            model.rollback(slots[row], len(ids[row]) - 1)
+        kv.realign(range(len(ids)), [len(row_ids) for row_ids in ids])
+    for slot in slots:
+        model.free(slot)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("architecture", sorted(ARCHITECTURES))
+def test_exact_logits_are_those_of_the_in_place_cache(
+    architecture: str, dtype: torch.dtype
+) -> None:
+    """The prompts do not fit into one pass, so that chunks differ too."""
+    model = loaded(architecture, dtype, max_tokens_per_pass=64)
+    make_exact(model)
+    for padded_logits, logits in both_logits(model, num_rounds=8):
+        assert torch.equal(padded_logits, logits)
+
+
+@pytest.mark.parametrize("max_tokens_per_pass", [512, 40, 3])
+@pytest.mark.parametrize("architecture", sorted(ARCHITECTURES))
+def test_fast_logits_are_close_to_those_of_the_in_place_cache(
+    architecture: str, max_tokens_per_pass: int
+) -> None:
+    model = loaded(architecture, torch.float32, max_tokens_per_pass)
+    for padded_logits, logits in both_logits(model, num_rounds=4):
+        torch.testing.assert_close(padded_logits, logits, atol=1e-4, rtol=1e-4)
+
+
+def test_rows_that_are_fed_nothing_stay_as_they_are() -> None:
+    padded = loaded("qwen2", torch.float32, max_tokens_per_pass=512).padded()
+    kv = padded.new_batch([3, 9, 4])
+    padded.score(kv, [Feed(0, [1, 2], 0), Feed(1, [5] * 8, 0), Feed(2, [7, 8, 9], 0)])
+    before = padded.score(kv, [Feed(2, [6], 1)])
+    kv.rollback(2, 3)
+    padded.score(kv, [Feed(0, [3, 3, 3], 3)])
+    torch.testing.assert_close(padded.score(kv, [Feed(2, [6], 1)]), before)
+    assert kv.cached_lens == [5, 8, 4]
+
+
+@pytest.mark.parametrize("is_exact", [False, True])
+def test_the_view_is_timed_in_exact_numerics_and_not_needed_in_fast(is_exact: bool) -> None:
+    model = loaded("llama", torch.bfloat16, max_tokens_per_pass=512)
+    if is_exact:
+        make_exact(model)
+    padded = model.padded()
+    padded.score(padded.new_batch([4]), [Feed(0, [1, 2, 3], 1)])
+    assert (padded.view_s > 0) == is_exact
+
+
+def test_a_stopwatch_adds_up_its_stages() -> None:
+    watch = Stopwatch(torch.device("cpu"))
+    with watch:
+        torch.randn(100, 100).sort()
+    once = watch.seconds
+    assert once > 0
+    with watch:
+        torch.randn(100, 100).sort()
+    assert watch.seconds > once
+
+
+@pytest.mark.gpu
+def test_a_stopwatch_on_a_gpu_counts_device_time_without_waiting() -> None:
+    device = torch.device("cuda")
+    watch = Stopwatch(device)
+    matrix = torch.randn(4096, 4096, device=device)
+    for _ in range(300):
+        with watch:
+            matrix @ matrix
+    assert watch.seconds > 300 * 2 * 4096**3 / 2e15

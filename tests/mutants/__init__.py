@@ -1,0 +1,1 @@
+"""Seeded defects: each must make a named test fail (`make mutants`)."""

@@ -1,0 +1,31 @@
+"""Every seeded defect, by area."""
+
+from tests.mutants import (
+    drafting,
+    exact,
+    kv,
+    padded,
+    pool_blocks,
+    pool_life,
+    pool_rounds,
+    processors,
+    rounds,
+    sampling,
+    verification,
+    verify,
+)
+
+MUTANTS = (
+    *verification.MUTANTS,
+    *rounds.MUTANTS,
+    *sampling.MUTANTS,
+    *processors.MUTANTS,
+    *kv.MUTANTS,
+    *padded.MUTANTS,
+    *exact.MUTANTS,
+    *drafting.MUTANTS,
+    *pool_rounds.MUTANTS,
+    *pool_life.MUTANTS,
+    *pool_blocks.MUTANTS,
+    *verify.MUTANTS,
+)

@@ -1,0 +1,114 @@
+"""Defects of who drafts and how much: proposals, n-grams, K, the verification budget."""
+
+from tests.mutants.mutant import Mutant
+
+_POOL = "specdec_core/pool/"
+
+MUTANTS = (
+    Mutant(
+        name="proposal-beyond-the-budget",
+        path=_POOL + "proposals.py",
+        old="cap = min(self._cap(sequence), sequence.budget - 1)",
+        new="cap = min(self._cap(sequence), sequence.budget)",
+        breaks="a token is drafted and verified that can never be emitted",
+        killed_by=(
+            "tests/pool/test_drafting.py::test_a_proposal_never_exceeds_the_remaining_budget",
+        ),
+    ),
+    Mutant(
+        name="stale-proposal-reused",
+        path=_POOL + "proposals.py",
+        old="if current is None or current.committed_len != len(sequence.ids):",
+        new="if current is None:",
+        breaks="the proposal of an earlier round is verified behind other tokens",
+        killed_by=(
+            "tests/pool/test_blocks.py::test_blocks_of_rejected_tokens_are_given_back_at_once",
+        ),
+    ),
+    Mutant(
+        name="first-token-waits-for-the-draft",
+        path=_POOL + "proposals.py",
+        old="if current.proposal is not None or not sequence.is_caught_up or ",
+        new="if current.proposal is not None or ",
+        breaks="the time to the first token includes the draft's prefill",
+        killed_by=(
+            "tests/pool/test_drafting.py::test_a_caught_up_draft_proposes_and_its_cache_is_fed_only_what_it_lacks",
+        ),
+    ),
+    Mutant(
+        name="speculation-cannot-be-switched-off",
+        path="specdec_core/drafting/limits.py",
+        old="if config.method is SpecMethod.NONE or not request.speculation_enabled:",
+        new="if config.method is SpecMethod.NONE:",
+        breaks="a request that asks for plain decoding is drafted",
+        killed_by=("tests/pool/test_drafting.py::test_a_request_can_switch_speculation_off",),
+    ),
+    Mutant(
+        name="request-raises-k-above-the-limit",
+        path="specdec_core/drafting/limits.py",
+        old="return min(config.num_draft_tokens, request.num_draft_tokens)",
+        new="return request.num_draft_tokens",
+        breaks="a client makes the service draft as many tokens as it likes",
+        killed_by=(
+            "tests/pool/test_drafting.py::test_a_request_chooses_its_k_below_the_configured_one",
+        ),
+    ),
+    Mutant(
+        name="ngram-prefers-the-shorter-match",
+        path="specdec_core/drafting/ngram.py",
+        old="if match_len > best_len:",
+        new="if match_len >= best_len:",
+        breaks="an older occurrence is proposed instead of the latest",
+        killed_by=(
+            "tests/drafting/test_ngram.py::test_the_most_recent_of_equally_long_occurrences_wins",
+        ),
+    ),
+    Mutant(
+        name="ngram-copy-runs-off-the-end",
+        path="specdec_core/drafting/ngram.py",
+        old="return tuple(self._ids[start + j % period] for j in range(num_tokens))",
+        new="return tuple(self._ids[start : start + num_tokens])",
+        breaks="a loop is proposed once round only: short proposals where long ones are right",
+        killed_by=("tests/drafting/test_ngram.py::test_a_loop_is_continued_beyond_the_end",),
+    ),
+    Mutant(
+        name="histogram-without-zero-acceptance",
+        path=_POOL + "k_policy.py",
+        old="        if num_drafted:\n",
+        new="        if num_accepted:\n",
+        breaks="rounds that accepted nothing are left out: the mean acceptance length is too high",
+        killed_by=(
+            "tests/pool/test_k_policy.py::test_a_round_that_accepted_nothing_counts_and_a_plain_one_does_not",
+        ),
+    ),
+    Mutant(
+        name="budget-cuts-the-most-promising",
+        path=_POOL + "verification_budget.py",
+        old="return acceptance_rate(plan.sequence.history) ** length if length",
+        new="return -(acceptance_rate(plan.sequence.history) ** length) if length",
+        breaks="the tokens most likely to be accepted are left out",
+        killed_by=(
+            "tests/pool/test_verification_budget.py::test_the_least_promising_tokens_go_first",
+        ),
+    ),
+    Mutant(
+        name="budget-forgets-the-bonus-choice",
+        path=_POOL + "verification_budget.py",
+        old="num_choices=length + 1, proposal=plan.proposal[:length]",
+        new="num_choices=max(length, 1), proposal=plan.proposal[:length]",
+        breaks="a shortened proposal is scored at one position too few",
+        killed_by=(
+            "tests/pool/test_verification_budget.py::test_the_budget_holds_and_no_row_is_lost",
+        ),
+    ),
+    Mutant(
+        name="budget-rounded-down",
+        path=_POOL + "verification_budget.py",
+        old="return -(-num_rows // tile_rows) * tile_rows if tile_rows",
+        new="return num_rows // tile_rows * tile_rows if tile_rows",
+        breaks="rows of a tile that is paid for are left empty",
+        killed_by=(
+            "tests/pool/test_verification_budget.py::test_a_budget_is_raised_to_whole_tiles",
+        ),
+    ),
+)

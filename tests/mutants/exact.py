@@ -1,0 +1,138 @@
+"""Defects of exact numerics: a row's bits come to depend on its company, or the check is blind."""
+
+from tests.mutants.mutant import Mutant
+
+_LINEAR = "specdec_core/models/exact_linear.py"
+_EXACT = "specdec_core/models/exact.py"
+_NUMERICS = "specdec_core/models/numerics.py"
+_PLAN = "specdec_core/models/pass_plan.py"
+_LINEAR_TESTS = "tests/models/test_exact_linear.py::"
+_EXACT_TESTS = "tests/models/test_exact.py::"
+_NUMERICS_TESTS = "tests/models/test_numerics.py::"
+
+MUTANTS = (
+    Mutant(
+        name="calls-above-the-class",
+        path=_LINEAR,
+        old="num_calls = -(-num_rows // self.rows.high)",
+        new="num_calls = max(num_rows // self.rows.high, 1)",
+        breaks="B(K + 1) rows run in one call of another order: 1 of 16 outputs equal",
+        killed_by=(_LINEAR_TESTS + "test_calls_stay_in_the_class",),
+    ),
+    Mutant(
+        name="calls-below-the-class",
+        path=_LINEAR,
+        old="if num_missing <= 0:",
+        new="if num_missing <= 1:",
+        breaks="one row alone is computed in another order than in company",
+        killed_by=(_LINEAR_TESTS + "test_calls_stay_in_the_class",),
+    ),
+    Mutant(
+        name="whole-class-padded",
+        path=_LINEAR,
+        old="num_missing = self.rows.low - tile_MI.shape[0]",
+        new="num_missing = self.rows.high - tile_MI.shape[0]",
+        breaks="nothing but speed: every call pays for the largest one",
+        killed_by=(_LINEAR_TESTS + "test_calls_stay_in_the_class",),
+    ),
+    Mutant(
+        name="padding-rows-returned",
+        path=_LINEAR,
+        old="return padded[: tile_MI.shape[0]]",
+        new="return padded[-tile_MI.shape[0] :]",
+        breaks="rows are answered with those of the padding",
+        killed_by=(_LINEAR_TESTS + "test_calls_stay_in_the_class",),
+    ),
+    Mutant(
+        name="place-in-the-call-not-tried",
+        path=_LINEAR,
+        old="if not torch.equal("
+        "probe(tile_MI.roll(size // 2, 0)).roll(-(size // 2), 0), direct_MO):",
+        new="if not torch.equal(probe(tile_MI), direct_MO):",
+        breaks="a kernel that treats its last rows otherwise counts as one class",
+        killed_by=(_LINEAR_TESTS + "test_a_size_whose_rows_see_their_place_is_no_class",),
+    ),
+    Mutant(
+        name="classes-never-differ",
+        path=_LINEAR,
+        old="return torch.equal(shorter_MO, longer_MO[: shorter_MO.shape[0]])",
+        new="return torch.allclose(shorter_MO, longer_MO[: shorter_MO.shape[0]], atol=1e-3)",
+        breaks="sums that differ in the last bit count as equal",
+        killed_by=(_LINEAR_TESTS + "test_a_change_of_order_bounds_the_class",),
+    ),
+    Mutant(
+        name="only-the-first-linear-of-a-shape-wrapped",
+        path=_LINEAR,
+        old="        model.set_submodule(name, ExactLinear(linear, found[shape]))\n",
+        new="            model.set_submodule(name, ExactLinear(linear, found[shape]))\n",
+        breaks="all layers but the first run at any shape",
+        killed_by=(_LINEAR_TESTS + "test_every_linear_is_wrapped_by_the_class_of_its_shape",),
+    ),
+    Mutant(
+        name="undo-leaves-the-wrappers",
+        path=_LINEAR,
+        old="        model.set_submodule(name, exact.linear)\n",
+        new="        model.get_submodule(name)\n",
+        breaks="a model that fell back to fast numerics still pays for exact ones",
+        killed_by=(_LINEAR_TESTS + "test_the_plain_linears_come_back",),
+    ),
+    Mutant(
+        name="class-of-the-largest-sizes-only",
+        path=_NUMERICS,
+        old="units = sum(max(size, count * sizes.low) + count * call_cost "
+        "for count, size in calls)",
+        new="units = sum(count * call_cost for count, size in calls)",
+        breaks="nothing but speed: single rows are padded to the largest class",
+        killed_by=(_NUMERICS_TESTS + "test_the_class_that_serves_small_and_large_calls_cheaply",),
+    ),
+    Mutant(
+        name="class-one-size-too-long",
+        path=_NUMERICS,
+        old="breaks = [index + 1 for index, is_equal in enumerate(is_equal_to_next) "
+        "if not is_equal]",
+        new="breaks = [index + 2 for index, is_equal in enumerate(is_equal_to_next) "
+        "if not is_equal]",
+        breaks="a class holds one size of other bits",
+        killed_by=(_NUMERICS_TESTS + "test_the_class_that_serves_small_and_large_calls_cheaply",),
+    ),
+    Mutant(
+        name="key-length-not-rounded",
+        path=_NUMERICS,
+        old="return -(-num_keys // self.key_rounding) * self.key_rounding",
+        new="return num_keys // self.key_rounding * self.key_rounding + self.key_rounding",
+        breaks="a row whose keys fill a block reads one block more than the same row in company",
+        killed_by=(_NUMERICS_TESTS + "test_key_lengths_round_up",),
+    ),
+    Mutant(
+        name="rows-compared-approximately",
+        path=_EXACT,
+        old="    if not torch.equal(alone, in_company):\n",
+        new="    if not torch.allclose(alone, in_company, atol=1e-2):\n",
+        breaks="the self-check passes on a machine where bits differ",
+        killed_by=(_EXACT_TESTS + "test_without_classes_a_row_does_see_its_company",),
+    ),
+    Mutant(
+        name="refused-model-stays-exact",
+        path=_EXACT,
+        old="        model.class_table = None\n        undo_exact_linears(model.module)\n",
+        new="        undo_exact_linears(model.module)\n",
+        breaks="a model that failed its self-check says that it is exact",
+        killed_by=(_EXACT_TESTS + "test_a_row_that_sees_its_company_is_named",),
+    ),
+    Mutant(
+        name="long-feeds-in-one-row",
+        path="specdec_core/models/transformers_adapter.py",
+        old="feeds, starts, self.max_tokens_per_pass, self.attention.queries.high",
+        new="feeds, starts, self.max_tokens_per_pass, 10_000",
+        breaks="a prefill's attention runs at query counts that were never checked",
+        killed_by=(_EXACT_TESTS + "test_attention_is_called_in_its_shapes_only",),
+    ),
+    Mutant(
+        name="single-queries-not-padded",
+        path=_PLAN,
+        old="num_queries = max(*query_lens, attention.queries.low)",
+        new="num_queries = max(query_lens)",
+        breaks="one query is a class of its own on models without grouped queries",
+        killed_by=(_EXACT_TESTS + "test_attention_is_called_in_its_shapes_only",),
+    ),
+)

@@ -1,0 +1,252 @@
+"""Defects of the in-place cache and of the pass that reads and writes it."""
+
+from tests.mutants.mutant import Mutant
+
+_BLOCKS = "specdec_core/kv/blocks.py"
+_PAGED = "specdec_core/kv/paged.py"
+_PLAN = "specdec_core/models/pass_plan.py"
+_ATTENTION = "specdec_core/models/ragged_attention.py"
+_ADAPTER = "specdec_core/models/transformers_adapter.py"
+_BLOCKS_TESTS = "tests/kv/test_blocks.py::"
+_PAGED_TESTS = "tests/kv/test_paged.py::"
+_ADAPTER_TESTS = "tests/models/test_transformers_adapter.py::"
+_INTERLEAVED = (
+    _ADAPTER_TESTS
+    + "test_any_interleaving_of_feeds_and_rollbacks_gives_the_full_forwards_logits[llama-512]"
+)
+_GENERATE = _ADAPTER_TESTS + "test_greedy_ids_of_a_ragged_batch_equal_generate[llama]"
+
+MUTANTS = (
+    Mutant(
+        name="returned-blocks-stay-lost",
+        path=_BLOCKS,
+        old="return self.num_blocks - self._num_fresh_taken + len(self._returned)",
+        new="return self.num_blocks - self._num_fresh_taken",
+        breaks="a cache that was full once admits nothing more",
+        killed_by=(_BLOCKS_TESTS + "test_random_use_never_hands_a_block_out_twice",),
+    ),
+    Mutant(
+        name="block-handed-out-twice",
+        path=_BLOCKS,
+        old="        self._num_fresh_taken += num_fresh\n",
+        new="        self._num_fresh_taken += min(num_fresh, 1)\n",
+        breaks="two sequences write their keys into one block",
+        killed_by=(_BLOCKS_TESTS + "test_random_use_never_hands_a_block_out_twice",),
+    ),
+    Mutant(
+        name="last-returned-block-first",
+        path=_BLOCKS,
+        old="heapq.heappop(self._returned) for",
+        new="self._returned.pop() for",
+        breaks="the touched memory spreads: the resident set grows beyond the tokens",
+        killed_by=(_BLOCKS_TESTS + "test_the_lowest_free_blocks_come_first",),
+    ),
+    Mutant(
+        name="full-cache-refuses-its-last-block",
+        path=_BLOCKS,
+        old="if count > self.num_free:",
+        new="if count >= self.num_free:",
+        breaks="the last free block is never given out; a request that fits hangs",
+        killed_by=(_PAGED_TESTS + "test_out_of_blocks_changes_nothing",),
+    ),
+    Mutant(
+        name="rollback-keeps-one-place-too-many",
+        path=_PAGED,
+        old="        state.length = length\n        num_kept",
+        new="        state.length = min(length + 1, state.length)\n        num_kept",
+        breaks="the KV of a rejected token is attended to",
+        killed_by=(
+            _PAGED_TESTS + "test_a_slot_takes_blocks_as_it_grows_and_gives_them_back_as_it_shrinks",
+        ),
+    ),
+    Mutant(
+        name="rollback-to-the-present-length-drops-a-place",
+        path=_PAGED,
+        old="        if length >= state.length:\n            return\n"
+        "        state.length = length\n",
+        new="        if length > state.length:\n            return\n"
+        "        state.length = length - (length == state.length)\n",
+        breaks="a full acceptance loses its last key",
+        killed_by=(
+            _PAGED_TESTS + "test_a_slot_takes_blocks_as_it_grows_and_gives_them_back_as_it_shrinks",
+        ),
+    ),
+    Mutant(
+        name="rollback-extends-a-shorter-slot",
+        path=_PAGED,
+        old="        if length >= state.length:\n            return\n",
+        new="",
+        breaks="a slot counts places as cached that were never written",
+        killed_by=(
+            _PAGED_TESTS + "test_a_slot_takes_blocks_as_it_grows_and_gives_them_back_as_it_shrinks",
+        ),
+    ),
+    Mutant(
+        name="rollback-gives-a-partly-used-block-back",
+        path=_PAGED,
+        old="num_kept = self._blocks_for(length)",
+        new="num_kept = length // self.block_size",
+        breaks="keys that are still valid are overwritten by another sequence",
+        killed_by=(_PAGED_TESTS + "test_random_slots_never_share_a_block",),
+    ),
+    Mutant(
+        name="rolled-back-blocks-stay-in-the-table",
+        path=_PAGED,
+        old="        del state.blocks[num_kept:]\n",
+        new="",
+        breaks="two block tables name one block",
+        killed_by=(_PAGED_TESTS + "test_random_slots_never_share_a_block",),
+    ),
+    Mutant(
+        name="rolled-back-blocks-not-given-back",
+        path=_PAGED,
+        old="        self._allocator.give_back(state.blocks[num_kept:])\n",
+        new="",
+        breaks="every rejection leaks blocks",
+        killed_by=(
+            _PAGED_TESTS + "test_a_slot_takes_blocks_as_it_grows_and_gives_them_back_as_it_shrinks",
+        ),
+    ),
+    Mutant(
+        name="block-not-cleared",
+        path=_PAGED,
+        old="        self._clear(taken)\n",
+        new="",
+        breaks="a NaN of an earlier request reaches a later one through a masked key",
+        killed_by=(_PAGED_TESTS + "test_a_nan_does_not_outlive_its_request",),
+    ),
+    Mutant(
+        name="block-cleared-in-the-first-layer-only",
+        path=_PAGED,
+        old="self._pool_L2NBHD[:, :, block].zero_()",
+        new="self._pool_L2NBHD[0, :, block].zero_()",
+        breaks="a NaN of an earlier request survives in the other layers",
+        killed_by=(_PAGED_TESTS + "test_a_nan_does_not_outlive_its_request",),
+    ),
+    Mutant(
+        name="null-block-not-cleared",
+        path=_PAGED,
+        old="        self._clear([self.null_block])\n",
+        new="",
+        breaks="whatever lay in memory pads every block table",
+        killed_by=(_PAGED_TESTS + "test_the_null_block_is_all_zeros",),
+    ),
+    Mutant(
+        name="whole-pool-written-at-start",
+        path=_PAGED,
+        old="        self._clear([self.null_block])\n",
+        new="        self._pool_L2NBHD.zero_()\n",
+        breaks="the whole capacity is resident from the start",
+        killed_by=(_PAGED_TESTS + "test_memory_that_no_token_needs_is_not_backed",),
+    ),
+    Mutant(
+        name="block-too-many-per-extend",
+        path=_PAGED,
+        old="return -(-length // self.block_size)",
+        new="return length // self.block_size + 1",
+        breaks="lengths that fill their blocks hold one block more than they need",
+        killed_by=(
+            _PAGED_TESTS + "test_a_slot_takes_blocks_as_it_grows_and_gives_them_back_as_it_shrinks",
+        ),
+    ),
+    Mutant(
+        name="slot-number-used-twice",
+        path=_PAGED,
+        old="        slot = self._num_slots_made\n",
+        new="        slot = len(self._slots)\n",
+        breaks="a stale slot number means another sequence's cache",
+        killed_by=(_PAGED_TESTS + "test_a_slot_number_is_not_used_twice",),
+    ),
+    Mutant(
+        name="mask-one-key-too-wide",
+        path=_PLAN,
+        old="device=kv.shape.device) > place_RQ1",
+        new="device=kv.shape.device) > place_RQ1 + 1",
+        breaks="a token sees the one behind it: a draft confirms itself",
+        killed_by=(_INTERLEAVED,),
+    ),
+    Mutant(
+        name="mask-hides-the-own-place",
+        path=_PLAN,
+        old="device=kv.shape.device) > place_RQ1",
+        new="device=kv.shape.device) >= place_RQ1",
+        breaks="a token does not see itself; the first of a sequence sees nothing: NaN",
+        killed_by=(_GENERATE,),
+    ),
+    Mutant(
+        name="positions-count-from-the-pass",
+        path=_PLAN,
+        old="    return range(piece.start, piece.end)\n",
+        new="    return range(len(piece.tokens))\n",
+        breaks="position ids start at 0 in every pass",
+        killed_by=(_GENERATE,),
+    ),
+    Mutant(
+        name="key-written-one-place-off",
+        path=_PLAN,
+        old="block, offset = divmod(place, kv.block_size)",
+        new="block, offset = divmod(max(place - 1, 0), kv.block_size)",
+        breaks="each new key overwrites the one before it",
+        killed_by=(_GENERATE,),
+    ),
+    Mutant(
+        name="logits-in-the-order-of-the-segments",
+        path=_PLAN,
+        old="for index in sorted(wanted) for i in wanted[index]",
+        new="for index in wanted for i in wanted[index]",
+        breaks="rows are answered with the logits of others when long and short feeds mix",
+        killed_by=(_ADAPTER_TESTS + "test_long_feeds_of_a_pass_share_their_attention",),
+    ),
+    Mutant(
+        name="logits-of-the-first-tokens",
+        path=_PLAN,
+        old="first_wanted = len(feed.tokens) - feed.num_logits",
+        new="first_wanted = len(feed.tokens) - feed.num_logits - 1",
+        breaks="verification reads the logits one place too early",
+        killed_by=(_INTERLEAVED,),
+    ),
+    Mutant(
+        name="padded-query-sees-past-the-row",
+        path=_PLAN,
+        old="return _index([min(end - n + i, end - 1) for n, end in rows",
+        new="return _index([end - n + i for n, end in rows",
+        breaks="an index beyond the pass, or a neighbour's query in the padding",
+        killed_by=(_INTERLEAVED,),
+    ),
+    Mutant(
+        name="key-length-of-the-first-row",
+        path=_PLAN,
+        old="key_len = attention.key_len(max(row.end for row in rows))",
+        new="key_len = attention.key_len(rows[0].end)",
+        breaks="longer companions lose the keys beyond the first row's length",
+        killed_by=(_INTERLEAVED,),
+    ),
+    Mutant(
+        name="values-stored-as-keys",
+        path=_ATTENTION,
+        old="values.index_copy_(0, self._plan.write_index, value_1KTD[0].transpose(0, 1))",
+        new="values.index_copy_(0, self._plan.write_index, key_1KTD[0].transpose(0, 1))",
+        breaks="everything, fluently",
+        killed_by=(_GENERATE,),
+    ),
+    Mutant(
+        name="query-heads-folded-in-the-wrong-order",
+        path=_ATTENTION,
+        old="shape = (num_rows, num_tokens // num_rows, num_kv_heads, "
+        "num_heads // num_kv_heads, head_dim)\n"
+        "    return query_THD.view(shape).permute(0, 2, 3, 1, 4)",
+        new="shape = (num_rows, num_tokens // num_rows, num_heads // num_kv_heads, "
+        "num_kv_heads, head_dim)\n"
+        "    return query_THD.view(shape).permute(0, 3, 2, 1, 4)",
+        breaks="query heads read the keys of another group",
+        killed_by=(_GENERATE,),
+    ),
+    Mutant(
+        name="failed-pass-leaves-its-places",
+        path=_ADAPTER,
+        old="                self._kv.rollback(feed.slot, start)\n",
+        new="                self._kv.cached_len(feed.slot)\n",
+        breaks="after an error a slot counts places as cached that were not written",
+        killed_by=(_ADAPTER_TESTS + "test_a_pass_that_raises_leaves_everything_unchanged",),
+    ),
+)

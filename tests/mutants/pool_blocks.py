@@ -1,0 +1,209 @@
+"""Defects of the pool's rooms and groups: blocks, preemption, admission, who shares a pass."""
+
+from tests.mutants.mutant import Mutant
+
+_POOL = "specdec_core/pool/"
+
+MUTANTS = (
+    Mutant(
+        name="fenced-blocks-count-as-free",
+        path=_POOL + "fleet.py",
+        old="return 0 if self.is_fenced else self.info.num_blocks - self.num_reserved_blocks",
+        new="return self.info.num_blocks - self.num_reserved_blocks",
+        breaks="slots that a silent replica still holds are given away",
+        killed_by=(
+            "tests/pool/test_replicas.py::test_a_silent_replica_is_fenced_as_a_whole_until_it_has_forgotten_everything",
+        ),
+    ),
+    Mutant(
+        name="blocks-leak-with-each-sequence",
+        path=_POOL + "fleet.py",
+        old="self.num_reserved_blocks -= self.num_blocks(place.reserved_len)",
+        new="self.num_reserved_blocks -= self.num_blocks(place.cached_len)",
+        breaks="capacity shrinks with every request until nothing is admitted",
+        killed_by=("tests/pool/test_fleet.py::test_a_sequence_that_leaves_takes_nothing_along",),
+    ),
+    Mutant(
+        name="room-for-the-whole-output-wanted",
+        path=_POOL + "placement.py",
+        old="target = self._fleet.roomiest_target(len(sequence.ids), self._window)",
+        new="target = self._fleet.roomiest_target(sequence.request.max_len, self._window)",
+        breaks="few requests run where many would fit: each must fit with its longest output",
+        killed_by=(
+            "tests/pool/test_admission.py::test_blocks_of_the_present_tokens_bound_admission_not_those_of_the_longest_output",
+        ),
+    ),
+    Mutant(
+        name="no-spare-blocks-for-the-running",
+        path=_POOL + "fleet.py",
+        old="spare = len(self.sequences) // ROUNDS_PER_BLOCK",
+        new="spare = 0",
+        breaks="newcomers are admitted and preempted at once, again and again",
+        killed_by=(
+            "tests/pool/test_fleet.py::test_a_newcomer_leaves_a_block_for_every_fourth_sequence",
+        ),
+    ),
+    Mutant(
+        name="held-blocks-given-back",
+        path=_POOL + "fleet.py",
+        old="self._set_reserved(place, min(place.reserved_len, max(held_len, wanted_len)))",
+        new="self._set_reserved(place, min(place.reserved_len, wanted_len))",
+        breaks="blocks that the replica still holds are promised to another sequence",
+        killed_by=(
+            "tests/pool/test_fleet.py::test_blocks_that_the_replica_still_holds_stay_reserved",
+        ),
+    ),
+    Mutant(
+        name="last-token-needs-a-position",
+        path=_POOL + "fleet.py",
+        old="replica.longest_len + 1)",
+        new="replica.longest_len)",
+        breaks="a request that just fits is refused",
+        killed_by=("tests/pool/test_admission.py::test_capacity_counts_as_a_length_limit_too",),
+    ),
+    Mutant(
+        name="draining-replica-gets-work",
+        path=_POOL + "fleet.py",
+        old="return not (self.is_fenced or self.is_draining)",
+        new="return not self.is_fenced",
+        breaks="a replica that shall stop is given new sequences",
+        killed_by=(
+            "tests/pool/test_replicas.py::test_draining_moves_the_idle_sequences_at_once_and_the_leased_ones_when_they_return",
+        ),
+    ),
+    Mutant(
+        name="other-vocabulary-let-in",
+        path=_POOL + "fleet.py",
+        old="if other.info.vocab_size != info.vocab_size:",
+        new="if other.info.vocab_size > info.vocab_size:",
+        breaks="a draft of another tokenizer proposes ids that mean something else",
+        killed_by=("tests/pool/test_replicas.py::test_replicas_that_do_not_agree_are_refused",),
+    ),
+    Mutant(
+        name="other-model-as-second-target",
+        path=_POOL + "fleet.py",
+        old="if are_targets and other.info.model_digest != info.model_digest:",
+        new="if False and other.info.model_digest != info.model_digest:",
+        breaks="a request continues on a target with other weights",
+        killed_by=("tests/pool/test_replicas.py::test_replicas_that_do_not_agree_are_refused",),
+    ),
+    Mutant(
+        name="preempted-slot-never-freed",
+        path=_POOL + "placement.py",
+        old="self._outbox.free(replica.replica_id, sequence.sequence_id)",
+        new="replica.replica_id",
+        breaks="the blocks of a preempted sequence stay taken on the replica",
+        killed_by=(
+            "tests/pool/test_blocks.py::test_the_youngest_sequence_makes_room_and_continues_with_the_same_tokens",
+        ),
+    ),
+    Mutant(
+        name="finished-slot-never-freed",
+        path=_POOL + "placement.py",
+        old="self._outbox.free(place.replica_id, sequence.sequence_id)",
+        new="place.replica_id",
+        breaks="the blocks of a finished sequence stay taken on the replica",
+        killed_by=(
+            "tests/pool/test_life.py::test_the_free_of_an_aborted_sequence_travels_behind_its_lease",
+        ),
+    ),
+    Mutant(
+        name="youngest-preempts-the-oldest",
+        path=_POOL + "dispatch.py",
+        old="return youngest if youngest.rank > sequence.rank else None",
+        new="return youngest if youngest is not sequence else None",
+        breaks="two sequences take each other's blocks in turn and neither goes on",
+        killed_by=(
+            "tests/pool/test_blocks.py::test_the_youngest_sequence_makes_room_and_continues_with_the_same_tokens",
+        ),
+    ),
+    Mutant(
+        name="leased-sequence-preempted",
+        path=_POOL + "dispatch.py",
+        old="idle = (s for s in replica.sequences.values() if s.places[replica.role].row is None)",
+        new="idle = (s for s in replica.sequences.values())",
+        breaks="the blocks of a sequence are given away while a group runs it",
+        killed_by=(
+            "tests/pool/test_blocks.py::test_a_preempted_sequence_is_admitted_before_those_that_came_later",
+        ),
+    ),
+    Mutant(
+        name="room-not-reserved",
+        path=_POOL + "dispatch.py",
+        old="                replica.reserve(place, fitting.slot_len)\n",
+        new="",
+        breaks="rows of one group are promised the same free blocks",
+        killed_by=(
+            "tests/pool/test_blocks.py::test_the_youngest_sequence_makes_room_and_continues_with_the_same_tokens",
+        ),
+    ),
+    Mutant(
+        name="sequence-leased-twice",
+        path=_POOL + "dispatch.py",
+        old="if sequence.is_owned or self._proposer.next_role(sequence, num_live) "
+        "is not Role.TARGET:",
+        new="if self._proposer.next_role(sequence, num_live) is not Role.TARGET:",
+        breaks="two groups advance one sequence at the same time",
+        killed_by=(
+            "tests/pool/test_grouping.py::test_a_target_waits_for_members_that_are_being_drafted_but_not_beyond_the_bound",
+        ),
+    ),
+    Mutant(
+        name="second-lease-before-the-first-answers",
+        path=_POOL + "dispatch.py",
+        old="len(replica.leases) < MAX_OPEN_LEASES",
+        new="len(replica.leases) <= MAX_OPEN_LEASES",
+        breaks="groups queue up behind a busy replica instead of growing",
+        killed_by=("tests/pool/test_grouping.py::test_a_replica_has_one_lease_at_a_time",),
+    ),
+    Mutant(
+        name="group-never-waits",
+        path=_POOL + "dispatch.py",
+        old="return any(sequence.is_owned for sequence in sequences)",
+        new="return False",
+        breaks="groups of one: members that are being drafted are never waited for",
+        killed_by=(
+            "tests/pool/test_grouping.py::test_a_target_waits_for_members_that_are_being_drafted_but_not_beyond_the_bound",
+        ),
+    ),
+    Mutant(
+        name="group-waits-beyond-its-bound",
+        path=_POOL + "dispatch.py",
+        old="return bound <= now",
+        new="return False",
+        breaks="a ready row waits for members for as long as their draft takes",
+        killed_by=(
+            "tests/pool/test_grouping.py::test_a_target_waits_for_members_that_are_being_drafted_but_not_beyond_the_bound",
+        ),
+    ),
+    Mutant(
+        name="equal-lengths-starve-the-oldest",
+        path=_POOL + "grouping.py",
+        old="if oldest.ready_since > overdue_at:",
+        new="if oldest.ready_since >= 0.0:",
+        breaks="a row of a rare length waits for ever (the paper's P99 of 134 s)",
+        killed_by=(
+            "tests/pool/test_grouping.py::test_overdue_rows_go_first_by_age_and_the_rest_of_the_group_resembles_the_oldest",
+        ),
+    ),
+    Mutant(
+        name="overdue-rows-by-likeness",
+        path=_POOL + "grouping.py",
+        old='waited_from = plan.ready_since if plan.ready_since <= overdue_at else float("inf")',
+        new="waited_from = 0.0",
+        breaks="a row unlike the oldest one waits without bound",
+        killed_by=(
+            "tests/pool/test_grouping.py::test_overdue_rows_go_first_by_age_and_the_rest_of_the_group_resembles_the_oldest",
+        ),
+    ),
+    Mutant(
+        name="first-bucket-instead-of-the-largest",
+        path=_POOL + "grouping.py",
+        old="return max(buckets.values(), key=len)",
+        new="return next(iter(buckets.values()))",
+        breaks="full groups of equal length are not formed where they could be",
+        killed_by=(
+            "tests/pool/test_grouping.py::test_a_full_group_of_equal_rows_goes_before_an_older_row",
+        ),
+    ),
+)

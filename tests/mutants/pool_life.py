@@ -1,0 +1,129 @@
+"""Defects of the pool's life: results, leases, fencing, draining, attempts."""
+
+from tests.mutants.mutant import Mutant
+
+_POOL = "specdec_core/pool/"
+
+MUTANTS = (
+    Mutant(
+        name="epoch-not-compared",
+        path=_POOL + "pool.py",
+        old="if replica is None or not is_known or result.epoch != self._epoch:",
+        new="if replica is None or not is_known:",
+        breaks="a result for the coordinator before the restart is committed",
+        killed_by=(
+            "tests/pool/test_replicas.py::test_a_result_that_is_wrong_in_any_way_is_dropped_and_counted",
+        ),
+    ),
+    Mutant(
+        name="lease-not-compared",
+        path=_POOL + "pool.py",
+        old="lease = replica.leases.pop(result.lease_id).lease",
+        new="lease = replica.leases[result.lease_id].lease",
+        breaks="a result that arrives twice is committed twice",
+        killed_by=(
+            "tests/pool/test_replicas.py::test_a_result_that_is_wrong_in_any_way_is_dropped_and_counted",
+        ),
+    ),
+    Mutant(
+        name="drained-while-leased",
+        path=_POOL + "pool.py",
+        old="        if not replica.leases:\n            self._outbox.drained",
+        new="        if True:\n            self._outbox.drained",
+        breaks="a replica is stopped while it still runs a group",
+        killed_by=(
+            "tests/pool/test_replicas.py::test_a_draining_replica_that_falls_silent_is_drained_too",
+        ),
+    ),
+    Mutant(
+        name="leased-sequence-drained",
+        path=_POOL + "pool.py",
+        old="            if sequence.places[replica.role].row is None:\n"
+        "                self._placement.leave(sequence, replica.role)",
+        new="            self._placement.leave(sequence, replica.role)",
+        breaks="draining throws the answer of the running group away",
+        killed_by=(
+            "tests/pool/test_replicas.py::test_a_draining_draft_gives_its_proposal_and_then_its_sequences",
+        ),
+    ),
+    Mutant(
+        name="not-fenced",
+        path=_POOL + "pool.py",
+        old="replica.is_fenced = True",
+        new="replica.is_fenced = False",
+        breaks="a silent replica is sent more, and its late results are taken",
+        killed_by=("tests/pool/test_replicas.py::test_heartbeats_do_not_extend_a_lease",),
+    ),
+    Mutant(
+        name="reset-of-a-dead-incarnation",
+        path=_POOL + "pool.py",
+        old="if replica is not None and replica.info.incarnation == incarnation:",
+        new="if replica is not None:",
+        breaks="the acknowledgement of a dead process unfences its successor",
+        killed_by=(
+            "tests/pool/test_replicas.py::test_a_silent_replica_is_fenced_as_a_whole_until_it_has_forgotten_everything",
+        ),
+    ),
+    Mutant(
+        name="stale-stream-deregisters",
+        path=_POOL + "pool.py",
+        old="if replica is None or incarnation not in (None, replica.info.incarnation):",
+        new="if replica is None:",
+        breaks="the closing stream of a dead process removes its successor",
+        killed_by=(
+            "tests/pool/test_replicas.py::test_a_new_incarnation_replaces_the_older_one_without_a_deregistration",
+        ),
+    ),
+    Mutant(
+        name="sequences-die-with-their-replica",
+        path=_POOL + "pool.py",
+        old="        self._placement.evacuate(replica)\n        self._fleet.remove(replica_id)",
+        new="        self._fleet.remove(replica_id)",
+        breaks="requests on a dead target never continue",
+        killed_by=(
+            "tests/pool/test_replicas.py::test_sequences_of_a_dead_target_are_replayed_on_another",
+        ),
+    ),
+    Mutant(
+        name="older-attempt-still-heard",
+        path=_POOL + "pool.py",
+        old="self._outbox.forget_events(request.request_id)",
+        new="len(self._registry)",
+        breaks="a request that is sent again hears events of its first attempt",
+        killed_by=(
+            "tests/pool/test_life.py::test_what_the_older_attempt_had_still_to_say_is_not_told_to_the_new_one",
+        ),
+    ),
+    Mutant(
+        name="lease-expires-late",
+        path=_POOL + "pool.py",
+        old="open_.deadline <= now for",
+        new="open_.deadline < now for",
+        breaks="the deadline that the driver was told passes without effect: it spins",
+        killed_by=("tests/pool/test_replicas.py::test_heartbeats_do_not_extend_a_lease",),
+    ),
+    Mutant(
+        name="slot-freed-before-the-lease-answers",
+        path=_POOL + "outbox.py",
+        old="        self._flush(lease.replica_id)\n",
+        new="",
+        breaks="a replica is sent more rows than its blocks hold: the frees come too late",
+        killed_by=(
+            "tests/pool/test_blocks.py::test_the_youngest_sequence_makes_room_and_continues_with_the_same_tokens",
+        ),
+    ),
+    Mutant(
+        name="event-index-behind-its-tokens",
+        path=_POOL + "registry.py",
+        old="        index = sequence.num_emitted\n"
+        "        sequence.append(tokens)\n"
+        "        self._outbox",
+        new="        sequence.append(tokens)\n"
+        "        index = sequence.num_emitted\n"
+        "        self._outbox",
+        breaks="a client that resumes by index loses or repeats tokens",
+        killed_by=(
+            "tests/pool/test_life.py::test_a_resumed_request_continues_its_indexes_and_its_budget",
+        ),
+    ),
+)

@@ -1,0 +1,238 @@
+"""Defects of the pool's rounds: what is leased, and what an answer does."""
+
+from tests.mutants.mutant import Mutant
+
+_POOL = "specdec_core/pool/"
+
+MUTANTS = (
+    Mutant(
+        name="draft-cache-one-beyond-agreement",
+        path=_POOL + "settlement.py",
+        old="agreed_len = row.end_len + answer.num_accepted",
+        new="agreed_len = row.end_len + answer.num_accepted + 1",
+        breaks="the draft keeps the KV of a rejected token and drafts behind it",
+        killed_by=(
+            "tests/pool/test_drafting.py::test_a_draft_never_needs_a_miss_to_find_its_place_after_a_rejection",
+        ),
+    ),
+    Mutant(
+        name="draft-cache-not-cut-by-a-rejection",
+        path=_POOL + "settlement.py",
+        old="sequence.draft.cached_len = min(sequence.draft.cached_len, agreed_len)",
+        new="sequence.draft.cached_len = sequence.draft.cached_len",
+        breaks="every rejection costs a miss: the pool believes the draft caches rejected tokens",
+        killed_by=(
+            "tests/pool/test_drafting.py::test_a_draft_never_needs_a_miss_to_find_its_place_after_a_rejection",
+        ),
+    ),
+    Mutant(
+        name="target-rereads-the-last-round",
+        path=_POOL + "settlement.py",
+        old="place.cached_len = min(answer.cached_len, len(sequence.ids) - 1)",
+        new="place.cached_len = row.base_len",
+        breaks="every round feeds the tokens of the round before again",
+        killed_by=(
+            "tests/pool/test_life.py::test_rows_carry_the_hash_of_what_the_replica_should_cache_and_the_rest_of_the_ids",
+        ),
+    ),
+    Mutant(
+        name="answer-not-compared-with-the-proposal",
+        path=_POOL + "settlement.py",
+        old="        and answer.tokens[:n] == row.proposal[:n]\n",
+        new="",
+        breaks="a replica that answers for another proposal commits its tokens",
+        killed_by=(
+            "tests/pool/test_replicas.py::test_a_row_that_cannot_be_run_ends_its_request_alone",
+        ),
+    ),
+    Mutant(
+        name="bonus-token-not-required",
+        path=_POOL + "settlement.py",
+        old="len(answer.tokens) == n + 1\n",
+        new="len(answer.tokens) >= n\n",
+        breaks="an answer without the target's own token is taken",
+        killed_by=(
+            "tests/pool/test_replicas.py::test_a_row_that_cannot_be_run_ends_its_request_alone",
+        ),
+    ),
+    Mutant(
+        name="accepted-tokens-behind-a-stop-counted",
+        path=_POOL + "settlement.py",
+        old="num_accepted = min(answer.num_accepted, len(tokens))",
+        new="num_accepted = answer.num_accepted",
+        breaks="tokens that were never emitted count as accepted: acceptance looks better",
+        killed_by=("tests/pool/test_life.py::test_a_token_behind_the_stop_was_not_accepted",),
+    ),
+    Mutant(
+        name="stop-ids-ignored-in-a-round",
+        path=_POOL + "settlement.py",
+        old="cut_at_stop(answer.tokens, sequence.request.stop_ids, sequence.budget)",
+        new="cut_at_stop(answer.tokens, frozenset(), sequence.budget)",
+        breaks="a drafted and accepted end id is followed by more tokens",
+        killed_by=(
+            "tests/pool/test_life.py::test_a_stop_inside_an_accepted_proposal_cuts_what_follows",
+        ),
+    ),
+    Mutant(
+        name="miss-not-believed",
+        path=_POOL + "settlement.py",
+        old="place.cached_len = cached_len if cached_len < row.base_len else 0",
+        new="place.cached_len = cached_len",
+        breaks="a replica that misses at the same length again is asked for ever",
+        killed_by=(
+            "tests/pool/test_replicas.py::test_a_kv_miss_is_met_with_the_ids_that_are_missing",
+        ),
+    ),
+    Mutant(
+        name="rules-not-sent-again",
+        path=_POOL + "settlement.py",
+        old="place.has_rules = place.cached_len > 0",
+        new="place.has_rules = True",
+        breaks="a replica that lost a sequence never gets its sampling parameters again",
+        killed_by=(
+            "tests/pool/test_replicas.py::test_a_replica_that_forgot_even_the_parameters_gets_them_again",
+        ),
+    ),
+    Mutant(
+        name="unsettled-reservation",
+        path=_POOL + "settlement.py",
+        old="place.cached_len = min(answer.cached_len, len(sequence.ids) - 1)\n"
+        "        replica.settle(place, answer.cached_len, len(sequence.ids))",
+        new="place.cached_len = min(answer.cached_len, len(sequence.ids) - 1)",
+        breaks="blocks of rejected tokens stay reserved",
+        killed_by=(
+            "tests/pool/test_blocks.py::test_blocks_of_rejected_tokens_are_given_back_at_once",
+        ),
+    ),
+    Mutant(
+        name="a-failing-draft-ends-the-request",
+        path=_POOL + "settlement.py",
+        old="        if replica.role is Role.DRAFT:\n"
+        "            sequence.is_draftable = False\n"
+        "            self._placement.leave(sequence, Role.DRAFT)\n"
+        "        elif answer.status",
+        new="        if answer.status",
+        breaks="an error of the draft model reaches the client",
+        killed_by=(
+            "tests/pool/test_drafting.py::test_a_draft_that_refuses_a_row_never_ends_the_request",
+        ),
+    ),
+    Mutant(
+        name="side-lease-makes-the-row-younger",
+        path=_POOL + "settlement.py",
+        old="was_owner = replica.role is Role.TARGET or row.num_choices > 0",
+        new="was_owner = True",
+        breaks="a sequence whose draft catches up loses its place in the queue each time",
+        killed_by=(
+            "tests/pool/test_grouping.py::test_a_side_lease_does_not_make_a_ready_row_younger",
+        ),
+    ),
+    Mutant(
+        name="draft-rereads-the-prefix",
+        path=_POOL + "rows.py",
+        old="base_len = min(place.cached_len, len(sequence.ids) - 1)\n"
+        "    end_len = min(base_len + chunk, len(sequence.ids))\n"
+        "    num_drafted",
+        new="base_len = 0\n    end_len = min(base_len + chunk, len(sequence.ids))\n    num_drafted",
+        breaks="the draft keeps no KV between rounds and reads the whole prefix every time",
+        killed_by=(
+            "tests/pool/test_drafting.py::test_a_caught_up_draft_proposes_and_its_cache_is_fed_only_what_it_lacks",
+        ),
+    ),
+    Mutant(
+        name="proposal-checked-in-the-middle-of-a-prefill",
+        path=_POOL + "rows.py",
+        old="checked = proposal if is_last else ()",
+        new="checked = proposal",
+        breaks="drafted tokens are fed before the prompt is complete",
+        killed_by=("tests/pool/test_drafting.py::test_a_chunk_of_the_prompt_carries_no_proposal",),
+    ),
+    Mutant(
+        name="k-choices-instead-of-k-plus-1",
+        path=_POOL + "rows.py",
+        old="num_choices=len(checked) + 1 if is_last else 0",
+        new="num_choices=max(len(checked), 1) if is_last else 0",
+        breaks="no bonus token: K = 1 gives no speed-up at all",
+        killed_by=(
+            "tests/pool/test_blocks.py::test_blocks_of_rejected_tokens_are_given_back_at_once",
+        ),
+    ),
+    Mutant(
+        name="shrunk-row-keeps-its-choices",
+        path=_POOL + "rows.py",
+        old="num_choices=plan.num_choices - excess",
+        new="num_choices=plan.num_choices",
+        breaks="a proposal cut for lack of room is verified at positions that are not fed",
+        killed_by=(
+            "tests/pool/test_blocks.py::test_a_draft_without_room_for_all_keeps_the_oldest",
+        ),
+    ),
+    Mutant(
+        name="whole-proposal-into-too-little-room",
+        path=_POOL + "rows.py",
+        old="proposal=plan.proposal[:num_drafted]",
+        new="proposal=plan.proposal",
+        breaks="more tokens are fed than blocks were reserved for",
+        killed_by=(
+            "tests/pool/test_blocks.py::test_a_proposal_shrinks_before_anybody_is_preempted",
+        ),
+    ),
+    Mutant(
+        name="stale-base-hash",
+        path=_POOL + "rows.py",
+        old="base_hash=sequence.prefix_hashes[plan.base_len]",
+        new="base_hash=sequence.prefix_hashes[plan.base_len - 1]",
+        breaks="the check of what a replica caches compares another prefix",
+        killed_by=(
+            "tests/pool/test_life.py::test_rows_carry_the_hash_of_what_the_replica_should_cache_and_the_rest_of_the_ids",
+        ),
+    ),
+    Mutant(
+        name="rules-on-every-lease",
+        path=_POOL + "rows.py",
+        old="rules=None if place.has_rules else sequence.request.rules",
+        new="rules=sequence.request.rules",
+        breaks="a replica that lost the sequence would start it anew and silently",
+        killed_by=("tests/pool/test_life.py::test_parameters_travel_on_first_use_only",),
+    ),
+    Mutant(
+        name="proposal-outlives-its-length",
+        path=_POOL + "sequence.py",
+        old="return self.round.proposal if self.round is not None and is_valid else None",
+        new="return self.round.proposal if self.round is not None else None",
+        breaks="a sequence counts as proposed with a proposal of an earlier length",
+        killed_by=("tests/pool/test_life.py::test_a_proposal_is_spent_once_it_was_verified",),
+    ),
+    Mutant(
+        name="budget-counts-the-prompt",
+        path=_POOL + "sequence.py",
+        old="return self.request.params.max_tokens - self.num_emitted",
+        new="return self.request.params.max_tokens - len(self.ids)",
+        breaks="a long prompt leaves fewer tokens to emit",
+        killed_by=(
+            "tests/pool/test_life.py::test_a_resumed_request_continues_its_indexes_and_its_budget",
+        ),
+    ),
+    Mutant(
+        name="resumed-tokens-count-again",
+        path=_POOL + "sequence.py",
+        old="return len(self.ids) - len(self.request.prompt_token_ids)",
+        new="return (\n"
+        "            len(self.ids)\n"
+        "            - len(self.request.prompt_token_ids)\n"
+        "            - len(self.request.emitted_token_ids)\n"
+        "        )",
+        breaks="a resumed request repeats the indexes of its events and exceeds max_tokens",
+        killed_by=(
+            "tests/pool/test_life.py::test_a_resumed_request_continues_its_indexes_and_its_budget",
+        ),
+    ),
+    Mutant(
+        name="accepted-position-off-by-one",
+        path=_POOL + "counters.py",
+        old="self.accepted_per_position.update(range(num_accepted))",
+        new="self.accepted_per_position.update(range(1, num_accepted + 1))",
+        breaks="acceptance per position is reported for the next position",
+        killed_by=("tests/pool/test_life.py::test_the_last_event_carries_the_stats",),
+    ),
+)

@@ -1,0 +1,243 @@
+"""Defects of a speculative round on one replica: positions, noise, rollback, leases, ids."""
+
+from tests.mutants.mutant import Mutant
+
+_ROUND = "specdec_core/algorithms/speculative_round.py"
+_REPLICA = "specdec_core/replica.py"
+_PLAIN = "specdec_core/algorithms/autoregressive.py"
+_REPLICA_TESTS = "tests/core/test_replica.py::"
+_ROUND_TESTS = "tests/core/test_speculative_round.py::"
+_PLAIN_TESTS = "tests/core/test_autoregressive.py::"
+_FAKES = "tests/equivalence/test_fakes.py::"
+_EQUAL = _FAKES + "test_speculative_output_equals_plain_output[1-4-3]"
+_SELF_DRAFT = _FAKES + "test_a_draft_that_equals_the_target_is_always_accepted[4]"
+
+MUTANTS = (
+    Mutant(
+        name="noise-position-off-by-one",
+        path=_ROUND,
+        old="ChoiceRow(turn.rules, num_committed + j, history)",
+        new="ChoiceRow(turn.rules, num_committed + j + 1, history)",
+        breaks="sampled tokens differ from those of plain decoding",
+        killed_by=(_EQUAL,),
+    ),
+    Mutant(
+        name="noise-position-counts-from-the-round",
+        path=_ROUND,
+        old="ChoiceRow(turn.rules, num_committed + j, history)",
+        new="ChoiceRow(turn.rules, num_committed, history)",
+        breaks="the tokens of a round share their noise: they depend on K",
+        killed_by=(_EQUAL,),
+    ),
+    Mutant(
+        name="noise-position-includes-the-proposal",
+        path=_ROUND,
+        old="num_committed = target.cached_len(turn.slot) - len(turn.proposal)",
+        new="num_committed = target.cached_len(turn.slot)",
+        breaks="a sampled token depends on how many were drafted",
+        killed_by=(_EQUAL,),
+    ),
+    Mutant(
+        name="draft-noise-one-position-off",
+        path=_ROUND,
+        old="return ChoiceRow(turn.rules, draft.cached_len(turn.slot), _history(turn, proposal))",
+        new="return ChoiceRow("
+        "turn.rules, draft.cached_len(turn.slot) + 1, _history(turn, proposal))",
+        breaks="nothing but speed: acceptance falls from .53 to .35",
+        killed_by=(_SELF_DRAFT,),
+    ),
+    Mutant(
+        name="draft-noise-not-coupled",
+        path=_ROUND,
+        old="return ChoiceRow(turn.rules, draft.cached_len(turn.slot), _history(turn, proposal))",
+        new="params = type(turn.rules.params)(temperature=turn.rules.params.temperature)\n"
+        "    return ChoiceRow(\n"
+        "        ChoiceRules(params, turn.rules.prompt_len), draft.cached_len(turn.slot)\n"
+        "    )",
+        breaks="a draft with a seed of its own guesses as well as chance",
+        killed_by=(_SELF_DRAFT,),
+    ),
+    Mutant(
+        name="penalties-without-the-drafts-before",
+        path=_ROUND,
+        old="return (*turn.history, *proposal) if turn.rules.needs_history else ()",
+        new="return turn.history if turn.rules.needs_history else ()",
+        breaks="position j of a proposal does not see drafts 1 to j: penalties are wrong",
+        killed_by=(_ROUND_TESTS + "test_a_round_commits_what_plain_decoding_would_emit",),
+    ),
+    Mutant(
+        name="nothing-rolled-back",
+        path=_ROUND,
+        old="    target.rollback(turn.slot, target.cached_len(turn.slot) - num_rejected)\n",
+        new="",
+        breaks="the KV of rejected tokens stays",
+        killed_by=(
+            _REPLICA_TESTS + "test_a_round_accepts_the_matching_prefix_and_caches_n_minus_1",
+        ),
+    ),
+    Mutant(
+        name="rollback-one-too-few",
+        path=_ROUND,
+        old="num_rejected = len(turn.proposal) - verdict.num_accepted",
+        new="num_rejected = max(len(turn.proposal) - verdict.num_accepted - 1, 0)",
+        breaks="the KV of the first rejected token stays",
+        killed_by=(
+            _REPLICA_TESTS + "test_a_round_accepts_the_matching_prefix_and_caches_n_minus_1",
+        ),
+    ),
+    Mutant(
+        name="rollback-to-the-round-s-start",
+        path=_ROUND,
+        old="num_rejected = len(turn.proposal) - verdict.num_accepted",
+        new="num_rejected = len(turn.proposal)",
+        breaks="accepted tokens are fed a second time",
+        killed_by=(
+            _REPLICA_TESTS + "test_a_round_accepts_the_matching_prefix_and_caches_n_minus_1",
+        ),
+    ),
+    Mutant(
+        name="draft-fed-its-whole-proposal-again",
+        path=_ROUND,
+        old="feeds = [Feed(turns[i].slot, proposals[i][-1:], 1) for i in live]",
+        new="feeds = [Feed(turns[i].slot, proposals[i], 1) for i in live]",
+        breaks="the draft sees its first tokens twice",
+        killed_by=(_REPLICA_TESTS + "test_a_draft_caches_all_drafted_tokens_but_the_last",),
+    ),
+    Mutant(
+        name="one-drafted-token-too-many",
+        path=_ROUND,
+        old="return len(proposal) < turn.num_choices and",
+        new="return len(proposal) <= turn.num_choices and",
+        breaks="K + 1 tokens are drafted; the last is never wanted",
+        killed_by=(_REPLICA_TESTS + "test_drafts_of_different_lengths_share_a_lease",),
+    ),
+    Mutant(
+        name="longest-proposal-for-every-row",
+        path=_ROUND,
+        old="live = [i for i in live if _wants_more(proposals[i], turns[i])]",
+        new="live = [i for i in live if any(_wants_more(proposals[k], turns[k]) for k in live)]",
+        breaks="rows draft beyond their own K when a companion has a larger one",
+        killed_by=(_REPLICA_TESTS + "test_drafts_of_different_lengths_share_a_lease",),
+    ),
+    Mutant(
+        name="failed-choice-drafted",
+        path=_ROUND,
+        old="return [tuple(token for token in proposal if token != NO_CHOICE) "
+        "for proposal in proposals]",
+        new="return [tuple(proposal) for proposal in proposals]",
+        breaks="-1 is proposed and fed to the target as a token",
+        killed_by=(_ROUND_TESTS + "test_a_draft_stops_where_nothing_can_be_chosen",),
+    ),
+    Mutant(
+        name="failed-choice-committed",
+        path=_ROUND,
+        old="    if NO_CHOICE in choices:\n"
+        "        choices = choices[: max(choices.index(NO_CHOICE), 1)]\n",
+        new="",
+        breaks="-1 is emitted where nothing may be chosen behind an accepted draft",
+        killed_by=(
+            _ROUND_TESTS + "test_what_stands_before_a_position_without_a_choice_is_committed",
+        ),
+    ),
+    Mutant(
+        name="logprobs-of-another-position",
+        path=_ROUND,
+        old="tokens += (*verdict.tokens, *[NO_CHOICE] * num_unused)",
+        new="tokens += (*[NO_CHOICE] * num_unused, *verdict.tokens)",
+        breaks="a token is reported with the log-probability of a later position",
+        killed_by=(_ROUND_TESTS + "test_each_token_is_measured_at_its_own_position",),
+    ),
+    Mutant(
+        name="choice-of-a-catch-up-row-shifts-the-others",
+        path=_ROUND,
+        old="feeds = [Feed(turn.slot, turn.new_ids, min(turn.num_choices, 1)) for turn in turns]",
+        new="feeds = [Feed(turn.slot, turn.new_ids, 1) for turn in turns]",
+        breaks="rows that only catch up are given the logits of others",
+        killed_by=(_REPLICA_TESTS + "test_drafts_of_different_lengths_share_a_lease",),
+    ),
+    Mutant(
+        name="cached-ids-not-compared",
+        path=_REPLICA,
+        old="if cached.prefix_hashes[row.base_len] != row.base_hash:",
+        new="if cached.prefix_hashes[row.base_len] == EMPTY_HASH != row.base_hash:",
+        breaks="a slot with other ids of the same length is taken for the right one",
+        killed_by=(_REPLICA_TESTS + "test_other_ids_at_the_same_length_are_a_miss",),
+    ),
+    Mutant(
+        name="ids-truncated-but-not-their-kv",
+        path=_REPLICA,
+        old="        self._model.rollback(cached.slot, row.base_len)\n",
+        new="",
+        breaks="what was fed before base_len moved back is attended to",
+        killed_by=(_REPLICA_TESTS + "test_truncation_to_base_len_is_the_rollback",),
+    ),
+    Mutant(
+        name="kv-truncated-but-not-its-hashes",
+        path=_REPLICA,
+        old="        del self.prefix_hashes[length + 1 :]\n",
+        new="        del self.prefix_hashes[length + 2 :]\n",
+        breaks="the hash of forgotten ids vouches for new ones",
+        killed_by=(_REPLICA_TESTS + "test_ids_behind_a_truncation_are_known_by_their_hash",),
+    ),
+    Mutant(
+        name="missing-base-tolerated",
+        path=_REPLICA,
+        old="if cached.cached_len < row.base_len:",
+        new="if cached.cached_len + 1 < row.base_len:",
+        breaks="a lease that starts behind a gap is run",
+        killed_by=(
+            _REPLICA_TESTS + "test_a_base_beyond_the_cache_is_a_miss_that_says_what_is_there",
+        ),
+    ),
+    Mutant(
+        name="freed-sequence-keeps-its-slot",
+        path=_REPLICA,
+        old="                self._model.free(cached.slot)\n",
+        new="                cached.truncate(0)\n",
+        breaks="freed sequences keep their slots: the replica runs out of blocks",
+        killed_by=(_REPLICA_TESTS + "test_freeing_and_resetting_give_every_slot_back",),
+    ),
+    Mutant(
+        name="blocks-of-the-proposal-forgotten",
+        path=_REPLICA,
+        old="return -(-(row.end_len + drafted) // size) - -(-row.base_len // size)",
+        new="return -(-row.end_len // size) - -(-row.base_len // size)",
+        breaks="a group that does not fit fails as a whole in the middle of the pass",
+        killed_by=(_REPLICA_TESTS + "test_the_room_of_a_proposal_is_counted",),
+    ),
+    Mutant(
+        name="room-counted-row-by-row",
+        path=_REPLICA,
+        old="needed = sum(self._new_blocks(r) for r in (*ready, row))",
+        new="needed = self._new_blocks(row)",
+        breaks="two rows are promised the same last block",
+        killed_by=(_REPLICA_TESTS + "test_a_row_without_room_is_refused_before_anything_is_fed",),
+    ),
+    Mutant(
+        name="answers-in-the-order-of-running",
+        path=_REPLICA,
+        old="rows=tuple(answers[row.sequence_id] for row in lease.rows)",
+        new="rows=tuple(answers.values())",
+        breaks="results come back in another order than the rows were sent",
+        killed_by=(_REPLICA_TESTS + "test_answers_come_in_the_order_of_the_rows",),
+    ),
+    Mutant(
+        name="plain-decoding-at-the-wrong-position",
+        path=_PLAIN,
+        old="rows = [ChoiceRow(r.rules, len(r.ids), r.ids) for r in running]",
+        new="rows = [ChoiceRow(r.rules, len(r.ids) - 1, r.ids) for r in running]",
+        breaks="the reference itself: sampled tokens use the noise of the position before",
+        killed_by=(_EQUAL,),
+    ),
+    Mutant(
+        name="plain-decoding-overfills-the-cache",
+        path=_PLAIN,
+        old="return not self._running or blocks <= self._model.num_blocks",
+        new="return True",
+        breaks="plain decoding runs out of blocks in the middle of its requests",
+        killed_by=(
+            _PLAIN_TESTS
+            + "test_a_request_is_admitted_when_it_can_run_to_its_end_beside_the_others",
+        ),
+    ),
+)

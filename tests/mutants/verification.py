@@ -1,0 +1,150 @@
+"""Defects of verification and of the end of a request: what one round commits and emits."""
+
+from tests.mutants.mutant import Mutant
+
+_VERIFICATION = "specdec_core/verification.py"
+_REQUEST = "specdec_core/request.py"
+_VERIFICATION_TESTS = "tests/core/test_verification.py::"
+_REQUEST_TESTS = "tests/core/test_request.py::"
+
+MUTANTS = (
+    Mutant(
+        name="match-after-a-mismatch-accepted",
+        path=_VERIFICATION,
+        old="    while num_accepted < len(proposal) and "
+        "proposal[num_accepted] == choices[num_accepted]:\n"
+        "        num_accepted += 1\n",
+        new="    num_accepted = sum(a == b for a, b in zip(proposal, choices, strict=False))\n",
+        breaks="tokens that were scored behind a rejected one are emitted",
+        killed_by=(_VERIFICATION_TESTS + "test_a_match_after_a_mismatch_is_not_accepted",),
+    ),
+    Mutant(
+        name="no-bonus-token",
+        path=_VERIFICATION,
+        old="tuple(choices[: num_accepted + 1])",
+        new="tuple(choices[: num_accepted + 1][: max(len(proposal), 1)])",
+        breaks="K tokens instead of K + 1 when all are accepted: K = 1 gives no speed-up",
+        killed_by=(
+            _VERIFICATION_TESTS + "test_every_match_is_accepted_and_the_bonus_token_follows",
+            _VERIFICATION_TESTS + "test_one_draft_and_full_acceptance_commit_two_tokens",
+        ),
+    ),
+    Mutant(
+        name="rejected-draft-emitted",
+        path=_VERIFICATION,
+        old="tuple(choices[: num_accepted + 1])",
+        new="tuple((*proposal, choices[-1])[: num_accepted + 1])",
+        breaks="the draft's wrong token is emitted instead of the target's choice",
+        killed_by=(
+            _VERIFICATION_TESTS + "test_the_first_mismatch_is_replaced_by_the_targets_choice",
+        ),
+    ),
+    Mutant(
+        name="next-token-counts-as-accepted",
+        path=_VERIFICATION,
+        old="return Verdict(num_accepted, ",
+        new="return Verdict(min(num_accepted + 1, len(proposal)), ",
+        breaks="the cache keeps the KV of a rejected token; acceptance looks better",
+        killed_by=(
+            _VERIFICATION_TESTS + "test_the_first_mismatch_is_replaced_by_the_targets_choice",
+        ),
+    ),
+    Mutant(
+        name="draft-compared-with-the-next-choice",
+        path=_VERIFICATION,
+        old="proposal[num_accepted] == choices[num_accepted]",
+        new="proposal[num_accepted] == choices[num_accepted + 1]",
+        breaks="a draft is compared with the choice behind it: nearly nothing is accepted",
+        killed_by=(
+            _VERIFICATION_TESTS + "test_every_match_is_accepted_and_the_bonus_token_follows",
+        ),
+    ),
+    Mutant(
+        name="last-draft-never-accepted",
+        path=_VERIFICATION,
+        old="while num_accepted < len(proposal) and",
+        new="while num_accepted < len(proposal) - 1 and",
+        breaks="the last drafted token is always thrown away: K = 1 accepts nothing",
+        killed_by=(_VERIFICATION_TESTS + "test_one_draft_and_full_acceptance_commit_two_tokens",),
+    ),
+    Mutant(
+        name="missing-choice-tolerated",
+        path=_VERIFICATION,
+        old="assert len(choices) == len(proposal) + 1",
+        new="assert len(choices) >= len(proposal)",
+        breaks="a pass that scores K positions instead of K + 1 goes unnoticed",
+        killed_by=(_VERIFICATION_TESTS + "test_a_missing_choice_is_our_mistake",),
+    ),
+    Mutant(
+        name="tokens-behind-the-end-id-emitted",
+        path=_REQUEST,
+        old="return tokens[:count], FinishReason.STOP",
+        new="return tokens, FinishReason.STOP",
+        breaks="an accepted end id is followed by one more token",
+        killed_by=(_REQUEST_TESTS + "test_tokens_behind_an_accepted_stop_id_are_dropped",),
+    ),
+    Mutant(
+        name="end-id-not-emitted",
+        path=_REQUEST,
+        old="return tokens[:count], FinishReason.STOP",
+        new="return tokens[: count - 1], FinishReason.STOP",
+        breaks="the ids differ from generate()'s, which end with the end id",
+        killed_by=(_REQUEST_TESTS + "test_tokens_behind_an_accepted_stop_id_are_dropped",),
+    ),
+    Mutant(
+        name="end-id-searched-behind-the-budget",
+        path=_REQUEST,
+        old="enumerate(tokens[:budget], start=1)",
+        new="enumerate(tokens, start=1)",
+        breaks="more than max_tokens are emitted when a round overshoots",
+        killed_by=(_REQUEST_TESTS + "test_a_stop_id_behind_the_budget_does_not_count",),
+    ),
+    Mutant(
+        name="budget-reached-but-not-ended",
+        path=_REQUEST,
+        old="if len(tokens) >= budget:",
+        new="if len(tokens) > budget:",
+        breaks="one more pass and an empty event at the end of each request",
+        killed_by=(_REQUEST_TESTS + "test_a_round_that_just_uses_up_the_budget_ends_the_request",),
+    ),
+    Mutant(
+        name="budget-overshot",
+        path=_REQUEST,
+        old="return tokens[:budget], FinishReason.LENGTH",
+        new="return tokens, FinishReason.LENGTH",
+        breaks="up to K more than max_tokens are emitted",
+        killed_by=(_REQUEST_TESTS + "test_the_budget_cuts_a_round_that_commits_more",),
+    ),
+    Mutant(
+        name="only-one-end-id-honoured",
+        path=_REQUEST,
+        old="return ends.union(self.params.stop_token_ids)",
+        new="return frozenset(sorted(ends)[:1]).union(self.params.stop_token_ids)",
+        breaks="a model whose generation config lists several end ids does not stop",
+        killed_by=(_REQUEST_TESTS + "test_all_end_ids_of_the_model_and_of_the_request_end_it",),
+    ),
+    Mutant(
+        name="ignore-eos-drops-the-requests-own-stops",
+        path=_REQUEST,
+        old="return ends.union(self.params.stop_token_ids)",
+        new="return ends if self.params.ignore_eos else ends.union(self.params.stop_token_ids)",
+        breaks="stop_token_ids have no effect together with ignore_eos",
+        killed_by=(_REQUEST_TESTS + "test_ignore_eos_drops_the_models_ids_but_not_the_requests",),
+    ),
+    Mutant(
+        name="acceptance-length-without-the-next-token",
+        path=_REQUEST,
+        old="return 1.0 + self.num_accepted / rounds if rounds else 0.0",
+        new="return self.num_accepted / rounds if rounds else 0.0",
+        breaks="the reported acceptance length is one too small",
+        killed_by=(_REQUEST_TESTS + "test_acceptance_length_counts_the_next_token",),
+    ),
+    Mutant(
+        name="acceptance-length-over-plain-rounds",
+        path=_REQUEST,
+        old="rounds = self.num_proposed_rounds\n",
+        new="rounds = self.num_rounds\n",
+        breaks="rounds without a proposal lower the acceptance length",
+        killed_by=(_REQUEST_TESTS + "test_acceptance_length_counts_the_next_token",),
+    ),
+)

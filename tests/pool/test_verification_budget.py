@@ -1,0 +1,81 @@
+"""Which drafted tokens are left out when a pass may not verify all of them."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specdec_core.config import PoolConfig
+from specdec_core.pool.grouping import RowPlan
+from specdec_core.pool.sequence import Sequence
+from specdec_core.pool.verification_budget import keep_within, whole_tiles
+from tests.pool.cell import request
+
+numbers = itertools.count()
+
+
+def plan(num_drafted: int, accepted: int = 0, drafted: int = 0) -> RowPlan:
+    """A row of a sequence whose past rounds accepted so many of so many drafted tokens."""
+    sequence = Sequence(next(numbers), request("a"), 0.0)
+    sequence.history.record(drafted, accepted)
+    return RowPlan(
+        sequence=sequence,
+        base_len=9,
+        end_len=10,
+        num_choices=num_drafted + 1,
+        proposal=tuple(range(num_drafted)),
+        num_drafted=num_drafted,
+        shape=(9, num_drafted + 1),
+        likeness=(10,),
+    )
+
+
+@pytest.mark.parametrize(
+    ("rows", "tile", "expected"), [(33, 32, 64), (32, 32, 32), (1, 32, 32), (33, 0, 33)]
+)
+def test_a_budget_is_raised_to_whole_tiles(rows: int, tile: int, expected: int) -> None:
+    assert whole_tiles(rows, tile) == expected
+
+
+def test_nothing_is_left_out_within_the_budget() -> None:
+    plans = [plan(4), plan(0), plan(2)]
+    assert keep_within(plans, 9) == plans
+
+
+def test_the_least_promising_tokens_go_first() -> None:
+    good, bad = plan(4, accepted=8, drafted=8), plan(4, accepted=0, drafted=8)
+    kept = keep_within([good, bad], max_rows=6)
+    assert [len(p.proposal) for p in kept] == [4, 0]
+    assert kept[1].num_choices == 1
+    assert kept[1].num_drafted == 0
+
+
+def test_sequences_alike_are_cut_alike() -> None:
+    kept = keep_within([plan(4), plan(4), plan(4)], max_rows=9)
+    assert [len(p.proposal) for p in kept] == [2, 2, 2]
+    assert kept[0].proposal == (0, 1), "a proposal is cut at its end"
+
+
+def test_a_catch_up_that_chooses_nothing_stays_as_it_is() -> None:
+    catch_up = plan(0)._replace(num_choices=0)
+    assert keep_within([catch_up, plan(3)], max_rows=1)[0] == catch_up
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), min_size=1), st.integers(1, 60))
+def test_the_budget_holds_and_no_row_is_lost(rows: list[tuple[int, int]], max_rows: int) -> None:
+    plans = [plan(length, min(accepted, 8), 8) for length, accepted in rows]
+    kept = keep_within(plans, max_rows)
+    assert sum(p.num_choices for p in kept) <= max(max_rows, len(plans))
+    assert all(p.num_choices == len(p.proposal) + 1 for p in kept)
+    total = sum(p.num_choices for p in plans)
+    if total > max_rows:
+        assert sum(p.num_choices for p in kept) == max(max_rows, len(plans)), "and is used"
+
+
+def test_a_budget_smaller_than_a_group_is_refused() -> None:
+    with pytest.raises(ValueError, match="verification_budget must be at least max_group_size=8"):
+        PoolConfig(max_group_size=8, verification_budget=7)

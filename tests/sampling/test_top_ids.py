@@ -1,0 +1,28 @@
+"""The search by columns finds what a search of the whole row finds."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from specdec_core.top_ids import places_in, top_ids
+
+
+@pytest.mark.parametrize("num_values", [1, 63, 64, 513, 4097, 49_152])
+@pytest.mark.parametrize("count", [1, 3, 64, 512])
+def test_the_greatest_values_are_found(num_values: int, count: int) -> None:
+    count = min(count, num_values)
+    z = torch.randn(5, num_values, generator=torch.Generator().manual_seed(num_values))
+    z = z.bfloat16().float()
+    ids = top_ids(z, count)
+    assert torch.equal(ids, ids.sort(dim=-1).values)
+    assert all(len(set(row)) == count for row in ids.tolist())
+    found = z.gather(1, ids).sort(dim=-1, descending=True).values
+    assert torch.equal(found, z.sort(dim=-1, descending=True).values[:, :count])
+
+
+def test_every_place_is_in_one_column_or_in_none() -> None:
+    for num_values in (3, 8, 100):
+        width = num_values // 8
+        places = places_in(torch.arange(width).unsqueeze(0), num_values, 8)
+        assert sorted(places[0].tolist()) == list(range(num_values))
