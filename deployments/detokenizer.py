@@ -45,14 +45,20 @@ class StopStrings:
     def __init__(self, stops: Sequence[str]) -> None:
         self._stops = tuple(stops)
         self._held = ""
+        self._num_exempt = 0
         self.found: str | None = None
 
-    def add(self, text: str) -> str:
-        """The text that may be shown now. Nothing more once `found` is set."""
+    def add(self, text: str, *, is_exempt: bool = False) -> str:
+        """The text that may be shown now. Nothing more once `found` is set.
+
+        A stop string that ends in exempt text is text like any other.
+        """
         if self.found is not None:
             return ""
         self._held += text
-        starts = {stop: self._held.find(stop) for stop in self._stops}
+        if is_exempt:
+            self._num_exempt = len(self._held)
+        starts = {stop: self._held.find(stop, self._earliest(stop)) for stop in self._stops}
         hits = [(start, stop) for stop, start in starts.items() if start >= 0]
         if hits:
             start, self.found = min(hits)
@@ -61,12 +67,17 @@ class StopStrings:
         num_held = self._num_suspicious()
         cut = len(self._held) - num_held
         shown, self._held = self._held[:cut], self._held[cut:]
+        self._num_exempt = max(0, self._num_exempt - cut)
         return shown
 
     def flush(self) -> str:
         """What was held back, when no stop string came of it."""
         shown, self._held = self._held, ""
         return shown
+
+    def _earliest(self, stop: str) -> int:
+        """Where `stop` may begin, so that it ends behind what is exempt."""
+        return max(0, self._num_exempt - len(stop) + 1)
 
     def _num_suspicious(self) -> int:
         """Length of the longest end of the held text that begins a stop string."""

@@ -121,8 +121,7 @@ class GenerationService:
 
     async def run(self, generation: Generation) -> AsyncGenerator[Piece]:
         """Pieces until the last; leaving early aborts the request in the pool."""
-        stop_token_ids = generation.request.params.stop_token_ids
-        output = Output(self.text, stop=generation.stop, stop_token_ids=stop_token_ids)
+        output = Output(self.text, generation.request.params, generation.stop)
         async with contextlib.aclosing(self._events(generation)) as events:
             async for event in events:
                 piece = output.take(event)

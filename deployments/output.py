@@ -13,6 +13,7 @@ from deployments.detokenizer import IncrementalDetokenizer, StopStrings
 from deployments.text import TextModel
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.request import FinishReason, RequestStats, TokenEvent
+from specdec_core.sampling_params import SamplingParams
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,12 +48,10 @@ def joined(pieces: Sequence[Piece]) -> Piece:
 class Output:
     """Turns one request's token events into pieces."""
 
-    def __init__(
-        self, text: TextModel, *, stop: Sequence[str], stop_token_ids: Sequence[int]
-    ) -> None:
+    def __init__(self, text: TextModel, params: SamplingParams, stop: Sequence[str]) -> None:
         self._detokenizer = IncrementalDetokenizer(text.decode)
         self._stops = StopStrings(stop)
-        self._stop_token_ids = stop_token_ids
+        self._params = params
         self._num_chars = 0
 
     def take(self, event: TokenEvent) -> Piece:
@@ -61,12 +60,14 @@ class Output:
         for count, token_id in enumerate(event.token_ids, start=1):
             offsets.append(self._num_chars)
             if not _is_stop_id(event, count):
-                shown += self._add(self._detokenizer.add(token_id))
+                is_early = event.index + count <= self._params.min_tokens
+                shown += self._add(self._detokenizer.add(token_id), is_early=is_early)
             if self._stops.found is not None:
                 break
         else:
             if event.finish_reason is not None:
-                shown += self._add(self._detokenizer.flush()) + self._stops.flush()
+                shown += self._add(self._detokenizer.flush(), is_early=False)
+                shown += self._stops.flush()
         is_cut = self._stops.found is not None
         return Piece(
             index=event.index,
@@ -79,14 +80,15 @@ class Output:
             stats=event.stats,
         )
 
-    def _add(self, text: str) -> str:
+    def _add(self, text: str, *, is_early: bool) -> str:
+        """Before min_tokens a stop string ends nothing, just as no stop id would."""
         self._num_chars += len(text)
-        return self._stops.add(text)
+        return self._stops.add(text, is_exempt=is_early)
 
     def _stop_id(self, event: TokenEvent) -> int | None:
         if event.finish_reason is not FinishReason.STOP or not event.token_ids:
             return None
-        return event.token_ids[-1] if event.token_ids[-1] in self._stop_token_ids else None
+        return event.token_ids[-1] if event.token_ids[-1] in self._params.stop_token_ids else None
 
 
 def _is_stop_id(event: TokenEvent, count: int) -> bool:

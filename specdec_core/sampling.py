@@ -64,6 +64,7 @@ def choose(logits: Tensor, rows: Sequence[ChoiceRow], vocab_size: int) -> list[i
             tokens = attempt(_take(z_NV, pending), [rows[i] for i in pending], size)
             for i, token in zip(pending, tokens.tolist(), strict=True):
                 chosen[i] = token
+    assert _UNDECIDED not in chosen, "all ids of a row decide it"
     return chosen
 
 

@@ -50,6 +50,8 @@ def generate(specdec: Specdec, tiny_folder: Path, tmp_path: Path) -> Generate:
         ["--spec-tokens", 0],
         ["--batch-size", 1],
         ["--sort-by-length", "--batch-size", 2, "--window", 2],
+        ["--algorithm", "eqspec", "--batch-size", 3, "--sort-by-length"],
+        ["--algorithm", "exspec-padded", "--batch-size", 2, "--spec-model", "SELF"],
     ],
     ids=lambda flags: " ".join(map(str, flags)),
 )
@@ -73,10 +75,13 @@ def test_speculation_emits_the_ids_of_plain_decoding(
     ]
 
 
+@pytest.mark.parametrize("algorithm", ["exspec", "eqspec", "exspec-padded"])
 def test_output_is_in_input_order_with_the_documented_fields(
-    generate: Generate, write_lines: Write
+    generate: Generate, write_lines: Write, algorithm: str
 ) -> None:
-    lines = generate(write_lines(*PROMPTS), "--sort-by-length", "--batch-size", 2)
+    """Defect 7 of the published code: outputs in order of length."""
+    flags = ["--algorithm", algorithm, "--sort-by-length", "--batch-size", 2]
+    lines = generate(write_lines(*PROMPTS), *flags)
     assert [line["id"] for line in lines] == ["long", "short", "seeded", "chat", "ids", 6]
     assert set(lines[0]) == {
         "id",
@@ -185,6 +190,20 @@ def test_stats_with_self_draft_show_full_acceptance(
     assert set(stats["seconds_by_stage"]) == set(STAGES)
     assert stats["tokens_per_second"] == pytest.approx(25 / stats["seconds"])
     assert 0 <= stats["equal_length_group_share"] <= 1
+
+
+def test_stats_show_what_alignment_costs(
+    generate: Generate, write_lines: Write, tmp_path: Path
+) -> None:
+    found = {}
+    for algorithm in ("eqspec", "exspec"):
+        file = tmp_path / f"{algorithm}.json"
+        flags = ["--algorithm", algorithm, "--batch-size", 4, "--stats", file]
+        generate(write_lines(*PROMPTS), *flags, "--ignore-eos")
+        found[algorithm] = json.loads(file.read_text())
+    assert found["eqspec"]["aligned_bytes"] > 0
+    assert found["eqspec"]["seconds_by_stage"]["align"] > 0
+    assert found["exspec"]["aligned_bytes"] == found["exspec"]["stacked_bytes"] == 0
 
 
 @pytest.mark.parametrize(

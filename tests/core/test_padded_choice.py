@@ -38,11 +38,11 @@ def test_without_a_full_length_the_first_rows_are_stacked() -> None:
 
 
 def test_requests_are_admitted_in_order_while_all_fit_into_one_rectangle() -> None:
-    queue = RequestQueue(max_live_tokens=60)
+    queue = RequestQueue(max_live_tokens=75)
     for length in (10, 10, 20, 10):
         queue.add(request(length), now=0.0)
     queue.admit(8, now=1.0)
-    assert [len(s.ids) for s in queue.admitted] == [10, 10], "3 x 30 exceeds 60"
+    assert [len(s.ids) for s in queue.admitted] == [10, 10], "3 x 30 exceeds 75"
     queue.admitted[0].finish_reason = FinishReason.STOP
     queue.drop_finished()
     queue.admit(8, now=2.0)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from openai.types import Completion
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from specdec_core.sampling_params import SamplingParams
 from tests.deployments.fake_replica import continuation, expected_logprobs
@@ -12,7 +14,7 @@ from tests.deployments.http_server import TEXT, completion, run, server, stream
 
 PROMPT = TEXT.encode("HELLO")
 CHAT = {"messages": [{"role": "user", "content": "HELLO"}], "max_tokens": 20, "temperature": 0}
-FIELDS = {
+FIELDS: dict[str, Any] = {
     "presence_penalty": 0.5,
     "frequency_penalty": -0.25,
     "repetition_penalty": 1.5,
@@ -34,7 +36,7 @@ PARAMS: dict[str, Any] = {
     "temperature": 0.0,
     "max_tokens": 20,
 }
-NEUTRAL = {
+NEUTRAL: dict[str, Any] = {
     "presence_penalty": 0,
     "frequency_penalty": None,
     "repetition_penalty": 1,
@@ -194,6 +196,27 @@ def test_a_stop_string_cuts_log_probabilities_where_it_cuts_the_ids() -> None:
             assert choice["logprobs"] == expected_completion(end, 0)
             chunks = [c["choices"][0] for c in await stream(client, "/v1/completions", body)]
             assert [x for c in chunks for x in c["logprobs"]["tokens"]] == list(full[:end])
+
+    run(scenario)
+
+
+def test_the_shapes_are_those_of_openais_client() -> None:
+    async def scenario() -> None:
+        async with server() as (client, _):
+            body = completion(logprobs=2)
+            answer = (await client.post("/v1/completions", json=body)).json()
+            lists = Completion.model_validate(answer, strict=True).choices[0].logprobs
+            assert lists is not None
+            assert (lists.model_extra, len(lists.tokens or ())) == ({}, 20)
+            chat = CHAT | {"logprobs": True, "top_logprobs": 2}
+            answer = (await client.post("/v1/chat/completions", json=chat)).json()
+            logprobs = ChatCompletion.model_validate(answer, strict=True).choices[0].logprobs
+            assert logprobs is not None
+            first = (logprobs.content or [])[0]
+            for model in (logprobs, first, first.top_logprobs[0]):
+                assert model.model_extra == {}
+            for chunk in await stream(client, "/v1/chat/completions", chat):
+                ChatCompletionChunk.model_validate(chunk, strict=True)
 
     run(scenario)
 

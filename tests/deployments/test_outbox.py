@@ -52,6 +52,17 @@ def test_log_probabilities_are_merged_in_step_with_their_tokens() -> None:
     assert (merged.event.token_ids, merged.event.logprobs) == ((7, 8, 9), tuple(entries))
 
 
+def test_logprobs_are_merged_with_their_tokens() -> None:
+    outbox = IngressOutbox()
+    entries = tuple(TokenLogprobs(-float(i), ((i, -0.5),)) for i in range(3))
+    for first, end in ((0, 2), (2, 3)):
+        event = delivery("a", first, *range(first, end)).event
+        outbox.put(Delivery(replace(event, logprobs=entries[first:end])))
+    flush = taken(outbox)
+    assert flush is not None
+    assert [each.event.logprobs for each in flush.deliveries] == [entries]
+
+
 def test_what_does_not_join_stays_apart() -> None:
     outbox = IngressOutbox()
     outbox.put(delivery("a", 5, 1))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,6 +14,7 @@ from deployments.output import Output, Piece, joined
 from deployments.text import TextModel, load_text_model
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.request import FinishReason, TokenEvent
+from specdec_core.sampling_params import SamplingParams
 from tests.service.tiny_folder import save_tiny_llama
 
 
@@ -41,9 +43,10 @@ def events(
 
 
 def pieces_of(
-    text: TextModel, parts: Iterator[TokenEvent], *stop: str, ids: tuple[int, ...] = ()
+    text: TextModel, parts: Iterator[TokenEvent], *stop: str, **params: Any
 ) -> list[Piece]:
-    output, pieces = Output(text, stop=stop, stop_token_ids=ids), []
+    output = Output(text, SamplingParams(max_tokens=99, **params), stop)
+    pieces: list[Piece] = []
     for part in parts:
         pieces.append(output.take(part))
         if pieces[-1].finish_reason is not None:
@@ -56,23 +59,40 @@ def pieces_of(
     st.text(st.sampled_from("ab é日🙂"), min_size=1, max_size=20),
     st.lists(st.integers(0, 60), max_size=6),
     st.lists(st.text("ab 日", min_size=1, max_size=3), max_size=2),
+    st.integers(0, 9),
 )
 def test_where_rounds_end_changes_nothing(
-    text: TextModel, content: str, cuts: list[int], stop: list[str]
+    text: TextModel, content: str, cuts: list[int], stop: list[str], min_tokens: int
 ) -> None:
     ids = text.encode_part(content)
-    pieces = pieces_of(text, events(ids, cuts), *stop)
+    pieces = pieces_of(text, events(ids, cuts), *stop, min_tokens=min_tokens)
     whole = joined(pieces)
-    assert whole == joined(pieces_of(text, events(ids, []), *stop))
+    assert whole == joined(pieces_of(text, events(ids, []), *stop, min_tokens=min_tokens))
     count = len(whole.token_ids)
     assert whole.token_ids == ids[:count]
     assert whole.logprobs == tuple(entry(place) for place in range(count))
     assert len(whole.text_offsets) == count
     for piece in pieces:
         assert len(piece.token_ids) == len(piece.logprobs) == len(piece.text_offsets)
-    hits = [content.find(word) for word in stop if word in content]
-    assert whole.text == content[: min(hits, default=len(content))]
-    assert whole.finish_reason is (FinishReason.STOP if hits else FinishReason.LENGTH)
+    if min_tokens == 0:
+        hits = [content.find(word) for word in stop if word in content]
+        assert whole.text == content[: min(hits, default=len(content))]
+        assert whole.finish_reason is (FinishReason.STOP if hits else FinishReason.LENGTH)
+    assert count > min_tokens or whole.finish_reason is FinishReason.LENGTH
+
+
+@pytest.mark.parametrize(
+    ("min_tokens", "shown"),
+    [(0, "x"), (2, "x"), (3, "xaby"), (4, "xaby"), (5, "xaby"), (6, "xabyabz")],
+)
+def test_a_stop_string_that_ends_before_min_tokens_is_text(
+    text: TextModel, min_tokens: int, shown: str
+) -> None:
+    """One letter a token; 'ab' ends at the third and at the sixth."""
+    ids = tuple(i for letter in "xabyabz" for i in text.encode_part(letter))
+    whole = joined(pieces_of(text, events(ids, [2, 5]), "ab", "aby!", min_tokens=min_tokens))
+    assert whole.text == shown
+    assert whole.finish_reason is (FinishReason.LENGTH if min_tokens == 6 else FinishReason.STOP)
 
 
 @given(st.text(st.sampled_from("abc é日🙂"), min_size=1, max_size=20))
@@ -89,7 +109,7 @@ def test_offsets_are_where_tokens_begin(text: TextModel, content: str) -> None:
 
 def test_the_token_that_ends_the_output_is_told_but_not_shown(text: TextModel) -> None:
     ids = (*text.encode_part("ab"), 2)
-    whole = joined(pieces_of(text, events(ids, [1], FinishReason.STOP), ids=(2,)))
+    whole = joined(pieces_of(text, events(ids, [1], FinishReason.STOP), stop_token_ids=(2,)))
     assert (whole.token_ids, whole.text, whole.stop_reason) == (ids, "ab", 2)
     assert whole.text_offsets[-1] == 2
     assert len(whole.logprobs) == len(ids)

@@ -53,7 +53,7 @@ def test_every_name_changes_what_it_names() -> None:
         "max_tokens": 9,
         "ignore_eos": True,
     }
-    lists = {"allowed_token_ids": [4, 2], "stop_token_ids": [9]}
+    lists: dict[str, Any] = {"allowed_token_ids": [4, 2], "stop_token_ids": [9]}
     params = resolved(
         **named,
         **lists,

@@ -108,7 +108,7 @@ def draw(
     """Decode so many seeds with every processor, all of them mixed in each group."""
     engine = setting.engine()
     seeds = range(first_seed, first_seed + num_seeds)
-    requests = {request.request_id: request for request in _requests(setting, processors, seeds)}
+    requests = {request.request_id: request for request in requests_of(setting, processors, seeds)}
     emitted: dict[str, tuple[int, ...]] = dict.fromkeys(requests, ())
     for event in engine.generate(requests.values()):
         assert event.error is None, event.error
@@ -124,7 +124,7 @@ def draw(
     return Sample(counts, engine.stats)
 
 
-def _requests(
+def requests_of(
     setting: Setting, processors: Mapping[str, Processor], seeds: Sequence[int]
 ) -> Iterator[Request]:
     """Neighbours differ in processor and in prompt; every processor gets every prompt."""

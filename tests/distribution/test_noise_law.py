@@ -49,7 +49,7 @@ def along_great_seeds() -> Tensor:
 STREAMS = {f.__name__: f for f in (along_ids, along_positions, along_seeds, along_great_seeds)}
 
 
-@pytest.fixture(params=STREAMS)
+@pytest.fixture(params=STREAMS, scope="module")
 def stream(request: pytest.FixtureRequest) -> Tensor:
     bits: Tensor = STREAMS[request.param]().flatten().long()
     assert bits.numel() == COUNT

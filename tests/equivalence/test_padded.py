@@ -7,26 +7,13 @@ from dataclasses import replace
 from itertools import takewhile
 
 import pytest
-import torch
-from transformers import PreTrainedModel
 
-from specdec_core import FinishReason, PoolConfig, Request, SpecMethod
+from specdec_core import FinishReason, PoolConfig, Request, SamplingParams, SpecMethod
 from specdec_core.engine import AlgorithmName, Engine
-from specdec_core.models.exact import make_exact
-from specdec_core.models.packed_linear import pack_linears
-from specdec_core.models.transformers_adapter import TransformersModel
-from tests.equivalence import test_models as tiny
 from tests.equivalence.test_fakes import VOCAB, make_requests, outputs, plain, pool_config
 from tests.fakes import NoisyCopy, TokenListModel
-from tests.tiny_models import ARCHITECTURES, reference_greedy, tiny_model
 
 PADDED = (AlgorithmName.EQSPEC, AlgorithmName.EXSPEC_PADDED)
-
-
-@pytest.fixture(scope="module", params=sorted(ARCHITECTURES))
-def weights(request: pytest.FixtureRequest) -> PreTrainedModel:
-    torch.set_num_threads(1)
-    return tiny_model(request.param)
 
 
 def checked(config: PoolConfig) -> PoolConfig:
@@ -126,6 +113,28 @@ def test_eqspec_moves_nothing_while_all_rows_commit_equally_many() -> None:
     assert engine.stats.aligned_bytes == 0
 
 
+def test_exspec_stacks_rows_of_equal_length_without_aligning_them() -> None:
+    engine = fake_engine(AlgorithmName.EXSPEC_PADDED, SpecMethod.DRAFT_MODEL, 4, 2, 10_000)
+
+    def add(name: str, length: int, max_tokens: int) -> None:
+        params = SamplingParams(temperature=0.0, max_tokens=max_tokens)
+        engine.add_request(
+            Request(request_id=name, prompt_token_ids=(int(name),) * length, params=params)
+        )
+
+    add("1", 5, 30)
+    add("2", 10, 30)
+    engine.step()  # a fresh rectangle of both: 10 and 15 tokens after it
+    assert (engine.stats.num_equal_length_groups, engine.stats.stacked_bytes) == (0, 0)
+    add("3", 15, 25)
+    while engine.has_work:
+        engine.step()
+    target_tokens, draft_tokens = 14 + 14 + 9, 13 + 8
+    assert engine.stats.stacked_bytes == 16 * (target_tokens + draft_tokens)
+    assert engine.stats.aligned_bytes == 0
+    assert engine.stats.num_equal_length_groups > 5
+
+
 def test_exspec_refills_where_eqspec_waits_for_its_batch() -> None:
     requests = make_requests(24, seed=8)
     rounds = {}
@@ -215,90 +224,3 @@ def test_an_unknown_request_is_not_aborted(algorithm: AlgorithmName) -> None:
     engine = fake_engine(algorithm, SpecMethod.NGRAM, 2, 2)
     assert not engine.abort("nobody")
     assert not engine.has_work
-
-
-@pytest.mark.parametrize("algorithm", PADDED)
-@pytest.mark.parametrize(("k", "batch"), [(1, 2), (4, 5), (8, 8)])
-def test_greedy_output_of_a_tiny_model_equals_generate(
-    weights: PreTrainedModel, algorithm: AlgorithmName, k: int, batch: int
-) -> None:
-    asked = tiny.requests(temperature=0.0)
-    expected = [
-        reference_greedy(weights, r.prompt_token_ids, r.params.max_tokens, tiny.STOP_IDS)
-        for r in asked
-    ]
-    for method, draft in ((SpecMethod.NGRAM, None), (SpecMethod.DRAFT_MODEL, weights)):
-        engine = tiny_engine(algorithm, weights, draft, method, k, batch)
-        assert tiny.run(engine, asked) == expected
-        assert engine.stats.num_accepted > 0
-
-
-@pytest.mark.parametrize("algorithm", PADDED)
-def test_sampled_output_of_a_tiny_model_equals_plain_decoding(
-    weights: PreTrainedModel, algorithm: AlgorithmName
-) -> None:
-    asked = tiny.requests(temperature=0.8)
-    alone = PoolConfig(max_group_size=1, window=1)
-    reference = Engine(tiny.adapted(weights), config=alone, algorithm=AlgorithmName.AUTOREGRESSIVE)
-    expected = tiny.run(reference, asked)
-    for method, draft in ((SpecMethod.NGRAM, None), (SpecMethod.DRAFT_MODEL, weights)):
-        assert tiny.run(tiny_engine(algorithm, weights, draft, method, 4, 4), asked) == expected
-
-
-def tiny_engine(
-    algorithm: AlgorithmName,
-    target: PreTrainedModel,
-    draft: PreTrainedModel | None,
-    method: SpecMethod,
-    k: int,
-    batch: int,
-) -> Engine:
-    return Engine(
-        tiny.adapted(target),
-        tiny.adapted(draft) if draft else None,
-        config=checked(pool_config(method, k, batch)),
-        algorithm=algorithm,
-    )
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-@pytest.mark.parametrize("algorithm", PADDED)
-def test_exact_numerics_keep_ids_and_logprobs_to_the_bit(
-    algorithm: AlgorithmName, dtype: torch.dtype
-) -> None:
-    torch.set_num_threads(1)
-    weights = tiny_model("qwen2", initializer_range=0.05).to(dtype)
-    pack_linears(weights)
-    model = tiny.adapted(weights)
-    make_exact(model)
-    asked = [
-        replace(r, params=replace(r.params, num_logprobs=2), end_token_ids=frozenset())
-        for temperature in (0.0, 0.8)
-        for r in named(tiny.requests(temperature, count=8), f"T={temperature}")
-    ]
-    alone = PoolConfig(max_group_size=1, window=1)
-    expected = everything(
-        Engine(model, config=alone, algorithm=AlgorithmName.AUTOREGRESSIVE), asked
-    )
-    draft = TransformersModel(weights, vocab_size=tiny.VOCAB, kv_cache_tokens=8192)
-    for method, k, batch in ((SpecMethod.NGRAM, 4, 8), (SpecMethod.DRAFT_MODEL, 3, 5)):
-        config = checked(pool_config(method, k, batch))
-        uses_draft = method is SpecMethod.DRAFT_MODEL
-        engine = Engine(model, draft if uses_draft else None, config=config, algorithm=algorithm)
-        assert everything(engine, asked) == expected
-        assert engine.stats.num_accepted > 0
-        assert engine.stats.aligned_bytes > 0
-        assert engine.stats.seconds["view"] > 0
-
-
-def named(requests: list[Request], prefix: str) -> list[Request]:
-    return [replace(r, request_id=f"{prefix} {r.request_id}") for r in requests]
-
-
-def everything(engine: Engine, asked: list[Request]) -> dict[str, list[object]]:
-    """Ids and log-probabilities of every request."""
-    told: dict[str, list[object]] = {request.request_id: [] for request in asked}
-    for event in engine.generate(asked):
-        assert len(event.logprobs) == len(event.token_ids)
-        told[event.request_id] += zip(event.token_ids, event.logprobs, strict=True)
-    return told

@@ -16,9 +16,9 @@ from tests.fakes import NoisyCopy, PaddedTokenList, TokenListModel
 
 
 def right_padded() -> tuple[PaddedTokenList, PaddedTokenList]:
+    """A target that does it wrong, a draft that does it right: what comes out is the target's."""
     target = TokenListModel(vocab_size=VOCAB)
-    draft = NoisyCopy(target, 3)
-    return PaddedTokenList(target, RightPaddedKV), PaddedTokenList(draft, RightPaddedKV)
+    return PaddedTokenList(target, RightPaddedKV), PaddedTokenList(NoisyCopy(target, 3))
 
 
 def decode_right_padded(config: PoolConfig, asked: Sequence[Request]) -> dict[str, list[int]]:

@@ -65,6 +65,19 @@ def test_out_of_blocks_changes_nothing() -> None:
     assert kv.num_free_blocks == 0
 
 
+def test_the_pools_are_those_of_the_shape() -> None:
+    shape = KVShape(
+        num_layers=3, num_kv_heads=2, head_dim=4, dtype=torch.bfloat16, device=torch.device("cpu")
+    )
+    kv = PagedKV(shape, num_blocks=5, block_size=8)
+    assert kv.shape == shape
+    assert (kv.num_blocks, kv.block_size, kv.null_block) == (5, 8, 5)
+    for layer in range(3):
+        for pool in kv.pools(layer):
+            assert (pool.dtype, pool.device, pool.shape) == (shape.dtype, shape.device, (48, 2, 4))
+    assert shape.bytes_per_token == 2 * 3 * 2 * 4 * 2
+
+
 def test_a_slot_number_is_not_used_twice() -> None:
     kv = PagedKV(SHAPE, num_blocks=4)
     slot = kv.allocate()

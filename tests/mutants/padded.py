@@ -156,7 +156,7 @@ MUTANTS = (
         old="batch.rollback(row, len(sequence.ids) - 1)",
         new="batch.rollback(row, len(sequence.ids))",
         breaks="a draft believes KV of a rejected token where the target chose another",
-        killed_by=(_EQUAL_TESTS + "test_eqspec_moves_nothing_while_all_rows_commit_equally_many",),
+        killed_by=(_EQUAL_TESTS + "test_speculative_output_equals_plain_output",),
     ),
     Mutant(
         name="draft-fed-the-last-token-alone",

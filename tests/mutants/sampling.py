@@ -124,7 +124,9 @@ MUTANTS = (
         old="limit_N1 = first.greatest_beyond + temperature_N1 * LARGEST_NOISE",
         new="limit_N1 = first.greatest_beyond + temperature_N1",
         breaks="an improbable id with great noise is not found: the tail of the law is cut",
-        killed_by=(_CHOICE_TESTS + "test_the_greatest_noise_wins_however_improbable_its_id",),
+        killed_by=(
+            _CHOICE_TESTS + "test_flat_and_peaked_rows_of_a_large_vocabulary_equal_the_reference",
+        ),
     ),
     Mutant(
         name="columns-bounded-without-their-logits",
@@ -142,7 +144,7 @@ MUTANTS = (
         old="device=first.x.device) < top_k_N1",
         new="device=first.x.device) <= top_k_N1",
         breaks="an id is chosen that top-k excludes",
-        killed_by=(_REFERENCE,),
+        killed_by=(_CHOICE_TESTS + "test_top_k_keeps_exactly_k_of_tied_ids_the_lowest_ones",),
     ),
     Mutant(
         name="top-p-excludes-the-id-that-reaches-it",

@@ -44,6 +44,19 @@ def test_the_youngest_sequence_makes_room_and_continues_with_the_same_tokens() -
     assert young.stats.num_preemptions >= 1
 
 
+def test_a_sequence_that_finds_no_room_keeps_what_it_has() -> None:
+    """The older one takes the fifth block; the younger one waits for it, in its place."""
+    cell = Cell(config())
+    cell.join(info(num_blocks=5, block_size=2))
+    clients = [cell.add(request(str(i), (1, 2, 3), max_tokens=4)) for i in range(2)]
+    for _ in range(3):
+        cell.turn()
+    assert [row.sequence_id for row in cell.leases[-1].rows] == [0]
+    assert cell.pool.status("1") is not SequenceStatus.WAITING
+    finish(cell, clients)
+    assert cell.pool.counters().num_preemptions == 0
+
+
 def test_a_preempted_sequence_is_admitted_before_those_that_came_later() -> None:
     cell = Cell(config())
     cell.join(info(num_blocks=6, block_size=2))

@@ -220,6 +220,19 @@ def test_a_draft_that_refuses_a_row_never_ends_the_request(status: RowStatus) ->
     assert cell.links["draft"].replica.slots == {}
 
 
+def test_a_sequence_that_waits_for_a_target_takes_no_place_on_a_draft() -> None:
+    cell = make_cell(SpecMethod.DRAFT_MODEL)
+    client = cell.add(request("a"))
+    cell.advance()
+    cell.die("target")
+    draft = with_draft(cell).links["draft"].replica
+    cell.advance()
+    assert cell.pool.counters().replicas[0].num_sequences == 0
+    cell.join(info("target", incarnation=2))
+    finish(cell, client)
+    assert draft.executed
+
+
 def test_one_draft_serves_several_targets() -> None:
     cell = with_draft(make_cell(SpecMethod.DRAFT_MODEL))
     cell.join(info("target2"))

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specdec_core.config import PoolConfig
+from specdec_core.pool import AcceptanceHistory
 from specdec_core.pool.grouping import RowPlan
 from specdec_core.pool.sequence import Sequence
-from specdec_core.pool.verification_budget import keep_within, whole_tiles
+from specdec_core.pool.verification_budget import acceptance_rate, keep_within, whole_tiles
 from tests.pool.cell import request
 
 numbers = itertools.count()
@@ -57,6 +58,18 @@ def test_sequences_alike_are_cut_alike() -> None:
     kept = keep_within([plan(4), plan(4), plan(4)], max_rows=9)
     assert [len(p.proposal) for p in kept] == [2, 2, 2]
     assert kept[0].proposal == (0, 1), "a proposal is cut at its end"
+
+
+def test_of_equal_promises_the_later_row_gives_way() -> None:
+    kept = keep_within([plan(4), plan(4), plan(4)], max_rows=13)
+    assert [len(p.proposal) for p in kept] == [4, 3, 3]
+
+
+def test_a_sequence_without_a_past_counts_as_one_half() -> None:
+    history = AcceptanceHistory()
+    assert acceptance_rate(history) == 0.5
+    history.record(4, 3)
+    assert acceptance_rate(history) == 4 / 6
 
 
 def test_a_catch_up_that_chooses_nothing_stays_as_it_is() -> None:

@@ -73,6 +73,8 @@ def test_flat_and_peaked_rows_of_a_large_vocabulary_equal_the_reference(spread: 
         for z, row in zip(logits.tolist(), rows, strict=True)
     ]
     assert choose(logits, rows, vocab_size) == expected
+    alone = [choose(logits[i : i + 1], rows[i : i + 1], vocab_size) for i in range(len(rows))]
+    assert alone == [[token] for token in expected]
 
 
 def test_ties_at_the_edge_of_the_candidates_are_kept_by_id() -> None:

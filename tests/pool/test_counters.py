@@ -1,0 +1,103 @@
+"""What the pool says of itself and of its replicas."""
+
+from __future__ import annotations
+
+from specdec_core.config import SpecMethod
+from specdec_core.leases import Role
+from specdec_core.pool import ReplicaCounters
+from specdec_core.request import FinishReason
+from tests.pool.cell import Cell, config, request
+from tests.pool.fake_replica import info
+
+
+def test_a_replica_is_described_as_it_is() -> None:
+    cell = Cell(config(window=2, max_group_size=2))
+    cell.join(info("t1", num_blocks=50, block_size=4))
+    for i in range(3):
+        cell.add(request(str(i), (1, 2, 3, 4, 1), max_tokens=30))
+    cell.turn()
+    cell.now = 2.0
+    cell.pool.heartbeat("t1", cell.now)
+    cell.advance()
+    (described,) = cell.pool.counters().replicas
+    assert described == ReplicaCounters(
+        replica_id="t1",
+        role=Role.TARGET,
+        num_sequences=2,
+        num_blocks=50,
+        num_free_blocks=46,
+        num_leases=1,
+        num_rows=2,
+        busy_s=0.001,
+        is_fenced=False,
+        is_draining=False,
+        last_seen=2.0,
+    )
+    cell.pool.drain("t1", cell.now)
+    assert cell.pool.counters().replicas[0].is_draining
+
+
+def test_a_replica_was_last_seen_when_it_last_spoke() -> None:
+    cell = Cell(config(lease_ttl_s=5.0))
+    cell.join(info("t1"))
+
+    def last_seen() -> float:
+        return cell.pool.counters().replicas[0].last_seen
+
+    cell.add(request("a"))
+    cell.advance()
+    cell.handle("t1")
+    cell.now = 1.0
+    cell.deliver("t1")
+    assert last_seen() == 1.0
+    cell.now = 2.0
+    cell.pool.heartbeat("t1", cell.now)
+    assert last_seen() == 2.0
+    cell.advance()
+    cell.now = 7.0
+    cell.advance()
+    assert cell.pool.counters().replicas[0].is_fenced
+    assert last_seen() == 2.0
+    cell.now = 8.0
+    cell.pool.on_reset_done("t1", 1, cell.now)
+    assert last_seen() == 8.0
+
+
+def test_waiting_and_running_requests_are_told_apart() -> None:
+    cell = Cell(config(window=2, max_group_size=2))
+    cell.join(info("t1"))
+    for i in range(5):
+        cell.add(request(str(i)))
+    cell.advance()
+    counters = cell.pool.counters()
+    assert (counters.num_running, counters.num_waiting) == (2, 3)
+    cell.run()
+    counters = cell.pool.counters()
+    assert (counters.num_running, counters.num_waiting) == (0, 0)
+    assert counters.num_finished == {FinishReason.LENGTH: 5}
+    assert counters.num_committed == 5 * 8
+    assert counters.num_groups == sum(counters.group_sizes)
+
+
+def test_every_preemption_is_counted() -> None:
+    """Three that fit only one at a time, once they have grown."""
+    cell = Cell(config())
+    cell.join(info(num_blocks=6, block_size=2))
+    clients = [cell.add(request(str(i), (1, 2, 3, 4), max_tokens=8)) for i in range(3)]
+    cell.run()
+    by_request = [client.last.stats.num_preemptions for client in clients]  # type: ignore[union-attr]
+    assert cell.pool.counters().num_preemptions == sum(by_request) >= 2
+
+
+def test_drafted_and_accepted_tokens_are_counted_by_position() -> None:
+    cell = Cell(config(SpecMethod.DRAFT_MODEL, num_draft_tokens=3))
+    cell.join(info("target"))
+    cell.join(info("draft", Role.DRAFT), agreement=0)
+    cell.add(request("a", max_tokens=4))
+    cell.run()
+    counters = cell.pool.counters()
+    # One plain token, then proposals of 2 and 1, as the budget allows, and one plain token.
+    assert counters.drafted_per_position == (2, 1)
+    assert counters.accepted_per_position == ()
+    assert (counters.num_drafted, counters.num_accepted) == (3, 0)
+    assert (counters.num_sequence_rounds, counters.num_proposed_rounds) == (4, 2)
