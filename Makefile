@@ -4,7 +4,7 @@ TORCH ?= torch==2.13.0
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: setup serve test lint format proto proto-check manifests bench audit mutants
+.PHONY: setup serve test lint format proto proto-check manifests bench audit mutants mutmut
 
 setup: $(INSTALLED)
 	@$(BIN)/specdec models pull smollm2-135m
@@ -54,6 +54,12 @@ audit: setup
 # Seeded defects, each of which must make a named test fail.
 mutants: setup
 	$(BIN)/python -m tests.mutants $(ARGS)
+
+# Every small change of the code that decides ids, against its quick tests: half an hour.
+# docs/mutation_survivors.md explains what is left.
+mutmut: $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --constraint requirements.lock --editable ".[mutation]"
+	OMP_NUM_THREADS=1 $(BIN)/mutmut run $(ARGS)
 
 manifests: $(INSTALLED)
 	$(BIN)/specdec serve --config k8s/base/service.yaml --print-config > k8s/base/serve_config.yaml

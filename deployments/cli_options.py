@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from specdec_core.config import SpecMethod
+from specdec_core.config import DType, SpecMethod
 
 DEMO_MODEL = "smollm2-135m"
 
@@ -21,7 +21,7 @@ def _check_algorithm(value: str) -> str:
 
 
 def _check_dtype(value: str | None) -> str | None:
-    return value and _one_of(value, "auto", "bfloat16", "float16", "float32")
+    return value and _one_of(value, *DType)
 
 
 def _check_numerics(value: str | None) -> str | None:
@@ -134,7 +134,7 @@ SpeculativeConfig = Annotated[
 ]
 SpecMetrics = Annotated[
     str | None,
-    _speculation(metavar="[none|summary|detailed]", help="What a response tells of speculation."),
+    _speculation(metavar="[none|summary]", help="What a response tells of speculation."),
 ]
 
 Dtype = Annotated[

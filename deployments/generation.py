@@ -7,9 +7,9 @@ import contextlib
 import random
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from deployments.errors import DeadlineError, PoolUnavailableError, UnknownModelError
 from deployments.output import Output, Piece
@@ -23,8 +23,13 @@ from specdec_core.sampling_params import SamplingParams
 
 MAX_STOP_STRINGS = 16
 MAX_REQUEST_ID_LEN = 128
+_LARGE = 20_000
+"""Characters or ids from which tokenizing is worth a thread of its own: it holds up the others."""
 _DRAWN_SEEDS = 2**53
 """Seeds are told to the client, and to many of them a JSON number is a double."""
+
+Content = TypeVar("Content", bound=Sized)
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,13 +67,15 @@ class GenerationService:
         model_name: str,
         num_draft_tokens: int,
         timeout_s: float | None = None,
+        stats_wait_s: float = 2.0,
     ) -> None:
+        """`num_draft_tokens` is the K that the server aims at for requests that do not say."""
         self.text = text
         self.pool = pool
         self.model_name = model_name
-        self.num_draft_tokens = num_draft_tokens
-        """K that the server aims at for requests that do not say."""
+        self._num_draft_tokens = num_draft_tokens
         self._timeout_s = timeout_s
+        self._stats_wait_s = stats_wait_s
 
     @property
     def is_ready(self) -> bool:
@@ -89,6 +96,23 @@ class GenerationService:
     def system_fingerprint(self) -> str:
         state = self.pool.state
         return f"{state.model_digest[:12]} {state.fingerprint}" if state else ""
+
+    def num_spec_tokens(self, request: Request) -> int:
+        """K that is aimed at for `request`."""
+        if not request.speculation_enabled:
+            return 0
+        asked = request.num_draft_tokens
+        return self._num_draft_tokens if asked is None else asked
+
+    async def encode(self, text: str) -> tuple[int, ...]:
+        """See TextModel, as for the next two; other requests go on meanwhile."""
+        return await _aside(self.text.encode, text)
+
+    async def encode_chat(self, messages: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
+        return await asyncio.to_thread(self.text.encode_chat, messages)
+
+    async def decode_all(self, token_ids: Sequence[int], name: str) -> str:
+        return await _aside(self.text.decode_all, self.text.check_ids(token_ids, name))
 
     def check_model(self, name: str | None) -> None:
         if name and name != self.model_name:
@@ -150,14 +174,16 @@ class GenerationService:
     async def _end_early(
         self, request_id: str, events: AsyncIterator[TokenEvent]
     ) -> RequestStats | None:
-        """Abort what a stop string has ended, and hear what speculation had done for it."""
-        try:
-            await self.pool.abort(request_id)
-            async for event in events:
-                if event.stats is not None:
-                    return event.stats
-        except PoolUnavailableError:
-            return None
+        """Abort what a stop string has ended, and hear what speculation had done for it.
+
+        The answer is whole: a coordinator that is away or hangs must not hold it back.
+        """
+        with contextlib.suppress(PoolUnavailableError, TimeoutError):
+            async with asyncio.timeout(self._stats_wait_s):
+                await self.pool.abort(request_id)
+                async for event in events:
+                    if event.stats is not None:
+                        return event.stats
         return None
 
     def _sampling(self, prompt_len: int, named: Mapping[str, Any]) -> SamplingParams:
@@ -175,6 +201,11 @@ class GenerationService:
                 f"model's context of {self.max_model_len}: at most {room} can be asked for"
             )
         return params
+
+
+async def _aside(call: Callable[[Content], Result], content: Content) -> Result:
+    """`call(content)`, in a thread where it takes long."""
+    return await asyncio.to_thread(call, content) if len(content) > _LARGE else call(content)
 
 
 def _check_stop(stops: Sequence[str]) -> None:

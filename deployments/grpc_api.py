@@ -54,7 +54,7 @@ class GrpcApi:
     ) -> AsyncIterator[pb.GenerateResponse]:
         try:
             self._admit(message, context)
-            generation = self._prepare(message)
+            generation = await self._prepare(message)
             num_tokens = 0
             async with contextlib.aclosing(self._service.run(generation)) as pieces:
                 async for piece in pieces:
@@ -71,7 +71,7 @@ class GrpcApi:
     ) -> pb.GenerateResponse:
         with _answering(context):
             self._admit(message, context)
-            generation = self._prepare(message)
+            generation = await self._prepare(message)
             pieces = [piece async for piece in self._service.run(generation)]
             whole = joined(pieces)
             return self._response(generation, whole, len(whole.token_ids))
@@ -90,7 +90,7 @@ class GrpcApi:
     ) -> pb.TokenizeResponse:
         with _answering(context):
             self._admit(message, context)
-            return pb.TokenizeResponse(token_ids=self._service.text.encode(message.text))
+            return pb.TokenizeResponse(token_ids=await self._service.encode(message.text))
         return pb.TokenizeResponse()
 
     async def detokenize(
@@ -98,8 +98,8 @@ class GrpcApi:
     ) -> pb.DetokenizeResponse:
         with _answering(context):
             self._admit(message, context)
-            ids = self._service.text.check_ids(message.token_ids, "token_ids")
-            return pb.DetokenizeResponse(text=self._service.text.decode_all(ids))
+            text = await self._service.decode_all(message.token_ids, "token_ids")
+            return pb.DetokenizeResponse(text=text)
         return pb.DetokenizeResponse()
 
     async def list_models(
@@ -129,22 +129,23 @@ class GrpcApi:
                 f"the message has {message.ByteSize()} bytes, the limit is {self._max_body_bytes}"
             )
 
-    def _prepare(self, message: pb.GenerateRequest) -> Generation:
+    async def _prepare(self, message: pb.GenerateRequest) -> Generation:
         self._service.check_model(message.model)
-        return self._service.prepare(self._prompt(message), _ask(message))
+        return self._service.prepare(await self._prompt(message), _ask(message))
 
-    def _prompt(self, message: pb.GenerateRequest) -> tuple[int, ...]:
-        text = self._service.text
+    async def _prompt(self, message: pb.GenerateRequest) -> tuple[int, ...]:
         match message.WhichOneof("input"):
             case "prompt":
-                return text.encode(message.prompt)
+                return await self._service.encode(message.prompt)
             case "prompt_token_ids":
                 return tuple(message.prompt_token_ids.ids)
             case "chat":
                 messages = message.chat.messages
                 if not messages:
                     raise InvalidRequestError("chat has no messages: at least 1 is needed")
-                return text.encode_chat([{"role": m.role, "content": m.content} for m in messages])
+                return await self._service.encode_chat(
+                    [{"role": m.role, "content": m.content} for m in messages]
+                )
         raise InvalidRequestError("prompt, prompt_token_ids or chat is needed")
 
     def _response(
@@ -172,10 +173,7 @@ class GrpcApi:
                 )
             )
             response.speculation.CopyFrom(stats_to_pb(piece.stats or RequestStats()))
-            asked = request.num_draft_tokens
-            response.speculation.num_spec_tokens = (
-                self._service.num_draft_tokens if asked is None else asked
-            )
+            response.speculation.num_spec_tokens = self._service.num_spec_tokens(request)
         return response
 
 

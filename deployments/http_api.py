@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import logging
@@ -36,9 +35,6 @@ from specdec_core.errors import QueueFullError
 
 logger = logging.getLogger(__name__)
 
-_LARGE_TEXT = 20_000
-"""Characters from which tokenizing is worth a thread of its own."""
-
 
 def build_http_app(
     service: GenerationService, access: Access, *, max_body_bytes: int, metrics: SpecMetrics
@@ -51,7 +47,8 @@ def build_http_app(
     app.add_api_route("/ready", routes.ready, methods=["GET"])
     for path, call, method in (
         ("/v1/models", routes.models, "GET"),
-        ("/v1/models/{name}", routes.model, "GET"),
+        ("/v1/models/", routes.models, "GET"),
+        ("/v1/models/{name:path}", routes.model, "GET"),
         ("/v1/completions", routes.completions, "POST"),
         ("/v1/chat/completions", routes.chat_completions, "POST"),
         ("/tokenize", routes.tokenize, "POST"),
@@ -106,20 +103,20 @@ class _Routes:
         body = parse_body(CompletionBody, await request.body())
         self._service.check_model(body.model)
         prompt = checked_prompt(body.prompt)
-        ids = await self._encode(prompt) if isinstance(prompt, str) else prompt
+        ids = await self._service.encode(prompt) if isinstance(prompt, str) else prompt
         return await self._answer(COMPLETION, ids, body, body.ask())
 
     async def chat_completions(self, request: Request) -> Response:
         body = parse_body(ChatBody, await request.body())
         self._service.check_model(body.model)
         messages = checked_messages(body.messages)
-        ids = await asyncio.to_thread(self._service.text.encode_chat, messages)
+        ids = await self._service.encode_chat(messages)
         return await self._answer(CHAT, ids, body, body.ask())
 
     async def tokenize(self, request: Request) -> JSONResponse:
         body = parse_body(TokenizeBody, await request.body())
         self._service.check_model(body.model)
-        ids = await self._encode(body.prompt)
+        ids = await self._service.encode(body.prompt)
         return JSONResponse(
             {
                 "tokens": list(ids),
@@ -131,12 +128,7 @@ class _Routes:
     async def detokenize(self, request: Request) -> JSONResponse:
         body = parse_body(DetokenizeBody, await request.body())
         self._service.check_model(body.model)
-        ids = self._service.text.check_ids(body.tokens, "tokens")
-        return JSONResponse({"prompt": self._service.text.decode_all(ids)})
-
-    async def _encode(self, text: str) -> tuple[int, ...]:
-        encode = self._service.text.encode
-        return await asyncio.to_thread(encode, text) if len(text) > _LARGE_TEXT else encode(text)
+        return JSONResponse({"prompt": await self._service.decode_all(body.tokens, "tokens")})
 
     async def _answer(
         self, shape: Shape, ids: tuple[int, ...] | list[int], body: CommonBody, ask: Ask
@@ -159,7 +151,7 @@ class _Routes:
             generation=generation,
             model=self._service.model_name,
             system_fingerprint=self._service.system_fingerprint,
-            num_draft_tokens=self._service.num_draft_tokens,
+            num_spec_tokens=self._service.num_spec_tokens(generation.request),
             token_bytes=self._service.text.token_bytes,
             metrics=self._metrics,
             return_token_ids=bool(body.return_token_ids),

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import from_json
 
 from deployments.errors import WrongTypeError
 from deployments.generation import Ask
+from deployments.messages import describe
 from deployments.sampling_fields import SamplingFields
 from specdec_core.errors import InvalidRequestError
 from specdec_core.sampling_params import MAX_LOGPROBS
@@ -24,6 +26,7 @@ _IGNORED = {
     "service_tier",
     "safety_identifier",
     "prompt_cache_key",
+    "cache_salt",
     "parallel_tool_calls",
 }
 """Names that change no token: accepted and not looked at."""
@@ -49,8 +52,16 @@ _UNSUPPORTED: dict[str, tuple[object, ...]] = {
     "skip_special_tokens": (None, True),
     "include_stop_str_in_output": (None, False),
     "reasoning_effort": (None, "none"),
+    "chat_template": (None,),
+    "chat_template_kwargs": (None, {}),
+    "add_generation_prompt": (None, True),
+    "continue_final_message": (None, False),
+    "continuous_usage_stats": (None, False),
 }
 """Known names that are not supported yet: the values that mean nothing are accepted."""
+
+_MESSAGE_FIELDS = ("role", "content", "name")
+"""What a chat template is given of a message."""
 
 
 class _Body(BaseModel):
@@ -138,8 +149,8 @@ BodyType = TypeVar("BodyType", bound=_Body)
 def parse_body(kind: type[BodyType], raw: bytes) -> BodyType:
     """Raises InvalidRequestError (400) for values, WrongTypeError (422) for types."""
     try:
-        values = json.loads(raw)
-    except (ValueError, RecursionError) as error:
+        values = from_json(raw)  # unlike json it refuses half a character, "\ud800"
+    except ValueError as error:
         raise InvalidRequestError(f"the body is not JSON: {error}") from None
     if not isinstance(values, dict):
         raise WrongTypeError(f"the body must be a JSON object, got {type(values).__name__}")
@@ -168,11 +179,9 @@ def _check_extras(body: _Body, where: str = "") -> None:
 
 
 def _translate(error: ValidationError) -> Exception:
-    first = error.errors(include_url=False, include_input=False)[0]
-    where = ".".join(str(part) for part in first["loc"] if part not in ("str", "list[str]"))
-    message = f"{where}: {first['msg']}"
+    first = error.errors(include_url=False)[0]
     is_type = first["type"].endswith(("_type", "_parsing"))
-    return WrongTypeError(message) if is_type else InvalidRequestError(message)
+    return WrongTypeError(describe(first)) if is_type else InvalidRequestError(describe(first))
 
 
 def checked_prompt(prompt: Any) -> str | list[int]:
@@ -203,9 +212,11 @@ def _checked_message(place: int, message: Mapping[str, Any]) -> dict[str, Any]:
     role = message.get("role")
     if not isinstance(role, str):
         raise WrongTypeError(f"messages.{place}.role: must be a string")
-    if message.get("tool_calls"):
-        raise InvalidRequestError(f"messages.{place}.tool_calls: tools are not supported yet")
-    return {"role": role, "content": _text_of(place, message.get("content"))}
+    for name, value in message.items():
+        if value and name not in _MESSAGE_FIELDS:
+            raise InvalidRequestError(f"messages.{place}.{name} is not supported yet: leave it out")
+    checked = {"role": role, "content": _text_of(place, message.get("content"))}
+    return checked | ({"name": message["name"]} if message.get("name") else {})
 
 
 def _text_of(place: int, content: Any) -> str:

@@ -46,7 +46,8 @@ class Response:
     generation: Generation
     model: str
     system_fingerprint: str
-    num_draft_tokens: int
+    num_spec_tokens: int
+    """K that is aimed at for this request."""
     token_bytes: TokenBytes
     metrics: SpecMetrics
     return_token_ids: bool
@@ -126,11 +127,7 @@ class Response:
     def _metrics(self) -> dict[str, Any]:
         if self.stats is None or self.metrics is SpecMetrics.NONE:
             return {}
-        asked = self.generation.request.num_draft_tokens
-        target_k = self.num_draft_tokens if asked is None else asked
-        if not self.generation.request.speculation_enabled:
-            target_k = 0
-        return {"metrics": speculation_metrics(self.stats, target_k)}
+        return {"metrics": speculation_metrics(self.stats, self.num_spec_tokens)}
 
 
 def speculation_metrics(stats: RequestStats, num_spec_tokens: int) -> dict[str, Any]:

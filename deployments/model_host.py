@@ -9,7 +9,7 @@ import torch
 from deployments.config import ServiceConfig
 from deployments.demo_models import resolve_model
 from specdec_core.leases import ReplicaInfo, Role
-from specdec_core.models.loading import DType, LoadConfig, LoadedModel, load_model
+from specdec_core.models.loading import LoadConfig, LoadedModel, load_model
 from specdec_core.models.numerics import Numerics
 from specdec_core.replica import Replica
 
@@ -48,7 +48,7 @@ def host_model(config: ServiceConfig, role: Role, num_threads: int) -> HostedMod
     loaded = load_model(
         resolve_model(path),
         LoadConfig(
-            dtype=DType(config.dtype),
+            dtype=config.dtype,
             device=config.device,
             revision=config.revision if is_target else config.draft_revision,
             max_model_len=config.max_model_len,

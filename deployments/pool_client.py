@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 
 UNAVAILABLE_AFTER_S = 60.0
 """A request waits this long for a lost coordinator before its client is told to come back."""
+_AWAY = "the coordinator is away; try again"
 
 Outgoing = asyncio.Queue[pb.GenerateUp | None]
 
@@ -96,9 +97,10 @@ class PoolClient:
         """
         if request.request_id in self._open:
             raise InvalidRequestError(f"request_id {request.request_id!r} is in use")
+        submit = pb.GenerateUp(submit=submit_to_pb(request, resume=False))
         entry = _OpenRequest(request)
         self._open[request.request_id] = entry
-        self._send(pb.GenerateUp(submit=submit_to_pb(request, resume=False)))
+        self._send(submit)
         try:
             while True:
                 event = await entry.events.get()
@@ -114,7 +116,7 @@ class PoolClient:
     async def abort(self, request_id: str) -> bool:
         """End a request of any ingress; False when no such request is live."""
         if self._outgoing is None:
-            raise PoolUnavailableError("the coordinator is away; try again")
+            raise PoolUnavailableError(_AWAY)
         outcome: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._aborts.setdefault(request_id, []).append(outcome)
         self._send_abort(request_id)
@@ -122,7 +124,7 @@ class PoolClient:
 
     async def pool_status(self) -> public_pb.PoolStatusResponse:
         if self._endpoint is None:
-            raise PoolUnavailableError("the coordinator is away; try again")
+            raise PoolUnavailableError(_AWAY)
         metadata = self._endpoint.metadata
         async with self._endpoint.channel() as channel:
             stub = pb_grpc.CoordinatorServiceStub(channel)
@@ -131,7 +133,7 @@ class PoolClient:
                     public_pb.PoolStatusRequest(), timeout=5, metadata=metadata
                 )
             except grpc.aio.AioRpcError as error:
-                raise PoolUnavailableError("the coordinator is away; try again") from error
+                raise PoolUnavailableError(_AWAY) from error
         return status
 
     async def _serve_stream(self, backoff: Backoff) -> None:
@@ -160,12 +162,12 @@ class PoolClient:
         for outcomes in self._aborts.values():
             for outcome in outcomes:
                 if not outcome.done():
-                    outcome.set_exception(PoolUnavailableError("the coordinator is away"))
+                    outcome.set_exception(PoolUnavailableError(_AWAY))
         self._aborts.clear()
 
     def _give_up(self) -> None:
         for entry in self._open.values():
-            entry.events.put_nowait(PoolUnavailableError("the coordinator is away; try again"))
+            entry.events.put_nowait(PoolUnavailableError(_AWAY))
         self._open.clear()
 
     def _send(self, message: pb.GenerateUp) -> None:

@@ -13,8 +13,8 @@ from specdec_core.models.files import local_folder, weight_files
 
 def check_start(config: ServiceConfig, *, check_ports: bool = True) -> None:
     """Raise ModelNotSupportedError, InvalidRequestError or DemoModelError, saying what to do."""
-    text = text_model(config)
     _check_template(config)
+    text = text_model(config)
     _check_model(config.model, config.revision, text.max_model_len)
     if config.spec_model:
         _check_model(config.spec_model, config.draft_revision, text.max_model_len)

@@ -6,7 +6,6 @@ A line is Spec-Bench's (`turns`), `{"prompt": ...}`, `{"messages": ...}` or `{"p
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from itertools import cycle
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import from_json
 
 from deployments.messages import describe_errors
 from deployments.sampling_fields import SamplingFields
@@ -88,7 +88,7 @@ def read_prompt_file(path: Path) -> list[PromptLine]:
 
 def _parse(path: Path, number: int, line: str) -> PromptLine:
     try:
-        content = json.loads(line)
+        content = from_json(line)
     except ValueError as error:
         raise InvalidRequestError(f"{path} line {number} is not JSON: {error}") from error
     if not isinstance(content, dict):

@@ -8,6 +8,16 @@ from enum import StrEnum
 MAX_DRAFT_TOKENS = 32
 
 
+class DType(StrEnum):
+    """In what numbers the weights and the KV cache are held."""
+
+    AUTO = "auto"
+    """As the checkpoint says."""
+    BFLOAT16 = "bfloat16"
+    FLOAT16 = "float16"
+    FLOAT32 = "float32"
+
+
 class SpecMethod(StrEnum):
     """Who proposes tokens."""
 

@@ -14,7 +14,7 @@ from specdec_core.algorithms.exspec import Exspec
 from specdec_core.algorithms.exspec_padded import ExspecPadded
 from specdec_core.algorithms.protocol import Algorithm, AlgorithmStats
 from specdec_core.config import PoolConfig, SpecMethod
-from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
+from specdec_core.errors import InvalidRequestError, ModelNotSupportedError, QueueFullError
 from specdec_core.models.cached_model import CachedModel
 from specdec_core.models.padded_lm import Paddable, PaddedLM
 from specdec_core.request import FinishReason, Request, TokenEvent
@@ -53,8 +53,6 @@ class Engine:
         self.end_token_ids = end_token_ids
         self.vocab_size = target.vocab_size
         self.max_model_len = target.max_model_len
-        self._max_in_flight = config.window + config.max_queued
-        self._num_in_flight = 0
         self._algorithm: Algorithm
         if algorithm is AlgorithmName.AUTOREGRESSIVE:
             self._algorithm = Autoregressive(target, batch_size=config.max_group_size)
@@ -103,7 +101,6 @@ class Engine:
         """Queue a request; `step` begins it. Raises InvalidRequestError or QueueFullError."""
         self._check(request)
         self._algorithm.add(request)
-        self._num_in_flight += 1
 
     def abort(self, request_id: str) -> bool:
         """End a request wherever it is; False when it is unknown. Its last event follows."""
@@ -111,9 +108,7 @@ class Engine:
 
     def step(self) -> list[TokenEvent]:
         """Run one round and return what it committed."""
-        events = self._algorithm.step()
-        self._num_in_flight -= sum(event.finish_reason is not None for event in events)
-        return events
+        return self._algorithm.step()
 
     def generate(self, requests: Iterable[Request]) -> Iterator[TokenEvent]:
         """Decode all requests, yielding their token events as rounds commit them.
@@ -125,8 +120,7 @@ class Engine:
         live: set[str] = set()
         try:
             while waiting or live:
-                while waiting and self._num_in_flight < self._max_in_flight:
-                    self.add_request(waiting[0])
+                while waiting and self._queue_if_room(waiting[0]):
                     live.add(waiting.popleft().request_id)
                 for event in self.step():
                     if event.finish_reason is not None:
@@ -137,6 +131,14 @@ class Engine:
                 self.abort(request_id)
             while live and self.has_work:
                 live -= {event.request_id for event in self.step() if event.finish_reason}
+
+    def _queue_if_room(self, request: Request) -> bool:
+        """Queue a request; False where it must wait outside until queued ones have run."""
+        try:
+            self.add_request(request)
+        except QueueFullError:
+            return False
+        return True
 
     def tokens(self, request: Request) -> Iterator[int]:
         """Decode one request, yielding its tokens one by one. Raises RuntimeError if it failed."""

@@ -17,7 +17,10 @@ class QueueFullError(SpecdecError):
     """The waiting queue is at its limit; try again after `retry_after_s` seconds."""
 
     def __init__(self, num_queued: int, limit: int, retry_after_s: float) -> None:
-        super().__init__(f"{num_queued} requests are waiting, the limit is {limit}")
+        super().__init__(
+            f"{num_queued} requests are waiting, the limit is {limit}: "
+            f"try again in {retry_after_s:g} s"
+        )
         self.num_queued = num_queued
         self.limit = limit
         self.retry_after_s = retry_after_s

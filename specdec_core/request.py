@@ -10,6 +10,8 @@ from specdec_core.errors import InvalidRequestError
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.sampling_params import SamplingParams
 
+MAX_PRIORITY = 2**31 - 1
+
 
 class FinishReason(StrEnum):
     """Why a request ended."""
@@ -48,6 +50,10 @@ class Request:
         if self.num_draft_tokens is not None and self.num_draft_tokens < 0:
             raise InvalidRequestError(
                 f"num_draft_tokens must not be negative, got {self.num_draft_tokens}"
+            )
+        if abs(self.priority) > MAX_PRIORITY:
+            raise InvalidRequestError(
+                f"priority must be in -{MAX_PRIORITY}..{MAX_PRIORITY}, got {self.priority}"
             )
         if len(self.emitted_token_ids) > self.params.max_tokens:
             raise InvalidRequestError(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from specdec_core.errors import InvalidRequestError
 
 MAX_SEED = 2**63 - 1
+MAX_TOP_K = 2**31 - 1
 MAX_BIAS = 100.0
 MAX_LOGPROBS = 20
 
@@ -54,8 +55,8 @@ class SamplingParams:
     def __post_init__(self) -> None:
         if not (math.isfinite(self.temperature) and 0.0 <= self.temperature <= 100.0):
             raise InvalidRequestError(f"temperature must be in 0..100, got {self.temperature}")
-        if self.top_k < 0:
-            raise InvalidRequestError(f"top_k must be 0 (off) or positive, got {self.top_k}")
+        if not 0 <= self.top_k <= MAX_TOP_K:
+            raise InvalidRequestError(f"top_k must be in 0 (off)..{MAX_TOP_K}, got {self.top_k}")
         if not 0.0 < self.top_p <= 1.0:
             raise InvalidRequestError(f"top_p must be in (0, 1], got {self.top_p}")
         if not 0.0 <= self.min_p <= 1.0:

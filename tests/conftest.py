@@ -6,9 +6,14 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 # Before torch is imported anywhere: the tests' tiny models are slower with more threads.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# How long an example takes says nothing on a machine that is shared.
+settings.register_profile("shared-machine", deadline=None)
+settings.load_profile("shared-machine")
 
 _ROOT = Path(__file__).parent.parent
 

@@ -53,24 +53,18 @@ class PagedKV:
         # Empty, not zeros: those are written at once, and a host backs only pages that were.
         # Blocks are cleared when they are taken instead.
         self._pool_L2NBHD = torch.empty(
-            (shape.num_layers, 2, num_blocks + 1, block_size, shape.num_kv_heads, shape.head_dim),
+            (shape.num_layers, 2, num_blocks, block_size, shape.num_kv_heads, shape.head_dim),
             dtype=shape.dtype,
             device=shape.device,
         )
-        self._clear([self.null_block])
         self._pools = [tuple(pair.flatten(1, 2)) for pair in self._pool_L2NBHD]
-
-    @property
-    def null_block(self) -> int:
-        """One block more than can be taken, all zeros: it pads block tables."""
-        return self.num_blocks
 
     @property
     def num_free_blocks(self) -> int:
         return self._allocator.num_free
 
     def pools(self, layer: int) -> tuple[Tensor, Tensor]:
-        """Keys and values of a layer, each [(N + 1) * B, H, D]; views, for reading and writing."""
+        """Keys and values of a layer, each [N * B, H, D]; views, for reading and writing."""
         keys, values = self._pools[layer]
         return keys, values
 

@@ -13,12 +13,17 @@ import torch
 from torch import Tensor, nn
 
 from specdec_core.models.cached_model import Feed
+from specdec_core.models.exact_activation import (
+    ExactActivation,
+    make_activations_exact,
+    undo_exact_activations,
+)
 from specdec_core.models.exact_attention import find_attention_shape
 from specdec_core.models.exact_linear import ExactLinear, make_linears_exact, undo_exact_linears
 from specdec_core.models.numerics import ClassTable, NotExactError
 from specdec_core.models.transformers_adapter import TransformersModel, kv_shape
 
-_CHECKED_LENGTHS = (3, 33, 71, 130, 260)
+_CHECKED_LENGTHS = (3, 33, 71, 130, 260, 410, 700)
 _NUM_SINGLE = 4
 """The last tokens of a sequence: alone one by one, in company as one proposal."""
 
@@ -34,11 +39,14 @@ def make_exact(model: TransformersModel) -> ClassTable:
     )
     table = ClassTable(linears=make_linears_exact(model.module), attention=attention)
     model.class_table = table
+    if model.device.type == "cpu":
+        make_activations_exact(model.module)
     try:
         check_rows(model)
     except NotExactError:
         model.class_table = None
         undo_exact_linears(model.module)
+        undo_exact_activations(model.module)
         raise
     return table
 
@@ -137,8 +145,9 @@ def _first_dependent(model: TransformersModel, sequences: Sequence[Sequence[int]
 
 
 def _operations(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """The smallest modules; an exact linear counts as one."""
-    children = [] if isinstance(module, ExactLinear) else list(module.named_children())
+    """The smallest modules; one that was wrapped counts as one."""
+    is_wrapped = isinstance(module, ExactLinear | ExactActivation)
+    children = [] if is_wrapped else list(module.named_children())
     if not children:
         yield name, module
     for child_name, child in children:
@@ -160,4 +169,4 @@ def _describe(module: nn.Module) -> str:
     if isinstance(module, ExactLinear):
         linear = module.linear
         return f"linear {linear.in_features}x{linear.out_features}, {module.rows} rows"
-    return type(module).__name__
+    return type(module.activation if isinstance(module, ExactActivation) else module).__name__

@@ -1,14 +1,15 @@
 """In which shapes attention gives a query the same bits, found at load by measuring.
 
 Three things must not show: how many queries share its row, how many rows share the call, and how
-far the keys are rounded up for a longer companion. Shape legend as in ragged_attention.py; N
-positions of the probe.
+far the keys are rounded up for a longer companion. Kernels read keys in blocks and sum a last block
+that is not whole in another order at some lengths: those are not used. Shape legend as in
+ragged_attention.py; N positions of the probe.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import torch
@@ -28,9 +29,16 @@ _MAX_QUERIES = 32
 _TYPICAL_QUERIES = (1, 2, 5, 9)
 _CALL_COST = 8
 """Gathering a row's keys takes about as long as so many queries."""
-_KEY_ROUNDINGS = (64, 128, 256, 512)
-_PLACES = (0, 31, 64, 129, 300, 511, 520, 900)
-"""Positions whose queries are compared."""
+_KEY_STEP = 64
+_KEY_PERIOD = 512
+"""Whole blocks of keys: torch reads so many at once on a CPU, and multiples keep every bit."""
+_PAIRED = 32
+"""Keys whose values cancel lie within so many: queries at the ends of these see rounding alone."""
+_PLACES = (31, 95, 223, 255, 319, 383, 447, 511, 543, 735, 863, 1023, 1311, 1951)
+"""Positions whose queries are compared; each is the last of its pairs."""
+_FLOAT32_BITS = 24
+_SPREAD = 6
+"""Numbers differ by so many powers of two up and down, else bfloat16 products add up exactly."""
 _MAX_PROBE = 4096
 """Longest key length that is tried."""
 
@@ -73,28 +81,35 @@ class _Probe:
 def find_attention_shape(kv: KVShape, num_heads: int, max_model_len: int) -> AttentionShape:
     """A range of queries per row and the finest key rounding that keep every bit.
 
-    Raises NotExactError when not even the coarsest rounding does.
+    Raises NotExactError when not even whole blocks of keys do.
     """
-    length = min(-(-max_model_len // _KEY_ROUNDINGS[-1]) * _KEY_ROUNDINGS[-1], _MAX_PROBE)
+    heads_per_kv_head = num_heads // kv.num_kv_heads
+    if kv.device.type == "cpu":  # heads are calls of their own there
+        kv = replace(kv, num_kv_heads=min(kv.num_kv_heads, 2))
+    length = min(-(-max_model_len // _KEY_PERIOD) * _KEY_PERIOD, _MAX_PROBE)
     probes = [
-        _score_probe(kv, num_heads, length + _MAX_QUERIES),
-        _value_probe(kv, num_heads, length + _MAX_QUERIES),
+        make(kv, heads_per_kv_head * kv.num_kv_heads, length + _MAX_QUERIES)
+        for make in (_score_probe, _value_probe)
     ]
     queries = _find_query_range(probes, length)
-    for rounding in _KEY_ROUNDINGS:
-        shape = AttentionShape(queries=queries, key_rounding=rounding)
-        if all(_is_independent(probe, shape, length) for probe in probes):
-            return shape
-    raise NotExactError(
-        f"attention ({num_heads} heads of {kv.head_dim}, {kv.dtype}, {kv.device}) "
-        f"changes bits with the keys or rows of its companions, even at lengths of {rounding}s"
-    )
+    key_lens = [
+        key_len
+        for key_len in range(_KEY_STEP, _KEY_PERIOD, _KEY_STEP)
+        if all(_reads_like_whole(probe, queries, key_len, length) for probe in probes)
+    ]
+    shape = AttentionShape(queries=queries, key_lens=(*key_lens, _KEY_PERIOD))
+    if not all(_is_independent(probe, shape, length) for probe in probes):
+        raise NotExactError(
+            f"attention ({num_heads} heads of {kv.head_dim}, {kv.dtype}, {kv.device}) changes bits "
+            f"with the keys or rows of its companions, even at lengths of {_KEY_PERIOD}s"
+        )
+    return shape
 
 
 def _find_query_range(probes: Sequence[_Probe], length: int) -> SizeRange:
     sizes = range(1, _MAX_QUERIES + 1)
-    key_len = min(length, 2 * _KEY_ROUNDINGS[-1])
-    results = [[_result_in_rows_of(probe, size, key_len) for probe in probes] for size in sizes]
+    key_len = min(length, 2 * _KEY_PERIOD)
+    results = ([_result_in_rows_of(probe, size, key_len) for probe in probes] for size in sizes)
     agree = [
         all(_agree(a, b) for a, b in zip(shorter, longer, strict=True))
         for shorter, longer in pairwise(results)
@@ -121,50 +136,63 @@ def _agree(shorter_RQHD: Tensor | None, longer_RQHD: Tensor | None) -> bool:
     return torch.equal(shorter_RQHD[:num_rows], longer_RQHD[:, :num_queries])
 
 
-def _is_independent(probe: _Probe, shape: AttentionShape, length: int) -> bool:
-    """Whether rows alone and at their own key length equal rows in company at longer ones."""
-    for num_queries in {shape.queries.low, min(5, shape.queries.high), shape.queries.high}:
-        places = _places(length - num_queries)
-        alone = torch.cat(
-            [probe.attend([p], num_queries, shape.key_len(p + num_queries)) for p in places]
-        )
-        longest = shape.key_len(places[-1] + num_queries)
-        for key_len in _key_lens(longest, shape.key_rounding, length):
-            if not torch.equal(probe.attend(places, num_queries, key_len), alone):
-                return False
-        shortest = shape.key_len(places[0] + num_queries)
-        for key_len in _key_lens(shortest, shape.key_rounding, min(length, 1024)):
-            if not torch.equal(probe.attend(places[:1], num_queries, key_len), alone[:1]):
+def _reads_like_whole(probe: _Probe, queries: SizeRange, key_len: int, length: int) -> bool:
+    """Whether a last block of `key_len` keys gives what a whole block gives, wherever it begins."""
+    for first in range(0, min(length, 3 * _KEY_PERIOD), _KEY_PERIOD):
+        for num_queries in _query_counts(queries):
+            last = min(first + key_len, length) - num_queries
+            places = [first + p for p in range(_PAIRED - 1, key_len, _PAIRED) if first + p <= last]
+            rows = [
+                probe.attend(places, num_queries, first + size) for size in (key_len, _KEY_PERIOD)
+            ]
+            if not torch.equal(*rows):
                 return False
     return True
+
+
+def _is_independent(probe: _Probe, shape: AttentionShape, length: int) -> bool:
+    """Whether rows alone and at their own key length equal rows in company at longer ones."""
+    for num_queries in _query_counts(shape.queries):
+        places = _places(length - num_queries)
+        alone = [probe.attend([p], num_queries, shape.key_len(p + num_queries)) for p in places]
+        for key_len in _key_lens(shape, length):
+            seen = [p for p in places if p + num_queries <= key_len]
+            if not torch.equal(
+                probe.attend(seen, num_queries, key_len), torch.cat(alone)[: len(seen)]
+            ):
+                return False
+    return True
+
+
+def _query_counts(queries: SizeRange) -> list[int]:
+    return sorted({queries.low, min(5, queries.high), queries.high})
 
 
 def _places(last: int) -> list[int]:
     return [place for place in _PLACES if place <= last]
 
 
-def _key_lens(first: int, rounding: int, length: int) -> Iterable[int]:
-    """Some lengths from `first`: the next few, then in growing steps up to `length`."""
-    key_len, step = first, rounding
-    while key_len <= length:
-        yield key_len
-        key_len += step
-        step = rounding * max(1, (key_len // 4) // rounding)
+def _key_lens(shape: AttentionShape, length: int) -> list[int]:
+    """All that are used in the first blocks, then whole blocks."""
+    lens = {shape.key_len(n) for n in range(_KEY_STEP, 3 * _KEY_PERIOD + 1, _KEY_STEP)}
+    lens |= set(range(_KEY_PERIOD, length + 1, _KEY_PERIOD))
+    return sorted(n for n in lens if n <= length and n >= _PLACES[0] + shape.queries.high)
 
 
 def _score_probe(kv: KVShape, num_heads: int, length: int) -> _Probe:
     """Queries and keys whose products cancel: the scores are rounding alone, scaled up."""
     generator = torch.Generator().manual_seed(0)
     half = kv.head_dim // 2
-    query = torch.randn(length, num_heads, half, generator=generator)
-    key = torch.randn(1, kv.num_kv_heads, length, half, generator=generator)
+    spread = _powers((half,), generator)
+    query = torch.randn(length, num_heads, half, generator=generator) * spread
+    key = torch.randn(1, kv.num_kv_heads, length, half, generator=generator) * spread
     value = torch.randn(1, kv.num_kv_heads, length, kv.head_dim, generator=generator)
     padding = kv.head_dim - 2 * half
     return _Probe(
         query=_pad(torch.cat([query, query], dim=-1), padding).to(kv.device, kv.dtype),
         key=_pad(torch.cat([key, -key], dim=-1), padding).to(kv.device, kv.dtype),
         value=value.to(kv.device, kv.dtype),
-        scaling=1e6,
+        scaling=2.0 ** (_FLOAT32_BITS - 2 * _SPREAD),
     )
 
 
@@ -172,16 +200,24 @@ def _value_probe(kv: KVShape, num_heads: int, length: int) -> _Probe:
     """Keys in pairs of equal weight whose values cancel: the output is rounding alone."""
     generator = torch.Generator().manual_seed(1)
     query = torch.randn(length, num_heads, kv.head_dim, generator=generator)
-    shape = (1, kv.num_kv_heads, -(-length // 2), kv.head_dim)
-    key = torch.randn(shape, generator=generator).repeat_interleave(2, dim=2)[:, :, :length]
-    value = torch.randn(shape, generator=generator)
-    value = torch.stack([value, -value], dim=3).flatten(2, 3)[:, :, :length]
+    shape = (1, kv.num_kv_heads, -(-length // _PAIRED), _PAIRED // 2, kv.head_dim)
+    key = torch.randn(shape, generator=generator)
+    value = torch.randn(shape, generator=generator) * _powers(shape, generator)
     return _Probe(
         query=query.to(kv.device, kv.dtype),
-        key=key.to(kv.device, kv.dtype),
-        value=value.to(kv.device, kv.dtype),
+        key=_in_pairs(key, key)[:, :, :length].to(kv.device, kv.dtype),
+        value=_in_pairs(value, -value)[:, :, :length].to(kv.device, kv.dtype),
         scaling=kv.head_dim**-0.5,
     )
+
+
+def _powers(shape: Sequence[int], generator: torch.Generator) -> Tensor:
+    return torch.randint(-_SPREAD, _SPREAD + 1, tuple(shape), generator=generator).float().exp2()
+
+
+def _in_pairs(first: Tensor, second: Tensor) -> Tensor:
+    """Half of each stretch of positions, then the other half; [1, K, N, D]."""
+    return torch.cat([first, second], dim=3).flatten(2, 3)
 
 
 def _pad(tensor: Tensor, count: int) -> Tensor:

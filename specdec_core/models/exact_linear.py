@@ -97,7 +97,7 @@ def find_row_range(linear: Linear) -> SizeRange:
     min_rows = _MIN_ROWS_COMPARED_LARGE if is_large else _MIN_ROWS_COMPARED
     rows_MI = _cancelling_rows(linear, num_rows, generator)
     sizes = range(1, num_rows + 1)
-    results = [_result_in_calls_of(probe, rows_MI, size, min_rows) for size in sizes]
+    results = (_result_in_calls_of(probe, rows_MI, size, min_rows) for size in sizes)
     agree = [_agree(shorter, longer) for shorter, longer in pairwise(results)]
     return cheapest_run(agree, _TYPICAL_ROWS, _CALL_COST)
 

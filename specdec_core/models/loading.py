@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,9 @@ from transformers import (
     PreTrainedModel,
 )
 
+from specdec_core.config import DType
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
+from specdec_core.models.draft_vocabulary import reduce_head
 from specdec_core.models.exact import make_exact
 from specdec_core.models.files import local_folder, model_digest, weight_files
 from specdec_core.models.fingerprint import numerics_fingerprint
@@ -41,16 +42,6 @@ __all__ = [
 ]
 
 _logger = logging.getLogger(__name__)
-
-
-class DType(StrEnum):
-    """In what numbers the weights and the KV cache are held."""
-
-    AUTO = "auto"
-    """As the checkpoint says."""
-    BFLOAT16 = "bfloat16"
-    FLOAT16 = "float16"
-    FLOAT32 = "float32"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,6 +185,7 @@ def _weights(folder: Path, config: LoadConfig) -> PreTrainedModel:
             f"{folder} lacks {len(missing)} weights that the model needs, {missing[0]} among them"
         )
     weights: PreTrainedModel = model.to(device)
+    reduce_head(weights, folder)
     pack_linears(weights)
     return weights
 

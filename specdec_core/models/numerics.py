@@ -8,6 +8,7 @@ fall into classes of equal bits. Exact numerics calls every kernel with sizes of
 from __future__ import annotations
 
 import sys
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -47,18 +48,20 @@ class AttentionShape:
 
     queries: SizeRange
     """Queries of a row: fewer are padded, more become several rows."""
-    key_rounding: int
-    """Key lengths round up to a multiple of it."""
+    key_lens: tuple[int, ...]
+    """Key lengths that are read, ascending; a longer one is a multiple of the last one plus one of
+    these."""
 
     def key_len(self, num_keys: int) -> int:
-        """How many keys are read where a row needs `num_keys`."""
-        return -(-num_keys // self.key_rounding) * self.key_rounding
+        """How many keys are read where a row needs `num_keys`, at least 1."""
+        num_whole = (num_keys - 1) // self.key_lens[-1] * self.key_lens[-1]
+        return num_whole + self.key_lens[bisect_left(self.key_lens, num_keys - num_whole)]
 
     def __str__(self) -> str:
-        return f"attention {self.queries} queries, keys by {self.key_rounding}"
+        return f"attention {self.queries} queries, keys by {'/'.join(map(str, self.key_lens))}"
 
 
-FAST_ATTENTION = AttentionShape(queries=SizeRange(1, sys.maxsize), key_rounding=64)
+FAST_ATTENTION = AttentionShape(queries=SizeRange(1, sys.maxsize), key_lens=(64,))
 """Rounded all the same: few lengths mean few shapes for the kernels to prepare."""
 
 

@@ -28,8 +28,6 @@ class RowOffsets:
     """A left-padded batch as a cache of one-token blocks: a row's table begins at its start."""
 
     block_size = 1
-    null_block = 0
-    """The first column of the first row; whatever it holds is finite, and masked."""
 
     def __init__(self, kv: PaddedKV) -> None:
         self._kv = kv
@@ -37,10 +35,6 @@ class RowOffsets:
     @property
     def shape(self) -> KVShape:
         return self._kv.shape
-
-    @property
-    def num_blocks(self) -> int:
-        return self._kv.num_rows * self._kv.num_columns - 1
 
     def block_table(self, slot: int) -> Sequence[int]:
         first = slot * self._kv.num_columns + self._kv.starts[slot]

@@ -37,16 +37,6 @@ class KVBlocks(Protocol):
     @property
     def block_size(self) -> int: ...
 
-    @property
-    def num_blocks(self) -> int:
-        """The null block not counted: a pool has one block more."""
-        ...
-
-    @property
-    def null_block(self) -> int:
-        """A block of finite numbers that pads block tables."""
-        ...
-
     def block_table(self, slot: int) -> Sequence[int]: ...
 
 
@@ -77,8 +67,8 @@ class Segment:
     token_index: Tensor | None
     """[T] padded query of each of the segment's tokens, the way back."""
     block_index: Tensor
-    """[R * blocks of S] blocks of every row, padded with the null block; [blocks of S] when all
-    rows are of one slot and read the same keys."""
+    """[R * blocks of S] blocks of every row; [blocks of S] when all rows are of one slot and read
+    the same keys."""
     mask: Tensor
     """[R, 1, G * Q, S] additive."""
 
@@ -208,12 +198,16 @@ def _token_index(query_lens: Sequence[int], num_queries: int, kv: KVBlocks) -> T
 
 
 def _block_index(slots: Sequence[int], num_blocks: int, kv: KVBlocks) -> Tensor:
-    """Blocks that are taken but lie beyond the pass's keys are left out."""
+    """Blocks that are taken but lie beyond the pass's keys are left out.
+
+    A row is padded with its own last block: what it reads there is masked, but 0 * NaN is NaN, and
+    one that some other request left must not spread.
+    """
     blocks: list[int] = []
     for slot in slots:
         table = kv.block_table(slot)[:num_blocks]
         blocks += table
-        blocks += [kv.null_block] * (num_blocks - len(table))
+        blocks += [table[-1]] * (num_blocks - len(table))
     return _index(blocks, kv)
 
 

@@ -137,7 +137,7 @@ def gather_rows(pool: Tensor, segment: Segment, kv: KVBlocks) -> Tensor:
     Whole blocks are copied, in 8-byte words: 3.3 ms a step where bf16 elements take 4.9 (8 rows of
     500 tokens, 30 layers, 3 heads of 64, 2 threads).
     """
-    blocks = pool.view(kv.num_blocks + 1, -1).view(torch.int64)
+    blocks = pool.view(pool.shape[0] // kv.block_size, -1).view(torch.int64)
     rows = blocks.index_select(0, segment.block_index).view(kv.shape.dtype)
     num_keys = segment.mask.shape[-1]
     shape = (-1, num_keys, kv.shape.num_kv_heads, kv.shape.head_dim)

@@ -94,11 +94,9 @@ class TransformersModel:
         self._model: PreTrainedModel = model.eval()
         self.max_tokens_per_pass = max_tokens_per_pass
         self.num_query_groups = config.num_attention_heads // num_kv_heads(config)
-        num_blocks = kv_cache_tokens // BLOCK_SIZE
+        num_blocks = -(-kv_cache_tokens // BLOCK_SIZE)
         if num_blocks < 1:
-            raise InvalidRequestError(
-                f"kv_cache_tokens must be at least {BLOCK_SIZE}, got {kv_cache_tokens}"
-            )
+            raise InvalidRequestError(f"kv_cache_tokens must be at least 1, got {kv_cache_tokens}")
         self._kv = PagedKV(kv_shape(config, model.dtype, model.device), num_blocks)
         # A mask of 4 dimensions counts as prepared: transformers then builds none of its own.
         self._prepared_mask = torch.empty(1, 1, 1, 1, device=model.device)

@@ -153,7 +153,7 @@ class Dispatcher:
     def _victim(self, replica: ReplicaRecord, sequence: Sequence) -> Sequence | None:
         idle = (s for s in replica.sequences.values() if s.places[replica.role].row is None)
         youngest = max(idle, key=_seniority)
-        return youngest if youngest.rank > sequence.rank else None
+        return None if youngest is sequence else youngest
 
     def _take_room(self, replica: ReplicaRecord, victim: Sequence) -> None:
         if replica.role is Role.TARGET:

@@ -16,6 +16,7 @@ def test_help_of_every_command_needs_neither_torch_nor_ray() -> None:
         "from typer.testing import CliRunner\n"
         "from deployments.cli import app\n"
         "names = ['generate'], ['verify'], ['serve'], ['models'], ['models', 'pull']\n"
+        "names += (['train-draft'], ['eval-draft'])\n"
         "for command in ([], *names):\n"
         "    result = CliRunner().invoke(app, [*command, '--help'])\n"
         "    assert result.exit_code == 0, result.output\n"
@@ -25,7 +26,7 @@ def test_help_of_every_command_needs_neither_torch_nor_ray() -> None:
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
 
 
-@pytest.mark.parametrize("command", ["bench", "train-draft", "simulate", "nonsense"])
+@pytest.mark.parametrize("command", ["bench", "simulate", "nonsense"])
 def test_a_command_that_does_not_exist_is_refused(specdec: Specdec, command: str) -> None:
     assert specdec(command).status == 2
 

@@ -37,6 +37,8 @@ def _named(line: PromptLine) -> dict[str, Any]:
     [
         ('{"prompt": "x"', "not JSON"),
         ("[1, 2]", "not a JSON object"),
+        ("[" * 100_000, "not JSON"),
+        (r'{"prompt": "\ud800"}', "not JSON"),
         ({}, "exactly one of"),
         ({"prompt": "x", "turns": ["y"]}, "exactly one of"),
         ({"prompt": 5}, "prompt"),
@@ -44,7 +46,7 @@ def _named(line: PromptLine) -> dict[str, Any]:
         ({"messages": [{"role": "user"}]}, "content"),
         ({"prompt_token_ids": [-1]}, "prompt_token_ids"),
         ({"prompt": "x", "seed": "7"}, "seed"),
-        ({"prompt": "x", "temperature": "hot"}, "temperature"),
+        ({"prompt": "x", "temperature": "hot"}, "a valid number, got 'hot'"),
         ({"prompt": "x", "logit_bias": {"5": "much"}}, "logit_bias"),
         ({"prompt": "x", "bad_words": "word"}, "bad_words"),
     ],

@@ -44,7 +44,7 @@ def test_vllms_speculative_config_is_understood() -> None:
     [
         ({"speculative_config": "{"}, "not JSON"),
         ({"speculative_config": '{"metod": "ngram"}'}, "metod"),
-        ({"port": 99_999}, "port"),
+        ({"port": 99_999}, "port: Input should be less than or equal to 65535, got 99999"),
         ({"cells": 2}, "cells=2 is not supported yet"),
         ({"max_num_seqs": 1}, "window"),
         ({"spec_method": SpecMethod.DRAFT_MODEL}, "spec_model"),
@@ -55,12 +55,18 @@ def test_settings_that_do_not_fit_are_refused(flags: dict[str, object], complain
         service_config(None, flags)
 
 
-@pytest.mark.parametrize("text", ["prot: 1\n", "[1]\n", "a: [\n"])
+@pytest.mark.parametrize("text", ["prot: 1\n", "[1]\n", "a: [\n", "1: 2\n"])
 def test_a_file_with_unknown_keys_or_no_mapping_is_refused(tmp_path: Path, text: str) -> None:
     file = tmp_path / "service.yaml"
     file.write_text(text)
     with pytest.raises(InvalidRequestError):
         service_config(file, {})
+
+
+def test_a_mistake_shows_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InvalidRequestError, match=r"^api_keys\.\d: .*valid string$") as caught:
+        service_config(None, {"api_key": [4711]})
+    assert "4711" not in str(caught.value)
 
 
 def test_print_config_prints_what_would_be_deployed(specdec: Specdec) -> None:

@@ -107,6 +107,23 @@ def test_a_coordinator_restart_is_a_pause() -> None:
     run(scenario)
 
 
+def test_a_request_that_cannot_be_sent_is_not_kept() -> None:
+    """Nothing of it would reach the coordinator, and every later stream would break on it."""
+
+    async def scenario() -> None:
+        async with cell(DRAFTING) as parts:
+            parts.start_replica("t0", Role.TARGET)
+            client = await parts.client()
+            for _ in range(2):
+                with pytest.raises(UnicodeEncodeError):
+                    await anext(client.generate(request("\ud800")))
+            await parts.kill_coordinator()
+            await parts.start_coordinator()
+            assert await collect(client, request()) == expected(request())
+
+    run(scenario)
+
+
 @pytest.mark.parametrize("victim", ["t0", "d0"])
 def test_a_dead_replica_is_replaced_without_a_lost_token(victim: str) -> None:
     async def scenario() -> None:

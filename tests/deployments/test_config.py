@@ -34,6 +34,8 @@ def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"max_num_seqs": 4, "max_group_size": 8}, "window"),
         ({"prompt_lookup_min": 5}, "lookup_min=5"),
         ({"port": 70_000}, "65535"),
+        ({"dtype": "int4"}, "'float16' or 'float32'"),
+        ({"per_request_spec_decode_metrics": "detailed"}, "use summary"),
         ({"numerics": "bitwise"}, "'auto', 'exact' or 'fast'"),
         ({"audit_share": 1.5}, "less than or equal to 1"),
         ({"speculative_config": {"methd": "ngram"}}, "methd"),
@@ -72,6 +74,8 @@ def test_the_method_follows_from_the_draft_model() -> None:
     assert ServiceConfig().method is SpecMethod.NGRAM
     assert ServiceConfig(spec_model="d").method is SpecMethod.DRAFT_MODEL
     assert ServiceConfig().num_draft_replicas == 0
+    assert ServiceConfig(spec_tokens=3).num_draft_tokens == 3
+    assert ServiceConfig(spec_tokens=3, spec_method="none").num_draft_tokens == 0
 
 
 def test_the_coordinator_audits_the_share_that_was_asked_for() -> None:
@@ -119,6 +123,13 @@ def test_the_builder_makes_ingress_target_and_draft() -> None:
     names = {node.name for node in _deployments(build_app(ServiceConfig(spec_model="d")))}
     assert names == {"ingress", "target", "draft"}
     assert {node.name for node in _deployments(build_app(ServiceConfig()))} == {"ingress", "target"}
+
+
+def test_one_ingress_holds_all_that_the_pool_takes_and_answers_on() -> None:
+    config = ServiceConfig(max_queued=5000, max_num_seqs=100, target_replicas=3)
+    application: Any = build_app(config)
+    limit = application._bound_deployment._deployment_config.max_ongoing_requests
+    assert limit >= 5000 + 300 + 100
 
 
 def _deployments(application: Any) -> list[Any]:

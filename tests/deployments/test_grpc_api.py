@@ -139,6 +139,26 @@ def test_bad_requests_get_a_code_and_a_reason(
     run(scenario)
 
 
+@pytest.mark.parametrize(
+    ("speculative", "aimed_at"),
+    [
+        (pb.Speculative(), 4),
+        (pb.Speculative(num_speculative_tokens=2), 2),
+        (pb.Speculative(enabled=False), 0),
+    ],
+)
+def test_the_last_message_tells_what_was_aimed_at(
+    speculative: pb.Speculative, aimed_at: int
+) -> None:
+    async def scenario() -> None:
+        async with api() as (calls, _):
+            message = pb.GenerateRequest(prompt="HELLO", sampling=GREEDY, speculative=speculative)
+            answer = await calls.generate_once(message, FakeContext())
+            assert answer.speculation.num_spec_tokens == aimed_at
+
+    run(scenario)
+
+
 def test_a_deadline_in_the_message_ends_the_request_and_frees_its_kv() -> None:
     async def scenario() -> None:
         async with api() as (calls, parts):

@@ -115,16 +115,19 @@ REFUSALS: list[tuple[dict[str, Any], int, str]] = [
     (completion(max_tokens=10**30), 400, "at most"),
     (completion(max_tokens="many"), 422, "max_tokens"),
     (completion(temperature=-1), 400, "temperature must be in 0..100, got -1"),
-    (completion(temperature="hot"), 422, "temperature"),
+    (completion(temperature="hot"), 422, "temperature: Input should be a valid number, got 'hot'"),
     (completion(top_p=0), 400, "top_p"),
     (completion(top_p=2), 400, "top_p must be in (0, 1], got 2"),
     (completion(top_k=-2), 400, "top_k"),
+    (completion(top_k=2**31), 400, "0 (off)..2147483647, got 2147483648"),
+    (completion(priority=2**31), 400, "priority must be in -2147483647..2147483647, got 2147483"),
     (completion(min_p=1.5), 400, "min_p"),
     (completion(seed=-1), 400, "seed"),
     (completion(seed=2**64), 400, "seed"),
     (completion(stop=""), 400, "stop string is empty"),
     (completion(stop=["x"] * 17), 400, "the limit is 16"),
     (completion(stop=[1]), 422, "stop"),
+    (completion(chat_template="x"), 400, "chat_template="),
     (completion(stop_token_ids=[99]), 400, "token id 99"),
     (completion(n=2), 400, "n=2"),
     (completion(n="2"), 400, "n="),
@@ -142,6 +145,7 @@ REFUSALS: list[tuple[dict[str, Any], int, str]] = [
     ({"messages": [{"content": "x"}]}, 422, "messages.0.role"),
     ({"messages": [{"role": "user"}]}, 422, "messages.0.content"),
     ({"messages": [{"role": "pirate", "content": "x"}]}, 400, "unknown role pirate"),
+    ({"messages": [{"role": "tool", "content": "x", "tool_call_id": "1"}]}, 400, "0.tool_call_id"),
     (CHAT | {"tools": [{"type": "function"}]}, 400, "tools="),
     (CHAT | {"response_format": {"type": "json_object"}}, 400, "response_format="),
     (
@@ -173,6 +177,8 @@ def test_every_bad_request_is_refused_clearly_and_the_server_goes_on() -> None:
     [
         (b"{not json", 400, "not JSON"),
         (b"\xff\xfe", 400, "not JSON"),
+        (rb'{"prompt":"A","request_id":"\ud800"}', 400, "not JSON"),
+        (rb'{"messages":[{"role":"\ud800","content":"A"}]}', 400, "not JSON"),
         (b"", 400, "not JSON"),
         (b"[1]", 422, "must be a JSON object"),
         (b"[" * 50_000, 400, "not JSON"),
@@ -246,8 +252,12 @@ def test_models_readiness_and_unknown_routes() -> None:
             (card,) = (await client.get("/v1/models")).json()["data"]
             assert card["id"] == "fake"
             assert card["max_model_len"] == 512
+            assert (await client.get("/v1/models/")).json()["data"] == [card]
             assert (await client.get("/v1/models/fake")).json() == card
-            assert (await client.get("/v1/models/other")).status_code == 404
+            for name in ("other", "its/other"):
+                unknown = await client.get(f"/v1/models/{name}")
+                assert unknown.status_code == 404
+                assert f"{name!r} is not served here" in unknown.json()["error"]["message"]
             assert (await client.get("/ready")).status_code == 200
             lost = await client.get("/v1/nothing")
             assert lost.status_code == 404

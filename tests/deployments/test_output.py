@@ -54,7 +54,7 @@ def pieces_of(
     return pieces
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     st.text(st.sampled_from("ab é日🙂"), min_size=1, max_size=20),
     st.lists(st.integers(0, 60), max_size=6),

@@ -55,6 +55,11 @@ def test_a_draft_with_another_tokenizer_is_refused(folder: Path, tmp_path: Path)
         check_start(config(folder, spec_model=str(tmp_path)))
 
 
+def test_a_chat_template_that_is_no_file_is_named(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequestError, match=r"nowhere\.jinja is not a file"):
+        check_start(config(folder, chat_template=tmp_path / "nowhere.jinja"))
+
+
 def test_a_length_beyond_the_model_is_refused(folder: Path) -> None:
     with pytest.raises(ModelNotSupportedError, match=r"2\.\.1024, got 4096"):
         check_start(config(folder, max_model_len=4096))

@@ -86,7 +86,7 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
         load_text_model(str(tmp_path / "nowhere"))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.text(max_size=40))
 def test_streamed_text_is_the_decoded_text(text: TextModel, content: str) -> None:
     ids = text.backend.encode(content, add_special_tokens=False).ids

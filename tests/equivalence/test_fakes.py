@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -124,6 +125,19 @@ def test_little_memory_preempts_but_changes_nothing() -> None:
     target = TokenListModel(vocab_size=VOCAB, num_blocks=2 * -(-longest // 4))
     draft = NoisyCopy(target, 3, num_blocks=30)
     engine = Engine(target, draft, config=pool_config(SpecMethod.DRAFT_MODEL, 4, 8))
+    assert outputs(engine, requests) == plain(requests)
+
+
+@pytest.mark.parametrize("algorithm", list(AlgorithmName))
+@pytest.mark.parametrize("max_queued", [0, 2])
+def test_more_requests_than_queue_and_memory_take_are_all_decoded(
+    algorithm: AlgorithmName, max_queued: int
+) -> None:
+    """The memory holds fewer than the window, so that the queue is full before the window is."""
+    requests = make_requests(12, seed=8)
+    target = TokenListModel(vocab_size=VOCAB, num_blocks=20)
+    config = replace(pool_config(SpecMethod.NGRAM, 4, 4), max_queued=max_queued)
+    engine = Engine(target, config=config, algorithm=algorithm)
     assert outputs(engine, requests) == plain(requests)
 
 

@@ -145,7 +145,7 @@ prompts = st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=9).map(tuple)
 mixes = st.lists(st.tuples(prompts, params), min_size=1, max_size=7)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(mixes, st.integers(1, 8), st.integers(1, 5), st.sampled_from([1, 2, 3, 10_000]))
 def test_any_mix_gives_the_plain_ids_logprobs_and_ends(
     mix: list[tuple[tuple[int, ...], SamplingParams]], k: int, batch: int, disagree_every: int
@@ -159,7 +159,7 @@ def test_any_mix_gives_the_plain_ids_logprobs_and_ends(
     assert outputs(ngram, requests) == expected
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(prompts, params, st.integers(0, 20), st.integers(1, 8))
 def test_a_resumed_request_goes_on_as_if_it_had_never_stopped(
     prompt: tuple[int, ...], each: SamplingParams, cut: int, k: int

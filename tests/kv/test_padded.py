@@ -62,7 +62,7 @@ def assert_equal(actual: Contents, expected: Contents) -> None:
 rows_of_lengths = st.lists(st.integers(1, 90), min_size=1, max_size=5)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(content_lens=rows_of_lengths, data=st.data())
 def test_rounds_of_realignment_equal_a_per_row_reference(
     content_lens: list[int], data: st.DataObject
@@ -178,7 +178,7 @@ def _num_bytes(kv: PaddedKV) -> int:
     return kv.pools(0)[0].untyped_storage().nbytes()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(lens_of_batches=st.lists(rows_of_lengths, min_size=1, max_size=3), data=st.data())
 def test_rows_of_several_batches_are_stacked_in_order(
     lens_of_batches: list[list[int]], data: st.DataObject

@@ -71,10 +71,10 @@ def test_the_pools_are_those_of_the_shape() -> None:
     )
     kv = PagedKV(shape, num_blocks=5, block_size=8)
     assert kv.shape == shape
-    assert (kv.num_blocks, kv.block_size, kv.null_block) == (5, 8, 5)
+    assert (kv.num_blocks, kv.block_size) == (5, 8)
     for layer in range(3):
         for pool in kv.pools(layer):
-            assert (pool.dtype, pool.device, pool.shape) == (shape.dtype, shape.device, (48, 2, 4))
+            assert (pool.dtype, pool.device, pool.shape) == (shape.dtype, shape.device, (40, 2, 4))
     assert shape.bytes_per_token == 2 * 3 * 2 * 4 * 2
 
 
@@ -105,7 +105,6 @@ def test_random_slots_never_share_a_block() -> None:
                 kv.extend({slot: rng.randint(0, 30) for slot in rng.sample(slots, len(slots) // 2)})
         tables = [block for slot in slots for block in kv.block_table(slot)]
         assert len(set(tables)) == len(tables)
-        assert kv.null_block not in tables
         assert kv.num_free_blocks == 40 - len(tables)
         assert all(len(kv.block_table(s)) == blocks_for(kv.cached_len(s)) for s in slots)
 
@@ -130,14 +129,13 @@ def resident_bytes() -> int:
     return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def test_the_null_block_is_all_zeros(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_block_that_is_taken_is_all_zeros(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fresh memory usually is, so here it comes full of NaN, as reused memory may."""
     monkeypatch.setattr(torch, "empty", lambda *args, **kw: torch.full(*args, torch.nan, **kw))
     kv = PagedKV(SHAPE, num_blocks=2)
     kv.extend({kv.allocate(): 5})
     for layer in range(SHAPE.num_layers):
         for pool in kv.pools(layer):
-            assert not pool[kv.null_block * kv.block_size :].any()
             assert not pool[: kv.block_size].any()
 
 

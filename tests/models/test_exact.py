@@ -124,12 +124,47 @@ def test_attention_that_sees_its_company_is_named(monkeypatch: pytest.MonkeyPatc
         check_rows(model)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_bits_of_long_rows_do_not_depend_on_their_chunks(dtype: torch.dtype) -> None:
+    """More keys than a kernel reads at once, and as many as make it sum them in another order."""
+    torch.set_num_threads(1)
+    weights = tiny_model(
+        "llama",
+        hidden_size=576,
+        num_attention_heads=9,
+        num_key_value_heads=3,
+        head_dim=64,
+        max_position_embeddings=2048,
+        initializer_range=0.2,
+    ).to(dtype)
+    pack_linears(weights)
+    model = TransformersModel(weights, vocab_size=VOCAB, kv_cache_tokens=16384)
+    make_exact(model)
+    rng = random.Random(0)
+    for length in (330, 460, 599, 1334):
+        ids = [rng.randrange(VOCAB) for _ in range(length)]
+        expected = logits_in_chunks(model, ids, [512] * 3)
+        for size in (30, 100, 333):
+            chunks = [rng.randint(1, size) for _ in range(length)]
+            assert torch.equal(logits_in_chunks(model, ids, chunks), expected)
+
+
+def logits_in_chunks(model: TransformersModel, ids: list[int], sizes: list[int]) -> Tensor:
+    """[len(ids), V]"""
+    slot, rows = model.allocate(), []
+    for size in sizes:
+        chunk = ids[model.cached_len(slot) :][:size]
+        rows += [model.score([Feed(slot, chunk, len(chunk))])] if chunk else []
+    model.free(slot)
+    return torch.cat(rows)
+
+
 def test_attention_is_called_in_its_shapes_only(monkeypatch: pytest.MonkeyPatch) -> None:
     model = fast_model("llama", torch.float32)
     ids = list(range(3, 60))
     slot = model.allocate()
     expected = model.score([Feed(slot, ids, len(ids))])
-    attention = AttentionShape(queries=SizeRange(3, 8), key_rounding=128)
+    attention = AttentionShape(queries=SizeRange(3, 8), key_lens=(128,))
     model.class_table = ClassTable(linears=(), attention=attention)
     attend = ragged_attention.attend_rows
     shapes: list[tuple[int, int]] = []

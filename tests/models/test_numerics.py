@@ -36,5 +36,8 @@ def test_every_size_of_its_own_class_still_gives_a_class() -> None:
 
 
 def test_key_lengths_round_up() -> None:
-    shape = AttentionShape(queries=SizeRange(1, 8), key_rounding=64)
+    shape = AttentionShape(queries=SizeRange(1, 8), key_lens=(64,))
     assert [shape.key_len(n) for n in (1, 64, 65, 128)] == [64, 64, 128, 128]
+    uneven = AttentionShape(queries=SizeRange(1, 8), key_lens=(64, 256, 512))
+    asked = (1, 64, 65, 257, 512, 513, 577, 1024, 1025)
+    assert [uneven.key_len(n) for n in asked] == [64, 64, 256, 512, 512, 576, 768, 1024, 1088]

@@ -91,6 +91,25 @@ def test_rows_that_are_fed_nothing_stay_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("is_exact", [False, True])
+def test_a_nan_in_one_row_reaches_no_other(is_exact: bool) -> None:
+    """An overflow of one request, in the columns that the others are padded with."""
+    model = loaded("qwen2", torch.bfloat16, max_tokens_per_pass=512)
+    if is_exact:
+        make_exact(model)
+    padded = model.padded()
+    kv = padded.new_batch([9, 4])
+    padded.score(kv, [Feed(0, [5] * 8, 0), Feed(1, [7, 8, 9], 0)])
+    before = padded.score(kv, [Feed(1, [6], 1)])
+    kv.rollback(1, 3)
+    for layer in range(kv.shape.num_layers):
+        for pool in kv.pools(layer):
+            pool[: kv.num_columns] = torch.nan
+    after = padded.score(kv, [Feed(0, [3], 1), Feed(1, [6], 1)])
+    assert after[0].isnan().all()
+    torch.testing.assert_close(after[1:], before, atol=0.02, rtol=0.02)
+
+
+@pytest.mark.parametrize("is_exact", [False, True])
 def test_the_view_is_timed_in_exact_numerics_and_not_needed_in_fast(is_exact: bool) -> None:
     model = loaded("llama", torch.bfloat16, max_tokens_per_pass=512)
     if is_exact:

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from specdec_core import Request, SamplingParams
+from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError, OutOfBlocksError
 from specdec_core.models.cached_model import CachedModel, Feed
 from specdec_core.models.transformers_adapter import TransformersModel
@@ -181,8 +183,16 @@ def test_vocab_size_is_the_tokenizers_and_max_model_len_the_models() -> None:
 def test_absurd_limits_are_named() -> None:
     with pytest.raises(InvalidRequestError, match=r"max_model_len must be in 1..512, got 513"):
         adapted("llama", max_model_len=513)
-    with pytest.raises(InvalidRequestError, match="kv_cache_tokens must be at least 16, got 15"):
-        adapted("llama", kv_cache_tokens=15)
+    with pytest.raises(InvalidRequestError, match="kv_cache_tokens must be at least 1, got 0"):
+        adapted("llama", kv_cache_tokens=0)
+
+
+def test_the_cache_holds_at_least_the_tokens_that_it_was_made_for() -> None:
+    """A sequence of the greatest length fits, though blocks do not divide it."""
+    model = adapted("llama", max_model_len=100, kv_cache_tokens=100)
+    params = SamplingParams(temperature=0.0, max_tokens=97)
+    request = Request(request_id="a", prompt_token_ids=(3, 4, 5), params=params)
+    assert len(list(Engine(model, algorithm=AlgorithmName.AUTOREGRESSIVE).tokens(request))) == 97
 
 
 def test_a_model_outside_the_attention_interface_is_refused() -> None:

@@ -2,11 +2,14 @@
 
 from tests.mutants.mutant import Mutant
 
+_ACTIVATION = "specdec_core/models/exact_activation.py"
+_ATTENTION = "specdec_core/models/exact_attention.py"
 _LINEAR = "specdec_core/models/exact_linear.py"
 _EXACT = "specdec_core/models/exact.py"
 _NUMERICS = "specdec_core/models/numerics.py"
 _PLAN = "specdec_core/models/pass_plan.py"
 _LINEAR_TESTS = "tests/models/test_exact_linear.py::"
+_ACTIVATION_TESTS = "tests/models/test_exact_activation.py::"
 _EXACT_TESTS = "tests/models/test_exact.py::"
 _NUMERICS_TESTS = "tests/models/test_numerics.py::"
 
@@ -98,10 +101,18 @@ MUTANTS = (
     Mutant(
         name="key-length-not-rounded",
         path=_NUMERICS,
-        old="return -(-num_keys // self.key_rounding) * self.key_rounding",
-        new="return num_keys // self.key_rounding * self.key_rounding + self.key_rounding",
+        old="num_whole = (num_keys - 1) // self.key_lens[-1] * self.key_lens[-1]",
+        new="num_whole = num_keys // self.key_lens[-1] * self.key_lens[-1]",
         breaks="a row whose keys fill a block reads one block more than the same row in company",
         killed_by=(_NUMERICS_TESTS + "test_key_lengths_round_up",),
+    ),
+    Mutant(
+        name="every-rounding-taken",
+        path=_ATTENTION,
+        old="if not torch.equal(*rows):",
+        new="if not torch.allclose(*rows, atol=1e-3):",
+        breaks="keys that the kernel sums in another order are read at some lengths",
+        killed_by=(_EXACT_TESTS + "test_bits_of_long_rows_do_not_depend_on_their_chunks[dtype0]",),
     ),
     Mutant(
         name="rows-compared-approximately",
@@ -118,6 +129,22 @@ MUTANTS = (
         new="        undo_exact_linears(model.module)\n",
         breaks="a model that failed its self-check says that it is exact",
         killed_by=(_EXACT_TESTS + "test_a_row_that_sees_its_company_is_named",),
+    ),
+    Mutant(
+        name="ffn-rows-not-padded",
+        path=_ACTIVATION,
+        old="if width % _VECTOR == 0:",
+        new="if True:",
+        breaks="what a row leaves over of the last vector is computed by another formula",
+        killed_by=(_ACTIVATION_TESTS + "test_a_row_never_sees_its_company",),
+    ),
+    Mutant(
+        name="activation-cut-anywhere-among-threads",
+        path=_ACTIVATION,
+        old="if num_numbers <= _UNDIVIDED:",
+        new="if True:",
+        breaks="where one thread ends depends on the rows of the call, and with it a last bit",
+        killed_by=(_ACTIVATION_TESTS + "test_a_plain_activation_does_see_it",),
     ),
     Mutant(
         name="long-feeds-in-one-row",

@@ -110,8 +110,8 @@ MUTANTS = (
     Mutant(
         name="youngest-preempts-the-oldest",
         path=_POOL + "dispatch.py",
-        old="return youngest if youngest.rank > sequence.rank else None",
-        new="return youngest if youngest is not sequence else None",
+        old="youngest = max(idle, key=_seniority)",
+        new="youngest = min(idle, key=_seniority)",
         breaks="two sequences take each other's blocks in turn and neither goes on",
         killed_by=(
             "tests/pool/test_blocks.py::test_the_youngest_sequence_makes_room_and_continues_with_the_same_tokens",
@@ -123,9 +123,7 @@ MUTANTS = (
         old="idle = (s for s in replica.sequences.values() if s.places[replica.role].row is None)",
         new="idle = (s for s in replica.sequences.values())",
         breaks="the blocks of a sequence are given away while a group runs it",
-        killed_by=(
-            "tests/pool/test_blocks.py::test_a_preempted_sequence_is_admitted_before_those_that_came_later",
-        ),
+        killed_by=("tests/pool/test_blocks.py::test_a_sequence_that_is_leased_out_gives_no_room",),
     ),
     Mutant(
         name="room-not-reserved",
@@ -145,7 +143,7 @@ MUTANTS = (
         new="if self._proposer.next_role(sequence, num_live) is not Role.TARGET:",
         breaks="two groups advance one sequence at the same time",
         killed_by=(
-            "tests/pool/test_grouping.py::test_a_target_waits_for_members_that_are_being_drafted_but_not_beyond_the_bound",
+            "tests/pool/test_background.py::test_it_never_makes_a_target_busy_while_a_client_is_being_drafted",
         ),
     ),
     Mutant(

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from specdec_core.config import SpecMethod
 from specdec_core.leases import LeaseRow, Role, RowStatus
-from specdec_core.pool import SequenceStatus
+from specdec_core.pool import SequenceStatus, dispatch
 from specdec_core.request import FinishReason
 from tests.pool import invariants
 from tests.pool.cell import Cell, Client, config, request
@@ -55,6 +55,21 @@ def test_a_sequence_that_finds_no_room_keeps_what_it_has() -> None:
     assert cell.pool.status("1") is not SequenceStatus.WAITING
     finish(cell, clients)
     assert cell.pool.counters().num_preemptions == 0
+
+
+def test_a_sequence_that_is_leased_out_gives_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With two groups out at once, the older sequence comes back first and finds no block."""
+    monkeypatch.setattr(dispatch, "MAX_OPEN_LEASES", 2)
+    cell = Cell(config(max_group_size=1))
+    cell.join(info(num_blocks=4, block_size=2))
+    clients = [cell.add(request(str(i), (1, 2, 3, 4), max_tokens=3)) for i in range(2)]
+    cell.advance()
+    assert len(cell.leases) == 2
+    cell.handle("target")
+    cell.deliver("target")
+    cell.advance()
+    assert cell.pool.status("1") is SequenceStatus.VERIFYING
+    finish(cell, clients)
 
 
 def test_a_preempted_sequence_is_admitted_before_those_that_came_later() -> None:
@@ -120,7 +135,7 @@ def test_a_replica_that_has_less_room_than_it_said_only_delays() -> None:
 
 
 @pytest.mark.parametrize("method", SpecMethod)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     prompts=st.lists(st.lists(st.integers(0, 4), min_size=1, max_size=12), min_size=1, max_size=9),
     num_blocks=st.integers(10, 16),

@@ -246,7 +246,6 @@ class PoolMachine(RuleBasedStateMachine):
 PoolMachine.TestCase.settings = settings(
     max_examples=100,
     stateful_step_count=60,
-    deadline=None,
     suppress_health_check=list(HealthCheck),
 )
 TestPoolMachine = PoolMachine.TestCase

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from specdec_core.config import PoolConfig
@@ -77,7 +77,6 @@ def test_a_catch_up_that_chooses_nothing_stays_as_it_is() -> None:
     assert keep_within([catch_up, plan(3)], max_rows=1)[0] == catch_up
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), min_size=1), st.integers(1, 60))
 def test_the_budget_holds_and_no_row_is_lost(rows: list[tuple[int, int]], max_rows: int) -> None:
     plans = [plan(length, min(accepted, 8), 8) for length, accepted in rows]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from specdec_core.choice_rules import ChoiceRow, ChoiceRules
-from specdec_core.noise import hash31, noise_keys
+from specdec_core.noise import gumbel, hash31, noise_keys
 from specdec_core.sampling import NO_CHOICE, choose
 from specdec_core.sampling_params import SamplingParams
 from tests.sampling import reference
@@ -109,6 +109,16 @@ def test_the_greatest_noise_wins_however_improbable_its_id() -> None:
         torch.arange(49_152, dtype=torch.int32),
     )
     assert chosen == bits.argmin(dim=-1).tolist()
+
+
+def test_the_best_id_may_lie_in_a_column_that_promises_little() -> None:
+    """Noise cancels all logits, so that bounds say nothing and one id is half a unit ahead."""
+    rows = rows_of([SamplingParams(temperature=1.0, seed=s) for s in range(16)])
+    keys = noise_keys([(row.rules.params.seed, row.position) for row in rows], torch.device("cpu"))
+    logits = -gumbel(keys, torch.arange(10_007, dtype=torch.int32))
+    winners = [random.Random(i).randrange(10_007) for i in range(16)]
+    logits[range(16), winners] += 0.5
+    assert choose(logits, rows, 10_007) == winners
 
 
 def test_a_choice_does_not_depend_on_its_companions() -> None:

@@ -201,7 +201,7 @@ def test_bad_requests_over_both_proxies(http: httpx.Client, stub: Any) -> None:
             with pytest.raises(grpc.RpcError) as error:
                 call(message)
             assert error.value.code().name == code
-            assert error.value.details().startswith("token id")
+            assert error.value.details().startswith(f"the prompt: token id {ids[0]} is not in 0..")
     with pytest.raises(grpc.RpcError) as error:
         stub.GenerateOnce(pb.GenerateRequest(model="other", prompt="x"))
     assert error.value.code() is grpc.StatusCode.NOT_FOUND

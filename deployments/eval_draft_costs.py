@@ -1,0 +1,100 @@
+"""What a draft step and a target pass cost, measured alone on full groups of one length."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from specdec_core.algorithms.speculative_round import Turn, propose, score_and_verify
+from specdec_core.choice_rules import ChoiceRules
+from specdec_core.models.cached_model import CachedModel, Feed
+from specdec_core.sampling_params import SamplingParams
+
+_REPEATS = 15
+_CONTEXT = 192
+"""Tokens before the pass; fewer where the model holds fewer."""
+_TOKEN = 1
+
+
+@dataclass(frozen=True, slots=True)
+class StepCosts:
+    """Seconds, for one batch size."""
+
+    draft_step_s: float
+    """Of one drafted token of every row; 0 without a draft model."""
+    target_pass_s: dict[int, float]
+    """By drafted tokens checked; 0 is plain decoding."""
+
+    def ratio(self, num_draft_tokens: int) -> float:
+        """c: a draft step over the target pass that checks K drafted tokens."""
+        return self.draft_step_s / self.target_pass_s[num_draft_tokens]
+
+
+def measure_costs(
+    target: CachedModel,
+    draft: CachedModel | None,
+    batch_size: int,
+    spec_tokens: Sequence[int],
+    params: SamplingParams,
+) -> StepCosts:
+    """The median of repeated passes; nothing is left in the caches."""
+    longest = max(spec_tokens)
+    num_rows = min(batch_size, *(_num_rows(m, longest) for m in (target, draft) if m is not None))
+    rules = ChoiceRules(params, _CONTEXT)
+    passes = {}
+    for count in (0, *spec_tokens):
+        turns = _turns(num_rows, (_TOKEN,) * count, count + 1, rules)
+        passes[count] = _seconds(target, turns, score_and_verify, longest)
+    if draft is None:
+        return StepCosts(0.0, passes)
+    drafting = _seconds(draft, _turns(num_rows, (), longest, rules), propose, longest)
+    return StepCosts(drafting / longest, passes)
+
+
+def _turns(
+    num_rows: int, proposal: tuple[int, ...], num_choices: int, rules: ChoiceRules
+) -> list[Turn]:
+    return [Turn(slot, (_TOKEN,), proposal, num_choices, rules) for slot in range(num_rows)]
+
+
+def _context_len(model: CachedModel, longest: int) -> int:
+    return max(min(_CONTEXT, model.max_model_len - longest - 1), 0)
+
+
+def _num_rows(model: CachedModel, longest: int) -> int:
+    """Rows that the cache holds at once."""
+    blocks = -(-(_context_len(model, longest) + longest + 1) // model.block_size)
+    return max(model.num_free_blocks // blocks, 1)
+
+
+def _seconds(
+    model: CachedModel,
+    turns: Sequence[Turn],
+    run: Callable[[CachedModel, Sequence[Turn]], object],
+    longest: int,
+) -> float:
+    context = _context_len(model, longest)
+    slots = [model.allocate() for _ in turns]
+    turns = [turn._replace(slot=slot) for turn, slot in zip(turns, slots, strict=True)]
+    try:
+        model.score([Feed(slot, (_TOKEN,) * context, 0) for slot in slots])
+        return median(_timed(model, turns, run, context) for _ in range(_REPEATS))
+    finally:
+        for slot in slots:
+            model.free(slot)
+
+
+def _timed(
+    model: CachedModel,
+    turns: Sequence[Turn],
+    run: Callable[[CachedModel, Sequence[Turn]], object],
+    context: int,
+) -> float:
+    started = time.perf_counter()
+    run(model, turns)
+    seconds = time.perf_counter() - started
+    for turn in turns:
+        model.rollback(turn.slot, context)
+    return seconds

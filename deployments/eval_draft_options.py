@@ -1,0 +1,91 @@
+"""The flags of `specdec eval-draft` as one record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from specdec_core.config import DType, PoolConfig, SpeculationConfig
+from specdec_core.config import SpecMethod as Method
+from specdec_core.errors import InvalidRequestError
+from specdec_core.models.loading import LoadConfig
+from specdec_core.models.numerics import Numerics
+from specdec_core.sampling_params import SamplingParams
+
+_WINDOW_PER_ROW = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvalDraftOptions:
+    """The command's flags; eval_draft_command.py says what each means."""
+
+    target: str
+    draft: str | None
+    input: Path
+    json: Path | None
+    plot: Path | None
+    spec_method: Method | None
+    spec_tokens: tuple[int, ...]
+    batch_size: int
+    limit: int | None
+    sample: int | None
+    raw_prompt: bool
+    max_tokens: int
+    temperature: float
+    seed: int
+    dtype: str
+    device: str
+    numerics: str
+    revision: str | None
+    draft_revision: str | None
+    chat_template: Path | None
+    max_model_len: int | None
+    kv_cache_tokens: int | None
+
+    def __post_init__(self) -> None:
+        """Tell what is wrong before a model is loaded."""
+        self.sampling_params()
+        self.load_config()
+        needs_draft = self.method in (Method.DRAFT_MODEL, Method.HYBRID)
+        if needs_draft and self.draft is None:
+            raise InvalidRequestError(f"--spec-method {self.method} needs --draft")
+        if self.draft is not None and not needs_draft:
+            raise InvalidRequestError(f"--spec-method {self.method} uses no --draft")
+        if not self.spec_tokens:
+            raise InvalidRequestError("--spec-tokens: at least one K is needed")
+        for num_draft_tokens in self.spec_tokens:
+            self.pool_config(num_draft_tokens, 0)
+
+    @property
+    def method(self) -> Method:
+        if self.spec_method is not None:
+            return self.spec_method
+        return Method.NGRAM if self.draft is None else Method.DRAFT_MODEL
+
+    def sampling_params(self) -> SamplingParams:
+        return SamplingParams(
+            temperature=self.temperature, seed=self.seed, max_tokens=self.max_tokens
+        )
+
+    def pool_config(self, num_draft_tokens: int, num_requests: int) -> PoolConfig:
+        try:
+            return PoolConfig(
+                max_group_size=self.batch_size,
+                window=_WINDOW_PER_ROW * self.batch_size,
+                max_queued=num_requests,
+                speculation=SpeculationConfig(
+                    method=self.method, num_draft_tokens=num_draft_tokens
+                ),
+            )
+        except ValueError as error:
+            raise InvalidRequestError(str(error)) from error
+
+    def load_config(self) -> LoadConfig:
+        return LoadConfig(
+            dtype=DType(self.dtype),
+            device=self.device,
+            revision=self.revision,
+            max_model_len=self.max_model_len,
+            kv_cache_tokens=self.kv_cache_tokens,
+            numerics=Numerics(self.numerics),
+        )

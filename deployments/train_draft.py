@@ -1,0 +1,86 @@
+"""`specdec train-draft`: load the target, make a draft for it, say where it lies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import TimeRemainingColumn as Remaining
+
+from deployments.demo_models import resolve_model
+from deployments.text import load_text_model
+from deployments.train_draft_chat import template_chat
+from deployments.train_draft_options import TrainDraftOptions
+from specdec_core.models.loading import load_model
+from specdec_core.training.distillation import make_draft
+from specdec_core.training.draft_folder import write_compact
+from specdec_core.training.target_files import open_target
+from specdec_core.training.trainer import Progress as Trained
+
+
+def run(options: TrainDraftOptions, command: str) -> None:
+    """Train the draft; prints what was reached, and the folder last."""
+    path = resolve_model(options.target)
+    template = options.chat_template
+    text = load_text_model(
+        path,
+        revision=options.revision,
+        chat_template=template.read_text(encoding="utf-8") if template else None,
+    )
+    chat = template_chat(text)
+    files = open_target(path, options.revision)
+    target = load_model(path, options.load_config(text))
+    with _bars() as bars:
+        result = make_draft(options.job(command), target, files, chat, bars)
+    if options.compact is not None:
+        write_compact(options.output, files, options.compact)
+    print(_summary(result))
+    print(options.output)
+
+
+def _summary(result: Trained) -> str:
+    held_out = result.held_out
+    assert held_out is not None
+    return (
+        f"held-out text: {held_out.greedy:.1%} of greedy choices are the target's, "
+        f"{held_out.length:.2f} tokens per round at K = 4; "
+        f"at temperature 1 at least {held_out.coupled:.1%} are accepted"
+    )
+
+
+class _Bars:
+    """One bar for the text, one for the training."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._text = progress.add_task("text", total=None, note="documents")
+        self._training = progress.add_task("training", total=None, note="", start=False)
+
+    def text(self, done: int, total: int) -> None:
+        self._progress.update(self._text, completed=done, total=total)
+
+    def training(self, progress: Trained) -> None:
+        held_out = progress.held_out
+        note = f"loss {progress.loss:.4f}"
+        if held_out is not None:
+            note += f"  held out {held_out.greedy:.1%}, {held_out.length:.2f} a round"
+        self._progress.start_task(self._training)
+        self._progress.update(
+            self._training, completed=progress.step, total=progress.num_steps, note=note
+        )
+
+
+@contextmanager
+def _bars() -> Iterator[_Bars]:
+    columns = (
+        TextColumn("{task.description:8}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        Remaining(),
+        TextColumn("{task.fields[note]}"),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        yield _Bars(progress)

@@ -1,0 +1,85 @@
+"""How far a draft's distribution is from its target's, where the target's likeliest ids are known.
+
+Letters: p target, q draft. Shape legend: N tokens, C candidates (the target's likeliest ids), R ids
+that the draft may propose. Candidates that it may not are in no column: what the target gives them
+is left out of p, and the rest is scaled to sum to 1.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+_LEAST = 1e-6
+"""Masses below it count as it: their logarithms would drown all others."""
+
+
+class Loss(StrEnum):
+    KL = "kl"
+    """Forward KL divergence: of p, known at the candidates and as one mass beyond them, from q."""
+    HARD = "hard"
+    """Cross-entropy of the target's own choice."""
+
+
+class Teacher(NamedTuple):
+    """What the target thinks, in the draft's columns."""
+
+    columns: Tensor
+    """[N, C] int64; anything where there is none."""
+    p: Tensor
+    """[N, C]: of candidates that have a column, scaled; 0 of others."""
+    listed_mass: Tensor
+    """[N, 1]: what the target gives the ids that have a column."""
+    is_first_listed: Tensor
+    """[N]: whether the target's own choice has a column."""
+
+
+def teach(top_ids_NC: Tensor, top_logprobs_NC: Tensor, column_V: Tensor | None) -> Teacher:
+    """`column_V` gives the column of an id, -1 where it has none; None: the id itself."""
+    columns_NC = top_ids_NC if column_V is None else column_V[top_ids_NC]
+    is_listed_NC = columns_NC >= 0
+    p_NC = top_logprobs_NC.exp()
+    missing_N1 = (p_NC * ~is_listed_NC).sum(dim=-1, keepdim=True)
+    mass_N1 = (1.0 - missing_N1).clamp(min=_LEAST)
+    p_NC = p_NC * is_listed_NC / mass_N1
+    return Teacher(columns_NC.clamp(min=0), p_NC, mass_N1, is_listed_NC[:, 0])
+
+
+def draft_loss(kind: Loss, logits_NR: Tensor, teacher: Teacher) -> Tensor:
+    """The mean over all tokens that teach anything."""
+    if kind is Loss.HARD:
+        hard_N = functional.cross_entropy(
+            logits_NR.float(), teacher.columns[:, 0], reduction="none"
+        )
+        return _mean(hard_N, teacher.is_first_listed)
+    return _mean(_forward_kl(logits_NR, teacher), teacher.p.sum(dim=-1) > _LEAST)
+
+
+def _forward_kl(logits_NR: Tensor, teacher: Teacher) -> Tensor:
+    lse_N1 = logits_NR.float().logsumexp(dim=-1, keepdim=True)
+    log_q_NC = logits_NR.gather(1, teacher.columns).float() - lse_N1
+    p_NC, is_listed_NC = teacher.p, teacher.p > 0
+    rest_p_N = (1.0 - p_NC.sum(dim=-1)).clamp(min=_LEAST)
+    rest_q_N = (1.0 - (log_q_NC.exp() * is_listed_NC).sum(dim=-1)).clamp(min=_LEAST)
+    log_p_NC = p_NC.clamp(min=_LEAST).log()
+    listed_N = (p_NC * (log_p_NC - log_q_NC)).sum(dim=-1)
+    return listed_N + rest_p_N * (rest_p_N.log() - rest_q_N.log())
+
+
+def _mean(loss_N: Tensor, counts_N: Tensor) -> Tensor:
+    weight_N = counts_N.to(loss_N.dtype)
+    return (loss_N * weight_N).sum() / weight_N.sum().clamp(min=1.0)
+
+
+def overlap(logits_NR: Tensor, teacher: Teacher) -> Tensor:
+    """A lower bound of sum_v min(p, q) for every token, [N]: the mass on which both agree.
+
+    It is 1 - d for the total variation d. Coupled sampling accepts at least (1 - d) / (1 + d) of
+    the tokens drafted at temperature 1.
+    """
+    q_NC = logits_NR.float().softmax(dim=-1).gather(1, teacher.columns)
+    return torch.minimum(q_NC, teacher.p * teacher.listed_mass).sum(dim=-1)

@@ -1,0 +1,109 @@
+"""The card of a draft: README.md with everything needed to make it again."""
+
+from __future__ import annotations
+
+import json
+import platform
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import transformers
+
+from specdec_core.training.acceptance import REPORTED_K, HeldOutAcceptance
+
+_TEMPLATE = """---
+base_model: {target_name}
+library_name: transformers
+tags: [speculative-decoding, draft]
+---
+
+# Draft model for {target_name}
+
+A draft for speculative decoding: it guesses, the target decides. Made with `specdec train-draft`
+from text that the target wrote itself; of no use for writing text on its own.
+
+{parameters} trained parameters of {all_parameters}; {vocabulary}.
+
+| held-out documents: {num_held_out} | |
+|---|---|
+| greedy choices equal to the target's | {greedy:.4f} |
+| tokens per round, greedy, K = {reported_k} | {length:.3f} |
+| mass shared with the target at temperature 1, at least | {overlap:.4f} |
+| accepted by coupled sampling at temperature 1, at least | {coupled:.4f} |
+
+Measured on the target's own answers, with float32 weights, before they were rounded to bfloat16.
+
+Text: {num_documents} documents, {num_tokens} ids, {num_answer_tokens} of them answers, which alone
+were trained on; {num_excluded} more were dropped for sharing a run of words with an excluded text.
+Training: {num_steps} steps, last loss {loss:.4f}, {seconds:.0f} s in the last session.
+
+## Made with
+
+```sh
+{command}
+```
+
+```json
+{settings}
+```
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CardFacts:
+    """What a card tells besides the settings."""
+
+    target_name: str
+    command: str
+    settings: dict[str, Any]
+    held_out: HeldOutAcceptance
+    num_held_out: int
+    num_documents: int
+    num_tokens: int
+    num_answer_tokens: int
+    num_excluded: int
+    num_steps: int
+    loss: float
+    seconds: float
+    num_parameters: int
+    num_trained_parameters: int
+    num_proposed_ids: int | None
+    vocab_size: int
+    device: str
+
+
+def model_card(facts: CardFacts) -> str:
+    some = f"proposes {facts.num_proposed_ids} of {facts.vocab_size} ids"
+    settings = {**facts.settings, "made_on": _machine(facts.device)}
+    return _TEMPLATE.format(
+        target_name=facts.target_name,
+        parameters=f"{facts.num_trained_parameters:,}",
+        all_parameters=f"{facts.num_parameters:,}",
+        vocabulary="proposes any id" if facts.num_proposed_ids is None else some,
+        num_held_out=facts.num_held_out,
+        greedy=facts.held_out.greedy,
+        length=facts.held_out.length,
+        overlap=facts.held_out.overlap,
+        coupled=facts.held_out.coupled,
+        reported_k=REPORTED_K,
+        num_documents=facts.num_documents,
+        num_tokens=facts.num_tokens,
+        num_answer_tokens=facts.num_answer_tokens,
+        num_excluded=facts.num_excluded,
+        num_steps=facts.num_steps,
+        loss=facts.loss,
+        seconds=facts.seconds,
+        command=facts.command,
+        settings=json.dumps(settings, indent=2, default=str),
+    )
+
+
+def _machine(device: str) -> dict[str, str | int]:
+    return {
+        "device": device,
+        "machine": platform.machine(),
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+    }

@@ -1,0 +1,77 @@
+"""Nobody waits in vain: not for the long texts of others, not for a coordinator that hangs."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import pytest
+
+from deployments.endpoint import Endpoint
+from deployments.generation import Ask, GenerationService
+from deployments.pool_client import PoolClient
+from specdec_core.request import FinishReason, Request, TokenEvent
+from tests.deployments.fake_text import fake_text_model
+
+
+class WatchedText:
+    """Notes the thread of each call."""
+
+    def __init__(self) -> None:
+        self.threads: set[threading.Thread] = set()
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        self.threads.add(threading.current_thread())
+        return (1,) * len(text)
+
+    def check_ids(self, ids: Sequence[int], name: str) -> tuple[int, ...]:
+        return tuple(ids)
+
+    def decode_all(self, ids: Sequence[int]) -> str:
+        self.threads.add(threading.current_thread())
+        return "x" * len(ids)
+
+
+async def unreachable() -> Endpoint:
+    raise ConnectionError
+
+
+@pytest.mark.parametrize(("length", "is_aside"), [(10, False), (100_000, True)])
+def test_what_takes_long_runs_in_a_thread_of_its_own(length: int, is_aside: bool) -> None:
+    text: Any = WatchedText()
+    service = GenerationService(
+        text, PoolClient(unreachable), model_name="fake", num_draft_tokens=4
+    )
+    assert len(asyncio.run(service.encode("x" * length))) == length
+    assert len(asyncio.run(service.decode_all([1] * length, "ids"))) == length
+    assert (threading.current_thread() not in text.threads) is is_aside
+
+
+class HangingPool:
+    """Emits four tokens and is not heard of again."""
+
+    state = None
+
+    async def generate(self, request: Request) -> AsyncIterator[TokenEvent]:
+        yield TokenEvent(request_id=request.request_id, index=0, token_ids=(1, 2, 3, 4))
+        await asyncio.Event().wait()
+
+    async def abort(self, request_id: str) -> bool:
+        return await asyncio.Event().wait()
+
+
+def test_a_stop_string_ends_the_answer_though_the_coordinator_hangs() -> None:
+    pool: Any = HangingPool()
+    text = fake_text_model()
+    service = GenerationService(
+        text, pool, model_name="fake", num_draft_tokens=4, stats_wait_s=0.01
+    )
+
+    async def scenario() -> None:
+        asked = service.prepare((5,), Ask(stop=[text.decode((2, 3))]))
+        (piece,) = [piece async for piece in service.run(asked)]
+        assert (piece.text, piece.finish_reason) == (text.decode((1,)), FinishReason.STOP)
+
+    asyncio.run(asyncio.wait_for(scenario(), 5))
