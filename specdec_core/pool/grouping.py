@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from specdec_core.pool import sequence as pool_sequence
@@ -55,10 +55,6 @@ def choose_group(plans: Iterable[RowPlan], max_size: int, overdue_at: float) -> 
         return waited_from, _distance(plan, oldest)
 
     return sorted(by_age, key=turn)[:max_size]
-
-
-def has_equal_shapes(plans: Sequence[RowPlan]) -> bool:
-    return all(plan.shape == plans[0].shape for plan in plans)
 
 
 def _age(plan: RowPlan) -> tuple[float, tuple[float, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import weakref
 from collections import Counter
@@ -207,9 +208,37 @@ def test_a_batch_that_outgrows_its_room_keeps_its_contents() -> None:
     assert_equal(read(kv), contents)
 
 
+def test_rows_that_fill_the_last_column_are_moved_whole() -> None:
+    kv = PaddedKV(SHAPE, [50, 10])
+    room = kv.num_columns - 50
+    contents = fill(kv, [50 + room, 10 + room])
+    assert kv.width == kv.num_columns
+    lengths = [50 + room + 1, 10 + room + 3]
+    assert kv.realign(range(2), lengths) > 0
+    assert_equal(read(kv), contents)
+
+
+def test_numbers_that_fill_no_whole_words_are_moved_too() -> None:
+    """5 numbers of 4 bytes: copies go by words of 8 where they can."""
+    shape = dataclasses.replace(SHAPE, num_kv_heads=1)
+    kv = PaddedKV(shape, [6, 3])
+    contents = fill(kv, [5, 2])
+    assert kv.realign(range(2), [7, 5]) == 7 * shape.bytes_per_token
+    assert_equal(read(kv), contents)
+
+
 def test_places_hide_the_padding_and_count_from_0() -> None:
     kv = PaddedKV(SHAPE, [2, 4])
     assert kv.places(5).tolist() == [[-2, -1, 0, 1, 2], [0, 1, 2, 3, 4]]
+
+
+def test_everything_is_made_on_the_device_of_the_shape() -> None:
+    """The meta device stands for an accelerator."""
+    kv = PaddedKV(dataclasses.replace(SHAPE, device=torch.device("meta")), [6, 3])
+    kv.extend({0: 5, 1: 2})
+    assert kv.places(6).is_meta
+    assert kv.realign(range(2), [7, 5]) > 0
+    assert stack([PaddedRow(kv, 1)], [5]).pools(0)[0].is_meta
 
 
 def test_a_rollback_never_caches_more() -> None:

@@ -66,8 +66,9 @@ def test_out_of_blocks_changes_nothing() -> None:
 
 
 def test_the_pools_are_those_of_the_shape() -> None:
+    """The meta device stands for an accelerator."""
     shape = KVShape(
-        num_layers=3, num_kv_heads=2, head_dim=4, dtype=torch.bfloat16, device=torch.device("cpu")
+        num_layers=3, num_kv_heads=2, head_dim=4, dtype=torch.bfloat16, device=torch.device("meta")
     )
     kv = PagedKV(shape, num_blocks=5, block_size=8)
     assert kv.shape == shape

@@ -90,6 +90,16 @@ def test_a_request_that_fits_at_once_never_counts_as_queued() -> None:
     client.check_plain()
 
 
+def test_a_request_that_a_target_is_about_to_take_has_left_the_queue() -> None:
+    cell = Cell(config(max_queued=1, window=1, max_group_size=1))
+    cell.add(request("0"))
+    cell.join(info())
+    cell.add(request("1"))
+    assert cell.pool.status("1") is SequenceStatus.WAITING
+    with pytest.raises(QueueFullError):
+        cell.add(request("2"))
+
+
 def test_a_resumed_request_is_not_refused_for_a_full_queue() -> None:
     cell = Cell(config(max_queued=0))
     cell.add(request("0", emitted=(1,)))
@@ -100,7 +110,7 @@ def test_a_resumed_request_is_not_refused_for_a_full_queue() -> None:
     ("prompt", "max_tokens", "message"),
     [
         ((1,) * 15, 6, "prompt of 15 tokens and max_tokens 6 make 21, the limit is 20"),
-        ((1, 5), 3, r"token id 5 is not in 0\.\.4"),
+        ((0, 5), 3, r"token id 5 is not in 0\.\.4"),
         ((1, -1), 3, r"token id -1 is not in 0\.\.4"),
     ],
 )
@@ -138,6 +148,7 @@ def test_without_a_target_a_request_waits_and_is_checked_at_admission() -> None:
     assert hopeless.reason is foreign.reason is FinishReason.ERROR
     assert hopeless.last is not None
     assert "the limit is 20" in str(hopeless.last.error)
+    assert hopeless.last.is_retryable is False
     fine.check_plain()
 
 

@@ -121,6 +121,18 @@ def test_it_never_makes_a_target_busy_while_a_client_is_being_drafted() -> None:
     assert quiet.last is not None
 
 
+def test_its_waits_do_not_count() -> None:
+    cell = Cell(config(max_group_size=1, window=2))
+    cell.join(info())
+    cell.add(request("a", max_tokens=1))
+    cell.add(background())
+    cell.turn()
+    cell.now = 4.0
+    cell.advance()
+    assert rows_of(cell) == {1}
+    assert cell.pool.counters().sum_wait_s == 0.0
+
+
 def test_it_does_not_fill_the_queue() -> None:
     cell = Cell(config(max_queued=1))
     cell.add(background())

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from specdec_core.config import SpecMethod
-from specdec_core.leases import Role
+from specdec_core.leases import GroupLease, LeaseRow, Role
 from specdec_core.pool import ReplicaCounters
+from specdec_core.pool.counters import Tally
 from specdec_core.request import FinishReason
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info
@@ -16,6 +17,7 @@ def test_a_replica_is_described_as_it_is() -> None:
     for i in range(3):
         cell.add(request(str(i), (1, 2, 3, 4, 1), max_tokens=30))
     cell.turn()
+    cell.turn()
     cell.now = 2.0
     cell.pool.heartbeat("t1", cell.now)
     cell.advance()
@@ -26,9 +28,9 @@ def test_a_replica_is_described_as_it_is() -> None:
         num_sequences=2,
         num_blocks=50,
         num_free_blocks=46,
-        num_leases=1,
-        num_rows=2,
-        busy_s=0.001,
+        num_leases=2,
+        num_rows=4,
+        busy_s=0.002,
         is_fenced=False,
         is_draining=False,
         last_seen=2.0,
@@ -39,11 +41,13 @@ def test_a_replica_is_described_as_it_is() -> None:
 
 def test_a_replica_was_last_seen_when_it_last_spoke() -> None:
     cell = Cell(config(lease_ttl_s=5.0))
+    cell.now = 0.5
     cell.join(info("t1"))
 
     def last_seen() -> float:
         return cell.pool.counters().replicas[0].last_seen
 
+    assert last_seen() == 0.5
     cell.add(request("a"))
     cell.advance()
     cell.handle("t1")
@@ -82,11 +86,12 @@ def test_waiting_and_running_requests_are_told_apart() -> None:
 def test_every_preemption_is_counted() -> None:
     """Three that fit only one at a time, once they have grown."""
     cell = Cell(config())
-    cell.join(info(num_blocks=6, block_size=2))
+    cell.join(info(num_blocks=7, block_size=2))
     clients = [cell.add(request(str(i), (1, 2, 3, 4), max_tokens=8)) for i in range(3)]
     cell.run()
     by_request = [client.last.stats.num_preemptions for client in clients]  # type: ignore[union-attr]
-    assert cell.pool.counters().num_preemptions == sum(by_request) >= 2
+    assert by_request == [0, 1, 2]
+    assert cell.pool.counters().num_preemptions == 3
 
 
 def test_drafted_and_accepted_tokens_are_counted_by_position() -> None:
@@ -101,3 +106,57 @@ def test_drafted_and_accepted_tokens_are_counted_by_position() -> None:
     assert counters.accepted_per_position == ()
     assert (counters.num_drafted, counters.num_accepted) == (3, 0)
     assert (counters.num_sequence_rounds, counters.num_proposed_rounds) == (4, 2)
+
+
+def lease(role: Role, *rows: LeaseRow) -> GroupLease:
+    return GroupLease(lease_id=1, epoch=1, replica_id="r", role=role, rows=rows, ttl_s=1.0)
+
+
+def row(num_new: int = 1, num_drafted: int = 0, num_choices: int = 1) -> LeaseRow:
+    return LeaseRow(
+        sequence_id=0,
+        base_len=9,
+        base_hash=0,
+        new_ids=(1,) * num_new,
+        proposal=(2,) * num_drafted,
+        num_choices=num_choices,
+    )
+
+
+def test_waits_are_summed_and_the_longest_is_kept() -> None:
+    tally = Tally()
+    tally.record_lease(lease(Role.TARGET, row(), row()), [1.0, 2.0])
+    tally.record_lease(lease(Role.TARGET, row()), [0.5])
+    assert (tally.max_wait_s, tally.sum_wait_s) == (2.0, 3.5)
+
+
+def test_a_draft_s_waits_are_those_of_rows_that_it_extends() -> None:
+    tally = Tally()
+    tally.record_lease(lease(Role.DRAFT, row(num_choices=0), row(num_choices=3)), [5.0, 0.25])
+    tally.record_lease(lease(Role.DRAFT, row(num_choices=1)), [0.125])
+    assert tally.max_draft_wait_s == 0.25
+    assert tally.max_wait_s == 0.0
+
+
+def test_rows_of_a_group_are_equal_when_they_feed_equally_much() -> None:
+    """Whether what they feed is committed or drafted."""
+    tally = Tally()
+    tally.record_lease(lease(Role.TARGET, row(1, 2), row(2, 1), row(3, 0)), [0.0] * 3)
+    assert tally.num_equal_length_groups == 1
+    tally.record_lease(lease(Role.TARGET, row(1, 2), row(1, 1)), [0.0] * 2)
+    assert tally.num_equal_length_groups == 1
+
+
+def test_a_wait_begins_when_the_row_is_ready() -> None:
+    cell = Cell(config(window=2, max_group_size=1))
+    cell.now = 1.0
+    cell.join(info())
+    cell.add(request("a"))
+    cell.add(request("b"))
+    cell.advance()
+    cell.now = 3.0
+    cell.handle("target")
+    cell.deliver("target")
+    cell.advance()
+    assert cell.leases[-1].rows[0].sequence_id == 1
+    assert cell.pool.counters().max_wait_s == cell.pool.counters().sum_wait_s == 2.0

@@ -166,6 +166,36 @@ def test_the_k_policy_sees_the_history_and_the_live_sequences_once_per_round() -
     assert [len(proposal) for proposal in proposals(cell)] == [0, 2, 0, 2, 0]
 
 
+def test_the_k_policy_counts_the_sequences_of_the_target() -> None:
+    seen: list[int] = []
+
+    class Policy:
+        def num_draft_tokens(self, history: AcceptanceHistory, num_live: int) -> int:
+            seen.append(num_live)
+            return 2
+
+    cell = Cell(config(SpecMethod.NGRAM), k_policy=Policy())
+    cell.join(info("target"))
+    cell.add(request("a"))
+    cell.add(request("b"))
+    cell.advance()
+    assert seen == [2, 2]
+
+
+@pytest.mark.parametrize("num_draft_tokens", [1, 3])
+def test_a_draft_is_not_asked_in_a_round_without_drafting(num_draft_tokens: int) -> None:
+    class Never:
+        def num_draft_tokens(self, history: AcceptanceHistory, num_live: int) -> int:
+            return 0
+
+    limits = config(SpecMethod.DRAFT_MODEL, num_draft_tokens)
+    cell = Cell(limits, k_policy=Never())
+    cell.join(info("target"))
+    with_draft(cell)
+    finish(cell, cell.add(request("a")))
+    assert [lease.rows[0].num_choices for lease in leases_of(cell, Role.DRAFT)] == [0]
+
+
 def test_without_a_draft_replica_ngram_proposes_for_the_draft_model() -> None:
     cell = make_cell(SpecMethod.DRAFT_MODEL)
     finish(cell, cell.add(request("a", LOOPING_PROMPT)))

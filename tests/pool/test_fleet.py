@@ -48,6 +48,12 @@ def test_a_sequence_that_leaves_takes_nothing_along() -> None:
     assert (replica.num_reserved_blocks, replica.sequences, sequence.places) == (0, {}, {})
 
 
+def test_an_empty_replica_has_room_for_what_fills_it() -> None:
+    replica = ReplicaRecord(info(num_blocks=2, block_size=4), last_seen=0.0)
+    assert replica.has_room(8)
+    assert not replica.has_room(9)
+
+
 def test_a_newcomer_leaves_a_block_for_every_fourth_sequence() -> None:
     replica, _ = placed(4, num_blocks=7)
     for sequence_id in range(1, 4):

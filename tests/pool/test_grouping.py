@@ -40,12 +40,19 @@ def lengths(group: list[RowPlan]) -> list[int]:
 
 
 def test_all_rows_go_when_they_fit_one_group() -> None:
-    assert len(choose_group([plan(1, 5), plan(2, 9)], 2, overdue_at=0)) == 2
+    plans = [plan(3, 6), plan(1, 5), plan(2, 90)]
+    assert lengths(choose_group(plans, 3, overdue_at=0)) == [5, 90, 6]
 
 
 def test_a_full_group_of_equal_rows_goes_before_an_older_row() -> None:
     plans = [plan(1, 5), plan(2, 9), plan(3, 9), plan(4, 9, 2), plan(5, 7)]
     assert lengths(choose_group(plans, 2, overdue_at=0)) == [9, 9]
+
+
+def test_a_row_is_overdue_at_its_bound() -> None:
+    plans = [plan(1, 5), plan(2, 9), plan(3, 9)]
+    assert lengths(choose_group(plans, 2, overdue_at=1)) == [5, 9]
+    assert lengths(choose_group(plans, 2, overdue_at=0.5)) == [9, 9]
 
 
 def test_the_largest_bucket_wins_among_full_ones() -> None:
@@ -66,6 +73,15 @@ def test_overdue_rows_go_first_by_age_and_the_rest_of_the_group_resembles_the_ol
 def test_rows_that_are_equally_overdue_keep_to_similar_lengths() -> None:
     plans = [plan(1, 50), plan(1, 9), plan(1, 51), plan(1, 8)]
     assert lengths(choose_group(plans, 2, overdue_at=2)) == [50, 51]
+
+
+def test_a_full_group_of_equal_rows_goes_first_until_the_oldest_has_waited_its_bound() -> None:
+    cell = Cell(config(max_group_size=2, window=3, max_group_wait_s=10.0))
+    cell.join(info())
+    for i, length in enumerate((5, 9, 9)):
+        cell.add(request(str(i), (1,) * length))
+    cell.advance()
+    assert [row.sequence_id for row in cell.leases[0].rows] == [1, 2]
 
 
 def test_a_replica_has_one_lease_at_a_time() -> None:
@@ -121,6 +137,9 @@ def test_a_target_waits_for_members_that_are_being_drafted_but_not_beyond_the_bo
     (command,) = cell.advance()
     assert isinstance(command, SendLease)
     assert cell.pool.counters().max_wait_s == 0.5
+    deadline = cell.pool.next_deadline()
+    assert deadline is not None
+    assert deadline > 0.5, "a group that has gone asks for no more waking"
 
 
 def test_a_drafted_member_joins_the_group_that_waited_for_it() -> None:

@@ -210,3 +210,11 @@ def test_the_last_event_carries_the_stats() -> None:
     assert counters.accepted_per_position == (2, 2, 2)
     assert counters.num_sequence_rounds == 3
     assert counters.num_proposed_rounds == 2
+
+
+def test_no_two_leases_have_one_number() -> None:
+    """A late result would be taken for the answer to another lease."""
+    cell = cell_with_draft()
+    cell.add(request("a", max_tokens=9))
+    cell.run()
+    assert len({lease.lease_id for lease in cell.leases}) == len(cell.leases) > 4

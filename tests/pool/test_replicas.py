@@ -85,6 +85,14 @@ def test_replicas_that_do_not_agree_are_refused(other: object) -> None:
     assert len(cell.pool.counters().replicas) == 1
 
 
+def test_a_new_incarnation_must_agree_with_the_others_too() -> None:
+    cell = Cell(config())
+    cell.join(info("t1"))
+    cell.join(info("t2"))
+    with pytest.raises(InvalidRequestError, match="t2 has"):
+        cell.pool.register(info("t1", incarnation=2, vocab_size=6), cell.now)
+
+
 def test_a_draft_of_another_model_is_welcome() -> None:
     cell = Cell(config())
     cell.join(info("t1"))
@@ -130,8 +138,21 @@ def test_a_silent_replica_is_fenced_as_a_whole_until_it_has_forgotten_everything
     assert cell.advance() == []
     assert cell.pool.next_deadline() is None
     cell.pool.on_reset_done("t1", 1, cell.now)
+    assert cell.pool.next_deadline() is None
     assert isinstance(cell.advance()[0], SendLease)
+    cell.now = 10.0
+    assert cell.advance() == [SendReset("t1", 1)]
+    assert cell.pool.counters().num_fenced == 2
+    cell.handle("t1")  # the lease, too late
+    cell.links["t1"].results.clear()
     finish(cell, client)
+
+
+def test_a_dead_replica_is_told_nothing() -> None:
+    cell, _ = leased_cell()
+    cell.pool.abort("a", cell.now)
+    cell.die("t1")
+    assert not any(isinstance(command, SendFree) for command in cell.advance())
 
 
 def test_heartbeats_do_not_extend_a_lease() -> None:
@@ -223,6 +244,20 @@ def test_a_kv_miss_is_met_with_the_ids_that_are_missing(have: int) -> None:
     finish(cell, client)
 
 
+def test_every_miss_is_counted_and_starts_lower() -> None:
+    cell, client = leased_cell()
+    for have in (2, 1):
+        result_of(cell)
+        lease = cell.leases[-1]
+        miss = RowResult(sequence_id=0, status=RowStatus.KV_MISS, cached_len=have)
+        answer = GroupResult(lease_id=lease.lease_id, epoch=77, replica_id="t1", rows=(miss,))
+        cell.pool.on_result(answer, cell.now)
+        cell.advance()
+        assert cell.leases[-1].rows[0].base_len == have
+    assert cell.pool.counters().num_kv_misses == 2
+    finish(cell, client)
+
+
 def test_a_replica_that_forgot_even_the_parameters_gets_them_again() -> None:
     cell = Cell(config(prefill_chunk=2))
     cell.join(info("t1"))
@@ -242,6 +277,7 @@ def test_a_replica_that_forgot_even_the_parameters_gets_them_again() -> None:
     [
         (RowResult(sequence_id=0, status=RowStatus.FAILED, error="all -inf"), "all -inf"),
         (RowResult(sequence_id=0, status=RowStatus.NO_ROOM), "no_room"),
+        (RowResult(sequence_id=0, status=RowStatus.KV_MISS), "kv_miss"),
         (RowResult(sequence_id=9), "left the row out"),
         (RowResult(sequence_id=0, tokens=(1, 2), num_accepted=1), "does not belong"),
         (RowResult(sequence_id=0, tokens=(), num_accepted=0), "does not belong"),
@@ -258,4 +294,5 @@ def test_a_row_that_cannot_be_run_ends_its_request_alone(row: RowResult, message
     assert failing.reason is FinishReason.ERROR
     assert failing.last is not None
     assert message in str(failing.last.error)
+    assert not failing.last.is_retryable
     assert cell.links["t1"].replica.slots == {}

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specdec_core.config import PoolConfig
+from specdec_core.config import PoolConfig, SpecMethod
 from specdec_core.pool import AcceptanceHistory
 from specdec_core.pool.grouping import RowPlan
 from specdec_core.pool.sequence import Sequence
 from specdec_core.pool.verification_budget import acceptance_rate, keep_within, whole_tiles
-from tests.pool.cell import request
+from tests.pool.cell import Cell, config, request
+from tests.pool.fake_replica import info
 
 numbers = itertools.count()
 
@@ -91,3 +93,18 @@ def test_the_budget_holds_and_no_row_is_lost(rows: list[tuple[int, int]], max_ro
 def test_a_budget_smaller_than_a_group_is_refused() -> None:
     with pytest.raises(ValueError, match="verification_budget must be at least max_group_size=8"):
         PoolConfig(max_group_size=8, verification_budget=7)
+
+
+@pytest.mark.parametrize(("tile_rows", "num_choices"), [(0, 5), (3, 6), (100, 8)])
+def test_a_target_s_group_keeps_to_the_budget_in_whole_tiles(
+    tile_rows: int, num_choices: int
+) -> None:
+    """Two rows of 3 drafted tokens and one choice more."""
+    cell = Cell(config(SpecMethod.NGRAM, max_group_size=2, verification_budget=5))
+    cell.join(replace(info(), tile_rows=tile_rows))
+    clients = [cell.add(request(str(i), (1, 2, 3, 1, 2, 3, 1, 2), seed=i)) for i in range(2)]
+    cell.advance()
+    assert sum(row.num_choices for row in cell.leases[0].rows) == num_choices
+    cell.run()
+    for client in clients:
+        client.check_plain()

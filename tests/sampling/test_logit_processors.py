@@ -122,6 +122,37 @@ def test_repetition_counts_the_prompt_presence_and_frequency_do_not() -> None:
     assert only(rules(frequency_penalty=0.25), history)[3:5] == [1.0, 0.5]
 
 
+def test_a_penalty_of_one_is_one() -> None:
+    """1 is neutral for repetition alone."""
+    history = (3, 3, 4, 4)
+    assert only(rules(presence_penalty=1.0), history)[3:6] == [1.0, 0.0, 1.0]
+    assert only(rules(frequency_penalty=1.0), history)[3:6] == [1.0, -1.0, 1.0]
+
+
+def test_ids_beyond_the_vocabulary_change_nothing() -> None:
+    beyond = VOCAB
+    assert only(rules(logit_bias=((beyond, 3.0), (2, 3.0))), (1, 2)) == [
+        4.0 if v == 2 else 1.0 for v in range(VOCAB)
+    ]
+    assert only(rules(logit_bias=((beyond, 3.0),)), (1, 2)) == [1.0] * VOCAB
+    assert only(rules(bad_words=((beyond,),)), (1, 2)) == [1.0] * VOCAB
+    assert only(rules(allowed_token_ids=(beyond,)), (1, 2)) == [-math.inf] * VOCAB
+
+
+def test_everything_is_made_where_the_logits_are() -> None:
+    """The meta device stands for an accelerator."""
+    mixed = rules(
+        min_tokens=9,
+        stop_ids=frozenset({5}),
+        logit_bias=((3, 1.0),),
+        allowed_token_ids=(1, 2, 3),
+        bad_words=((1,),),
+        presence_penalty=1.0,
+    )
+    row = ChoiceRow(mixed, 4, (3, 3, 4, 4))
+    assert process(torch.ones(1, VOCAB, device="meta"), [row]).is_meta
+
+
 def test_repetition_multiplies_negative_logits() -> None:
     row = ChoiceRow(rules(repetition_penalty=2.0), 2, (3, 4))
     assert process(torch.full((1, VOCAB), -1.0), [row])[0, 3:6].tolist() == [-2.0, -2.0, -1.0]

@@ -38,6 +38,10 @@ def test_the_mixed_integer_is_pinned() -> None:
     )
 
 
+def test_keys_are_made_on_the_device_that_is_asked_for() -> None:
+    assert noise_keys(PAIRS, torch.device("meta")).is_meta
+
+
 def test_noise_of_an_id_does_not_depend_on_the_ids_and_rows_around_it() -> None:
     keys = noise_keys(PAIRS, CPU)
     ids = torch.arange(5000, dtype=torch.int32)

@@ -60,6 +60,15 @@ def test_values_and_order_equal_the_reference() -> None:
         )
 
 
+def test_the_least_difference_outweighs_any_difference_of_ids() -> None:
+    logits = torch.full((1, 1000), -5.0)
+    logits[0, 3] = 1.0
+    logits[0, 900] = torch.nextafter(torch.tensor(1.0), torch.tensor(2.0))
+    (entry,) = measure_logprobs(logits, [row(2)], [3], 1000)
+    assert entry is not None
+    assert [v for v, _ in entry.top] == [900, 3]
+
+
 def test_processors_filters_and_temperature_do_not_change_them() -> None:
     logits = logits_of(2, 50)
     asked = row(
