@@ -76,7 +76,6 @@ def test_prompt_lookup_and_hybrid_are_evaluated_too(
 
 
 def test_the_plot_is_drawn(evaluate: Evaluate, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     outcome, _ = evaluate("--plot", tmp_path / "found.png")
     assert outcome.status == 0, outcome.err
     assert (tmp_path / "found.png").read_bytes().startswith(b"\x89PNG")
