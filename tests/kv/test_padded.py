@@ -232,6 +232,19 @@ def test_places_hide_the_padding_and_count_from_0() -> None:
     assert kv.places(5).tolist() == [[-2, -1, 0, 1, 2], [0, 1, 2, 3, 4]]
 
 
+def test_the_memory_is_that_of_the_rows_and_their_room() -> None:
+    shape = dataclasses.replace(SHAPE, dtype=torch.bfloat16)
+    kv = PaddedKV(shape, [2, 4])
+    assert kv.num_columns == 64
+    assert _num_bytes(kv) == 2 * 64 * shape.bytes_per_token
+    assert {pool.dtype for layer in range(3) for pool in kv.pools(layer)} == {torch.bfloat16}
+
+
+def test_a_batch_without_rows_is_empty() -> None:
+    kv = PaddedKV(SHAPE, [])
+    assert (kv.num_rows, kv.width, kv.realign([], [])) == (0, 0, 0)
+
+
 def test_everything_is_made_on_the_device_of_the_shape() -> None:
     """The meta device stands for an accelerator."""
     kv = PaddedKV(dataclasses.replace(SHAPE, device=torch.device("meta")), [6, 3])

@@ -72,6 +72,23 @@ def test_a_sequence_that_is_leased_out_gives_no_room(monkeypatch: pytest.MonkeyP
     finish(cell, clients)
 
 
+def test_the_oldest_goes_on_when_the_one_whose_turn_it_is_finds_no_room() -> None:
+    """Sequence 0 has the lower priority but has waited longer when both need a third block."""
+    cell = Cell(config(max_group_size=1, window=2))
+    cell.join(info(num_blocks=4, block_size=2))
+    clients = [cell.add(request("0", max_tokens=5, priority=1))]
+    cell.advance()
+    clients.append(cell.add(request("1", max_tokens=5)))
+    for _ in range(4):
+        cell.now += 1.0
+        cell.handle("target")
+        cell.deliver("target")
+        cell.advance()
+    assert [lease.rows[0].sequence_id for lease in cell.leases] == [0, 1, 0, 1, 1]
+    assert cell.pool.status("0") is SequenceStatus.WAITING
+    finish(cell, clients)
+
+
 def test_a_preempted_sequence_is_admitted_before_those_that_came_later() -> None:
     cell = Cell(config())
     cell.join(info(num_blocks=6, block_size=2))

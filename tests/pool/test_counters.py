@@ -159,4 +159,5 @@ def test_a_wait_begins_when_the_row_is_ready() -> None:
     cell.deliver("target")
     cell.advance()
     assert cell.leases[-1].rows[0].sequence_id == 1
-    assert cell.pool.counters().max_wait_s == cell.pool.counters().sum_wait_s == 2.0
+    counters = cell.pool.counters()
+    assert (counters.max_wait_s, counters.sum_wait_s, counters.max_draft_wait_s) == (2.0, 2.0, 0.0)

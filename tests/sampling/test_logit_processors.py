@@ -139,6 +139,16 @@ def test_ids_beyond_the_vocabulary_change_nothing() -> None:
     assert only(rules(allowed_token_ids=(beyond,)), (1, 2)) == [-math.inf] * VOCAB
 
 
+def test_sequences_that_share_their_rules_have_histories_of_their_own() -> None:
+    shared = rules(prompt_len=0, presence_penalty=1.0)
+    rows = [ChoiceRow(shared, 1, (v,)) for v in (3, 4, 5)]
+    assert process(torch.ones(3, VOCAB), rows)[:, 3:6].tolist() == [
+        [0.0, 1.0, 1.0],
+        [1.0, 0.0, 1.0],
+        [1.0, 1.0, 0.0],
+    ]
+
+
 def test_everything_is_made_where_the_logits_are() -> None:
     """The meta device stands for an accelerator."""
     mixed = rules(
