@@ -60,6 +60,19 @@ class Request:
                 f"{len(self.emitted_token_ids)} tokens were emitted already, "
                 f"max_tokens is {self.params.max_tokens}"
             )
+        self._check_choice()
+
+    def _check_choice(self) -> None:
+        """At least one allowed id must be left where a token is chosen."""
+        params = self.params
+        banned = {word[0] for word in params.bad_words if len(word) == 1}
+        if params.min_tokens:
+            banned |= self.stop_ids
+        if params.allowed_token_ids and banned.issuperset(params.allowed_token_ids):
+            raise InvalidRequestError(
+                "allowed_token_ids: bad_words and min_tokens ban every one of "
+                f"{sorted(set(params.allowed_token_ids))[:8]}, so that no token can be chosen"
+            )
 
     @property
     def stop_ids(self) -> frozenset[int]:

@@ -1,6 +1,7 @@
 """Where a request ends, and which requests are refused."""
 
 import math
+from typing import Any
 
 import pytest
 
@@ -88,3 +89,16 @@ def test_acceptance_length_counts_the_next_token() -> None:
     stats = RequestStats(num_rounds=9, num_accepted=6, acceptance_histogram=(1, 0, 3))
     assert stats.num_proposed_rounds == 4
     assert stats.mean_acceptance_length == 2.5
+
+
+@pytest.mark.parametrize(
+    "bans", [{"bad_words": ((7,), (8,))}, {"min_tokens": 1, "stop_token_ids": (7, 8)}]
+)
+def test_rules_that_leave_no_token_are_refused(bans: dict[str, Any]) -> None:
+    def asks(*allowed: int) -> Request:
+        params = SamplingParams(allowed_token_ids=allowed, **bans)
+        return Request(request_id="a", prompt_token_ids=(1,), params=params)
+
+    with pytest.raises(InvalidRequestError, match=r"ban every one of \[7, 8\]"):
+        asks(8, 7)
+    assert asks(8, 7, 9).params.allowed_token_ids == (8, 7, 9)

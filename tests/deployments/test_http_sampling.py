@@ -92,6 +92,11 @@ REFUSALS: list[tuple[dict[str, Any], int, str]] = [
     (completion(min_tokens=-1), 400, "got -1"),
     (completion(allowed_token_ids=[50]), 400, "allowed_token_ids: token id 50 is not in 0..49"),
     (completion(allowed_token_ids=["1"]), 422, "allowed_token_ids.0"),
+    (
+        completion(allowed_token_ids=[3, 4], min_tokens=1, stop_token_ids=[3, 4]),
+        400,
+        "allowed_token_ids: bad_words and min_tokens ban every one of [3, 4]",
+    ),
     (completion(bad_words=[""]), 400, "bad word is empty"),
     (completion(bad_words="A"), 422, "bad_words"),
     (completion(bad_words=["A" * 10_001]), 400, "the limit is 10000"),
