@@ -40,7 +40,8 @@ from specdec_core.models.numerics import Numerics
 from specdec_core.request import FinishReason, Request, RequestStats, TokenEvent
 from specdec_core.sampling_params import MAX_SEED, SamplingParams
 
-int32 = st.integers(0, 2**31 - 1)
+NEVER_BANNED = 2**31 - 1
+int32 = st.integers(0, NEVER_BANNED - 1)
 uint64 = st.integers(0, 2**64 - 1)
 ids = st.lists(int32, max_size=6).map(tuple)
 params = st.builds(
@@ -60,7 +61,7 @@ params = st.builds(
         lambda bias: tuple(sorted(bias.items()))
     ),
     min_tokens=st.integers(0, 10),
-    allowed_token_ids=ids,
+    allowed_token_ids=ids.map(lambda some: (*some, NEVER_BANNED) if some else ()),
     bad_words=st.lists(st.lists(int32, min_size=1, max_size=3).map(tuple), max_size=3).map(tuple),
     num_logprobs=st.none() | st.integers(0, 20),
 )

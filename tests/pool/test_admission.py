@@ -100,6 +100,14 @@ def test_a_request_that_a_target_is_about_to_take_has_left_the_queue() -> None:
         cell.add(request("2"))
 
 
+def test_a_queue_that_is_just_full_admits_nobody_before_it_must() -> None:
+    cell = Cell(config(max_queued=1, window=1, max_group_size=1))
+    cell.join(info())
+    cell.add(request("late", priority=1))
+    cell.add(request("early", priority=0))
+    assert running(cell) == {"early"}
+
+
 def test_a_resumed_request_is_not_refused_for_a_full_queue() -> None:
     cell = Cell(config(max_queued=0))
     cell.add(request("0", emitted=(1,)))

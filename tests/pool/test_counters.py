@@ -65,6 +65,7 @@ def test_a_replica_was_last_seen_when_it_last_spoke() -> None:
     cell.now = 8.0
     cell.pool.on_reset_done("t1", 1, cell.now)
     assert last_seen() == 8.0
+    assert cell.pool.counters().replicas[0].is_fenced is False
 
 
 def test_waiting_and_running_requests_are_told_apart() -> None:

@@ -125,3 +125,17 @@ def test_a_resumed_request_is_bound_to_what_emitted_its_tokens(
     cell.join(exact("t1"))
     cell.run()
     assert client.reason is reason
+
+
+def test_who_is_refused_for_its_fingerprint_is_not_refused_for_the_full_queue_too() -> None:
+    """Two resumed requests fill the queue beyond its limit; the newcomer outranks them."""
+    cell = Cell(config(max_queued=1, window=1, max_group_size=1))
+    cell.join(exact("t1"))
+    cell.add(request("running"))
+    cell.advance()
+    cell.add(request("b", emitted=(2,)))
+    cell.add(request("c", emitted=(2,)))
+    client = cell.add(replace(request("a", priority=-1), pinned_fingerprint="there"))
+    cell.advance()
+    assert client.reason is FinishReason.ERROR
+    assert cell.pool.status("a") is None

@@ -100,6 +100,26 @@ def test_equal_scores_go_to_the_lowest_id() -> None:
     assert choose(logits, rows, 3000) == [900] * 5
 
 
+def test_rounding_may_lift_an_id_to_the_leader_by_its_noise() -> None:
+    """Logits of 2^23 lie one unit apart; noise above 8.4 rounds up to one, and lower ids win."""
+    rows = rows_of([SamplingParams(temperature=0.06, seed=s) for s in range(8)])
+    keys = noise_keys([(row.rules.params.seed, row.position) for row in rows], torch.device("cpu"))
+    logits = torch.full((8, 20_000), 2.0**23)
+    logits[:, -1] += 1.0
+    scores = logits + 0.06 * gumbel(keys, torch.arange(20_000, dtype=torch.int32))
+    expected = (scores == scores.amax(dim=1, keepdim=True)).int().argmax(dim=1).tolist()
+    assert min(expected) < 19_999
+    assert choose(logits, rows, 20_000) == expected
+
+
+@pytest.mark.parametrize("params", PARAMS[:2] + PARAMS[3:4])
+def test_a_choice_is_made_where_the_logits_are(params: SamplingParams) -> None:
+    """The meta device stands for an accelerator: nothing fails before the answer is read."""
+    rows = rows_of([params, SamplingParams(temperature=1.0, top_k=3)])
+    with pytest.raises(NotImplementedError, match="Cannot copy out of meta tensor"):
+        choose(torch.empty(2, 5000, device="meta"), rows, 5000)
+
+
 def test_the_greatest_noise_wins_however_improbable_its_id() -> None:
     """Of 49,152 equal ids the one with the fewest bits: 32 of the rows' winners are checked."""
     rows = rows_of([SamplingParams(temperature=1.0, seed=s) for s in range(32)])

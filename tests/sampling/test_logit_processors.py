@@ -163,6 +163,11 @@ def test_everything_is_made_where_the_logits_are() -> None:
     assert process(torch.ones(1, VOCAB, device="meta"), [row]).is_meta
 
 
+def test_before_any_id_there_is_nothing_to_penalise() -> None:
+    row = ChoiceRow(rules(presence_penalty=1.0, repetition_penalty=2.0), 0)
+    assert torch.equal(process(torch.ones(1, VOCAB), [row]), torch.ones(1, VOCAB))
+
+
 def test_repetition_multiplies_negative_logits() -> None:
     row = ChoiceRow(rules(repetition_penalty=2.0), 2, (3, 4))
     assert process(torch.full((1, VOCAB), -1.0), [row])[0, 3:6].tolist() == [-2.0, -2.0, -1.0]

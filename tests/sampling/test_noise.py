@@ -42,6 +42,12 @@ def test_keys_are_made_on_the_device_that_is_asked_for() -> None:
     assert noise_keys(PAIRS, torch.device("meta")).is_meta
 
 
+def test_keys_and_bits_are_four_bytes_each() -> None:
+    """Of eight the low halves would be the same, at twice the memory."""
+    keys = noise_keys(PAIRS, CPU)
+    assert keys.dtype is hash31(keys, torch.zeros(1, dtype=torch.int32)).dtype is torch.int32
+
+
 def test_noise_of_an_id_does_not_depend_on_the_ids_and_rows_around_it() -> None:
     keys = noise_keys(PAIRS, CPU)
     ids = torch.arange(5000, dtype=torch.int32)

@@ -60,12 +60,23 @@ def test_a_row_without_a_share_keeps_its_lightest_ids_in_any_company() -> None:
         assert kept.tolist() == [[True, True, True], [True, True, False]]
 
 
+@pytest.mark.parametrize("num_weightless", [0, 200])
 @pytest.mark.parametrize("count", [1, 2, 5, 7, 9])
-def test_a_share_may_end_between_two_ids(count: int) -> None:
-    """count / 10 of ten equal masses, in double precision."""
+def test_a_share_may_end_between_two_ids(count: int, num_weightless: int) -> None:
+    """count / 10 of ten equal masses, in double precision; others count 0 units of 2^-32."""
+    z = [0.0] * 10 + [-30.0] * num_weightless
     rows = rows_of(60, top_p=count / 10)
-    kept = reference.kept_ids([0.0] * 10, rows[0].rules.params)
-    assert check([0.0] * 10, rows) == set(kept)
+    kept = reference.kept_ids(z, rows[0].rules.params)
+    assert check(z, rows) == set(kept)
+
+
+def test_filters_work_where_the_logits_are() -> None:
+    """The meta device stands for an accelerator."""
+    z = torch.empty(2, 300, device="meta")
+    scale = torch.empty(2, 1, device="meta")
+    params = [SamplingParams(top_p=0.9, top_k=7), SamplingParams(top_p=0.5, min_p=0.1)]
+    kept = filter_candidates(first_candidates(z, scale, 64), params, z, scale)
+    assert [each.is_meta for each in kept] == [True, True]
 
 
 @pytest.mark.parametrize("filters", [{}, {"top_k": 3}, {"top_p": 0.5}, {"min_p": 0.2}])

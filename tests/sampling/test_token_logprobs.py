@@ -101,3 +101,9 @@ def test_impossible_ids_are_reported_as_such() -> None:
     assert entry is not None
     assert entry.logprob == -math.inf
     assert [v for v, _ in entry.top] == [0, 2, 1]
+
+
+def test_they_are_measured_where_the_logits_are() -> None:
+    """The meta device stands for an accelerator: nothing fails before the answer is read."""
+    with pytest.raises(NotImplementedError, match="Cannot copy out of meta tensor"):
+        measure_logprobs(torch.empty(1, 9, device="meta"), [row(2)], [3], 9)

@@ -78,7 +78,7 @@ class Service:
         """All four replicas are registered."""
         self.until(lambda status: len(status.replicas) == 4, limit_s)
 
-    def until_audited(self, limit_s: float = 60) -> None:
+    def until_audited(self, limit_s: float = 240) -> None:
         """Every finished request was replayed and compared: what is left in the cell is nothing."""
         self.until(lambda status: status.audit.num_pending == 0, limit_s)
 
