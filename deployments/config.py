@@ -16,6 +16,7 @@ import yaml
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from deployments.demo_drafts import Drafting, choose_drafting
 from specdec_core.config import DType, NgramConfig, PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.models.numerics import Numerics
 
@@ -77,8 +78,9 @@ class ServiceConfig(BaseSettings):
     """File with a Jinja chat template instead of the model's own."""
 
     spec_method: SpecMethod | None = None
-    """None: draft_model with `spec_model`, else ngram."""
+    """None: draft_model with `spec_model` or a draft that ships for the model, else ngram."""
     spec_model: str | None = None
+    """Draft model; None: the one that ships for a demo model, if the method needs any."""
     spec_tokens: int = 4
     """K, the drafted tokens per sequence and round."""
     prompt_lookup_max: int = 4
@@ -162,7 +164,7 @@ class ServiceConfig(BaseSettings):
             raise ValueError(
                 "per_request_spec_decode_metrics=detailed is not supported yet: use summary"
             )
-        if self.method in (SpecMethod.DRAFT_MODEL, SpecMethod.HYBRID) and not self.spec_model:
+        if self.method in (SpecMethod.DRAFT_MODEL, SpecMethod.HYBRID) and not self.draft:
             raise ValueError(f"spec_method={self.method} needs spec_model")
         if self.spec_model and self.method in (SpecMethod.NGRAM, SpecMethod.NONE):
             raise ValueError(f"spec_model is given, but spec_method={self.method} uses none")
@@ -171,9 +173,16 @@ class ServiceConfig(BaseSettings):
 
     @property
     def method(self) -> SpecMethod:
-        if self.spec_method is not None:
-            return self.spec_method
-        return SpecMethod.DRAFT_MODEL if self.spec_model else SpecMethod.NGRAM
+        return self._drafting.method
+
+    @property
+    def draft(self) -> str | None:
+        """The draft model that is served."""
+        return self._drafting.draft
+
+    @property
+    def _drafting(self) -> Drafting:
+        return choose_drafting(self.model, self.spec_method, self.spec_model)
 
     @property
     def model_name(self) -> str:
@@ -182,7 +191,7 @@ class ServiceConfig(BaseSettings):
 
     @property
     def num_draft_replicas(self) -> int:
-        return self.draft_replicas if self.spec_model else 0
+        return self.draft_replicas if self.draft else 0
 
     @property
     def num_draft_tokens(self) -> int:

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
+
+from specdec_core.config import SpecMethod
 
 DATA = Path(__file__).parent / "draft_weights"
 """One compact folder for every draft that is shipped."""
@@ -22,6 +25,8 @@ class DemoDraft:
     """Name of its demo model."""
     licence: str
     summary: str
+    method: SpecMethod
+    """What it is used by when nobody says: the fastest that was measured."""
 
     @property
     def is_shipped(self) -> bool:
@@ -49,6 +54,7 @@ DEMO_DRAFTS = {
             target="smollm2-135m",
             licence="Apache-2.0",
             summary="draft for smollm2-135m, made with `specdec train-draft`",
+            method=SpecMethod.DRAFT_MODEL,
         ),
     )
 }
@@ -56,3 +62,22 @@ DEMO_DRAFTS = {
 
 def shipped_drafts(target: str) -> list[DemoDraft]:
     return [d for d in DEMO_DRAFTS.values() if d.target == target and d.is_shipped]
+
+
+class Drafting(NamedTuple):
+    """Who proposes tokens."""
+
+    method: SpecMethod
+    draft: str | None
+    """Draft model; None for the methods that need none."""
+
+
+def choose_drafting(target: str, method: SpecMethod | None, draft: str | None) -> Drafting:
+    """What was asked for; where that is left open, the draft that ships for `target`; where there
+    is none, prompt lookup."""
+    if draft is not None:
+        return Drafting(method or SpecMethod.DRAFT_MODEL, draft)
+    shipped = shipped_drafts(target)
+    if method in (SpecMethod.NGRAM, SpecMethod.NONE) or not shipped:
+        return Drafting(method or SpecMethod.NGRAM, None)
+    return Drafting(method or shipped[0].method, shipped[0].name)

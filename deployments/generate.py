@@ -84,8 +84,7 @@ def _load_text(options: GenerateOptions) -> TextModel:
 def _load_models(options: GenerateOptions) -> LoadedPair:
     load = options.load_config()
     drafts = AlgorithmName(options.algorithm) is not AlgorithmName.AUTOREGRESSIVE
-    has_draft = options.spec_model is not None and drafts
-    draft = resolve_model(options.spec_model) if has_draft and options.spec_model else None
+    draft = resolve_model(options.draft) if drafts and options.draft else None
     # Whatever a draft proposes, the target decides: it need not pay for equal bits.
     draft_load = replace(load, revision=options.draft_revision, numerics=Numerics.FAST)
     return load_pair(resolve_model(options.model), draft, load, draft_load)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from deployments.demo_drafts import Drafting, choose_drafting
 from specdec_core.config import NgramConfig, PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.errors import InvalidRequestError
 from specdec_core.models.loading import DType, LoadConfig
@@ -84,16 +85,23 @@ class GenerateOptions:
             if file is not None and not file.parent.is_dir():
                 raise InvalidRequestError(f"{file}: there is no folder {file.parent}")
         drafts = self.method in (SpecMethod.DRAFT_MODEL, SpecMethod.HYBRID)
-        if drafts and not self.spec_model:
+        if drafts and not self.draft:
             raise InvalidRequestError(f"--spec-method {self.method} needs --spec-model")
         if self.spec_model and not drafts:
             raise InvalidRequestError(f"--spec-method {self.method} uses no --spec-model")
 
     @property
     def method(self) -> SpecMethod:
-        if self.spec_method is not None:
-            return self.spec_method
-        return SpecMethod.DRAFT_MODEL if self.spec_model else SpecMethod.NGRAM
+        return self._drafting.method
+
+    @property
+    def draft(self) -> str | None:
+        """The draft model that the engine loads, unless it decodes plainly."""
+        return self._drafting.draft
+
+    @property
+    def _drafting(self) -> Drafting:
+        return choose_drafting(self.model, self.spec_method, self.spec_model)
 
     def sampling_params(self) -> SamplingParams:
         named = {name: getattr(self, name) for name in _SAMPLING}

@@ -43,7 +43,7 @@ def host_model(config: ServiceConfig, role: Role, num_threads: int) -> HostedMod
     """Load the role's model. Call it in the thread that will run the leases."""
     torch.set_num_threads(num_threads)
     is_target = role is Role.TARGET
-    path = config.model if is_target else config.spec_model
+    path = config.model if is_target else config.draft
     assert path is not None, "draft replicas exist only with a draft model"
     loaded = load_model(
         resolve_model(path),

@@ -16,8 +16,8 @@ def check_start(config: ServiceConfig, *, check_ports: bool = True) -> None:
     _check_template(config)
     text = text_model(config)
     _check_model(config.model, config.revision, text.max_model_len)
-    if config.spec_model:
-        _check_model(config.spec_model, config.draft_revision, text.max_model_len)
+    if config.draft:
+        _check_model(config.draft, config.draft_revision, text.max_model_len)
         _check_pair(config)
     if check_ports:
         _check_free(config.host, config.port, "port")
@@ -46,10 +46,10 @@ def _check_model(name: str, revision: str | None, max_model_len: int) -> None:
 def _check_pair(config: ServiceConfig) -> None:
     from specdec_core.models.tokenizers import check_same_tokenizer, load_tokenizer
 
-    assert config.spec_model is not None, "called only with a draft model"
+    assert config.draft is not None, "called only with a draft model"
     check_same_tokenizer(
         load_tokenizer(resolve_model(config.model), config.revision),
-        load_tokenizer(resolve_model(config.spec_model), config.draft_revision),
+        load_tokenizer(resolve_model(config.draft), config.draft_revision),
     )
 
 
