@@ -32,8 +32,8 @@ def run(options: TrainDraftOptions, command: str) -> None:
     chat = template_chat(text)
     files = open_target(path, options.revision)
     target = load_model(path, options.load_config(text))
-    with _bars() as bars:
-        result = make_draft(options.job(command), target, files, chat, bars)
+    with _reporter() as reporter:
+        result = make_draft(options.job(command), target, files, chat, reporter)
     if options.compact is not None:
         write_compact(options.output, files, options.compact)
     print(_summary(result))
@@ -62,18 +62,51 @@ class _Bars:
         self._progress.update(self._text, completed=done, total=total)
 
     def training(self, progress: Trained) -> None:
-        held_out = progress.held_out
-        note = f"loss {progress.loss:.4f}"
-        if held_out is not None:
-            note += f"  held out {held_out.greedy:.1%}, {held_out.length:.2f} a round"
         self._progress.start_task(self._training)
         self._progress.update(
-            self._training, completed=progress.step, total=progress.num_steps, note=note
+            self._training,
+            completed=progress.step,
+            total=progress.num_steps,
+            note=_note(progress),
         )
 
 
+class _Lines:
+    """For a log, where nobody watches a bar: a line for every twentieth of the way."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._said = ("", 0)
+
+    def text(self, done: int, total: int) -> None:
+        self._say("text", done, total, "documents")
+
+    def training(self, progress: Trained) -> None:
+        self._say("training", progress.step, progress.num_steps, _note(progress))
+
+    def _say(self, stage: str, done: int, total: int, note: str) -> None:
+        place = (stage, _LINES_PER_STAGE * done // total)
+        if place != self._said:
+            self._said = place
+            self._console.print(f"{stage} {done}/{total} {note}", soft_wrap=True)
+
+
+_LINES_PER_STAGE = 20
+
+
+def _note(progress: Trained) -> str:
+    note = f"loss {progress.loss:.4f}"
+    if progress.held_out is not None:
+        note += f"  held out {progress.held_out.greedy:.1%}, {progress.held_out.length:.2f} a round"
+    return note
+
+
 @contextmanager
-def _bars() -> Iterator[_Bars]:
+def _reporter() -> Iterator[_Bars | _Lines]:
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield _Lines(console)
+        return
     columns = (
         TextColumn("{task.description:8}"),
         BarColumn(),
@@ -82,5 +115,5 @@ def _bars() -> Iterator[_Bars]:
         Remaining(),
         TextColumn("{task.fields[note]}"),
     )
-    with Progress(*columns, console=Console(stderr=True)) as progress:
+    with Progress(*columns, console=console) as progress:
         yield _Bars(progress)

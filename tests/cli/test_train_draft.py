@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -96,6 +97,7 @@ def test_a_draft_reaches_the_stated_acceptance(
     untrained = [*arguments, "--output", tmp_path / "draft", "--learning-rate", 1e-9]
     outcome = specdec(*untrained, "--epochs", 1)
     assert outcome.status == 0, outcome.err
+    assert re.search(r"^training \d+/\d+ loss \d.*held out", outcome.err, re.MULTILINE)
     before = (tmp_path / "draft" / "README.md").read_text()
     assert _figure(before, "greedy choices equal") < UNTRAINED
 
