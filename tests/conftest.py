@@ -18,15 +18,11 @@ settings.load_profile("shared-machine")
 _ROOT = Path(__file__).parent.parent
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in its own hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Fast tests first, the service last; tests that need a GPU only where there is one."""
     items.sort(
         key=lambda item: ("service" in item.path.parts, bool(item.get_closest_marker("slow")))
     )
-    for item in items:
-        is_slow = item.get_closest_marker("slow")
-        item.add_marker(pytest.mark.xdist_group("slow" if is_slow else str(item.path)))
     gpu_items = [item for item in items if item.get_closest_marker("gpu")]
     if gpu_items and not _has_gpu():
         for item in gpu_items:

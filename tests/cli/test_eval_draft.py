@@ -38,9 +38,7 @@ def evaluate(specdec: Specdec, tiny_folder: Path, write_lines: Write, tmp_path: 
     return run
 
 
-def test_the_target_as_its_own_draft_is_always_right(
-    evaluate: Evaluate, tiny_folder: Path
-) -> None:
+def test_the_target_as_its_own_draft_is_always_right(evaluate: Evaluate, tiny_folder: Path) -> None:
     outcome, found = evaluate("--draft", tiny_folder)
     assert outcome.status == 0, outcome.err
     for k, point in enumerate(found["points"], start=1):

@@ -132,7 +132,10 @@ params = st.builds(
         lambda bias: tuple(bias.items())
     ),
     min_tokens=st.integers(0, 6),
-    allowed_token_ids=st.lists(st.integers(0, VOCAB), max_size=4).map(tuple),
+    # The last is no id of the model: rules may leave none, where no ban says so beforehand.
+    allowed_token_ids=st.lists(st.integers(0, VOCAB), max_size=4).map(
+        lambda some: (*some, VOCAB) if some else ()
+    ),
     bad_words=st.lists(
         st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=3).map(tuple), max_size=3
     ).map(tuple),
