@@ -164,9 +164,9 @@ class ServiceConfig(BaseSettings):
             raise ValueError(
                 "per_request_spec_decode_metrics=detailed is not supported yet: use summary"
             )
-        if self.method in (SpecMethod.DRAFT_MODEL, SpecMethod.HYBRID) and not self.draft:
+        if self.method.uses_draft_model and not self.draft:
             raise ValueError(f"spec_method={self.method} needs spec_model")
-        if self.spec_model and self.method in (SpecMethod.NGRAM, SpecMethod.NONE):
+        if self.spec_model and not self.method.uses_draft_model:
             raise ValueError(f"spec_model is given, but spec_method={self.method} uses none")
         self.pool_config()
         return self

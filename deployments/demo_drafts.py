@@ -78,6 +78,6 @@ def choose_drafting(target: str, method: SpecMethod | None, draft: str | None) -
     if draft is not None:
         return Drafting(method or SpecMethod.DRAFT_MODEL, draft)
     shipped = shipped_drafts(target)
-    if method in (SpecMethod.NGRAM, SpecMethod.NONE) or not shipped:
+    if not shipped or (method is not None and not method.uses_draft_model):
         return Drafting(method or SpecMethod.NGRAM, None)
     return Drafting(method or shipped[0].method, shipped[0].name)

@@ -43,11 +43,10 @@ def run(options: EvalDraftOptions) -> None:
     if options.plot is not None:
         check_can_plot()
     lines = select(read_prompt_file(options.input), limit=options.limit, sample=options.sample)
-    template = options.chat_template
     text = load_text_model(
         resolve_model(options.target),
         revision=options.revision,
-        chat_template=template.read_text(encoding="utf-8") if template else None,
+        chat_template=options.chat_template,
         max_model_len=options.max_model_len,
     )
     requests = [_request(options, text, line) for line in lines]

@@ -46,10 +46,9 @@ class EvalDraftOptions:
         """Tell what is wrong before a model is loaded."""
         self.sampling_params()
         self.load_config()
-        needs_draft = self.method in (Method.DRAFT_MODEL, Method.HYBRID)
-        if needs_draft and self.draft is None:
+        if self.method.uses_draft_model and self.draft is None:
             raise InvalidRequestError(f"--spec-method {self.method} needs --draft")
-        if self.draft is not None and not needs_draft:
+        if self.draft is not None and not self.method.uses_draft_model:
             raise InvalidRequestError(f"--spec-method {self.method} uses no --draft")
         if not self.spec_tokens:
             raise InvalidRequestError("--spec-tokens: at least one K is needed")

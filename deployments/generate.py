@@ -72,11 +72,10 @@ def run(options: GenerateOptions) -> None:
 
 
 def _load_text(options: GenerateOptions) -> TextModel:
-    template = options.chat_template
     return load_text_model(
         resolve_model(options.model),
         revision=options.revision,
-        chat_template=template.read_text(encoding="utf-8") if template else None,
+        chat_template=options.chat_template,
         max_model_len=options.max_model_len,
     )
 

@@ -84,10 +84,9 @@ class GenerateOptions:
         for file in (self.output, self.stats):
             if file is not None and not file.parent.is_dir():
                 raise InvalidRequestError(f"{file}: there is no folder {file.parent}")
-        drafts = self.method in (SpecMethod.DRAFT_MODEL, SpecMethod.HYBRID)
-        if drafts and not self.draft:
+        if self.method.uses_draft_model and not self.draft:
             raise InvalidRequestError(f"--spec-method {self.method} needs --spec-model")
-        if self.spec_model and not drafts:
+        if self.spec_model and not self.method.uses_draft_model:
             raise InvalidRequestError(f"--spec-method {self.method} uses no --spec-model")
 
     @property

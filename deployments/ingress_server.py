@@ -96,10 +96,9 @@ class Ingress:
 
 def text_model(config: ServiceConfig) -> TextModel:
     """Tokenizer and limits of the target. Raises ModelNotSupportedError."""
-    template = config.chat_template
     return load_text_model(
         resolve_model(config.model),
         revision=config.revision,
-        chat_template=template.read_text() if template else None,
+        chat_template=config.chat_template,
         max_model_len=config.max_model_len,
     )

@@ -112,14 +112,18 @@ def load_text_model(
     path_or_id: str,
     *,
     revision: str | None = None,
-    chat_template: str | None = None,
+    chat_template: Path | None = None,
     max_model_len: int | None = None,
 ) -> TextModel:
-    """Read what lies beside the weights. Raises ModelNotSupportedError when it is unusable."""
+    """Read what lies beside the weights; the file `chat_template` wins over what lies there.
+
+    Raises ModelNotSupportedError when it is unusable.
+    """
+    given = chat_template.read_text(encoding="utf-8") if chat_template else None
     folder = local_folder(path_or_id, revision)
     backend = _backend(folder)
     settings = _read_json(folder / "tokenizer_config.json")
-    source = chat_template or _chat_template(folder, settings)
+    source = given or _chat_template(folder, settings)
     return TextModel(
         backend=backend,
         template=compile_template(source) if source else None,

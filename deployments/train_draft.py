@@ -23,11 +23,10 @@ from specdec_core.training.trainer import Progress as Trained
 def run(options: TrainDraftOptions, command: str) -> None:
     """Train the draft; prints what was reached, and the folder last."""
     path = resolve_model(options.target)
-    template = options.chat_template
     text = load_text_model(
         path,
         revision=options.revision,
-        chat_template=template.read_text(encoding="utf-8") if template else None,
+        chat_template=options.chat_template,
     )
     chat = template_chat(text)
     files = open_target(path, options.revision)

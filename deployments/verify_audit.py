@@ -153,10 +153,9 @@ class Audit:
 
     def _decode(self, cell: Cell, prompts: Sequence[int]) -> tuple[list[Answer], AlgorithmStats]:
         requests = [self.make_request(prompt, cell.point.temperature) for prompt in prompts]
-        uses_draft = cell.point.method in (SpecMethod.DRAFT_MODEL, SpecMethod.HYBRID)
         engine = Engine(
             self.target,
-            self.draft if uses_draft else None,
+            self.draft if cell.point.method.uses_draft_model else None,
             config=self.make_config(cell.point, len(requests)),
             algorithm=AlgorithmName(cell.algorithm),
         )

@@ -88,9 +88,7 @@ class VerifyOptions:
 
     @property
     def uses_draft_model(self) -> bool:
-        return any(
-            point.method in (SpecMethod.DRAFT_MODEL, SpecMethod.HYBRID) for point in self.points
-        )
+        return any(point.method.uses_draft_model for point in self.points)
 
     def sampling_params(self, temperature: float) -> SamplingParams:
         names = ("top_p", "top_k", "min_p", "seed", "max_tokens", "ignore_eos")

@@ -57,11 +57,10 @@ class Prompts:
 
 def read_prompts(options: VerifyOptions) -> Prompts:
     """Encode the lines. Raises InvalidRequestError that names the first line that cannot run."""
-    template = options.chat_template
     text = load_text_model(
         resolve_model(options.model),
         revision=options.revision,
-        chat_template=template.read_text(encoding="utf-8") if template else None,
+        chat_template=options.chat_template,
         max_model_len=options.max_model_len,
     )
     lines = select(read_prompt_file(options.input), limit=options.limit, sample=options.sample)

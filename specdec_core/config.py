@@ -30,6 +30,10 @@ class SpecMethod(StrEnum):
     NONE = "none"
     """Plain decoding."""
 
+    @property
+    def uses_draft_model(self) -> bool:
+        return self in (SpecMethod.DRAFT_MODEL, SpecMethod.HYBRID)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NgramConfig:

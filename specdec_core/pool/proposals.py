@@ -20,7 +20,7 @@ class Proposer:
 
     def may_draft(self, sequence: Sequence) -> bool:
         """Whether a place on a draft replica is of use to the sequence."""
-        uses_model = self._config.method in (SpecMethod.DRAFT_MODEL, SpecMethod.HYBRID)
+        uses_model = self._config.method.uses_draft_model
         return uses_model and sequence.is_draftable and self._cap(sequence) > 0
 
     def begin_round(self, sequence: Sequence, num_live: int) -> Round:
