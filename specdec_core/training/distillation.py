@@ -29,6 +29,8 @@ from specdec_core.training.trainable_draft import TrainableDraft
 from specdec_core.training.trainer import Progress, TrainConfig, Trainer
 
 _CHECKPOINT = "checkpoint.pt"
+_TEXT_FORMAT = 2
+"""1 had no user turns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,12 +104,14 @@ def _vocab_ids(
 
 def _trainer(job: DraftJob, text: Text, draft: TrainableDraft) -> Trainer:
     held_out, documents = split_off(text.documents, job.training.num_held_out, len(job.prompts))
+    held_places = {document.index for document in held_out}
+    turns = [turn for turn in text.turns if turn.index not in held_places]
     if not held_out or not documents:
         raise InvalidRequestError(
             f"{len(text.documents)} documents are left, {job.training.num_held_out} are held out: "
             "ask for more documents"
         )
-    return Trainer(draft, documents, held_out, job.training, job.work / _CHECKPOINT)
+    return Trainer(draft, documents + turns, held_out, job.training, job.work / _CHECKPOINT)
 
 
 def split_off(
@@ -127,6 +131,7 @@ def _text_settings(job: DraftJob, target: LoadedModel) -> dict[str, Any]:
     del settings["num_documents"]
     return {
         **settings,
+        "format": _TEXT_FORMAT,
         "prompts_sha256": _sha256_of(job.prompts),
         "excluded_sha256": _sha256_of(job.excluded),
         "num_excluded_texts": len(job.excluded),
@@ -166,6 +171,7 @@ def _facts(
         num_held_out=job.training.num_held_out,
         num_documents=len(text.documents),
         num_tokens=sum(len(document.ids) for document in text.documents),
+        num_turn_tokens=sum(turn.num_answer_tokens for turn in text.turns),
         num_answer_tokens=sum(document.num_answer_tokens for document in text.documents),
         num_excluded=text.num_excluded,
         num_steps=result.num_steps,

@@ -1,12 +1,13 @@
-"""What a draft is trained on: answers of the target, and what it thought likely at each token.
+"""What a draft is trained on: what the target wrote, and what it thought likely at each token.
 
+A document is an answer behind its prompt, or a made-up user turn behind the template's words.
 Shape legend: S ids of a document, A ids of its answer, C the target's likeliest ids that are kept.
 Documents lie in chunks, one file for each, written at once: a chunk is there or it is not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +17,9 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from specdec_core.training.settings import write_atomically
+
+_ANSWERS, _TURNS = "answer.", "turn."
+"""Before the names of a chunk's tensors."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,7 +31,7 @@ class Document:
     ids: Tensor
     """[S] int32."""
     answer_start: int
-    """ids[answer_start:] is the answer."""
+    """ids[answer_start:] is the answer, or the turn."""
     top_ids: Tensor
     """[A, C] int32, the likeliest first; row a is the distribution of ids[answer_start + a]."""
     top_logprobs: Tensor
@@ -40,6 +44,9 @@ class Document:
 
 class Chunk(NamedTuple):
     documents: list[Document]
+    """Answers behind their prompts."""
+    turns: list[Document]
+    """User turns that the target made up."""
     num_excluded: int
     """Dropped because they share a run of words with an excluded text."""
 
@@ -49,30 +56,47 @@ def chunk_path(folder: Path, start: int, end: int) -> Path:
 
 
 def write_chunk(path: Path, chunk: Chunk) -> None:
-    documents = chunk.documents
-    tensors = {
-        "indices": torch.tensor([d.index for d in documents], dtype=torch.int32),
-        "lengths": torch.tensor([len(d.ids) for d in documents], dtype=torch.int32),
-        "answer_starts": torch.tensor([d.answer_start for d in documents], dtype=torch.int32),
-        "num_excluded": torch.tensor([chunk.num_excluded], dtype=torch.int32),
-    }
-    for name in ("ids", "top_ids", "top_logprobs") if documents else ():
-        tensors[name] = torch.cat([getattr(document, name) for document in documents])
+    tensors = {"num_excluded": torch.tensor([chunk.num_excluded], dtype=torch.int32)}
+    for prefix, documents in ((_ANSWERS, chunk.documents), (_TURNS, chunk.turns)):
+        tensors |= {prefix + name: tensor for name, tensor in _tensors(documents).items()}
     write_atomically(path, save(tensors))
 
 
 def read_chunk(path: Path) -> Chunk:
     tensors = load_file(path)
-    indices, lengths = tensors["indices"].tolist(), tensors["lengths"].tolist()
-    starts = tensors["answer_starts"].tolist()
-    if not indices:
-        return Chunk([], int(tensors["num_excluded"]))
+    return Chunk(
+        _documents(tensors, _ANSWERS), _documents(tensors, _TURNS), int(tensors["num_excluded"])
+    )
+
+
+def _tensors(documents: Sequence[Document]) -> dict[str, Tensor]:
+    """Nothing of no documents."""
+    if not documents:
+        return {}
+    columns = {
+        "indices": [document.index for document in documents],
+        "lengths": [len(document.ids) for document in documents],
+        "answer_starts": [document.answer_start for document in documents],
+    }
+    rows = {
+        name: torch.cat([getattr(document, name) for document in documents])
+        for name in ("ids", "top_ids", "top_logprobs")
+    }
+    return {name: torch.tensor(c, dtype=torch.int32) for name, c in columns.items()} | rows
+
+
+def _documents(tensors: Mapping[str, Tensor], prefix: str) -> list[Document]:
+    if prefix + "indices" not in tensors:
+        return []
+    indices, lengths, starts = (
+        tensors[prefix + name].tolist() for name in ("indices", "lengths", "answer_starts")
+    )
     answer_lengths = [length - start for length, start in zip(lengths, starts, strict=True)]
-    ids = torch.split(tensors["ids"], lengths)
-    top_ids = torch.split(tensors["top_ids"], answer_lengths)
-    top_logprobs = torch.split(tensors["top_logprobs"], answer_lengths)
+    ids = torch.split(tensors[prefix + "ids"], lengths)
+    top_ids = torch.split(tensors[prefix + "top_ids"], answer_lengths)
+    top_logprobs = torch.split(tensors[prefix + "top_logprobs"], answer_lengths)
     rows = zip(indices, ids, starts, top_ids, top_logprobs, strict=True)
-    return Chunk([Document(*row) for row in rows], int(tensors["num_excluded"]))
+    return [Document(*row) for row in rows]
 
 
 def most_frequent_ids(

@@ -34,8 +34,9 @@ from text that the target wrote itself; of no use for writing text on its own.
 
 Measured on the target's own answers, with float32 weights, before they were rounded to bfloat16.
 
-Text: {num_documents} documents, {num_tokens} ids, {num_answer_tokens} of them answers, which alone
-were trained on; {num_excluded} more were dropped for sharing a run of words with an excluded text.
+Text: {num_documents} documents, {num_tokens} ids, {num_answer_tokens} of them answers. Trained on
+these and on {num_turn_tokens} ids of made-up user turns. {num_excluded} documents were dropped for
+sharing a run of words with an excluded text.
 Training: {num_steps} steps, last loss {loss:.4f}, {seconds:.0f} s in the last session.
 
 ## Made with
@@ -62,6 +63,7 @@ class CardFacts:
     num_documents: int
     num_tokens: int
     num_answer_tokens: int
+    num_turn_tokens: int
     num_excluded: int
     num_steps: int
     loss: float
@@ -90,6 +92,7 @@ def model_card(facts: CardFacts) -> str:
         num_documents=facts.num_documents,
         num_tokens=facts.num_tokens,
         num_answer_tokens=facts.num_answer_tokens,
+        num_turn_tokens=facts.num_turn_tokens,
         num_excluded=facts.num_excluded,
         num_steps=facts.num_steps,
         loss=facts.loss,

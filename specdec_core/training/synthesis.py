@@ -7,7 +7,7 @@ they were.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -97,15 +97,10 @@ class TextConfig:
 
 class Text(NamedTuple):
     documents: list[Document]
+    """Answers behind their prompts."""
+    turns: list[Document]
+    """User turns that the target made up."""
     num_excluded: int
-
-
-class _Answer(NamedTuple):
-    place: int
-    prompt_ids: tuple[int, ...]
-    answer_ids: tuple[int, ...]
-    candidates: tuple[Candidates, ...]
-    """Of every answer token."""
 
 
 class _Emitted:
@@ -138,42 +133,60 @@ class Writer:
     def write(self, folder: Path, report: Report) -> Text:
         """Every document of the text; those whose chunk lies in `folder` are read from there."""
         folder.mkdir(parents=True, exist_ok=True)
-        total, documents, num_excluded = self._config.num_documents, list[Document](), 0
+        total, text = self._config.num_documents, Text([], [], 0)
         for start in range(0, total, _CHUNK_SIZE):
             end = min(start + _CHUNK_SIZE, total)
             path = chunk_path(folder, start, end)
             if not path.is_file():
                 write_chunk(path, self._chunk(range(start, end), lambda n: report(n, total)))
             chunk = read_chunk(path)
-            documents += chunk.documents
-            num_excluded += chunk.num_excluded
+            text = Text(
+                text.documents + chunk.documents,
+                text.turns + chunk.turns,
+                text.num_excluded + chunk.num_excluded,
+            )
             report(end, total)
-        return Text(documents, num_excluded)
+        return text
 
     def _chunk(self, indices: Sequence[int], report_done: Callable[[int], None]) -> Chunk:
-        texts = self._user_texts(indices)
+        written = self._user_turns(indices)
+        texts = self._user_texts(indices, written)
         allowed = {i: text for i, text in texts.items() if not self._excluded.overlaps(text)}
         prompts = {i: self._chat.encode_user(text) for i, text in allowed.items()}
         longest = self._config.max_prompt_tokens
         answers = self._answers(
             {i: ids for i, ids in prompts.items() if len(ids) <= longest}, report_done
         )
-        kept = [a for a in answers if not self._excluded.overlaps(self._chat.decode(a.answer_ids))]
+        kept = [a for a in answers if not self._excluded.overlaps(self._answer_text(a))]
         num_excluded = len(texts) - len(allowed) + len(answers) - len(kept)
-        return Chunk([_document(answer) for answer in kept], num_excluded)
+        return Chunk(kept, [written[i] for i in allowed if i in written], num_excluded)
 
-    def _user_texts(self, indices: Sequence[int]) -> dict[int, str]:
-        """Given prompts in turn, or what the target makes up; empty ones are left out."""
+    def _answer_text(self, document: Document) -> str:
+        return self._chat.decode(document.ids[document.answer_start :].tolist())
+
+    def _user_turns(self, indices: Sequence[int]) -> dict[int, Document]:
+        """What the target makes up; nothing where prompts are given."""
+        if self._prompts:
+            return {}
+        requests = {i: self._user_request(i, self._opener(i)) for i in indices}
+        return self._complete(requests)
+
+    def _opener(self, index: int) -> str:
+        return self._config.openers[index % len(self._config.openers)]
+
+    def _user_texts(
+        self, indices: Sequence[int], written: Mapping[int, Document]
+    ) -> dict[int, str]:
+        """Given prompts in turn, or the words of the turns; empty ones are left out."""
         if self._prompts:
             return {i: self._prompts[i % len(self._prompts)] for i in indices}
-        openers = {i: self._config.openers[i % len(self._config.openers)] for i in indices}
-        requests = [self._user_request(i, opener) for i, opener in openers.items()]
-        ends = self._chat.user_end_ids
-        texts = {}
-        for i, turn in self._complete(requests).items():
-            said = self._chat.decode([token_id for token_id in turn.ids if token_id not in ends])
-            texts[i] = (openers[i] + said).strip()
+        texts = {i: self._words(turn) for i, turn in written.items()}
         return {i: texts[i] for i in indices if texts[i]}
+
+    def _words(self, turn: Document) -> str:
+        said, ends = turn.ids[turn.answer_start :].tolist(), self._chat.user_end_ids
+        words = self._chat.decode([token_id for token_id in said if token_id not in ends])
+        return (self._opener(turn.index) + words).strip()
 
     def _user_request(self, index: int, opener: str) -> Request:
         return Request(
@@ -184,20 +197,18 @@ class Writer:
                 seed=derive_seed(derive_seed(self._config.seed, _USER_SEED), index + 1),
                 max_tokens=self._config.max_user_tokens,
                 stop_token_ids=tuple(sorted(self._chat.user_end_ids)),
+                num_logprobs=self._config.num_candidates,
             ),
             end_token_ids=self._end_token_ids,
         )
 
     def _answers(
-        self, prompts: dict[int, tuple[int, ...]], report_done: Callable[[int], None]
-    ) -> list[_Answer]:
-        requests = [self._answer_request(i, ids) for i, ids in prompts.items()]
+        self, prompts: Mapping[int, tuple[int, ...]], report_done: Callable[[int], None]
+    ) -> list[Document]:
+        requests = {i: self._answer_request(i, ids) for i, ids in prompts.items()}
         first = min(prompts, default=0)
         answers = self._complete(requests, lambda done: report_done(first + done))
-        return [
-            _Answer(i, ids, tuple(answers[i].ids), tuple(answers[i].candidates))
-            for i, ids in prompts.items()
-        ]
+        return [answers[i] for i in prompts]
 
     def _answer_request(self, index: int, prompt_ids: tuple[int, ...]) -> Request:
         temperatures = self._config.temperatures
@@ -214,8 +225,10 @@ class Writer:
         )
 
     def _complete(
-        self, requests: Iterable[Request], report_done: Callable[[int], None] = lambda done: None
-    ) -> dict[int, _Emitted]:
+        self,
+        requests: Mapping[int, Request],
+        report_done: Callable[[int], None] = lambda done: None,
+    ) -> dict[int, Document]:
         """By index; the end id is among the ids."""
         size = self._config.batch_size
         engine = Engine(
@@ -226,7 +239,7 @@ class Writer:
         )
         emitted: dict[int, _Emitted] = defaultdict(_Emitted)
         num_done = 0
-        for event in engine.generate(requests):
+        for event in engine.generate(requests.values()):
             index = int(event.request_id)
             emitted[index].ids += event.token_ids
             emitted[index].candidates += (entry.top for entry in event.logprobs)
@@ -234,16 +247,16 @@ class Writer:
             if event.finish_reason is not None:
                 num_done += 1
                 report_done(num_done)
-        return emitted
+        return {i: _document(i, requests[i].prompt_token_ids, emitted[i]) for i in requests}
 
 
-def _document(answer: _Answer) -> Document:
-    ids = [[token_id for token_id, _ in row] for row in answer.candidates]
-    logprobs = [[logprob for _, logprob in row] for row in answer.candidates]
+def _document(index: int, prompt_ids: Sequence[int], emitted: _Emitted) -> Document:
+    ids = [[token_id for token_id, _ in row] for row in emitted.candidates]
+    logprobs = [[logprob for _, logprob in row] for row in emitted.candidates]
     return Document(
-        index=answer.place,
-        ids=torch.tensor((*answer.prompt_ids, *answer.answer_ids), dtype=torch.int32),
-        answer_start=len(answer.prompt_ids),
+        index=index,
+        ids=torch.tensor((*prompt_ids, *emitted.ids), dtype=torch.int32),
+        answer_start=len(prompt_ids),
         top_ids=torch.tensor(ids, dtype=torch.int32),
         top_logprobs=torch.tensor(logprobs, dtype=torch.float16),
     )

@@ -11,23 +11,24 @@ from tests.training.texts import random_documents
 
 
 def test_a_chunk_is_read_as_it_was_written(tmp_path: Path) -> None:
-    documents = random_documents(5)
-    write_chunk(tmp_path / "chunk", Chunk(documents, 3))
+    documents, turns = random_documents(5), random_documents(4, seed=1)
+    write_chunk(tmp_path / "chunk", Chunk(documents, turns, 3))
     found = read_chunk(tmp_path / "chunk")
     assert found.num_excluded == 3
-    for written, read in zip(documents, found.documents, strict=True):
+    assert (len(found.documents), len(found.turns)) == (5, 4)
+    for written, read in zip(documents + turns, found.documents + found.turns, strict=True):
         assert (read.index, read.answer_start) == (written.index, written.answer_start)
         for name in ("ids", "top_ids", "top_logprobs"):
             assert torch.equal(getattr(read, name), getattr(written, name))
 
 
 def test_a_chunk_whose_documents_were_all_dropped(tmp_path: Path) -> None:
-    write_chunk(tmp_path / "chunk", Chunk([], 7))
-    assert read_chunk(tmp_path / "chunk") == Chunk([], 7)
+    write_chunk(tmp_path / "chunk", Chunk([], [], 7))
+    assert read_chunk(tmp_path / "chunk") == Chunk([], [], 7)
 
 
 def test_nothing_but_the_chunk_is_left_in_the_folder(tmp_path: Path) -> None:
-    write_chunk(tmp_path / "chunk", Chunk(random_documents(2), 0))
+    write_chunk(tmp_path / "chunk", Chunk(random_documents(2), [], 0))
     assert [path.name for path in tmp_path.iterdir()] == ["chunk"]
 
 

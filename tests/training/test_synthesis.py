@@ -74,7 +74,8 @@ def test_greedy_answers_are_the_targets(tmp_path: Path) -> None:
 
 
 def test_the_kept_distribution_is_the_targets(tmp_path: Path) -> None:
-    for document in _writer().write(tmp_path, _ignore).documents:
+    text = _writer().write(tmp_path, _ignore)
+    for document in text.documents + text.turns:
         with torch.inference_mode():
             logits = tiny_model("llama")(document.ids[None].long()).logits[0]
         top = logits.log_softmax(-1)[document.answer_start - 1 : -1].topk(5, dim=-1)
@@ -101,6 +102,22 @@ def test_openers_begin_the_user_turns(tmp_path: Path) -> None:
         assert _prompt(document).startswith(config.openers[document.index % 2])
 
 
+def test_made_up_turns_are_kept_with_the_words_that_were_answered(tmp_path: Path) -> None:
+    config = replace(CONFIG, openers=("w5 w6", "w7"))
+    text = _writer(config).write(tmp_path, _ignore)
+    answered = {document.index: document for document in text.documents}
+    assert {turn.index for turn in text.turns} >= answered.keys()
+    for turn in text.turns:
+        opener = WordChat().encode_part(config.openers[turn.index % 2])
+        assert turn.ids[: turn.answer_start].tolist() == [1, *opener]
+        said = [i for i in turn.ids.tolist() if i != 3]
+        assert answered[turn.index].ids[: len(said)].tolist() == said
+
+
+def test_given_prompts_make_no_turns(tmp_path: Path) -> None:
+    assert _writer(prompts=["w5 w6"]).write(tmp_path, _ignore).turns == []
+
+
 def test_prompts_that_are_too_long_are_dropped(tmp_path: Path) -> None:
     prompts = ["w5", " ".join(["w6"] * 30)]
     text = _writer(prompts=prompts).write(tmp_path, _ignore)
@@ -118,6 +135,7 @@ def test_prompts_that_overlap_with_an_excluded_text_are_dropped(tmp_path: Path) 
     assert kept.num_excluded >= 3
     assert kept.num_excluded + len(kept.documents) == len(free.documents)
     assert not any(words.overlaps(_prompt(document)) for document in kept.documents)
+    assert {turn.index for turn in kept.turns}.isdisjoint({0, 3, 7})
     before = {document.index: document for document in free.documents}
     for document in kept.documents:
         assert torch.equal(document.ids, before[document.index].ids)
