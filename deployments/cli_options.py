@@ -123,6 +123,13 @@ SpecTokens = Annotated[
     int | None,
     _speculation(metavar="K", help="Drafted tokens per sequence and round; 0 drafts nothing."),
 ]
+SpecMinConfidence = Annotated[
+    float | None,
+    _speculation(
+        metavar="P",
+        help="A draft model proposes only tokens that it gives at least this probability.",
+    ),
+]
 LookupMax = Annotated[int | None, _speculation(help="Longest n-gram that is looked up.")]
 LookupMin = Annotated[int | None, _speculation(help="Shortest n-gram that is looked up.")]
 SpeculativeConfig = Annotated[

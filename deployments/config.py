@@ -41,6 +41,7 @@ _SPECULATIVE_CONFIG_KEYS = {
     "method": "spec_method",
     "model": "spec_model",
     "num_speculative_tokens": "spec_tokens",
+    "min_confidence": "spec_min_confidence",
     "prompt_lookup_max": "prompt_lookup_max",
     "prompt_lookup_min": "prompt_lookup_min",
 }
@@ -83,6 +84,8 @@ class ServiceConfig(BaseSettings):
     """Draft model; None: the one that ships for a demo model, if the method needs any."""
     spec_tokens: int = 4
     """K, the drafted tokens per sequence and round."""
+    spec_min_confidence: float = 0.0
+    """A draft model's proposal ends before a token that it gives less probability."""
     prompt_lookup_max: int = 4
     prompt_lookup_min: int = 2
     per_request_spec_decode_metrics: SpecMetrics = SpecMetrics.SUMMARY
@@ -216,6 +219,7 @@ class ServiceConfig(BaseSettings):
             speculation=SpeculationConfig(
                 method=self.method,
                 num_draft_tokens=self.spec_tokens,
+                min_confidence=self.spec_min_confidence,
                 ngram=NgramConfig(
                     lookup_max=self.prompt_lookup_max, lookup_min=self.prompt_lookup_min
                 ),

@@ -54,6 +54,7 @@ def eval_draft(
     plot: Plot = None,
     spec_method: flag.SpecMethodName = None,
     spec_tokens: SpecTokens = "1-8",
+    spec_min_confidence: flag.SpecMinConfidence = 0.0,
     batch_size: flag.BatchSize = 1,
     limit: flag.Limit = None,
     sample: flag.Sample = None,

@@ -26,6 +26,7 @@ class EvalDraftOptions:
     plot: Path | None
     spec_method: Method | None
     spec_tokens: tuple[int, ...]
+    spec_min_confidence: float
     batch_size: int
     limit: int | None
     sample: int | None
@@ -73,7 +74,9 @@ class EvalDraftOptions:
                 window=_WINDOW_PER_ROW * self.batch_size,
                 max_queued=num_requests,
                 speculation=SpeculationConfig(
-                    method=self.method, num_draft_tokens=num_draft_tokens
+                    method=self.method,
+                    num_draft_tokens=num_draft_tokens,
+                    min_confidence=self.spec_min_confidence,
                 ),
             )
         except ValueError as error:

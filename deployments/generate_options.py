@@ -42,6 +42,7 @@ class GenerateOptions:
     spec_method: SpecMethod | None
     spec_model: str | None
     spec_tokens: int
+    spec_min_confidence: float
     prompt_lookup_max: int
     prompt_lookup_min: int
     batch_size: int
@@ -115,6 +116,7 @@ class GenerateOptions:
                 speculation=SpeculationConfig(
                     method=self.method,
                     num_draft_tokens=self.spec_tokens,
+                    min_confidence=self.spec_min_confidence,
                     ngram=NgramConfig(
                         lookup_max=self.prompt_lookup_max, lookup_min=self.prompt_lookup_min
                     ),

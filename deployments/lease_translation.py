@@ -91,6 +91,7 @@ def lease_to_pb(lease: GroupLease) -> pb.GroupLease:
         epoch=lease.epoch,
         role=_ROLES[lease.role],
         ttl_s=lease.ttl_s,
+        min_confidence=lease.min_confidence,
         sequence_ids=[row.sequence_id for row in lease.rows],
         base_hashes=[row.base_hash for row in lease.rows],
         shapes=pack_ids(shapes),
@@ -127,6 +128,7 @@ def lease_from_pb(message: pb.GroupLease, replica_id: str) -> GroupLease:
         role=_ROLES_BACK[message.role],
         rows=rows,
         ttl_s=message.ttl_s,
+        min_confidence=message.min_confidence,
     )
 
 

@@ -55,9 +55,14 @@ class SpeculationConfig:
     method: SpecMethod = SpecMethod.NGRAM
     num_draft_tokens: int = 4
     """Tokens drafted per sequence and round (K). More is better only while acceptance is high."""
+    min_confidence: float = 0.0
+    """A draft model proposes only tokens that it gives at least this probability, and ends its
+    proposal at the first other one. 0: it always drafts K tokens."""
     ngram: NgramConfig = field(default_factory=NgramConfig)
 
     def __post_init__(self) -> None:
+        if not 0.0 <= self.min_confidence <= 1.0:
+            raise ValueError(f"min_confidence must be in 0..1, got {self.min_confidence}")
         if not 0 <= self.num_draft_tokens <= MAX_DRAFT_TOKENS:
             raise ValueError(
                 f"num_draft_tokens must be in 0..{MAX_DRAFT_TOKENS}, got {self.num_draft_tokens}"

@@ -76,7 +76,7 @@ class LeaseRow:
     """TARGET: drafted tokens to check behind `new_ids`."""
     num_choices: int = 0
     """Tokens to choose. TARGET: len(proposal) + 1, or 0 for a catch-up chunk that commits nothing.
-    DRAFT: how many tokens to draft, or 0 for a catch-up."""
+    DRAFT: how many tokens to draft at most, or 0 for a catch-up."""
     rules: ChoiceRules | None = None
     """Sent on the sequence's first use on this replica, None afterwards."""
 
@@ -98,6 +98,8 @@ class GroupLease:
     rows: tuple[LeaseRow, ...]
     ttl_s: float
     """Relative time to live: the replica is fenced when no result came by then."""
+    min_confidence: float = 0.0
+    """DRAFT: a proposal ends before the first token that the draft gives less probability."""
 
 
 class RowStatus(StrEnum):

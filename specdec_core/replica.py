@@ -92,7 +92,7 @@ class Replica:
             else:
                 answers[row.sequence_id] = refusal
         if ready:
-            answers |= self._run(ready)
+            answers |= self._run(ready, lease.min_confidence)
         return GroupResult(
             lease_id=lease.lease_id,
             epoch=lease.epoch,
@@ -132,13 +132,13 @@ class Replica:
         size = self._model.block_size
         return -(-(row.end_len + drafted) // size) - -(-row.base_len // size)
 
-    def _run(self, rows: list[LeaseRow]) -> dict[int, RowResult]:
+    def _run(self, rows: list[LeaseRow], min_confidence: float) -> dict[int, RowResult]:
         turns = [self._turn(row) for row in rows]
         if self._role is Role.TARGET:
             verdicts = score_and_verify(self._model, turns)
             pairs = zip(rows, verdicts, strict=True)
             return {row.sequence_id: self._verified(row, verdict) for row, verdict in pairs}
-        proposals = propose(self._model, turns)
+        proposals = propose(self._model, turns, min_confidence)
         drafted = zip(rows, proposals, strict=True)
         return {row.sequence_id: self._drafted(row, tokens) for row, tokens in drafted}
 

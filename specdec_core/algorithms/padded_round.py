@@ -89,7 +89,8 @@ class PaddedRound:
                     if k > 0 and not proposals[row]
                 }
                 turns = {row: turn for row, turn in turns.items() if turn.num_choices > 0}
-                drafted = propose(group.draft, list(turns.values()))
+                wanted_turns = list(turns.values())
+                drafted = propose(group.draft, wanted_turns, self._speculation.min_confidence)
                 for row, proposal in zip(turns, drafted, strict=True):
                     proposals[row] = proposal
         return proposals

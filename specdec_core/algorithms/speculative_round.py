@@ -9,9 +9,10 @@ another replica are one code path: catch up, score, roll back.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import islice
+from itertools import compress, islice
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from specdec_core.choice_rules import ChoiceRow, ChoiceRules
@@ -37,10 +38,14 @@ class Turn(NamedTuple):
     """
 
 
-def propose(draft: ScoringModel, turns: Sequence[Turn]) -> list[tuple[int, ...]]:
+def propose(
+    draft: ScoringModel, turns: Sequence[Turn], min_confidence: float = 0.0
+) -> list[tuple[int, ...]]:
     """Draft num_choices tokens a turn, by the target's own rule: same seed, same positions.
 
-    Afterwards a slot caches its N committed tokens and all drafted ones but the last.
+    A proposal ends before a token that the draft gives a probability below `min_confidence`, or
+    where nothing can be chosen. Afterwards a slot caches its N committed tokens and all drafted
+    ones, but the last of num_choices.
     """
     proposals: list[list[int]] = [[] for _ in turns]
     feeds = [Feed(turn.slot, turn.new_ids, min(turn.num_choices, 1)) for turn in turns]
@@ -49,11 +54,28 @@ def propose(draft: ScoringModel, turns: Sequence[Turn]) -> list[tuple[int, ...]]
         logits = draft.score(feeds)
         rows = [_next_row(draft, turns[i], proposals[i]) for i in live]
         chosen = choose(logits, rows, draft.vocab_size) if rows else []
-        for index, token in zip(live, chosen, strict=True):
+        kept = _confident(logits, chosen, draft.vocab_size, min_confidence)
+        live = [index for index, is_kept in zip(live, kept, strict=True) if is_kept]
+        for index, token in zip(live, compress(chosen, kept), strict=True):
             proposals[index].append(token)
-        live = [i for i in live if _wants_more(proposals[i], turns[i])]
+        live = [i for i in live if len(proposals[i]) < turns[i].num_choices]
         feeds = [Feed(turns[i].slot, proposals[i][-1:], 1) for i in live]
-    return [tuple(token for token in proposal if token != NO_CHOICE) for proposal in proposals]
+    return [tuple(proposal) for proposal in proposals]
+
+
+def _confident(
+    logits: Tensor, tokens: Sequence[int], vocab_size: int, min_confidence: float
+) -> list[bool]:
+    """Which tokens the model itself would choose at temperature 1 with at least that probability.
+    NO_CHOICE never is one."""
+    if min_confidence == 0.0 or not tokens:
+        return [token != NO_CHOICE for token in tokens]
+    z_NV = logits[:, :vocab_size].float()
+    ids_N1 = torch.tensor(tokens, device=z_NV.device).unsqueeze(1)
+    z_N1 = z_NV.gather(1, ids_N1.clamp(min=0))
+    confidence_N1 = (z_N1 - z_NV.logsumexp(dim=-1, keepdim=True)).exp()
+    is_kept_N1 = (confidence_N1 >= min_confidence) & (ids_N1 != NO_CHOICE)
+    return list(is_kept_N1.flatten().tolist())
 
 
 def _next_row(draft: ScoringModel, turn: Turn, proposal: list[int]) -> ChoiceRow:
@@ -63,10 +85,6 @@ def _next_row(draft: ScoringModel, turn: Turn, proposal: list[int]) -> ChoiceRow
 def _history(turn: Turn, proposal: Sequence[int]) -> tuple[int, ...]:
     """The ids as if the whole proposal were accepted; not copied for rules that ignore them."""
     return (*turn.history, *proposal) if turn.rules.needs_history else ()
-
-
-def _wants_more(proposal: list[int], turn: Turn) -> bool:
-    return len(proposal) < turn.num_choices and proposal[-1] != NO_CHOICE
 
 
 def score_and_verify(target: ScoringModel, turns: Sequence[Turn]) -> list[Verdict]:

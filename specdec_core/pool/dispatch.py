@@ -169,6 +169,7 @@ class Dispatcher:
             role=replica.role,
             rows=tuple(rows),
             ttl_s=self._config.lease_ttl_s,
+            min_confidence=self._config.speculation.min_confidence,
         )
         self._next_lease_id += 1
         waits = [self._lend(replica, row, lease.lease_id, now) for row in rows]

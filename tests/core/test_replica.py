@@ -37,8 +37,21 @@ def row(ids: tuple[int, ...], base_len: int, *, sequence_id: int = 1, **fields: 
     )
 
 
-def run(replica: Replica, *rows: LeaseRow, role: Role = Role.TARGET) -> tuple[RowResult, ...]:
-    lease = GroupLease(lease_id=1, epoch=7, replica_id="r", role=role, rows=rows, ttl_s=1.0)
+def run(
+    replica: Replica,
+    *rows: LeaseRow,
+    role: Role = Role.TARGET,
+    min_confidence: float = 0.0,
+) -> tuple[RowResult, ...]:
+    lease = GroupLease(
+        lease_id=1,
+        epoch=7,
+        replica_id="r",
+        role=role,
+        rows=rows,
+        ttl_s=1.0,
+        min_confidence=min_confidence,
+    )
     result = replica.execute(lease)
     assert (result.lease_id, result.epoch, result.replica_id) == (1, 7, "r")
     return result.rows
@@ -132,6 +145,14 @@ def test_a_draft_caches_all_drafted_tokens_but_the_last() -> None:
     (result,) = run(replica, row((1, 2), 0, num_choices=3, rules=GREEDY), role=Role.DRAFT)
     assert result.tokens == greedy(model, (1, 2), 3)
     assert result.cached_len == 4
+
+
+def test_a_draft_that_is_never_sure_proposes_nothing_and_keeps_what_it_read() -> None:
+    model = TokenListModel()
+    replica = Replica(model, Role.DRAFT)
+    asked = row((1, 2), 0, num_choices=3, rules=GREEDY)
+    (result,) = run(replica, asked, role=Role.DRAFT, min_confidence=1.0)
+    assert (result.status, result.tokens, result.cached_len) == (RowStatus.OK, (), 2)
 
 
 def test_drafts_of_different_lengths_share_a_lease() -> None:

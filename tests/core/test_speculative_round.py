@@ -82,6 +82,43 @@ def test_a_draft_stops_where_nothing_can_be_chosen() -> None:
     assert proposals == [expected, expected[:1]]
 
 
+def confidences(model: TokenListModel, ids: Sequence[int]) -> list[float]:
+    """Of every id of `ids` behind the prompt and those before it."""
+    before = [(*PROMPT, *ids[:j]) for j in range(len(ids))]
+    return [float(model.logits(b).softmax(-1)[i]) for b, i in zip(before, ids, strict=True)]
+
+
+@pytest.mark.parametrize("params", [GREEDY, SamplingParams(seed=3)])
+def test_a_draft_stops_before_the_first_token_that_it_is_not_sure_of(
+    params: SamplingParams,
+) -> None:
+    """The threshold lies just above the least sure of 6 tokens, so exactly that one ends it."""
+    model = TokenListModel()
+    expected = plain(model, params, 6)
+    sure = confidences(model, expected)
+    place = sure.index(min(sure[1:]))
+    unsure = turn(model, params, num_choices=6)
+    catching_up = turn(model, params, num_choices=0)
+    proposals = propose(model, [unsure, catching_up], min_confidence=sure[place] * 1.001)
+    first_below = next(j for j, value in enumerate(sure) if value < sure[place] * 1.001)
+    assert proposals == [expected[:first_below], ()]
+    assert model.cached_len(unsure.slot) == len(PROMPT) + first_below
+
+
+def test_a_token_of_exactly_the_least_confidence_is_proposed() -> None:
+    model = TokenListModel()
+    expected = plain(model, GREEDY, 1)
+    logits = model.logits(PROMPT).unsqueeze(0).float()
+    exactly = float((logits.max() - logits.logsumexp(-1)).exp())
+    assert propose(model, [turn(model, GREEDY)], min_confidence=exactly) == [expected]
+
+
+def test_a_row_where_nothing_can_be_chosen_is_never_confident() -> None:
+    draft = SilentBehind(len(PROMPT) + 2)
+    proposals = propose(draft, [turn(draft, GREEDY, num_choices=5)], min_confidence=1e-9)
+    assert proposals == [plain(draft, GREEDY, 2)]
+
+
 def test_what_stands_before_a_position_without_a_choice_is_committed() -> None:
     target = SilentBehind(len(PROMPT) + 2)
     expected = plain(target, GREEDY, 2)

@@ -106,6 +106,7 @@ leases = st.builds(
     role=st.sampled_from(Role),
     rows=st.lists(rows, max_size=4).map(tuple),
     ttl_s=st.floats(0, 100),
+    min_confidence=st.floats(0, 1),
 )
 row_results = st.builds(
     RowResult,

@@ -73,6 +73,31 @@ def pool_config(method: SpecMethod, k: int, batch: int, window: int = 24) -> Poo
     )
 
 
+@pytest.mark.parametrize(
+    "name", [a for a in AlgorithmName if a is not AlgorithmName.AUTOREGRESSIVE]
+)
+def test_a_draft_that_proposes_only_what_it_is_sure_of_changes_no_answer(
+    name: AlgorithmName,
+) -> None:
+    """It drafts less than one that always drafts K, and some of it is accepted."""
+    requests = make_requests(24, seed=5)
+    drafted = []
+    for min_confidence in (0.0, 0.3):
+        config = pool_config(SpecMethod.DRAFT_MODEL, 4, 4)
+        speculation = replace(config.speculation, min_confidence=min_confidence)
+        target = TokenListModel(vocab_size=VOCAB)
+        engine = Engine(
+            target,
+            NoisyCopy(target, disagree_every=3),
+            config=replace(config, speculation=speculation),
+            algorithm=name,
+        )
+        assert outputs(engine, requests) == plain(requests)
+        assert engine.stats.num_accepted > 0
+        drafted.append(engine.stats.num_drafted)
+    assert drafted[1] < drafted[0]
+
+
 @pytest.mark.parametrize("batch", [1, 3, 8])
 @pytest.mark.parametrize("k", [1, 2, 4, 8])
 @pytest.mark.parametrize("disagree_every", [1, 2, 3, 10_000])

@@ -256,7 +256,7 @@ class RowRules(_message.Message):
     def __init__(self, row: _Optional[int] = ..., sampling: _Optional[_Union[_generation_pb2.SamplingParams, _Mapping]] = ..., prompt_len: _Optional[int] = ..., stop_ids: _Optional[bytes] = ...) -> None: ...
 
 class GroupLease(_message.Message):
-    __slots__ = ("lease_id", "epoch", "role", "ttl_s", "sequence_ids", "base_hashes", "shapes", "token_ids", "rules")
+    __slots__ = ("lease_id", "epoch", "role", "ttl_s", "sequence_ids", "base_hashes", "shapes", "token_ids", "rules", "min_confidence")
     LEASE_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
@@ -266,6 +266,7 @@ class GroupLease(_message.Message):
     SHAPES_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     RULES_FIELD_NUMBER: _ClassVar[int]
+    MIN_CONFIDENCE_FIELD_NUMBER: _ClassVar[int]
     lease_id: int
     epoch: int
     role: Role
@@ -275,7 +276,8 @@ class GroupLease(_message.Message):
     shapes: bytes
     token_ids: bytes
     rules: _containers.RepeatedCompositeFieldContainer[RowRules]
-    def __init__(self, lease_id: _Optional[int] = ..., epoch: _Optional[int] = ..., role: _Optional[_Union[Role, str]] = ..., ttl_s: _Optional[float] = ..., sequence_ids: _Optional[_Iterable[int]] = ..., base_hashes: _Optional[_Iterable[int]] = ..., shapes: _Optional[bytes] = ..., token_ids: _Optional[bytes] = ..., rules: _Optional[_Iterable[_Union[RowRules, _Mapping]]] = ...) -> None: ...
+    min_confidence: float
+    def __init__(self, lease_id: _Optional[int] = ..., epoch: _Optional[int] = ..., role: _Optional[_Union[Role, str]] = ..., ttl_s: _Optional[float] = ..., sequence_ids: _Optional[_Iterable[int]] = ..., base_hashes: _Optional[_Iterable[int]] = ..., shapes: _Optional[bytes] = ..., token_ids: _Optional[bytes] = ..., rules: _Optional[_Iterable[_Union[RowRules, _Mapping]]] = ..., min_confidence: _Optional[float] = ...) -> None: ...
 
 class RowError(_message.Message):
     __slots__ = ("row", "message")
