@@ -20,9 +20,12 @@ from specdec_core.config import MAX_DRAFT_TOKENS
 from specdec_core.errors import InvalidRequestError
 from specdec_core.request import FinishReason, Request, RequestStats, TokenEvent
 from specdec_core.sampling_params import SamplingParams
+from specdec_core.seeds import derive_seed
 
 MAX_STOP_STRINGS = 16
 MAX_REQUEST_ID_LEN = 128
+MAX_CHOICES = 128
+"""Of one request, all its prompts together."""
 _LARGE = 20_000
 """Characters or ids from which tokenizing is worth a thread of its own: it holds up the others."""
 _DRAWN_SEEDS = 2**53
@@ -143,6 +146,70 @@ class GenerationService:
             request=request, stop=tuple(ask.stop), timeout_s=min(timeouts, default=None)
         )
 
+    def prepare_choices(
+        self, prompts: Sequence[Sequence[int]], ask: Ask, n: int
+    ) -> list[Generation]:
+        """n choices of every prompt, prompt by prompt. Choice j has the seed derived from the
+        request's and j, so the whole request comes again with its seed."""
+        if n < 1 or not prompts:
+            raise InvalidRequestError(f"n={n} choices of {len(prompts)} prompts: at least 1 each")
+        if n * len(prompts) > MAX_CHOICES:
+            raise InvalidRequestError(
+                f"n={n} choices of {len(prompts)} prompts are {n * len(prompts)}, "
+                f"the limit is {MAX_CHOICES}"
+            )
+        first = self.prepare(prompts[0], ask)
+        seed = first.request.params.seed
+        seeded = replace(ask, sampling={**ask.sampling, "seed": seed})
+        ones = [first, *(self.prepare(prompt, seeded) for prompt in prompts[1:])]
+        return [
+            _choice(one, first.request.request_id, place * n + j, derive_seed(seed, j))
+            for place, one in enumerate(ones)
+            for j in range(n)
+        ]
+
+    async def run_choices(
+        self, generations: Sequence[Generation]
+    ) -> AsyncGenerator[tuple[int, Piece]]:
+        """Pieces of all, each with its place, as they come. What ends one by an abort or an error
+        ends the others."""
+        if len(generations) == 1:
+            async with contextlib.aclosing(self.run(generations[0])) as pieces:
+                async for piece in pieces:
+                    yield 0, piece
+            return
+        news: asyncio.Queue[tuple[int, Piece | Exception]] = asyncio.Queue()
+        tasks = [
+            asyncio.create_task(self._report(place, generation, news))
+            for place, generation in enumerate(generations)
+        ]
+        try:
+            num_live, is_aborted = len(generations), False
+            while num_live:
+                place, item = await news.get()
+                if isinstance(item, Exception):
+                    raise item
+                yield place, item
+                num_live -= item.finish_reason is not None
+                if item.finish_reason is FinishReason.ABORT and not is_aborted:
+                    is_aborted = True
+                    for generation in generations:
+                        await self.pool.abort(generation.request.request_id)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _report(
+        self, place: int, generation: Generation, news: asyncio.Queue[tuple[int, Piece | Exception]]
+    ) -> None:
+        try:
+            async with contextlib.aclosing(self.run(generation)) as pieces:
+                async for piece in pieces:
+                    news.put_nowait((place, piece))
+        except Exception as error:
+            news.put_nowait((place, error))
+
     async def run(self, generation: Generation) -> AsyncGenerator[Piece]:
         """Pieces until the last; leaving early aborts the request in the pool."""
         output = Output(self.text, generation.request.params, generation.stop)
@@ -201,6 +268,18 @@ class GenerationService:
                 f"model's context of {self.max_model_len}: at most {room} can be asked for"
             )
         return params
+
+
+def _choice(one: Generation, first_id: str, place: int, seed: int) -> Generation:
+    request = one.request
+    return replace(
+        one,
+        request=replace(
+            request,
+            request_id=f"{first_id}-{place}" if place else first_id,
+            params=replace(request.params, seed=seed),
+        ),
+    )
 
 
 async def _aside(call: Callable[[Content], Result], content: Content) -> Result:

@@ -6,7 +6,7 @@ import contextlib
 import json
 import logging
 import math
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -25,10 +25,10 @@ from deployments.http_requests import (
     DetokenizeBody,
     TokenizeBody,
     checked_messages,
-    checked_prompt,
+    checked_prompts,
     parse_body,
 )
-from deployments.http_responses import CHAT, COMPLETION, Shape, error_body
+from deployments.http_responses import CHAT, COMPLETION, Choice, Shape, error_body
 from deployments.http_responses import Response as Answer
 from deployments.output import Piece, joined
 from specdec_core.errors import QueueFullError
@@ -102,16 +102,17 @@ class _Routes:
     async def completions(self, request: Request) -> Response:
         body = parse_body(CompletionBody, await request.body())
         self._service.check_model(body.model)
-        prompt = checked_prompt(body.prompt)
-        ids = await self._service.encode(prompt) if isinstance(prompt, str) else prompt
-        return await self._answer(COMPLETION, ids, body, body.ask())
+        given = checked_prompts(body.prompt)
+        ids = [await self._service.encode(p) if isinstance(p, str) else p for p in given]
+        echoes = [await self._text_of(p) for p in given] if body.echo else []
+        return await self._answer(COMPLETION, ids, body, body.ask(), echoes)
 
     async def chat_completions(self, request: Request) -> Response:
         body = parse_body(ChatBody, await request.body())
         self._service.check_model(body.model)
         messages = checked_messages(body.messages)
         ids = await self._service.encode_chat(messages)
-        return await self._answer(CHAT, ids, body, body.ask())
+        return await self._answer(CHAT, [ids], body, body.ask())
 
     async def tokenize(self, request: Request) -> JSONResponse:
         body = parse_body(TokenizeBody, await request.body())
@@ -130,31 +131,52 @@ class _Routes:
         self._service.check_model(body.model)
         return JSONResponse({"prompt": await self._service.decode_all(body.tokens, "tokens")})
 
+    async def _text_of(self, prompt: str | list[int]) -> str:
+        if isinstance(prompt, str):
+            return prompt
+        return await self._service.decode_all(prompt, "the prompt")
+
     async def _answer(
-        self, shape: Shape, ids: tuple[int, ...] | list[int], body: CommonBody, ask: Ask
+        self,
+        shape: Shape,
+        prompts: Sequence[Sequence[int]],
+        body: CommonBody,
+        ask: Ask,
+        echoes: Sequence[str] = (),
     ) -> Response:
-        generation = self._service.prepare(ids, ask)
-        answer = self._start(shape, generation, body)
-        pieces = self._service.run(generation)
+        generations = self._service.prepare_choices(prompts, ask, body.num_choices)
+        answer = self._start(shape, generations, body, echoes)
+        pieces = self._service.run_choices(generations)
         if not body.stream:
-            whole = joined([piece async for piece in pieces])
-            return JSONResponse(answer.whole(whole))
+            return JSONResponse(answer.whole(await _collect(pieces, len(generations))))
         # The first piece decides the status: after it the headers have left.
         first = await anext(pieces)
         wants_usage = body.stream_options is not None and body.stream_options.include_usage
         lines = _stream(answer, first, pieces, wants_usage=wants_usage)
         return StreamingResponse(lines, media_type="text/event-stream")
 
-    def _start(self, shape: Shape, generation: Generation, body: CommonBody) -> Answer:
+    def _start(
+        self,
+        shape: Shape,
+        generations: Sequence[Generation],
+        body: CommonBody,
+        echoes: Sequence[str],
+    ) -> Answer:
+        n, options = body.num_choices, body.stream_options
         return Answer(
             shape=shape,
-            generation=generation,
+            choices=[
+                Choice(place, generation, echoes[place // n] if echoes else "")
+                for place, generation in enumerate(generations)
+            ],
+            n=n,
             model=self._service.model_name,
             system_fingerprint=self._service.system_fingerprint,
-            num_spec_tokens=self._service.num_spec_tokens(generation.request),
+            num_spec_tokens=self._service.num_spec_tokens(generations[0].request),
             token_bytes=self._service.text.token_bytes,
             metrics=self._metrics,
             return_token_ids=bool(body.return_token_ids),
+            counts_in_chunks=options is not None and options.continuous_usage_stats,
         )
 
     def _model_card(self) -> dict[str, Any]:
@@ -167,17 +189,30 @@ class _Routes:
         }
 
 
+async def _collect(pieces: AsyncGenerator[tuple[int, Piece]], count: int) -> list[Piece]:
+    """Every choice's whole output."""
+    told: list[list[Piece]] = [[] for _ in range(count)]
+    async with contextlib.aclosing(pieces):
+        async for place, piece in pieces:
+            told[place].append(piece)
+    return [joined(one) for one in told]
+
+
 async def _stream(
-    answer: Answer, first: Piece, pieces: AsyncGenerator[Piece], *, wants_usage: bool
+    answer: Answer,
+    first: tuple[int, Piece],
+    pieces: AsyncGenerator[tuple[int, Piece]],
+    *,
+    wants_usage: bool,
 ) -> AsyncIterator[str]:
     """Server-sent events; closing it closes `pieces`, which aborts the request."""
     async with contextlib.aclosing(pieces):
-        if answer.shape.is_chat:
-            yield _event(answer.role_chunk())
-        yield _event(answer.chunk(first))
+        for chunk in answer.first_chunks():
+            yield _event(chunk)
+        yield _event(answer.chunk(*first))
         try:
-            async for piece in pieces:
-                yield _event(answer.chunk(piece))
+            async for place, piece in pieces:
+                yield _event(answer.chunk(place, piece))
             if wants_usage:
                 yield _event(answer.usage_chunk())
         except Exception as error:

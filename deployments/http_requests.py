@@ -32,8 +32,6 @@ _IGNORED = {
 """Names that change no token: accepted and not looked at."""
 
 _UNSUPPORTED: dict[str, tuple[object, ...]] = {
-    "best_of": (None, 1),
-    "echo": (None, False),
     "function_call": (None, "none"),
     "functions": (None, []),
     "prompt_logprobs": (None, 0),
@@ -48,7 +46,6 @@ _UNSUPPORTED: dict[str, tuple[object, ...]] = {
     "tools": (None, []),
     "truncate_prompt_tokens": (None,),
     "use_beam_search": (None, False),
-    "n": (None, 1),
     "skip_special_tokens": (None, True),
     "include_stop_str_in_output": (None, False),
     "reasoning_effort": (None, "none"),
@@ -56,7 +53,6 @@ _UNSUPPORTED: dict[str, tuple[object, ...]] = {
     "chat_template_kwargs": (None, {}),
     "add_generation_prompt": (None, True),
     "continue_final_message": (None, False),
-    "continuous_usage_stats": (None, False),
 }
 """Known names that are not supported yet: the values that mean nothing are accepted."""
 
@@ -70,6 +66,7 @@ class _Body(BaseModel):
 
 class StreamOptions(_Body):
     include_usage: bool = False
+    continuous_usage_stats: bool = False
 
 
 class SpeculativeOptions(_Body):
@@ -81,6 +78,7 @@ class CommonBody(_Body, SamplingFields):
     """What completions and chat completions share."""
 
     model: str | None = None
+    n: int | None = None
     stop: str | list[str] | None = None
     stream: bool | None = False
     stream_options: StreamOptions | None = None
@@ -88,6 +86,10 @@ class CommonBody(_Body, SamplingFields):
     return_token_ids: bool | None = False
     priority: int = 0
     request_id: str | None = None
+
+    @property
+    def num_choices(self) -> int:
+        return 1 if self.n is None else self.n
 
     def _ask(self, *, max_tokens: int | None, num_logprobs: int | None) -> Ask:
         speculative = self.speculative or SpeculativeOptions()
@@ -106,8 +108,20 @@ class CommonBody(_Body, SamplingFields):
 class CompletionBody(CommonBody):
     prompt: Any
     logprobs: int | None = None
+    echo: bool | None = None
+    best_of: int | None = None
 
     def ask(self) -> Ask:
+        if self.best_of not in (None, self.num_choices):
+            raise InvalidRequestError(
+                f"best_of={self.best_of}, n={self.num_choices}: choices are not ranked, "
+                "ask for best_of = n or leave it out"
+            )
+        if self.echo and self.logprobs is not None:
+            raise InvalidRequestError(
+                f"echo with logprobs={self.logprobs}: log-probabilities of prompts are not "
+                "supported yet, leave one of them out"
+            )
         max_tokens = DEFAULT_COMPLETION_TOKENS if self.max_tokens is None else self.max_tokens
         return self._ask(max_tokens=max_tokens, num_logprobs=self.logprobs)
 
@@ -184,20 +198,20 @@ def _translate(error: ValidationError) -> Exception:
     return WrongTypeError(describe(first)) if is_type else InvalidRequestError(describe(first))
 
 
-def checked_prompt(prompt: Any) -> str | list[int]:
-    """A completion's prompt: text or ids, one of them. Raises for everything else."""
+def checked_prompts(prompt: Any) -> list[str | list[int]]:
+    """A completion's prompts: text or ids, one or a list of them. Raises for everything else."""
+    if isinstance(prompt, list) and prompt and all(isinstance(p, str | list) for p in prompt):
+        return [_checked_prompt(one) for one in prompt]
+    return [_checked_prompt(prompt)]
+
+
+def _checked_prompt(prompt: Any) -> str | list[int]:
     if isinstance(prompt, str):
         return prompt
-    if not isinstance(prompt, list):
-        raise WrongTypeError("prompt: must be a string or a list of token ids")
-    if prompt and all(isinstance(item, str | list) for item in prompt):
-        if len(prompt) == 1:
-            return checked_prompt(prompt[0])
-        raise InvalidRequestError(
-            f"{len(prompt)} prompts in one request are not supported yet: send one per request"
-        )
-    if any(isinstance(item, bool) or not isinstance(item, int) for item in prompt):
-        raise WrongTypeError("prompt: must be a string or a list of token ids")
+    if not isinstance(prompt, list) or any(
+        isinstance(item, bool) or not isinstance(item, int) for item in prompt
+    ):
+        raise WrongTypeError("prompt: must be a string, a list of token ids, or a list of those")
     return prompt
 
 

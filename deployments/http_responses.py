@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +25,34 @@ class Shape:
     is_chat: bool
 
 
+@dataclass(eq=False, slots=True)
+class Timing:
+    """When an answer's tokens came, as the ingress saw it; seconds of one clock."""
+
+    started: float = field(default_factory=time.monotonic)
+    first: float | None = None
+    last: float = 0.0
+    num_tokens: int = 0
+
+    def note(self, num_tokens: int) -> None:
+        if num_tokens:
+            self.last = time.monotonic()
+            self.first = self.last if self.first is None else self.first
+            self.num_tokens += num_tokens
+
+    def milliseconds(self) -> dict[str, float]:
+        """Nothing before the first token."""
+        if self.first is None:
+            return {}
+        between = (self.last - self.first) / max(self.num_tokens - 1, 1)
+        return {
+            "time_to_first_token_ms": (self.first - self.started) * 1000,
+            "generation_time_ms": (self.last - self.first) * 1000,
+            "mean_itl_ms": between * 1000,
+            "tokens_per_second": self.num_tokens / max(self.last - self.started, 1e-9),
+        }
+
+
 COMPLETION = Shape(
     id_prefix="cmpl",
     object_name="text_completion",
@@ -38,12 +67,30 @@ CHAT = Shape(
 )
 
 
+@dataclass(eq=False, slots=True)
+class Choice:
+    """One of the outputs of an answer, and what was told of it."""
+
+    index: int
+    generation: Generation
+    echo: str
+    """Text that its own follows."""
+    num_tokens: int = 0
+    stats: RequestStats | None = None
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        return len(self.generation.request.prompt_token_ids)
+
+
 @dataclass(eq=False, slots=True, kw_only=True)
 class Response:
-    """One answer in the making: whole, or chunk by chunk."""
+    """One answer in the making: whole, or chunk by chunk. A piece is told once."""
 
     shape: Shape
-    generation: Generation
+    choices: Sequence[Choice]
+    """n for every prompt."""
+    n: int
     model: str
     system_fingerprint: str
     num_spec_tokens: int
@@ -51,83 +98,106 @@ class Response:
     token_bytes: TokenBytes
     metrics: SpecMetrics
     return_token_ids: bool
+    counts_in_chunks: bool = False
+    """Whether every chunk carries the usage so far."""
     created: int = field(default_factory=lambda: int(time.time()))
-    num_tokens: int = 0
-    stats: RequestStats | None = None
+    timing: Timing = field(default_factory=Timing)
 
-    def whole(self, piece: Piece) -> dict[str, Any]:
-        choice = self._choice(piece)
-        if self.shape.is_chat:
-            choice["message"] = {"role": "assistant", "content": piece.text}
-        else:
-            choice["text"] = piece.text
+    def whole(self, pieces: Sequence[Piece]) -> dict[str, Any]:
+        told = []
+        for choice, piece in zip(self.choices, pieces, strict=True):
+            entry = self._entry(choice, piece)
+            text = choice.echo + piece.text
+            if self.shape.is_chat:
+                entry["message"] = {"role": "assistant", "content": text}
+            else:
+                entry["text"] = text
+            told.append(entry)
         body = self._body(self.shape.object_name)
-        return body | {"choices": [choice], "usage": self._usage()} | self._metrics()
+        return body | {"choices": told, "usage": self._usage()} | self._metrics()
 
-    def role_chunk(self) -> dict[str, Any]:
-        """The first chunk of a chat answer."""
-        choice = {
-            "index": 0,
-            "delta": {"role": "assistant", "content": ""},
-            "finish_reason": None,
-        }
-        return self._body(self.shape.chunk_object_name) | {"choices": [choice]}
+    def first_chunks(self) -> list[dict[str, Any]]:
+        """What stands before every choice's first token: its role, or the prompt's echo."""
+        return [
+            self._chunk([self._opening(choice)])
+            for choice in self.choices
+            if self.shape.is_chat or choice.echo
+        ]
 
-    def chunk(self, piece: Piece) -> dict[str, Any]:
-        choice = self._choice(piece)
+    def chunk(self, place: int, piece: Piece) -> dict[str, Any]:
+        entry = self._entry(self.choices[place], piece)
         if self.shape.is_chat:
-            choice["delta"] = {"content": piece.text} if piece.text else {}
+            entry["delta"] = {"content": piece.text} if piece.text else {}
         else:
-            choice["text"] = piece.text
-        return self._body(self.shape.chunk_object_name) | {"choices": [choice]}
+            entry["text"] = piece.text
+        return self._chunk([entry])
 
     def usage_chunk(self) -> dict[str, Any]:
-        body = self._body(self.shape.chunk_object_name)
-        return body | {"choices": [], "usage": self._usage()} | self._metrics()
+        return self._chunk([]) | {"usage": self._usage()} | self._metrics()
+
+    def _opening(self, choice: Choice) -> dict[str, Any]:
+        entry: dict[str, Any] = {"index": choice.index, "logprobs": None, "finish_reason": None}
+        if self.shape.is_chat:
+            return entry | {"delta": {"role": "assistant", "content": choice.echo}}
+        return entry | {"text": choice.echo}
+
+    def _chunk(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
+        body = self._body(self.shape.chunk_object_name) | {"choices": choices}
+        return body | ({"usage": self._usage()} if self.counts_in_chunks else {})
 
     def _body(self, object_name: str) -> dict[str, Any]:
+        first = self.choices[0].generation.request
         return {
-            "id": f"{self.shape.id_prefix}-{self.generation.request.request_id}",
+            "id": f"{self.shape.id_prefix}-{first.request_id}",
             "object": object_name,
             "created": self.created,
             "model": self.model,
             "system_fingerprint": self.system_fingerprint,
-            "seed": self.generation.request.params.seed,
+            "seed": first.params.seed,
         }
 
-    def _choice(self, piece: Piece) -> dict[str, Any]:
-        """What both forms say of a piece, counted once: a piece is told once."""
-        self.num_tokens += len(piece.token_ids)
-        self.stats = piece.stats or self.stats
-        reason = piece.finish_reason.value if piece.finish_reason else None
-        logprobs = self._logprobs(piece)
-        choice: dict[str, Any] = {"index": 0, "logprobs": logprobs, "finish_reason": reason}
+    def _entry(self, choice: Choice, piece: Piece) -> dict[str, Any]:
+        """What both shapes say of a piece; counts it."""
+        choice.num_tokens += len(piece.token_ids)
+        choice.stats = piece.stats or choice.stats
+        self.timing.note(len(piece.token_ids))
+        entry: dict[str, Any] = {
+            "index": choice.index,
+            "logprobs": self._logprobs(choice, piece),
+            "finish_reason": piece.finish_reason.value if piece.finish_reason else None,
+        }
         if piece.stop_reason is not None:
-            choice["stop_reason"] = piece.stop_reason
+            entry["stop_reason"] = piece.stop_reason
         if self.return_token_ids:
-            choice["token_ids"] = list(piece.token_ids)
+            entry["token_ids"] = list(piece.token_ids)
             if piece.index == 0:
-                choice["prompt_token_ids"] = list(self.generation.request.prompt_token_ids)
-        return choice
+                entry["prompt_token_ids"] = list(choice.generation.request.prompt_token_ids)
+        return entry
 
-    def _logprobs(self, piece: Piece) -> dict[str, Any] | None:
-        if self.generation.request.params.num_logprobs is None:
+    def _logprobs(self, choice: Choice, piece: Piece) -> dict[str, Any] | None:
+        if choice.generation.request.params.num_logprobs is None:
             return None
         shape = chat_logprobs if self.shape.is_chat else completion_logprobs
         return shape(piece, self.token_bytes)
 
-    def _usage(self) -> dict[str, int]:
-        num_prompt = len(self.generation.request.prompt_token_ids)
+    def _usage(self) -> dict[str, Any]:
+        """A prompt counts once, however many choices it has. Nothing of it is ever cached yet."""
+        num_prompt = sum(choice.num_prompt_tokens for choice in self.choices[:: self.n])
+        num_tokens = sum(choice.num_tokens for choice in self.choices)
         return {
             "prompt_tokens": num_prompt,
-            "completion_tokens": self.num_tokens,
-            "total_tokens": num_prompt + self.num_tokens,
+            "completion_tokens": num_tokens,
+            "total_tokens": num_prompt + num_tokens,
+            "prompt_tokens_details": {"cached_tokens": 0},
         }
 
     def _metrics(self) -> dict[str, Any]:
-        if self.stats is None or self.metrics is SpecMetrics.NONE:
+        """Of a single choice only, as load generators expect it."""
+        stats = self.choices[0].stats
+        if len(self.choices) > 1 or stats is None or self.metrics is SpecMetrics.NONE:
             return {}
-        return {"metrics": speculation_metrics(self.stats, self.num_spec_tokens)}
+        told = speculation_metrics(stats, self.num_spec_tokens)
+        return {"metrics": told | self.timing.milliseconds()}
 
 
 def speculation_metrics(stats: RequestStats, num_spec_tokens: int) -> dict[str, Any]:

@@ -11,31 +11,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-_MASK64 = (1 << 64) - 1
-_GOLDEN64 = 0x9E3779B97F4A7C15
+from specdec_core.seeds import mix64
+
 _LARGEST_UNIFORM = 1.0 - 2.0**-24
 """The largest float32 below 1; 1 itself would give infinite noise."""
 LARGEST_NOISE = 22.1808
 """Rounded up from the noise of 31 zeros."""
 NOISE_ERROR = 2.0**-16
 """Bounds how far rounding lets the noise of more bits exceed that of fewer."""
-
-
-def mix64(seed: int, counter: int) -> int:
-    """An unsigned 64-bit hash of two non-negative integers; splitmix64's finaliser, twice."""
-    return _finalise64(_finalise64(seed + _GOLDEN64) + _GOLDEN64 * (counter + 1))
-
-
-def derive_seed(seed: int, choice: int) -> int:
-    """Seed of choice j of n; choice 0 keeps the request's own. Below 2^63, as every seed."""
-    return seed if choice == 0 else mix64(seed, choice) >> 1
-
-
-def _finalise64(x: int) -> int:
-    x &= _MASK64
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 & _MASK64
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EB & _MASK64
-    return x ^ (x >> 31)
 
 
 def noise_keys(pairs: Sequence[tuple[int, int]], device: torch.device) -> Tensor:

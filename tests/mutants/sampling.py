@@ -3,6 +3,7 @@
 from tests.mutants.mutant import Mutant
 
 _NOISE = "specdec_core/noise.py"
+_SEEDS = "specdec_core/seeds.py"
 _CHOICE = "specdec_core/sampling.py"
 _CANDIDATES = "specdec_core/candidates.py"
 _NOISE_TESTS = "tests/sampling/test_noise.py::"
@@ -12,7 +13,7 @@ _REFERENCE = _CHOICE_TESTS + "test_choices_equal_the_reference[97]"
 MUTANTS = (
     Mutant(
         name="key-of-the-position-before",
-        path=_NOISE,
+        path=_SEEDS,
         old="_GOLDEN64 * (counter + 1))",
         new="_GOLDEN64 * counter)",
         breaks="every seeded output changes with the version",
@@ -68,7 +69,7 @@ MUTANTS = (
     ),
     Mutant(
         name="derived-seed-too-large",
-        path=_NOISE,
+        path=_SEEDS,
         old="mix64(seed, choice) >> 1",
         new="mix64(seed, choice)",
         breaks="half of the choices of n > 1 are refused for their seed",
@@ -78,7 +79,7 @@ MUTANTS = (
     ),
     Mutant(
         name="choice-zero-derived",
-        path=_NOISE,
+        path=_SEEDS,
         old="return seed if choice == 0 else",
         new="return seed if choice < 0 else",
         breaks="n = 1 with a seed and the first of n = 2 with it differ",

@@ -10,14 +10,13 @@ import torch
 from specdec_core.noise import (
     LARGEST_NOISE,
     NOISE_ERROR,
-    derive_seed,
     gumbel,
     gumbel_of,
     hash31,
-    mix64,
     noise_keys,
 )
 from specdec_core.sampling_params import MAX_SEED
+from specdec_core.seeds import derive_seed, mix64
 from tests.sampling import reference
 
 CPU = torch.device("cpu")
