@@ -197,11 +197,6 @@ class ServiceConfig(BaseSettings):
         return self.draft_replicas if self.draft else 0
 
     @property
-    def num_draft_tokens(self) -> int:
-        """K that the server aims at."""
-        return 0 if self.method is SpecMethod.NONE else self.spec_tokens
-
-    @property
     def key_digests(self) -> tuple[str, ...]:
         """SHA-256 of every accepted API key; empty: no key is asked for."""
         given = tuple(key_digest(key.get_secret_value()) for key in self.api_keys)

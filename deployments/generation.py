@@ -16,7 +16,8 @@ from deployments.output import Output, Piece
 from deployments.pool_client import PoolClient
 from deployments.sampling_request import resolve_sampling
 from deployments.text import TextModel
-from specdec_core.config import MAX_DRAFT_TOKENS
+from specdec_core.config import SpecMethod, SpeculationConfig
+from specdec_core.drafting.limits import draft_limit
 from specdec_core.errors import InvalidRequestError
 from specdec_core.request import FinishReason, Request, RequestStats, TokenEvent
 from specdec_core.sampling_params import SamplingParams
@@ -45,6 +46,7 @@ class Ask:
     stop: Sequence[str] = ()
     speculation_enabled: bool = True
     num_draft_tokens: int | None = None
+    spec_method: str | None = None
     priority: int = 0
     request_id: str = ""
     timeout_s: float | None = None
@@ -68,15 +70,14 @@ class GenerationService:
         pool: PoolClient,
         *,
         model_name: str,
-        num_draft_tokens: int,
+        speculation: SpeculationConfig,
         timeout_s: float | None = None,
         stats_wait_s: float = 2.0,
     ) -> None:
-        """`num_draft_tokens` is the K that the server aims at for requests that do not say."""
         self.text = text
         self.pool = pool
         self.model_name = model_name
-        self._num_draft_tokens = num_draft_tokens
+        self._speculation = speculation
         self._timeout_s = timeout_s
         self._stats_wait_s = stats_wait_s
 
@@ -102,10 +103,7 @@ class GenerationService:
 
     def num_spec_tokens(self, request: Request) -> int:
         """K that is aimed at for `request`."""
-        if not request.speculation_enabled:
-            return 0
-        asked = request.num_draft_tokens
-        return self._num_draft_tokens if asked is None else asked
+        return draft_limit(self._speculation, request)
 
     async def encode(self, text: str) -> tuple[int, ...]:
         """See TextModel, as for the next two; other requests go on meanwhile."""
@@ -126,7 +124,7 @@ class GenerationService:
         self.check_model(ask.model)
         prompt = self.text.check_ids(prompt_token_ids, "the prompt")
         _check_stop(ask.stop)
-        _check_draft_tokens(ask.num_draft_tokens)
+        self._check_draft_tokens(ask.num_draft_tokens)
         if len(ask.request_id) > MAX_REQUEST_ID_LEN:
             raise InvalidRequestError(
                 f"request_id has {len(ask.request_id)} characters, "
@@ -139,6 +137,7 @@ class GenerationService:
             end_token_ids=self.text.end_token_ids,
             speculation_enabled=ask.speculation_enabled,
             num_draft_tokens=ask.num_draft_tokens,
+            spec_method=self._checked_method(ask.spec_method),
             priority=ask.priority,
         )
         timeouts = [t for t in (ask.timeout_s, self._timeout_s) if t is not None]
@@ -253,6 +252,26 @@ class GenerationService:
                         return event.stats
         return None
 
+    def _check_draft_tokens(self, num_draft_tokens: int | None) -> None:
+        limit = self._speculation.num_draft_tokens
+        if num_draft_tokens is not None and not 0 <= num_draft_tokens <= limit:
+            raise InvalidRequestError(
+                f"num_speculative_tokens must be in 0..{limit}, the server's own number, "
+                f"got {num_draft_tokens}"
+            )
+
+    def _checked_method(self, name: str | None) -> SpecMethod | None:
+        """Raises InvalidRequestError for a method that this server has no means for."""
+        if name is None:
+            return None
+        has_draft = self._speculation.method.uses_draft_model
+        known = [method for method in SpecMethod if has_draft or not method.uses_draft_model]
+        if name not in known:
+            raise InvalidRequestError(
+                f"speculative.method must be one of {', '.join(known)} here, got {name[:40]!r}"
+            )
+        return SpecMethod(name)
+
     def _sampling(self, prompt_len: int, named: Mapping[str, Any]) -> SamplingParams:
         room = self.max_model_len - prompt_len
         if room < 1:
@@ -292,10 +311,3 @@ def _check_stop(stops: Sequence[str]) -> None:
         raise InvalidRequestError(f"{len(stops)} stop strings, the limit is {MAX_STOP_STRINGS}")
     if any(not stop for stop in stops):
         raise InvalidRequestError("a stop string is empty: at least 1 character is needed")
-
-
-def _check_draft_tokens(num_draft_tokens: int | None) -> None:
-    if num_draft_tokens is not None and not 0 <= num_draft_tokens <= MAX_DRAFT_TOKENS:
-        raise InvalidRequestError(
-            f"num_speculative_tokens must be in 0..{MAX_DRAFT_TOKENS}, got {num_draft_tokens}"
-        )

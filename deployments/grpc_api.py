@@ -196,13 +196,16 @@ def _refuse(context: CallContext, error: Exception) -> None:
 
 def _ask(message: pb.GenerateRequest) -> Ask:
     speculative = message.speculative
-    has_k = speculative.HasField("num_speculative_tokens")
+    has_k, has_method = (
+        speculative.HasField(name) for name in ("num_speculative_tokens", "method")
+    )
     return Ask(
         model=message.model,
         sampling=_named(message.sampling),
         stop=tuple(message.stop),
         speculation_enabled=speculative.enabled if speculative.HasField("enabled") else True,
         num_draft_tokens=speculative.num_speculative_tokens if has_k else None,
+        spec_method=speculative.method if has_method else None,
         priority=message.priority,
         request_id=message.request_id,
         timeout_s=message.deadline_ms / 1000 if message.deadline_ms else None,

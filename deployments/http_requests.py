@@ -72,6 +72,7 @@ class StreamOptions(_Body):
 class SpeculativeOptions(_Body):
     enabled: bool = True
     num_speculative_tokens: int | None = None
+    method: str | None = None
 
 
 class CommonBody(_Body, SamplingFields):
@@ -100,6 +101,7 @@ class CommonBody(_Body, SamplingFields):
             stop=stop,
             speculation_enabled=speculative.enabled,
             num_draft_tokens=speculative.num_speculative_tokens,
+            spec_method=speculative.method,
             priority=self.priority,
             request_id=self.request_id or "",
         )

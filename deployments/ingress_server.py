@@ -40,7 +40,7 @@ class Ingress:
             text_model(config),
             pool,
             model_name=config.model_name,
-            num_draft_tokens=config.num_draft_tokens,
+            speculation=config.pool_config().speculation,
             timeout_s=config.request_timeout_s,
         )
         self._grpc = GrpcApi(self._service, self._access, max_body_bytes=config.max_body_bytes)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from deployments.errors import Failure, FailureKind
 from specdec.v1 import coordination_pb2 as pb
 from specdec.v1 import generation_pb2 as public_pb
+from specdec_core.config import SpecMethod
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.request import FinishReason, Request, RequestStats, TokenEvent
 from specdec_core.sampling_params import SamplingParams
@@ -107,7 +108,9 @@ def submit_to_pb(request: Request, *, resume: bool) -> pb.Submit:
         sampling=sampling_to_pb(request.params),
         end_token_ids=pack_ids(sorted(request.end_token_ids)),
         speculative=public_pb.Speculative(
-            enabled=request.speculation_enabled, num_speculative_tokens=request.num_draft_tokens
+            enabled=request.speculation_enabled,
+            num_speculative_tokens=request.num_draft_tokens,
+            method=request.spec_method,
         ),
         priority=request.priority,
         pinned_fingerprint=request.pinned_fingerprint,
@@ -116,15 +119,19 @@ def submit_to_pb(request: Request, *, resume: bool) -> pb.Submit:
 
 def submit_from_pb(message: pb.Submit) -> Request:
     """Raises InvalidRequestError for values that no request may have."""
-    has_k = message.speculative.HasField("num_speculative_tokens")
+    speculative = message.speculative
+    has_k, has_method = (
+        speculative.HasField(name) for name in ("num_speculative_tokens", "method")
+    )
     return Request(
         request_id=message.request_id,
         prompt_token_ids=unpack_ids(message.prompt_token_ids),
         params=sampling_from_pb(message.sampling),
         end_token_ids=frozenset(unpack_ids(message.end_token_ids)),
         emitted_token_ids=unpack_ids(message.emitted_token_ids),
-        speculation_enabled=message.speculative.enabled,
-        num_draft_tokens=message.speculative.num_speculative_tokens if has_k else None,
+        speculation_enabled=speculative.enabled,
+        num_draft_tokens=speculative.num_speculative_tokens if has_k else None,
+        spec_method=SpecMethod(speculative.method) if has_method else None,
         priority=message.priority,
         pinned_fingerprint=message.pinned_fingerprint,
     )

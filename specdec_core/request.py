@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from specdec_core.choice_rules import ChoiceRules
+from specdec_core.config import SpecMethod
 from specdec_core.errors import InvalidRequestError
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.sampling_params import SamplingParams
@@ -37,6 +38,9 @@ class Request:
     """False decodes plainly: the same tokens, never drafted."""
     num_draft_tokens: int | None = None
     """K for this request; None follows the server's policy."""
+    spec_method: SpecMethod | None = None
+    """Who drafts for this request; None: whoever does for the others. Where no draft model is to be
+    had, one that is asked for is replaced by prompt lookup."""
     priority: int = 0
     """Lower is served first."""
     is_background: bool = False

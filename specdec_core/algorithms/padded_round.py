@@ -15,6 +15,7 @@ from specdec_core.algorithms.live_sequence import LiveSequence
 from specdec_core.algorithms.protocol import AlgorithmStats
 from specdec_core.algorithms.speculative_round import Turn, propose, score_and_verify
 from specdec_core.config import PoolConfig, SpecMethod
+from specdec_core.drafting.limits import draft_method
 from specdec_core.kv.padded import PaddedRow, stack
 from specdec_core.kv.padded_invariants import check_invariants, check_rectangle
 from specdec_core.models.cached_model import Feed
@@ -86,7 +87,7 @@ class PaddedRound:
                 turns = {
                     row: _draft_turn(group.draft, row, group.sequences[row], k, limit)
                     for row, k in enumerate(wanted)
-                    if k > 0 and not proposals[row]
+                    if k > 0 and not proposals[row] and self._uses_model(group.sequences[row])
                 }
                 turns = {row: turn for row, turn in turns.items() if turn.num_choices > 0}
                 wanted_turns = list(turns.values())
@@ -186,10 +187,14 @@ class PaddedRound:
 
     def _look_up(self, group: PaddedGroup, row: int, num_tokens: int) -> tuple[int, ...]:
         """What prompt lookup finds, where the method asks for it or there is no draft model."""
-        is_model_only = self._speculation.method is SpecMethod.DRAFT_MODEL
-        if is_model_only and group.draft is not None:
+        sequence = group.sequences[row]
+        method = draft_method(self._speculation, sequence.request)
+        if method is SpecMethod.DRAFT_MODEL and group.draft is not None:
             return ()
-        return group.sequences[row].look_up(num_tokens, self._speculation)
+        return sequence.look_up(num_tokens, self._speculation)
+
+    def _uses_model(self, sequence: LiveSequence) -> bool:
+        return draft_method(self._speculation, sequence.request).uses_draft_model
 
 
 def _group(sequences: Sequence[LiveSequence], batches: Sequence[PaddedBatch]) -> PaddedGroup:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from specdec_core.config import SpecMethod, SpeculationConfig
-from specdec_core.drafting.limits import draft_limit
+from specdec_core.drafting.limits import draft_limit, draft_method
 from specdec_core.drafting.ngram import NgramIndex
 from specdec_core.leases import Role
 from specdec_core.pool.k_policy import KPolicy
@@ -20,8 +20,8 @@ class Proposer:
 
     def may_draft(self, sequence: Sequence) -> bool:
         """Whether a place on a draft replica is of use to the sequence."""
-        uses_model = self._config.method.uses_draft_model
-        return uses_model and sequence.is_draftable and self._cap(sequence) > 0
+        method = draft_method(self._config, sequence.request)
+        return method.uses_draft_model and sequence.is_draftable and self._cap(sequence) > 0
 
     def begin_round(self, sequence: Sequence, num_live: int) -> Round:
         """The round of the sequence's present length."""
@@ -61,12 +61,13 @@ class Proposer:
 
     def _new_round(self, sequence: Sequence, num_live: int) -> Round:
         k = self._num_draft_tokens(sequence, num_live)
+        method = draft_method(self._config, sequence.request)
         proposal: tuple[int, ...] | None = None
         if k == 0:
             proposal = ()
-        elif self._config.method is SpecMethod.NGRAM:
+        elif method is SpecMethod.NGRAM:
             proposal = self._look_up(sequence, k)
-        elif self._config.method is SpecMethod.HYBRID:
+        elif method is SpecMethod.HYBRID:
             proposal = self._look_up(sequence, k) or None
         return Round(len(sequence.ids), k, proposal)
 

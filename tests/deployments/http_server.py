@@ -14,13 +14,15 @@ from deployments.access import Access
 from deployments.config import SpecMetrics, key_digest
 from deployments.generation import GenerationService
 from deployments.http_api import build_http_app
-from specdec_core.config import PoolConfig
+from specdec_core.config import PoolConfig, SpeculationConfig
 from specdec_core.leases import Role
 from tests.deployments.cell import Cell, cell
 from tests.deployments.fake_replica import continuation
 from tests.deployments.fake_text import fake_text_model
 
 TEXT = fake_text_model()
+SPECULATION = SpeculationConfig()
+"""As the pool's."""
 
 
 @contextlib.asynccontextmanager
@@ -33,7 +35,7 @@ async def server(
         pool = await parts.client()
         while pool.state is None or pool.state.num_targets < targets:
             await asyncio.sleep(0.005)
-        service = GenerationService(TEXT, pool, model_name="fake", num_draft_tokens=4)
+        service = GenerationService(TEXT, pool, model_name="fake", speculation=SPECULATION)
         access = Access([key_digest(key) for key in keys], "127.0.0.1")
         app = build_http_app(service, access, max_body_bytes=100_000, metrics=SpecMetrics.SUMMARY)
         transport = httpx.ASGITransport(app)

@@ -74,8 +74,6 @@ def test_the_method_follows_from_the_draft_model() -> None:
     assert ServiceConfig().method is SpecMethod.NGRAM
     assert ServiceConfig(spec_model="d").method is SpecMethod.DRAFT_MODEL
     assert ServiceConfig().num_draft_replicas == 0
-    assert ServiceConfig(spec_tokens=3).num_draft_tokens == 3
-    assert ServiceConfig(spec_tokens=3, spec_method="none").num_draft_tokens == 0
 
 
 def test_the_coordinator_audits_the_share_that_was_asked_for() -> None:

@@ -12,6 +12,7 @@ import pytest
 from deployments.endpoint import Endpoint
 from deployments.generation import Ask, GenerationService
 from deployments.pool_client import PoolClient
+from specdec_core.config import SpeculationConfig
 from specdec_core.request import FinishReason, Request, TokenEvent
 from tests.deployments.fake_text import fake_text_model
 
@@ -42,7 +43,7 @@ async def unreachable() -> Endpoint:
 def test_what_takes_long_runs_in_a_thread_of_its_own(length: int, is_aside: bool) -> None:
     text: Any = WatchedText()
     service = GenerationService(
-        text, PoolClient(unreachable), model_name="fake", num_draft_tokens=4
+        text, PoolClient(unreachable), model_name="fake", speculation=SpeculationConfig()
     )
     assert len(asyncio.run(service.encode("x" * length))) == length
     assert len(asyncio.run(service.decode_all([1] * length, "ids"))) == length
@@ -66,7 +67,7 @@ def test_a_stop_string_ends_the_answer_though_the_coordinator_hangs() -> None:
     pool: Any = HangingPool()
     text = fake_text_model()
     service = GenerationService(
-        text, pool, model_name="fake", num_draft_tokens=4, stats_wait_s=0.01
+        text, pool, model_name="fake", speculation=SpeculationConfig(), stats_wait_s=0.01
     )
 
     async def scenario() -> None:

@@ -14,6 +14,7 @@ from deployments.config import key_digest
 from deployments.generation import GenerationService
 from deployments.grpc_api import CallRefusedError, GrpcApi
 from specdec.v1 import generation_pb2 as pb
+from specdec_core.config import SpeculationConfig
 from specdec_core.leases import Role
 from tests.deployments.cell import Cell, cell
 from tests.deployments.fake_replica import continuation
@@ -53,7 +54,7 @@ async def api(
         pool = await parts.client()
         while pool.state is None or not pool.state.num_targets:
             await asyncio.sleep(0.005)
-        service = GenerationService(TEXT, pool, model_name="fake", num_draft_tokens=4)
+        service = GenerationService(TEXT, pool, model_name="fake", speculation=SpeculationConfig())
         access = Access([key_digest(key) for key in keys], host)
         yield GrpcApi(service, access, max_body_bytes=10_000), parts
 
@@ -144,6 +145,8 @@ def test_bad_requests_get_a_code_and_a_reason(
     [
         (pb.Speculative(), 4),
         (pb.Speculative(num_speculative_tokens=2), 2),
+        (pb.Speculative(method="ngram"), 4),
+        (pb.Speculative(method="none"), 0),
         (pb.Speculative(enabled=False), 0),
     ],
 )

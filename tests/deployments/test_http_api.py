@@ -143,7 +143,9 @@ REFUSALS: list[tuple[dict[str, Any], int, str]] = [
     (completion(echo=True, logprobs=1), 400, "echo with logprobs=1"),
     (completion(tempreature=1), 400, "unknown field tempreature"),
     (completion(speculative={"enabled": "perhaps"}), 422, "speculative.enabled"),
-    (completion(speculative={"num_speculative_tokens": 33}), 400, "0..32, got 33"),
+    (completion(speculative={"num_speculative_tokens": 5}), 400, "0..4, the server's own number"),
+    (completion(speculative={"method": "hybrid"}), 400, "ngram, none here, got 'hybrid'"),
+    (completion(speculative={"method": 3}), 422, "speculative.method"),
     (completion(speculative={"num_speculative_tokens": -1}), 400, "got -1"),
     (completion(speculative={"K": 3}), 400, "unknown field speculative.K"),
     (completion(speculative=3), 422, "speculative"),
@@ -291,10 +293,13 @@ def test_tokenize_and_back() -> None:
     run(scenario)
 
 
-def test_speculation_off_gives_the_same_tokens_without_drafts() -> None:
+@pytest.mark.parametrize(
+    "off", [{"enabled": False}, {"method": "none"}, {"num_speculative_tokens": 0}]
+)
+def test_speculation_off_gives_the_same_tokens_without_drafts(off: dict[str, Any]) -> None:
     async def scenario() -> None:
         async with server() as (client, _):
-            body = completion(speculative={"enabled": False})
+            body = completion(speculative=off)
             answer = (await client.post("/v1/completions", json=body)).json()
             assert answer["choices"][0]["text"] == expected_text("HELLO", 20)
             assert answer["metrics"]["speculative_decoding"]["num_draft_tokens"] == 0

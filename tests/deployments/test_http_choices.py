@@ -11,7 +11,15 @@ from deployments.generation import Ask, GenerationService
 from specdec_core.config import PoolConfig
 from specdec_core.seeds import derive_seed
 from tests.deployments.fake_replica import continuation
-from tests.deployments.http_server import TEXT, completion, expected_text, run, server, stream
+from tests.deployments.http_server import (
+    SPECULATION,
+    TEXT,
+    completion,
+    expected_text,
+    run,
+    server,
+    stream,
+)
 
 PATHS = ["/v1/completions", "/v1/chat/completions"]
 
@@ -153,7 +161,7 @@ def test_a_client_that_leaves_its_stream_frees_every_choice() -> None:
             pool = await parts.client("streamer")
             while pool.state is None:
                 await asyncio.sleep(0.005)
-            service = GenerationService(TEXT, pool, model_name="fake", num_draft_tokens=4)
+            service = GenerationService(TEXT, pool, model_name="fake", speculation=SPECULATION)
             ask = Ask(sampling={"max_tokens": 400, "temperature": 0.0})
             generations = service.prepare_choices([TEXT.encode("HELLO")], ask, 3)
             pieces = service.run_choices(generations)

@@ -26,6 +26,7 @@ from deployments.translation import (
 )
 from specdec.v1 import coordination_pb2 as pb
 from specdec_core.choice_rules import ChoiceRules
+from specdec_core.config import SpecMethod
 from specdec_core.leases import (
     GroupLease,
     GroupResult,
@@ -85,6 +86,7 @@ requests = st.builds(
     emitted_token_ids=ids,
     speculation_enabled=st.booleans(),
     num_draft_tokens=st.none() | st.integers(0, 32),
+    spec_method=st.none() | st.sampled_from(SpecMethod),
     priority=st.integers(-5, 5),
     pinned_fingerprint=st.text(max_size=5),
 )
@@ -201,7 +203,7 @@ def test_every_field_of_the_core_records_is_carried() -> None:
     """A field added to a record and forgotten here would come back as its default."""
     assert len(dataclasses.fields(SamplingParams)) == 16
     is_background = 1  # made and read by the coordinator alone
-    assert len(dataclasses.fields(Request)) == 9 + is_background
+    assert len(dataclasses.fields(Request)) == 10 + is_background
     assert len(dataclasses.fields(ReplicaInfo)) == 11
     assert len(dataclasses.fields(LeaseRow)) == 7
     assert len(dataclasses.fields(RowResult)) == 7

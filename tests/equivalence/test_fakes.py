@@ -19,6 +19,7 @@ from specdec_core.engine import AlgorithmName, Engine
 from tests.fakes import NoisyCopy, TokenListModel
 
 VOCAB = 13
+SPECULATIVE = [name for name in AlgorithmName if name is not AlgorithmName.AUTOREGRESSIVE]
 
 
 def make_requests(count: int, *, seed: int, temperature: float | None = None) -> list[Request]:
@@ -73,9 +74,36 @@ def pool_config(method: SpecMethod, k: int, batch: int, window: int = 24) -> Poo
     )
 
 
-@pytest.mark.parametrize(
-    "name", [a for a in AlgorithmName if a is not AlgorithmName.AUTOREGRESSIVE]
-)
+@pytest.mark.parametrize("method", SpecMethod)
+@pytest.mark.parametrize("name", SPECULATIVE)
+def test_every_request_may_name_who_drafts_for_it(name: AlgorithmName, method: SpecMethod) -> None:
+    """Its answer stays; a draft model that nobody asks for chooses nothing."""
+    requests = [replace(r, spec_method=method) for r in make_requests(12, seed=9)]
+    target, draft = TokenListModel(vocab_size=VOCAB), TokenListModel(vocab_size=VOCAB, seed=1)
+    config = pool_config(SpecMethod.DRAFT_MODEL, 4, 4)
+    engine = Engine(target, draft, config=config, algorithm=name)
+    assert outputs(engine, requests) == plain(requests)
+    prompts = sum(len(request.prompt_token_ids) for request in requests)
+    assert (draft.num_fed > prompts) is method.uses_draft_model
+    assert (engine.stats.num_drafted > 0) is (method is not SpecMethod.NONE)
+
+
+@pytest.mark.parametrize("name", SPECULATIVE)
+def test_requests_of_all_methods_share_a_batch(name: AlgorithmName) -> None:
+    methods = [None, *SpecMethod]
+    requests = [
+        replace(request, spec_method=methods[place % len(methods)])
+        for place, request in enumerate(make_requests(25, seed=10))
+    ]
+    target = TokenListModel(vocab_size=VOCAB)
+    draft = NoisyCopy(target, disagree_every=3)
+    config = pool_config(SpecMethod.HYBRID, 4, 8)
+    engine = Engine(target, draft, config=config, algorithm=name)
+    assert outputs(engine, requests) == plain(requests)
+    assert engine.stats.num_accepted > 0
+
+
+@pytest.mark.parametrize("name", SPECULATIVE)
 def test_a_draft_that_proposes_only_what_it_is_sure_of_changes_no_answer(
     name: AlgorithmName,
 ) -> None:

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bspecdec/v1/generation.proto\x12\nspecdec.v1\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\x05\",\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\"9\n\x0c\x43hatMessages\x12)\n\x08messages\x18\x01 \x03(\x0b\x32\x17.specdec.v1.ChatMessage\"\xa9\x05\n\x0eSamplingParams\x12\x18\n\x0btemperature\x18\x01 \x01(\x01H\x00\x88\x01\x01\x12\x12\n\x05top_k\x18\x02 \x01(\x05H\x01\x88\x01\x01\x12\x12\n\x05top_p\x18\x03 \x01(\x01H\x02\x88\x01\x01\x12\x12\n\x05min_p\x18\x04 \x01(\x01H\x03\x88\x01\x01\x12\x11\n\x04seed\x18\x05 \x01(\x03H\x04\x88\x01\x01\x12\x17\n\nmax_tokens\x18\x06 \x01(\x05H\x05\x88\x01\x01\x12\x16\n\x0estop_token_ids\x18\x07 \x03(\x05\x12\x12\n\nignore_eos\x18\x08 \x01(\x08\x12\x1d\n\x10presence_penalty\x18\t \x01(\x01H\x06\x88\x01\x01\x12\x1e\n\x11\x66requency_penalty\x18\n \x01(\x01H\x07\x88\x01\x01\x12\x1f\n\x12repetition_penalty\x18\x0b \x01(\x01H\x08\x88\x01\x01\x12=\n\nlogit_bias\x18\x0c \x03(\x0b\x32).specdec.v1.SamplingParams.LogitBiasEntry\x12\x12\n\nmin_tokens\x18\r \x01(\x05\x12\x19\n\x11\x61llowed_token_ids\x18\x0e \x03(\x05\x12\x11\n\tbad_words\x18\x0f \x03(\t\x12*\n\x0c\x62\x61\x64_word_ids\x18\x10 \x03(\x0b\x32\x14.specdec.v1.TokenIds\x12\x15\n\x08logprobs\x18\x11 \x01(\x05H\t\x88\x01\x01\x1a\x30\n\x0eLogitBiasEntry\x12\x0b\n\x03key\x18\x01 \x01(\x05\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x42\x0e\n\x0c_temperatureB\x08\n\x06_top_kB\x08\n\x06_top_pB\x08\n\x06_min_pB\x07\n\x05_seedB\r\n\x0b_max_tokensB\x13\n\x11_presence_penaltyB\x14\n\x12_frequency_penaltyB\x15\n\x13_repetition_penaltyB\x0b\n\t_logprobs\"C\n\x08Logprobs\x12\x10\n\x08logprobs\x18\x01 \x03(\x02\x12\x0f\n\x07top_ids\x18\x02 \x03(\x05\x12\x14\n\x0ctop_logprobs\x18\x03 \x03(\x02\"o\n\x0bSpeculative\x12\x14\n\x07\x65nabled\x18\x01 \x01(\x08H\x00\x88\x01\x01\x12#\n\x16num_speculative_tokens\x18\x02 \x01(\x05H\x01\x88\x01\x01\x42\n\n\x08_enabledB\x19\n\x17_num_speculative_tokens\"\xbc\x02\n\x0fGenerateRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x10\n\x06prompt\x18\x02 \x01(\tH\x00\x12\x30\n\x10prompt_token_ids\x18\x03 \x01(\x0b\x32\x14.specdec.v1.TokenIdsH\x00\x12(\n\x04\x63hat\x18\x04 \x01(\x0b\x32\x18.specdec.v1.ChatMessagesH\x00\x12,\n\x08sampling\x18\x05 \x01(\x0b\x32\x1a.specdec.v1.SamplingParams\x12\x0c\n\x04stop\x18\x06 \x03(\t\x12,\n\x0bspeculative\x18\x07 \x01(\x0b\x32\x17.specdec.v1.Speculative\x12\x10\n\x08priority\x18\x08 \x01(\x05\x12\x12\n\nrequest_id\x18\t \x01(\t\x12\x13\n\x0b\x64\x65\x61\x64line_ms\x18\n \x01(\rB\x07\n\x05input\"O\n\x05Usage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\x05\x12\x19\n\x11\x63ompletion_tokens\x18\x02 \x01(\x05\x12\x14\n\x0ctotal_tokens\x18\x03 \x01(\x05\"\xa1\x02\n\x10SpeculationStats\x12\x16\n\x0enum_spec_steps\x18\x01 \x01(\x05\x12\x18\n\x10num_draft_tokens\x18\x02 \x01(\x05\x12!\n\x19num_accepted_draft_tokens\x18\x03 \x01(\x05\x12\x1c\n\x14\x61\x63\x63\x65ptance_histogram\x18\x04 \x03(\x05\x12\x1e\n\x16mean_acceptance_length\x18\x05 \x01(\x01\x12\x1d\n\x15\x64raft_acceptance_rate\x18\x06 \x01(\x01\x12\x15\n\rqueue_time_ms\x18\x07 \x01(\x01\x12\x17\n\x0fnum_preemptions\x18\x08 \x01(\x05\x12\x17\n\x0fnum_spec_tokens\x18\t \x01(\x05\x12\x12\n\nnum_rounds\x18\n \x01(\x05\"\xae\x02\n\x10GenerateResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\r\n\x05index\x18\x02 \x01(\x05\x12\x11\n\ttoken_ids\x18\x03 \x03(\x05\x12\x0c\n\x04text\x18\x04 \x01(\t\x12/\n\rfinish_reason\x18\x05 \x01(\x0e\x32\x18.specdec.v1.FinishReason\x12 \n\x05usage\x18\x06 \x01(\x0b\x32\x11.specdec.v1.Usage\x12\x31\n\x0bspeculation\x18\x07 \x01(\x0b\x32\x1c.specdec.v1.SpeculationStats\x12\x0c\n\x04seed\x18\x08 \x01(\x03\x12\x1a\n\x12system_fingerprint\x18\t \x01(\t\x12&\n\x08logprobs\x18\n \x01(\x0b\x32\x14.specdec.v1.Logprobs\"\"\n\x0c\x41\x62ortRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\" \n\rAbortResponse\x12\x0f\n\x07\x61\x62orted\x18\x01 \x01(\x08\"\x1f\n\x0fTokenizeRequest\x12\x0c\n\x04text\x18\x01 \x01(\t\"%\n\x10TokenizeResponse\x12\x11\n\ttoken_ids\x18\x01 \x03(\x05\"&\n\x11\x44\x65tokenizeRequest\x12\x11\n\ttoken_ids\x18\x01 \x03(\x05\"\"\n\x12\x44\x65tokenizeResponse\x12\x0c\n\x04text\x18\x01 \x01(\t\"\x13\n\x11ListModelsRequest\"*\n\x05Model\x12\n\n\x02id\x18\x01 \x01(\t\x12\x15\n\rmax_model_len\x18\x02 \x01(\x05\"7\n\x12ListModelsResponse\x12!\n\x06models\x18\x01 \x03(\x0b\x32\x11.specdec.v1.Model\"\x13\n\x11PoolStatusRequest\"\xb7\x02\n\rReplicaStatus\x12\x12\n\nreplica_id\x18\x01 \x01(\t\x12\x0c\n\x04role\x18\x02 \x01(\t\x12\x12\n\nnum_groups\x18\x03 \x01(\x03\x12\x10\n\x08num_rows\x18\x04 \x01(\x03\x12\x11\n\tnum_slots\x18\x05 \x01(\x05\x12\x17\n\x0fnum_free_blocks\x18\x06 \x01(\x05\x12\x12\n\nnum_blocks\x18\x07 \x01(\x05\x12\x12\n\nblock_size\x18\x08 \x01(\x05\x12\x0e\n\x06\x62usy_s\x18\t \x01(\x01\x12\x14\n\x0cmodel_digest\x18\n \x01(\t\x12\x13\n\x0b\x66ingerprint\x18\x0b \x01(\t\x12\x15\n\rnum_sequences\x18\x0c \x01(\x05\x12\x11\n\tis_fenced\x18\r \x01(\x08\x12\x13\n\x0bis_draining\x18\x0e \x01(\x08\x12\x10\n\x08numerics\x18\x0f \x01(\t\"b\n\x0b\x41uditStatus\x12\x13\n\x0bnum_audited\x18\x01 \x01(\x03\x12\x14\n\x0cnum_diverged\x18\x02 \x01(\x03\x12\x13\n\x0bnum_skipped\x18\x03 \x01(\x03\x12\x13\n\x0bnum_pending\x18\x04 \x01(\x05\"\xe1\x02\n\x12PoolStatusResponse\x12\r\n\x05\x65poch\x18\x01 \x01(\x06\x12+\n\x08replicas\x18\x02 \x03(\x0b\x32\x19.specdec.v1.ReplicaStatus\x12\x13\n\x0bnum_waiting\x18\x03 \x01(\x05\x12\x13\n\x0bnum_running\x18\x04 \x01(\x05\x12>\n\x08\x63ounters\x18\x05 \x03(\x0b\x32,.specdec.v1.PoolStatusResponse.CountersEntry\x12\x18\n\x10max_group_wait_s\x18\x06 \x01(\x01\x12\x1d\n\x15\x61\x63\x63\x65pted_per_position\x18\x07 \x03(\x03\x12\x13\n\x0bgroup_sizes\x18\x08 \x03(\x03\x12&\n\x05\x61udit\x18\t \x01(\x0b\x32\x17.specdec.v1.AuditStatus\x1a/\n\rCountersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01*\x91\x01\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02\x12\x17\n\x13\x46INISH_REASON_ABORT\x10\x03\x12\x17\n\x13\x46INISH_REASON_ERROR\x10\x04\x32\x93\x04\n\x11GenerationService\x12G\n\x08Generate\x12\x1b.specdec.v1.GenerateRequest\x1a\x1c.specdec.v1.GenerateResponse0\x01\x12I\n\x0cGenerateOnce\x12\x1b.specdec.v1.GenerateRequest\x1a\x1c.specdec.v1.GenerateResponse\x12<\n\x05\x41\x62ort\x12\x18.specdec.v1.AbortRequest\x1a\x19.specdec.v1.AbortResponse\x12\x45\n\x08Tokenize\x12\x1b.specdec.v1.TokenizeRequest\x1a\x1c.specdec.v1.TokenizeResponse\x12K\n\nDetokenize\x12\x1d.specdec.v1.DetokenizeRequest\x1a\x1e.specdec.v1.DetokenizeResponse\x12K\n\nListModels\x12\x1d.specdec.v1.ListModelsRequest\x1a\x1e.specdec.v1.ListModelsResponse\x12K\n\nPoolStatus\x12\x1d.specdec.v1.PoolStatusRequest\x1a\x1e.specdec.v1.PoolStatusResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bspecdec/v1/generation.proto\x12\nspecdec.v1\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\x05\",\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\"9\n\x0c\x43hatMessages\x12)\n\x08messages\x18\x01 \x03(\x0b\x32\x17.specdec.v1.ChatMessage\"\xa9\x05\n\x0eSamplingParams\x12\x18\n\x0btemperature\x18\x01 \x01(\x01H\x00\x88\x01\x01\x12\x12\n\x05top_k\x18\x02 \x01(\x05H\x01\x88\x01\x01\x12\x12\n\x05top_p\x18\x03 \x01(\x01H\x02\x88\x01\x01\x12\x12\n\x05min_p\x18\x04 \x01(\x01H\x03\x88\x01\x01\x12\x11\n\x04seed\x18\x05 \x01(\x03H\x04\x88\x01\x01\x12\x17\n\nmax_tokens\x18\x06 \x01(\x05H\x05\x88\x01\x01\x12\x16\n\x0estop_token_ids\x18\x07 \x03(\x05\x12\x12\n\nignore_eos\x18\x08 \x01(\x08\x12\x1d\n\x10presence_penalty\x18\t \x01(\x01H\x06\x88\x01\x01\x12\x1e\n\x11\x66requency_penalty\x18\n \x01(\x01H\x07\x88\x01\x01\x12\x1f\n\x12repetition_penalty\x18\x0b \x01(\x01H\x08\x88\x01\x01\x12=\n\nlogit_bias\x18\x0c \x03(\x0b\x32).specdec.v1.SamplingParams.LogitBiasEntry\x12\x12\n\nmin_tokens\x18\r \x01(\x05\x12\x19\n\x11\x61llowed_token_ids\x18\x0e \x03(\x05\x12\x11\n\tbad_words\x18\x0f \x03(\t\x12*\n\x0c\x62\x61\x64_word_ids\x18\x10 \x03(\x0b\x32\x14.specdec.v1.TokenIds\x12\x15\n\x08logprobs\x18\x11 \x01(\x05H\t\x88\x01\x01\x1a\x30\n\x0eLogitBiasEntry\x12\x0b\n\x03key\x18\x01 \x01(\x05\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x42\x0e\n\x0c_temperatureB\x08\n\x06_top_kB\x08\n\x06_top_pB\x08\n\x06_min_pB\x07\n\x05_seedB\r\n\x0b_max_tokensB\x13\n\x11_presence_penaltyB\x14\n\x12_frequency_penaltyB\x15\n\x13_repetition_penaltyB\x0b\n\t_logprobs\"C\n\x08Logprobs\x12\x10\n\x08logprobs\x18\x01 \x03(\x02\x12\x0f\n\x07top_ids\x18\x02 \x03(\x05\x12\x14\n\x0ctop_logprobs\x18\x03 \x03(\x02\"\x8f\x01\n\x0bSpeculative\x12\x14\n\x07\x65nabled\x18\x01 \x01(\x08H\x00\x88\x01\x01\x12#\n\x16num_speculative_tokens\x18\x02 \x01(\x05H\x01\x88\x01\x01\x12\x13\n\x06method\x18\x03 \x01(\tH\x02\x88\x01\x01\x42\n\n\x08_enabledB\x19\n\x17_num_speculative_tokensB\t\n\x07_method\"\xbc\x02\n\x0fGenerateRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x10\n\x06prompt\x18\x02 \x01(\tH\x00\x12\x30\n\x10prompt_token_ids\x18\x03 \x01(\x0b\x32\x14.specdec.v1.TokenIdsH\x00\x12(\n\x04\x63hat\x18\x04 \x01(\x0b\x32\x18.specdec.v1.ChatMessagesH\x00\x12,\n\x08sampling\x18\x05 \x01(\x0b\x32\x1a.specdec.v1.SamplingParams\x12\x0c\n\x04stop\x18\x06 \x03(\t\x12,\n\x0bspeculative\x18\x07 \x01(\x0b\x32\x17.specdec.v1.Speculative\x12\x10\n\x08priority\x18\x08 \x01(\x05\x12\x12\n\nrequest_id\x18\t \x01(\t\x12\x13\n\x0b\x64\x65\x61\x64line_ms\x18\n \x01(\rB\x07\n\x05input\"O\n\x05Usage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\x05\x12\x19\n\x11\x63ompletion_tokens\x18\x02 \x01(\x05\x12\x14\n\x0ctotal_tokens\x18\x03 \x01(\x05\"\xa1\x02\n\x10SpeculationStats\x12\x16\n\x0enum_spec_steps\x18\x01 \x01(\x05\x12\x18\n\x10num_draft_tokens\x18\x02 \x01(\x05\x12!\n\x19num_accepted_draft_tokens\x18\x03 \x01(\x05\x12\x1c\n\x14\x61\x63\x63\x65ptance_histogram\x18\x04 \x03(\x05\x12\x1e\n\x16mean_acceptance_length\x18\x05 \x01(\x01\x12\x1d\n\x15\x64raft_acceptance_rate\x18\x06 \x01(\x01\x12\x15\n\rqueue_time_ms\x18\x07 \x01(\x01\x12\x17\n\x0fnum_preemptions\x18\x08 \x01(\x05\x12\x17\n\x0fnum_spec_tokens\x18\t \x01(\x05\x12\x12\n\nnum_rounds\x18\n \x01(\x05\"\xae\x02\n\x10GenerateResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\r\n\x05index\x18\x02 \x01(\x05\x12\x11\n\ttoken_ids\x18\x03 \x03(\x05\x12\x0c\n\x04text\x18\x04 \x01(\t\x12/\n\rfinish_reason\x18\x05 \x01(\x0e\x32\x18.specdec.v1.FinishReason\x12 \n\x05usage\x18\x06 \x01(\x0b\x32\x11.specdec.v1.Usage\x12\x31\n\x0bspeculation\x18\x07 \x01(\x0b\x32\x1c.specdec.v1.SpeculationStats\x12\x0c\n\x04seed\x18\x08 \x01(\x03\x12\x1a\n\x12system_fingerprint\x18\t \x01(\t\x12&\n\x08logprobs\x18\n \x01(\x0b\x32\x14.specdec.v1.Logprobs\"\"\n\x0c\x41\x62ortRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\" \n\rAbortResponse\x12\x0f\n\x07\x61\x62orted\x18\x01 \x01(\x08\"\x1f\n\x0fTokenizeRequest\x12\x0c\n\x04text\x18\x01 \x01(\t\"%\n\x10TokenizeResponse\x12\x11\n\ttoken_ids\x18\x01 \x03(\x05\"&\n\x11\x44\x65tokenizeRequest\x12\x11\n\ttoken_ids\x18\x01 \x03(\x05\"\"\n\x12\x44\x65tokenizeResponse\x12\x0c\n\x04text\x18\x01 \x01(\t\"\x13\n\x11ListModelsRequest\"*\n\x05Model\x12\n\n\x02id\x18\x01 \x01(\t\x12\x15\n\rmax_model_len\x18\x02 \x01(\x05\"7\n\x12ListModelsResponse\x12!\n\x06models\x18\x01 \x03(\x0b\x32\x11.specdec.v1.Model\"\x13\n\x11PoolStatusRequest\"\xb7\x02\n\rReplicaStatus\x12\x12\n\nreplica_id\x18\x01 \x01(\t\x12\x0c\n\x04role\x18\x02 \x01(\t\x12\x12\n\nnum_groups\x18\x03 \x01(\x03\x12\x10\n\x08num_rows\x18\x04 \x01(\x03\x12\x11\n\tnum_slots\x18\x05 \x01(\x05\x12\x17\n\x0fnum_free_blocks\x18\x06 \x01(\x05\x12\x12\n\nnum_blocks\x18\x07 \x01(\x05\x12\x12\n\nblock_size\x18\x08 \x01(\x05\x12\x0e\n\x06\x62usy_s\x18\t \x01(\x01\x12\x14\n\x0cmodel_digest\x18\n \x01(\t\x12\x13\n\x0b\x66ingerprint\x18\x0b \x01(\t\x12\x15\n\rnum_sequences\x18\x0c \x01(\x05\x12\x11\n\tis_fenced\x18\r \x01(\x08\x12\x13\n\x0bis_draining\x18\x0e \x01(\x08\x12\x10\n\x08numerics\x18\x0f \x01(\t\"b\n\x0b\x41uditStatus\x12\x13\n\x0bnum_audited\x18\x01 \x01(\x03\x12\x14\n\x0cnum_diverged\x18\x02 \x01(\x03\x12\x13\n\x0bnum_skipped\x18\x03 \x01(\x03\x12\x13\n\x0bnum_pending\x18\x04 \x01(\x05\"\xe1\x02\n\x12PoolStatusResponse\x12\r\n\x05\x65poch\x18\x01 \x01(\x06\x12+\n\x08replicas\x18\x02 \x03(\x0b\x32\x19.specdec.v1.ReplicaStatus\x12\x13\n\x0bnum_waiting\x18\x03 \x01(\x05\x12\x13\n\x0bnum_running\x18\x04 \x01(\x05\x12>\n\x08\x63ounters\x18\x05 \x03(\x0b\x32,.specdec.v1.PoolStatusResponse.CountersEntry\x12\x18\n\x10max_group_wait_s\x18\x06 \x01(\x01\x12\x1d\n\x15\x61\x63\x63\x65pted_per_position\x18\x07 \x03(\x03\x12\x13\n\x0bgroup_sizes\x18\x08 \x03(\x03\x12&\n\x05\x61udit\x18\t \x01(\x0b\x32\x17.specdec.v1.AuditStatus\x1a/\n\rCountersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01*\x91\x01\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02\x12\x17\n\x13\x46INISH_REASON_ABORT\x10\x03\x12\x17\n\x13\x46INISH_REASON_ERROR\x10\x04\x32\x93\x04\n\x11GenerationService\x12G\n\x08Generate\x12\x1b.specdec.v1.GenerateRequest\x1a\x1c.specdec.v1.GenerateResponse0\x01\x12I\n\x0cGenerateOnce\x12\x1b.specdec.v1.GenerateRequest\x1a\x1c.specdec.v1.GenerateResponse\x12<\n\x05\x41\x62ort\x12\x18.specdec.v1.AbortRequest\x1a\x19.specdec.v1.AbortResponse\x12\x45\n\x08Tokenize\x12\x1b.specdec.v1.TokenizeRequest\x1a\x1c.specdec.v1.TokenizeResponse\x12K\n\nDetokenize\x12\x1d.specdec.v1.DetokenizeRequest\x1a\x1e.specdec.v1.DetokenizeResponse\x12K\n\nListModels\x12\x1d.specdec.v1.ListModelsRequest\x1a\x1e.specdec.v1.ListModelsResponse\x12K\n\nPoolStatus\x12\x1d.specdec.v1.PoolStatusRequest\x1a\x1e.specdec.v1.PoolStatusResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,8 +35,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SAMPLINGPARAMS_LOGITBIASENTRY']._serialized_options = b'8\001'
   _globals['_POOLSTATUSRESPONSE_COUNTERSENTRY']._loaded_options = None
   _globals['_POOLSTATUSRESPONSE_COUNTERSENTRY']._serialized_options = b'8\001'
-  _globals['_FINISHREASON']._serialized_start=3168
-  _globals['_FINISHREASON']._serialized_end=3313
+  _globals['_FINISHREASON']._serialized_start=3201
+  _globals['_FINISHREASON']._serialized_end=3346
   _globals['_TOKENIDS']._serialized_start=43
   _globals['_TOKENIDS']._serialized_end=66
   _globals['_CHATMESSAGE']._serialized_start=68
@@ -49,44 +49,44 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SAMPLINGPARAMS_LOGITBIASENTRY']._serialized_end=706
   _globals['_LOGPROBS']._serialized_start=857
   _globals['_LOGPROBS']._serialized_end=924
-  _globals['_SPECULATIVE']._serialized_start=926
-  _globals['_SPECULATIVE']._serialized_end=1037
-  _globals['_GENERATEREQUEST']._serialized_start=1040
-  _globals['_GENERATEREQUEST']._serialized_end=1356
-  _globals['_USAGE']._serialized_start=1358
-  _globals['_USAGE']._serialized_end=1437
-  _globals['_SPECULATIONSTATS']._serialized_start=1440
-  _globals['_SPECULATIONSTATS']._serialized_end=1729
-  _globals['_GENERATERESPONSE']._serialized_start=1732
-  _globals['_GENERATERESPONSE']._serialized_end=2034
-  _globals['_ABORTREQUEST']._serialized_start=2036
-  _globals['_ABORTREQUEST']._serialized_end=2070
-  _globals['_ABORTRESPONSE']._serialized_start=2072
-  _globals['_ABORTRESPONSE']._serialized_end=2104
-  _globals['_TOKENIZEREQUEST']._serialized_start=2106
-  _globals['_TOKENIZEREQUEST']._serialized_end=2137
-  _globals['_TOKENIZERESPONSE']._serialized_start=2139
-  _globals['_TOKENIZERESPONSE']._serialized_end=2176
-  _globals['_DETOKENIZEREQUEST']._serialized_start=2178
-  _globals['_DETOKENIZEREQUEST']._serialized_end=2216
-  _globals['_DETOKENIZERESPONSE']._serialized_start=2218
-  _globals['_DETOKENIZERESPONSE']._serialized_end=2252
-  _globals['_LISTMODELSREQUEST']._serialized_start=2254
-  _globals['_LISTMODELSREQUEST']._serialized_end=2273
-  _globals['_MODEL']._serialized_start=2275
-  _globals['_MODEL']._serialized_end=2317
-  _globals['_LISTMODELSRESPONSE']._serialized_start=2319
-  _globals['_LISTMODELSRESPONSE']._serialized_end=2374
-  _globals['_POOLSTATUSREQUEST']._serialized_start=2376
-  _globals['_POOLSTATUSREQUEST']._serialized_end=2395
-  _globals['_REPLICASTATUS']._serialized_start=2398
-  _globals['_REPLICASTATUS']._serialized_end=2709
-  _globals['_AUDITSTATUS']._serialized_start=2711
-  _globals['_AUDITSTATUS']._serialized_end=2809
-  _globals['_POOLSTATUSRESPONSE']._serialized_start=2812
-  _globals['_POOLSTATUSRESPONSE']._serialized_end=3165
-  _globals['_POOLSTATUSRESPONSE_COUNTERSENTRY']._serialized_start=3118
-  _globals['_POOLSTATUSRESPONSE_COUNTERSENTRY']._serialized_end=3165
-  _globals['_GENERATIONSERVICE']._serialized_start=3316
-  _globals['_GENERATIONSERVICE']._serialized_end=3847
+  _globals['_SPECULATIVE']._serialized_start=927
+  _globals['_SPECULATIVE']._serialized_end=1070
+  _globals['_GENERATEREQUEST']._serialized_start=1073
+  _globals['_GENERATEREQUEST']._serialized_end=1389
+  _globals['_USAGE']._serialized_start=1391
+  _globals['_USAGE']._serialized_end=1470
+  _globals['_SPECULATIONSTATS']._serialized_start=1473
+  _globals['_SPECULATIONSTATS']._serialized_end=1762
+  _globals['_GENERATERESPONSE']._serialized_start=1765
+  _globals['_GENERATERESPONSE']._serialized_end=2067
+  _globals['_ABORTREQUEST']._serialized_start=2069
+  _globals['_ABORTREQUEST']._serialized_end=2103
+  _globals['_ABORTRESPONSE']._serialized_start=2105
+  _globals['_ABORTRESPONSE']._serialized_end=2137
+  _globals['_TOKENIZEREQUEST']._serialized_start=2139
+  _globals['_TOKENIZEREQUEST']._serialized_end=2170
+  _globals['_TOKENIZERESPONSE']._serialized_start=2172
+  _globals['_TOKENIZERESPONSE']._serialized_end=2209
+  _globals['_DETOKENIZEREQUEST']._serialized_start=2211
+  _globals['_DETOKENIZEREQUEST']._serialized_end=2249
+  _globals['_DETOKENIZERESPONSE']._serialized_start=2251
+  _globals['_DETOKENIZERESPONSE']._serialized_end=2285
+  _globals['_LISTMODELSREQUEST']._serialized_start=2287
+  _globals['_LISTMODELSREQUEST']._serialized_end=2306
+  _globals['_MODEL']._serialized_start=2308
+  _globals['_MODEL']._serialized_end=2350
+  _globals['_LISTMODELSRESPONSE']._serialized_start=2352
+  _globals['_LISTMODELSRESPONSE']._serialized_end=2407
+  _globals['_POOLSTATUSREQUEST']._serialized_start=2409
+  _globals['_POOLSTATUSREQUEST']._serialized_end=2428
+  _globals['_REPLICASTATUS']._serialized_start=2431
+  _globals['_REPLICASTATUS']._serialized_end=2742
+  _globals['_AUDITSTATUS']._serialized_start=2744
+  _globals['_AUDITSTATUS']._serialized_end=2842
+  _globals['_POOLSTATUSRESPONSE']._serialized_start=2845
+  _globals['_POOLSTATUSRESPONSE']._serialized_end=3198
+  _globals['_POOLSTATUSRESPONSE_COUNTERSENTRY']._serialized_start=3151
+  _globals['_POOLSTATUSRESPONSE_COUNTERSENTRY']._serialized_end=3198
+  _globals['_GENERATIONSERVICE']._serialized_start=3349
+  _globals['_GENERATIONSERVICE']._serialized_end=3880
 # @@protoc_insertion_point(module_scope)

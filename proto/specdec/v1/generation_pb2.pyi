@@ -96,12 +96,14 @@ class Logprobs(_message.Message):
     def __init__(self, logprobs: _Optional[_Iterable[float]] = ..., top_ids: _Optional[_Iterable[int]] = ..., top_logprobs: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class Speculative(_message.Message):
-    __slots__ = ("enabled", "num_speculative_tokens")
+    __slots__ = ("enabled", "num_speculative_tokens", "method")
     ENABLED_FIELD_NUMBER: _ClassVar[int]
     NUM_SPECULATIVE_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    METHOD_FIELD_NUMBER: _ClassVar[int]
     enabled: bool
     num_speculative_tokens: int
-    def __init__(self, enabled: _Optional[bool] = ..., num_speculative_tokens: _Optional[int] = ...) -> None: ...
+    method: str
+    def __init__(self, enabled: _Optional[bool] = ..., num_speculative_tokens: _Optional[int] = ..., method: _Optional[str] = ...) -> None: ...
 
 class GenerateRequest(_message.Message):
     __slots__ = ("model", "prompt", "prompt_token_ids", "chat", "sampling", "stop", "speculative", "priority", "request_id", "deadline_ms")
