@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from deployments.errors import DeadlineError, PoolUnavailableError, UnknownModelError
-from deployments.output import Output, Piece
+from deployments.output import Output, Piece, View
 from deployments.pool_client import PoolClient
 from deployments.sampling_request import resolve_sampling
-from deployments.text import TextModel
+from deployments.text import ChatOptions, TextModel
 from specdec_core.config import SpecMethod, SpeculationConfig
 from specdec_core.drafting.limits import draft_limit
 from specdec_core.errors import InvalidRequestError
@@ -50,6 +50,9 @@ class Ask:
     priority: int = 0
     request_id: str = ""
     timeout_s: float | None = None
+    view: View = field(default_factory=View)
+    truncate_prompt_tokens: int | None = None
+    """Keep the last so many ids of the prompt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +62,7 @@ class Generation:
     request: Request
     stop: tuple[str, ...]
     timeout_s: float | None
+    view: View
 
 
 class GenerationService:
@@ -109,8 +113,10 @@ class GenerationService:
         """See TextModel, as for the next two; other requests go on meanwhile."""
         return await _aside(self.text.encode, text)
 
-    async def encode_chat(self, messages: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
-        return await asyncio.to_thread(self.text.encode_chat, messages)
+    async def encode_chat(
+        self, messages: Sequence[Mapping[str, Any]], options: ChatOptions | None = None
+    ) -> tuple[int, ...]:
+        return await asyncio.to_thread(self.text.encode_chat, messages, options)
 
     async def decode_all(self, token_ids: Sequence[int], name: str) -> str:
         return await _aside(self.text.decode_all, self.text.check_ids(token_ids, name))
@@ -122,7 +128,7 @@ class GenerationService:
     def prepare(self, prompt_token_ids: Sequence[int], ask: Ask) -> Generation:
         """Check everything that can be checked here. Raises InvalidRequestError and kin."""
         self.check_model(ask.model)
-        prompt = self.text.check_ids(prompt_token_ids, "the prompt")
+        prompt = self.text.check_ids(_last(prompt_token_ids, ask), "the prompt")
         _check_stop(ask.stop)
         self._check_draft_tokens(ask.num_draft_tokens)
         if len(ask.request_id) > MAX_REQUEST_ID_LEN:
@@ -142,7 +148,10 @@ class GenerationService:
         )
         timeouts = [t for t in (ask.timeout_s, self._timeout_s) if t is not None]
         return Generation(
-            request=request, stop=tuple(ask.stop), timeout_s=min(timeouts, default=None)
+            request=request,
+            stop=tuple(ask.stop),
+            timeout_s=min(timeouts, default=None),
+            view=ask.view,
         )
 
     def prepare_choices(
@@ -211,7 +220,8 @@ class GenerationService:
 
     async def run(self, generation: Generation) -> AsyncGenerator[Piece]:
         """Pieces until the last; leaving early aborts the request in the pool."""
-        output = Output(self.text, generation.request.params, generation.stop)
+        params = generation.request.params
+        output = Output(self.text, params, generation.stop, generation.view)
         async with contextlib.aclosing(self._events(generation)) as events:
             async for event in events:
                 piece = output.take(event)
@@ -304,6 +314,16 @@ def _choice(one: Generation, first_id: str, place: int, seed: int) -> Generation
 async def _aside(call: Callable[[Content], Result], content: Content) -> Result:
     """`call(content)`, in a thread where it takes long."""
     return await asyncio.to_thread(call, content) if len(content) > _LARGE else call(content)
+
+
+def _last(prompt_token_ids: Sequence[int], ask: Ask) -> Sequence[int]:
+    """The prompt, or the end of it that was asked for."""
+    count = ask.truncate_prompt_tokens
+    if count is None:
+        return prompt_token_ids
+    if count < 1:
+        raise InvalidRequestError(f"truncate_prompt_tokens must be at least 1, got {count}")
+    return prompt_token_ids[-count:]
 
 
 def _check_stop(stops: Sequence[str]) -> None:

@@ -111,7 +111,7 @@ class _Routes:
         body = parse_body(ChatBody, await request.body())
         self._service.check_model(body.model)
         messages = checked_messages(body.messages)
-        ids = await self._service.encode_chat(messages)
+        ids = await self._service.encode_chat(messages, body.chat_options)
         return await self._answer(CHAT, [ids], body, body.ask())
 
     async def tokenize(self, request: Request) -> JSONResponse:

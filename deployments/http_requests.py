@@ -12,7 +12,9 @@ from pydantic_core import from_json
 from deployments.errors import WrongTypeError
 from deployments.generation import Ask
 from deployments.messages import describe
+from deployments.output import View
 from deployments.sampling_fields import SamplingFields
+from deployments.text import ChatOptions
 from specdec_core.errors import InvalidRequestError
 from specdec_core.sampling_params import MAX_LOGPROBS
 
@@ -44,15 +46,9 @@ _UNSUPPORTED: dict[str, tuple[object, ...]] = {
     "suffix": (None, ""),
     "tool_choice": (None, "none"),
     "tools": (None, []),
-    "truncate_prompt_tokens": (None,),
     "use_beam_search": (None, False),
-    "skip_special_tokens": (None, True),
-    "include_stop_str_in_output": (None, False),
     "reasoning_effort": (None, "none"),
     "chat_template": (None,),
-    "chat_template_kwargs": (None, {}),
-    "add_generation_prompt": (None, True),
-    "continue_final_message": (None, False),
 }
 """Known names that are not supported yet: the values that mean nothing are accepted."""
 
@@ -85,6 +81,9 @@ class CommonBody(_Body, SamplingFields):
     stream_options: StreamOptions | None = None
     speculative: SpeculativeOptions | None = None
     return_token_ids: bool | None = False
+    skip_special_tokens: bool | None = None
+    include_stop_str_in_output: bool | None = None
+    truncate_prompt_tokens: int | None = None
     priority: int = 0
     request_id: str | None = None
 
@@ -104,6 +103,11 @@ class CommonBody(_Body, SamplingFields):
             spec_method=speculative.method,
             priority=self.priority,
             request_id=self.request_id or "",
+            view=View(
+                shows_special_tokens=self.skip_special_tokens is False,
+                includes_stop=bool(self.include_stop_str_in_output),
+            ),
+            truncate_prompt_tokens=self.truncate_prompt_tokens,
         )
 
 
@@ -133,6 +137,20 @@ class ChatBody(CommonBody):
     max_completion_tokens: int | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+
+    @property
+    def chat_options(self) -> ChatOptions:
+        """An answer goes on with the last message, or begins a new one unless that is declined."""
+        continues = bool(self.continue_final_message)
+        adds = self.add_generation_prompt
+        return ChatOptions(
+            add_generation_prompt=not continues if adds is None else adds,
+            continues_final_message=continues,
+            variables=self.chat_template_kwargs or {},
+        )
 
     def ask(self) -> Ask:
         max_tokens = self.max_completion_tokens

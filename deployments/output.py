@@ -45,12 +45,29 @@ def joined(pieces: Sequence[Piece]) -> Piece:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """What of the tokens becomes text."""
+
+    shows_special_tokens: bool = False
+    includes_stop: bool = False
+    """The stop string, or the text of the id, that ended the output is part of it."""
+
+
 class Output:
     """Turns one request's token events into pieces."""
 
-    def __init__(self, text: TextModel, params: SamplingParams, stop: Sequence[str]) -> None:
-        self._detokenizer = IncrementalDetokenizer(text.decode)
+    def __init__(
+        self,
+        text: TextModel,
+        params: SamplingParams,
+        stop: Sequence[str],
+        view: View = View(),
+    ) -> None:
+        decode = text.decode_all if view.shows_special_tokens else text.decode
+        self._detokenizer = IncrementalDetokenizer(decode)
         self._stops = StopStrings(stop)
+        self._view = view
         self._params = params
         self._num_chars = 0
 
@@ -59,7 +76,7 @@ class Output:
         shown, offsets = "", []
         for count, token_id in enumerate(event.token_ids, start=1):
             offsets.append(self._num_chars)
-            if not _is_stop_id(event, count):
+            if self._view.includes_stop or not _is_stop_id(event, count):
                 is_early = event.index + count <= self._params.min_tokens
                 shown += self._add(self._detokenizer.add(token_id), is_early=is_early)
             if self._stops.found is not None:
@@ -69,6 +86,8 @@ class Output:
                 shown += self._add(self._detokenizer.flush(), is_early=False)
                 shown += self._stops.flush()
         is_cut = self._stops.found is not None
+        if self._view.includes_stop:
+            shown += self._stops.found or ""
         return Piece(
             index=event.index,
             token_ids=event.token_ids[: len(offsets)],

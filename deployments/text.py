@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -40,6 +40,24 @@ class Backend(Vocabulary, Protocol):
     def get_vocab(self) -> dict[str, int]: ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatOptions:
+    """How a conversation is rendered."""
+
+    add_generation_prompt: bool = True
+    """End with what begins an answer."""
+    continues_final_message: bool = False
+    """End within the last message, so that the answer goes on with it."""
+    variables: Mapping[str, Any] = field(default_factory=dict)
+    """For the template, by name."""
+
+    def __post_init__(self) -> None:
+        if self.add_generation_prompt and self.continues_final_message:
+            raise InvalidRequestError(
+                "add_generation_prompt and continue_final_message exclude each other"
+            )
+
+
 @dataclass(frozen=True, slots=True)
 class TextModel:
     """Everything about a model that can be known without its weights."""
@@ -67,21 +85,33 @@ class TextModel:
         """Ids of text that stands among other text."""
         return tuple(self.backend.encode(text, add_special_tokens=False).ids)
 
-    def encode_chat(self, messages: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
+    def encode_chat(
+        self, messages: Sequence[Mapping[str, Any]], options: ChatOptions | None = None
+    ) -> tuple[int, ...]:
         """Ids of a conversation. Raises InvalidRequestError for what the template refuses."""
-        text = self.render_chat(messages)
+        text = self.render_chat(messages, options)
         self._refuse_hopeless(text)
         return self.encode_part(text)
 
-    def render_chat(self, messages: Sequence[Mapping[str, Any]]) -> str:
+    def render_chat(
+        self, messages: Sequence[Mapping[str, Any]], options: ChatOptions | None = None
+    ) -> str:
         if self.template is None:
             raise InvalidRequestError("the model has no chat template: use completions instead")
+        options = options or ChatOptions()
+        ours = {
+            "messages": messages,
+            "add_generation_prompt": options.add_generation_prompt,
+            **self.special_tokens,
+        }
+        taken = sorted(ours.keys() & options.variables.keys())
+        if taken:
+            raise InvalidRequestError(f"chat_template_kwargs: {taken[0]!r} is not for requests")
         try:
-            return self.template.render(
-                messages=messages, add_generation_prompt=True, **self.special_tokens
-            )
-        except TemplateError as error:
+            rendered = self.template.render(**options.variables, **ours)
+        except Exception as error:  # a template may fail in any way on what it is given
             raise InvalidRequestError(f"the chat template refuses: {error}") from error
+        return _up_to_final(rendered, messages) if options.continues_final_message else rendered
 
     def check_ids(self, token_ids: Sequence[int], name: str) -> tuple[int, ...]:
         """The ids, all of the vocabulary. Raises InvalidRequestError that begins with `name`."""
@@ -106,6 +136,18 @@ class TextModel:
                 f"the prompt has at least {fewest} tokens, "
                 f"the model's context is {self.max_model_len}"
             )
+
+
+def _up_to_final(rendered: str, messages: Sequence[Mapping[str, Any]]) -> str:
+    """Without what the template puts behind the last message. Templates may strip its ends."""
+    final = messages[-1]["content"]
+    for shown in (final, final.strip()):
+        start = rendered.rfind(shown)
+        if shown and start >= 0:
+            return rendered[: start + len(shown)]
+    raise InvalidRequestError(
+        "continue_final_message: the chat template does not show the last message as it is"
+    )
 
 
 def load_text_model(

@@ -123,6 +123,37 @@ def test_an_echo_puts_the_prompt_before_the_text(prompt: Any) -> None:
     run(scenario)
 
 
+def test_a_prompt_may_be_cut_to_its_end() -> None:
+    async def scenario() -> None:
+        async with server() as (client, _):
+            body = completion(prompt="XYHELLO", truncate_prompt_tokens=5, return_token_ids=True)
+            (choice,) = (await client.post("/v1/completions", json=body)).json()["choices"]
+            assert choice["text"] == expected_text("HELLO", 20)
+            assert choice["prompt_token_ids"] == list(TEXT.encode("HELLO"))
+            wrong = completion(truncate_prompt_tokens=0)
+            assert (await client.post("/v1/completions", json=wrong)).status_code == 400
+
+    run(scenario)
+
+
+def test_a_chat_answer_may_go_on_with_the_last_message() -> None:
+    async def scenario() -> None:
+        async with server() as (client, _):
+            messages = [{"role": "assistant", "content": "HELLO"}]
+            body = completion(messages=messages, continue_final_message=True)
+            del body["prompt"]
+            answer = await client.post("/v1/chat/completions", json=body)
+            assert text_of(answer.json()["choices"][0]) == expected_text("HELLO", 20)
+            for wrong in (
+                {"add_generation_prompt": True},
+                {"chat_template_kwargs": {"messages": []}},
+            ):
+                answer = await client.post("/v1/chat/completions", json=body | wrong)
+                assert answer.status_code == 400, answer.text
+
+    run(scenario)
+
+
 def test_aborting_a_request_ends_all_its_choices() -> None:
     async def scenario() -> None:
         async with server() as (client, parts):

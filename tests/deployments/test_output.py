@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deployments.output import Output, Piece, joined
+from deployments.output import Output, Piece, View, joined
 from deployments.text import TextModel, load_text_model
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.request import FinishReason, TokenEvent
@@ -43,9 +43,13 @@ def events(
 
 
 def pieces_of(
-    text: TextModel, parts: Iterator[TokenEvent], *stop: str, **params: Any
+    text: TextModel,
+    parts: Iterator[TokenEvent],
+    *stop: str,
+    view: View | None = None,
+    **params: Any,
 ) -> list[Piece]:
-    output = Output(text, SamplingParams(max_tokens=99, **params), stop)
+    output = Output(text, SamplingParams(max_tokens=99, **params), stop, view or View())
     pieces: list[Piece] = []
     for part in parts:
         pieces.append(output.take(part))
@@ -120,3 +124,39 @@ def test_a_stop_string_of_a_character_that_was_never_finished(text: TextModel) -
     (piece,) = pieces_of(text, events((letter,), []), "\ufffd")
     assert (piece.text, piece.finish_reason) == ("", FinishReason.STOP)
     assert piece.stop_reason == "\ufffd"
+
+
+@pytest.mark.parametrize("cuts", [[], [1], [2, 5], [1, 2, 3, 4, 5, 6]])
+def test_the_stop_string_is_shown_where_it_is_asked_for(text: TextModel, cuts: list[int]) -> None:
+    ids = text.encode_part("one two three")
+    for shows in (False, True):
+        view = View(includes_stop=shows)
+        whole = joined(pieces_of(text, events(ids, cuts), "two", view=view))
+        assert whole.text == ("one two" if shows else "one ")
+        assert whole.stop_reason == "two"
+
+
+def test_special_tokens_are_shown_where_they_are_asked_for(text: TextModel) -> None:
+    special = text.encode_part("<|end|>")
+    assert len(special) == 1
+    ids = (*text.encode_part("a"), *special, *text.encode_part("b"))
+    assert joined(pieces_of(text, events(ids, [1]))).text == "ab"
+    shown = joined(pieces_of(text, events(ids, [1]), view=View(shows_special_tokens=True)))
+    assert shown.text == "a<|end|>b"
+
+
+def test_the_stop_id_is_shown_only_with_both(text: TextModel) -> None:
+    ids = (*text.encode_part("a"), *text.encode_part("<|end|>"))
+    texts = {
+        (special, stop): joined(
+            pieces_of(
+                text,
+                events(ids, [], FinishReason.STOP),
+                view=View(shows_special_tokens=special, includes_stop=stop),
+            )
+        ).text
+        for special in (False, True)
+        for stop in (False, True)
+    }
+    assert texts.pop((True, True)) == "a<|end|>"
+    assert set(texts.values()) == {"a"}

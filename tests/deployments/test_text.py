@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deployments.detokenizer import IncrementalDetokenizer, StopStrings
-from deployments.text import TextModel, load_text_model
+from deployments.text import ChatOptions, TextModel, compile_template, load_text_model
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
 from specdec_core.models.loading import load_model
 from specdec_core.models.tokenizers import load_tokenizer
@@ -42,6 +43,50 @@ def test_ids_and_templates_equal_those_of_transformers(folder: Path, text: TextM
     ids = tokenizer.apply_chat_template(MESSAGES, add_generation_prompt=True)["input_ids"]
     assert list(text.encode_chat(MESSAGES)) == ids
     assert text.vocab_size == len(tokenizer)
+
+
+TALK = [*MESSAGES, {"role": "assistant", "content": " The answer: "}]
+
+
+@pytest.mark.parametrize("messages", [MESSAGES, TALK])
+def test_an_answer_that_goes_on_is_rendered_as_transformers_does(
+    folder: Path, text: TextModel, messages: list[dict[str, str]]
+) -> None:
+    options = ChatOptions(add_generation_prompt=False, continues_final_message=True)
+    rendered = text.render_chat(messages, options)
+    expected = load_tokenizer(str(folder)).apply_chat_template(
+        messages, tokenize=False, continue_final_message=True
+    )
+    assert rendered == expected
+    assert rendered.endswith(messages[-1]["content"])
+
+
+def test_a_conversation_may_end_without_the_beginning_of_an_answer(
+    folder: Path, text: TextModel
+) -> None:
+    rendered = text.render_chat(MESSAGES, ChatOptions(add_generation_prompt=False))
+    expected = load_tokenizer(str(folder)).apply_chat_template(MESSAGES, tokenize=False)
+    assert rendered == expected
+    assert text.render_chat(MESSAGES).startswith(rendered)
+    assert text.render_chat(MESSAGES) != rendered
+
+
+def test_variables_reach_the_template_and_cannot_replace_its_own(text: TextModel) -> None:
+    template = compile_template("{{ messages[0].content }} {{ mood }}{{ 1 // (size or 0) }}")
+    shouting = replace(text, template=template)
+    options = ChatOptions(variables={"mood": "loud", "size": 1})
+    assert shouting.render_chat([{"role": "user", "content": "Hi"}], options) == "Hi loud1"
+    with pytest.raises(InvalidRequestError, match="'messages' is not for requests"):
+        shouting.render_chat(MESSAGES, ChatOptions(variables={"messages": []}))
+    with pytest.raises(InvalidRequestError, match="the chat template refuses"):
+        shouting.render_chat(MESSAGES, ChatOptions(variables={"size": 0}))
+
+
+def test_a_final_message_that_the_template_changes_cannot_be_continued(text: TextModel) -> None:
+    loud = replace(text, template=compile_template("{{ messages[-1].content | upper }}"))
+    options = ChatOptions(add_generation_prompt=False, continues_final_message=True)
+    with pytest.raises(InvalidRequestError, match="does not show the last message"):
+        loud.render_chat([{"role": "user", "content": "Hi"}], options)
 
 
 def test_limits_equal_those_of_the_loaded_model(folder: Path, text: TextModel) -> None:
