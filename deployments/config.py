@@ -62,6 +62,15 @@ class SpecMetrics(StrEnum):
     DETAILED = "detailed"
 
 
+class GenerationConfig(StrEnum):
+    """Where what a request leaves open comes from."""
+
+    AUTO = "auto"
+    """From the model's generation_config.json, then from our own defaults."""
+    NONE = "none"
+    """From our own defaults."""
+
+
 class ServiceConfig(BaseSettings):
     """Everything `specdec serve` and serveConfigV2 may say."""
 
@@ -89,6 +98,8 @@ class ServiceConfig(BaseSettings):
     prompt_lookup_max: int = 4
     prompt_lookup_min: int = 2
     per_request_spec_decode_metrics: SpecMetrics = SpecMetrics.SUMMARY
+    generation_config: GenerationConfig = GenerationConfig.AUTO
+    """Whether the model's generation_config.json says what a request leaves open."""
 
     dtype: DType = DType.AUTO
     numerics: Numerics = Numerics.AUTO
@@ -177,6 +188,10 @@ class ServiceConfig(BaseSettings):
     @property
     def method(self) -> SpecMethod:
         return self._drafting.method
+
+    @property
+    def uses_generation_config(self) -> bool:
+        return self.generation_config is GenerationConfig.AUTO
 
     @property
     def draft(self) -> str | None:

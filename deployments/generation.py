@@ -75,13 +75,16 @@ class GenerationService:
         *,
         model_name: str,
         speculation: SpeculationConfig,
+        sampling_defaults: Mapping[str, Any] | None = None,
         timeout_s: float | None = None,
         stats_wait_s: float = 2.0,
     ) -> None:
+        """`sampling_defaults`, by the names of SamplingParams: for what a request leaves open."""
         self.text = text
         self.pool = pool
         self.model_name = model_name
         self._speculation = speculation
+        self._sampling_defaults = dict(sampling_defaults or {})
         self._timeout_s = timeout_s
         self._stats_wait_s = stats_wait_s
 
@@ -289,7 +292,10 @@ class GenerationService:
                 f"the prompt has {prompt_len} tokens, the model's context is {self.max_model_len}: "
                 "there is no room for an answer"
             )
-        defaults = SamplingParams(seed=random.randrange(_DRAWN_SEEDS), max_tokens=room)
+        own = self._sampling_defaults
+        longest = min(room, own.get("max_tokens", room))
+        seed = random.randrange(_DRAWN_SEEDS)
+        defaults = SamplingParams(**own | {"seed": seed, "max_tokens": longest})
         params = resolve_sampling(named, self.text, defaults)
         if params.max_tokens > room:
             raise InvalidRequestError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
 import json
 import logging
 import math
@@ -35,6 +36,8 @@ from specdec_core.errors import QueueFullError
 
 logger = logging.getLogger(__name__)
 
+_PACKAGE = "specdec-serve"
+
 
 def build_http_app(
     service: GenerationService, access: Access, *, max_body_bytes: int, metrics: SpecMetrics
@@ -45,6 +48,7 @@ def build_http_app(
     routes = _Routes(service, access, metrics)
     app.add_api_route("/health", routes.health, methods=["GET"])
     app.add_api_route("/ready", routes.ready, methods=["GET"])
+    app.add_api_route("/version", _version, methods=["GET"])
     for path, call, method in (
         ("/v1/models", routes.models, "GET"),
         ("/v1/models/", routes.models, "GET"),
@@ -237,6 +241,10 @@ def error_response(error: Exception) -> JSONResponse:
 def _log_unexpected(error: Exception) -> None:
     if status_of(error).http == 500 and not isinstance(error, RequestFailedError):
         logger.error("a request failed unexpectedly", exc_info=error)
+
+
+async def _version() -> dict[str, str]:
+    return {"version": importlib.metadata.version(_PACKAGE)}
 
 
 async def _unknown_route(request: Request, error: Exception) -> JSONResponse:

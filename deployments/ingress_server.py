@@ -36,11 +36,13 @@ class Ingress:
         self._access = Access(config.key_digests, config.host)
         pool = PoolClient(lambda: resolve(coordinator))
         self._pool_task = asyncio.get_running_loop().create_task(pool.run())
+        text = text_model(config)
         self._service = GenerationService(
-            text_model(config),
+            text,
             pool,
             model_name=config.model_name,
             speculation=config.pool_config().speculation,
+            sampling_defaults=text.sampling_defaults if config.uses_generation_config else None,
             timeout_s=config.request_timeout_s,
         )
         self._grpc = GrpcApi(self._service, self._access, max_body_bytes=config.max_body_bytes)

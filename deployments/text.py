@@ -17,10 +17,24 @@ from typing import Any, Protocol
 from jinja2 import Template, TemplateError
 from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from pydantic import ValidationError
 
+from deployments.messages import describe_errors
+from deployments.sampling_fields import SamplingFields
 from deployments.token_bytes import Vocabulary, token_bytes_of
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
 from specdec_core.models.files import local_folder
+from specdec_core.sampling_params import SamplingParams
+
+_GENERATION_CONFIG = {
+    "temperature": "temperature",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "repetition_penalty": "repetition_penalty",
+    "max_tokens": "max_new_tokens",
+}
+"""Our names of what is taken from generation_config.json, and its own."""
 
 
 class Encoding(Protocol):
@@ -71,6 +85,8 @@ class TextModel:
     longest_token_bytes: int
     token_bytes: Callable[[int], bytes]
     """What an id stands for, special tokens included."""
+    sampling_defaults: Mapping[str, Any] = field(default_factory=dict)
+    """What the model's generation config says of sampling, by the names of SamplingParams."""
 
     @property
     def vocab_size(self) -> int:
@@ -174,7 +190,23 @@ def load_text_model(
         max_model_len=_max_model_len(folder, max_model_len),
         longest_token_bytes=max(len(token.encode()) for token in backend.get_vocab()),
         token_bytes=token_bytes_of(backend),
+        sampling_defaults=_sampling_defaults(folder / "generation_config.json"),
     )
+
+
+def _sampling_defaults(file: Path) -> dict[str, Any]:
+    """Only what is there: nothing is made up, and do_sample is not looked at, as in vLLM."""
+    settings = _read_json(file)
+    named = {ours: settings.get(theirs) for ours, theirs in _GENERATION_CONFIG.items()}
+    defaults = {name: value for name, value in named.items() if value is not None}
+    try:
+        SamplingFields.model_validate(defaults, strict=True)
+        SamplingParams(**defaults)
+    except ValidationError as error:
+        raise ModelNotSupportedError(f"{file}: {describe_errors(error)}") from error
+    except InvalidRequestError as error:
+        raise ModelNotSupportedError(f"{file}: {error}") from error
+    return defaults
 
 
 def end_token_ids(folder: Path) -> frozenset[int]:

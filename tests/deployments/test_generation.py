@@ -76,3 +76,21 @@ def test_a_stop_string_ends_the_answer_though_the_coordinator_hangs() -> None:
         assert (piece.text, piece.finish_reason) == (text.decode((1,)), FinishReason.STOP)
 
     asyncio.run(asyncio.wait_for(scenario(), 5))
+
+
+def test_what_a_request_leaves_open_follows_the_models_own_defaults() -> None:
+    pool: Any = HangingPool()
+    own = {"temperature": 0.5, "top_k": 7, "max_tokens": 30}
+    service = GenerationService(
+        fake_text_model(),
+        pool,
+        model_name="fake",
+        speculation=SpeculationConfig(),
+        sampling_defaults=own,
+    )
+    params = service.prepare((5,), Ask()).request.params
+    assert (params.temperature, params.top_k, params.max_tokens) == (0.5, 7, 30)
+    given = {"temperature": 0.0, "top_k": -1, "max_tokens": 60}
+    params = service.prepare((5,), Ask(sampling=given)).request.params
+    assert (params.temperature, params.top_k, params.max_tokens) == (0.0, 0, 60)
+    assert service.prepare((5,) * 500, Ask()).request.params.max_tokens == 12

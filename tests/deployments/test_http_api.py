@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import tomllib
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,8 @@ import pytest
 from specdec_core.config import PoolConfig
 from tests.deployments.fake_replica import continuation
 from tests.deployments.http_server import TEXT, completion, expected_text, run, server, stream
+
+PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 
 
 def test_a_completion_is_the_plain_continuation() -> None:
@@ -277,6 +281,16 @@ def test_models_readiness_and_unknown_routes() -> None:
         async with server(targets=0) as (client, _):
             assert (await client.get("/ready")).status_code == 503
             assert (await client.get("/health")).status_code == 200
+
+    run(scenario)
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    async def scenario() -> None:
+        async with server(keys=("one",)) as (client, _):
+            answer = await client.get("/version")
+            expected = tomllib.loads(PYPROJECT.read_text())["project"]["version"]
+            assert answer.json() == {"version": expected}
 
     run(scenario)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -171,3 +173,25 @@ def test_nothing_from_the_first_stop_string_on_is_ever_shown(
         assert not any(stop in shown for stop in stops)
     else:
         assert shown + cutter.flush() == read
+
+
+def test_the_generation_config_says_what_requests_leave_open(tmp_path: Path) -> None:
+    save_tiny_llama(tmp_path)
+    file = tmp_path / "generation_config.json"
+    content = json.loads(file.read_text())
+    given = {"temperature": 0.6, "top_k": 20, "max_new_tokens": 9, "do_sample": False}
+    file.write_text(json.dumps(content | given))
+    defaults = load_text_model(str(tmp_path)).sampling_defaults
+    assert defaults == {"temperature": 0.6, "top_k": 20, "max_tokens": 9}
+
+
+@pytest.mark.parametrize("wrong", [{"temperature": -1}, {"top_p": "high"}, {"min_p": 3}])
+def test_a_generation_config_that_no_request_may_have_is_refused_at_load(
+    tmp_path: Path, wrong: dict[str, Any]
+) -> None:
+    save_tiny_llama(tmp_path)
+    (tmp_path / "generation_config.json").write_text(json.dumps(wrong))
+    with pytest.raises(
+        ModelNotSupportedError, match=f"generation_config.json: .*{next(iter(wrong))}"
+    ):
+        load_text_model(str(tmp_path))
