@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from deployments.errors import DeadlineError, PoolUnavailableError, UnknownModelError
+from deployments.grammars import check_grammar
 from deployments.output import Output, Piece, View
 from deployments.pool_client import PoolClient
 from deployments.sampling_request import resolve_sampling
@@ -297,6 +298,8 @@ class GenerationService:
         seed = random.randrange(_DRAWN_SEEDS)
         defaults = SamplingParams(**own | {"seed": seed, "max_tokens": longest})
         params = resolve_sampling(named, self.text, defaults)
+        if params.grammar is not None:
+            check_grammar(params.grammar)
         if params.max_tokens > room:
             raise InvalidRequestError(
                 f"max_tokens={params.max_tokens} and a prompt of {prompt_len} tokens exceed the "

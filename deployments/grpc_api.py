@@ -17,9 +17,11 @@ from deployments.access import Access
 from deployments.errors import BodyTooLargeError, RequestFailedError, public_message, status_of
 from deployments.generation import Ask, Generation, GenerationService
 from deployments.output import Piece, joined
+from deployments.structured_output import ANY_OBJECT, choice, json_schema
 from deployments.translation import FINISH_REASONS, logprobs_to_pb, stats_to_pb
 from specdec.v1 import generation_pb2 as pb
 from specdec_core.errors import InvalidRequestError
+from specdec_core.grammar import GrammarKind, GrammarSpec
 from specdec_core.request import RequestStats
 
 logger = logging.getLogger(__name__)
@@ -215,4 +217,24 @@ def _ask(message: pb.GenerateRequest) -> Ask:
 def _named(sampling: pb.SamplingParams) -> dict[str, Any]:
     """The fields that are present."""
     named = {field.name: value for field, value in sampling.ListFields()}
-    return named | {"bad_word_ids": [word.ids for word in sampling.bad_word_ids]}
+    asked = named.pop("structured_output", None)
+    return named | {
+        "bad_word_ids": [word.ids for word in sampling.bad_word_ids],
+        "grammar": None if asked is None else _grammar(asked),
+    }
+
+
+def _grammar(asked: pb.StructuredOutput) -> GrammarSpec:
+    name = asked.WhichOneof("kind")
+    match name:
+        case "json_schema":
+            return json_schema(asked.json_schema)
+        case "regex":
+            return GrammarSpec(GrammarKind.REGEX, asked.regex)
+        case "grammar":
+            return GrammarSpec(GrammarKind.LARK, asked.grammar)
+        case "choice":
+            return choice(list(asked.choice.texts))
+        case "json_object" if asked.json_object:
+            return ANY_OBJECT
+    raise InvalidRequestError("structured_output needs one of its kinds")

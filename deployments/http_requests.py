@@ -14,8 +14,10 @@ from deployments.generation import Ask
 from deployments.messages import describe
 from deployments.output import View
 from deployments.sampling_fields import SamplingFields
+from deployments.structured_output import from_response_format, from_structured_outputs
 from deployments.text import ChatOptions
 from specdec_core.errors import InvalidRequestError
+from specdec_core.grammar import GrammarSpec
 from specdec_core.sampling_params import MAX_LOGPROBS
 
 DEFAULT_COMPLETION_TOKENS = 16
@@ -41,8 +43,6 @@ _UNSUPPORTED: dict[str, tuple[object, ...]] = {
     "audio": (None,),
     "prediction": (None,),
     "length_penalty": (None, 1),
-    "response_format": (None, {"type": "text"}),
-    "structured_outputs": (None,),
     "suffix": (None, ""),
     "tool_choice": (None, "none"),
     "tools": (None, []),
@@ -80,6 +80,8 @@ class CommonBody(_Body, SamplingFields):
     stream: bool | None = False
     stream_options: StreamOptions | None = None
     speculative: SpeculativeOptions | None = None
+    response_format: dict[str, Any] | None = None
+    structured_outputs: dict[str, Any] | None = None
     return_token_ids: bool | None = False
     skip_special_tokens: bool | None = None
     include_stop_str_in_output: bool | None = None
@@ -96,7 +98,8 @@ class CommonBody(_Body, SamplingFields):
         stop = [self.stop] if isinstance(self.stop, str) else self.stop or []
         return Ask(
             model=self.model,
-            sampling=self.named_sampling | {"max_tokens": max_tokens, "logprobs": num_logprobs},
+            sampling=self.named_sampling
+            | {"max_tokens": max_tokens, "logprobs": num_logprobs, "grammar": self._grammar()},
             stop=stop,
             speculation_enabled=speculative.enabled,
             num_draft_tokens=speculative.num_speculative_tokens,
@@ -109,6 +112,16 @@ class CommonBody(_Body, SamplingFields):
             ),
             truncate_prompt_tokens=self.truncate_prompt_tokens,
         )
+
+    def _grammar(self) -> GrammarSpec | None:
+        wanted = (
+            None if self.response_format is None else from_response_format(self.response_format)
+        )
+        if self.structured_outputs is None:
+            return wanted
+        if wanted is not None:
+            raise InvalidRequestError("response_format and structured_outputs exclude each other")
+        return from_structured_outputs(self.structured_outputs)
 
 
 class CompletionBody(CommonBody):

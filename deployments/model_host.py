@@ -8,6 +8,8 @@ import torch
 
 from deployments.config import ServiceConfig
 from deployments.demo_models import resolve_model
+from deployments.grammars import Compiler
+from deployments.text import load_text_model
 from specdec_core.leases import ReplicaInfo, Role
 from specdec_core.models.loading import LoadConfig, LoadedModel, load_model
 from specdec_core.models.numerics import Numerics
@@ -57,4 +59,8 @@ def host_model(config: ServiceConfig, role: Role, num_threads: int) -> HostedMod
             numerics=config.numerics if is_target else Numerics.FAST,
         ),
     )
-    return HostedModel(Replica(loaded.model, role), loaded, role)
+    # Draft and target share the tokenizer: a grammar means the same to both.
+    grammars = Compiler(
+        lambda: load_text_model(resolve_model(config.model), revision=config.revision)
+    )
+    return HostedModel(Replica(loaded.model, role, grammars), loaded, role)

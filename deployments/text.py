@@ -53,6 +53,10 @@ class Backend(Vocabulary, Protocol):
 
     def get_vocab(self) -> dict[str, int]: ...
 
+    def to_str(self) -> str:
+        """As in tokenizer.json."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatOptions:

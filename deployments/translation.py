@@ -9,6 +9,7 @@ from deployments.errors import Failure, FailureKind
 from specdec.v1 import coordination_pb2 as pb
 from specdec.v1 import generation_pb2 as public_pb
 from specdec_core.config import SpecMethod
+from specdec_core.grammar import GrammarKind, GrammarSpec
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.request import FinishReason, Request, RequestStats, TokenEvent
 from specdec_core.sampling_params import SamplingParams
@@ -56,7 +57,32 @@ def sampling_to_pb(params: SamplingParams) -> public_pb.SamplingParams:
         allowed_token_ids=params.allowed_token_ids,
         bad_word_ids=[public_pb.TokenIds(ids=word) for word in params.bad_words],
         logprobs=params.num_logprobs,
+        structured_output=_grammar_to_pb(params.grammar),
     )
+
+
+_GRAMMAR_FIELDS = {
+    GrammarKind.JSON_SCHEMA: "json_schema",
+    GrammarKind.REGEX: "regex",
+    GrammarKind.LARK: "grammar",
+}
+"""Between ingress and replicas only these kinds are used."""
+
+
+def _grammar_to_pb(spec: GrammarSpec | None) -> public_pb.StructuredOutput | None:
+    if spec is None:
+        return None
+    message = public_pb.StructuredOutput()
+    setattr(message, _GRAMMAR_FIELDS[spec.kind], spec.source)
+    return message
+
+
+def _grammar_from_pb(message: public_pb.SamplingParams) -> GrammarSpec | None:
+    if not message.HasField("structured_output"):
+        return None
+    kinds = {name: kind for kind, name in _GRAMMAR_FIELDS.items()}
+    name = message.structured_output.WhichOneof("kind")
+    return GrammarSpec(kinds[name], getattr(message.structured_output, name))
 
 
 def sampling_from_pb(message: public_pb.SamplingParams) -> SamplingParams:
@@ -78,6 +104,7 @@ def sampling_from_pb(message: public_pb.SamplingParams) -> SamplingParams:
         allowed_token_ids=tuple(message.allowed_token_ids),
         bad_words=tuple(tuple(word.ids) for word in message.bad_word_ids),
         num_logprobs=message.logprobs if message.HasField("logprobs") else None,
+        grammar=_grammar_from_pb(message),
     )
 
 

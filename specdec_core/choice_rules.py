@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from specdec_core.errors import InvalidRequestError
+from specdec_core.grammar import Grammar, GrammarCompiler
 from specdec_core.sampling_params import SamplingParams
 
 
@@ -19,6 +21,8 @@ class ChoiceRules:
     request emitted them."""
     stop_ids: frozenset[int] = frozenset()
     """Every id that ends the request: what min_tokens bans."""
+    grammar: Grammar | None = field(default=None, compare=False)
+    """That of the parameters, compiled; it never travels."""
 
     @property
     def needs_history(self) -> bool:
@@ -29,7 +33,17 @@ class ChoiceRules:
             or params.frequency_penalty != 0.0
             or params.repetition_penalty != 1.0
             or bool(params.bad_words)
+            or params.grammar is not None
         )
+
+    def compiled(self, compiler: GrammarCompiler | None) -> ChoiceRules:
+        """The rules with their grammar ready. Raises InvalidRequestError where there is no
+        compiler, or it cannot read the grammar."""
+        if self.params.grammar is None:
+            return self
+        if compiler is None:
+            raise InvalidRequestError("structured output is not supported here")
+        return replace(self, grammar=compiler(self.params.grammar))
 
 
 class ChoiceRow(NamedTuple):

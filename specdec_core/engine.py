@@ -15,6 +15,7 @@ from specdec_core.algorithms.exspec_padded import ExspecPadded
 from specdec_core.algorithms.protocol import Algorithm, AlgorithmStats
 from specdec_core.config import PoolConfig, SpecMethod
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError, QueueFullError
+from specdec_core.grammar import GrammarCompiler
 from specdec_core.models.cached_model import CachedModel
 from specdec_core.models.padded_lm import Paddable, PaddedLM
 from specdec_core.request import FinishReason, Request, TokenEvent
@@ -46,22 +47,28 @@ class Engine:
         config: PoolConfig | None = None,
         algorithm: AlgorithmName = AlgorithmName.EXSPEC,
         end_token_ids: frozenset[int] = frozenset(),
+        grammars: GrammarCompiler | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`grammars` compiles what requests ask of structured output; None refuses them."""
         config = config or PoolConfig()
         _check_pair(target, draft, config)
         self.end_token_ids = end_token_ids
         self.vocab_size = target.vocab_size
         self.max_model_len = target.max_model_len
+        self._grammars = grammars
         self._algorithm: Algorithm
         if algorithm is AlgorithmName.AUTOREGRESSIVE:
-            self._algorithm = Autoregressive(target, batch_size=config.max_group_size)
+            size = config.max_group_size
+            self._algorithm = Autoregressive(target, batch_size=size, grammars=grammars)
         elif algorithm is AlgorithmName.EXSPEC:
-            self._algorithm = Exspec(target, draft, config=config, clock=clock)
+            self._algorithm = Exspec(target, draft, config=config, grammars=grammars, clock=clock)
         else:
             make = Eqspec if algorithm is AlgorithmName.EQSPEC else ExspecPadded
             padded_draft = _padded(draft) if draft else None
-            self._algorithm = make(_padded(target), padded_draft, config=config, clock=clock)
+            self._algorithm = make(
+                _padded(target), padded_draft, config=config, grammars=grammars, clock=clock
+            )
 
     @classmethod
     def load(
@@ -148,6 +155,7 @@ class Engine:
                 raise RuntimeError(f"request {event.request_id} failed: {event.error}")
 
     def _check(self, request: Request) -> None:
+        request.rules.compiled(self._grammars)
         ids = (*request.prompt_token_ids, *request.emitted_token_ids)
         wrong = next((i for i in ids if not 0 <= i < self.vocab_size), None)
         if wrong is not None:

@@ -60,10 +60,12 @@ def _changes_logits(rules: ChoiceRules) -> bool:
 
 
 def _process_group(z_GV: Tensor, group: _Group) -> None:
-    """In place. A grammar's mask is one more ban, beside those here."""
+    """In place."""
     params = group.rules.params
     if params.allowed_token_ids:
         _keep_only(z_GV, params.allowed_token_ids)
+    if params.grammar is not None:
+        _keep_grammatical(z_GV, group)
     _ban(z_GV, [*_bad_word_ends(group), *_early_ends(group)])
     if params.logit_bias:
         _add_bias(z_GV, params.logit_bias)
@@ -76,6 +78,21 @@ def _keep_only(z_GV: Tensor, allowed: Sequence[int]) -> None:
     kept_GU = z_GV[:, ids_U]
     z_GV.fill_(-math.inf)
     z_GV[:, ids_U] = kept_GU
+
+
+def _keep_grammatical(z_GV: Tensor, group: _Group) -> None:
+    """What stands behind a drafted id that the grammar forbids is left as it is: the target never
+    chooses that id, so nothing behind it counts."""
+    grammar, prompt_len = group.rules.grammar, group.rules.prompt_len
+    assert grammar is not None, "rules are compiled before anything is chosen by them"
+    for row, position in enumerate(group.positions):
+        allowed = grammar.allowed(group.history[prompt_len:position])
+        if allowed is not None:
+            size = min(len(allowed), z_GV.shape[1])
+            # Copied: what a tensor lies over must be writable.
+            allowed_U = torch.frombuffer(bytearray(allowed[:size]), dtype=torch.uint8)
+            z_GV[row, :size].masked_fill_((allowed_U == 0).to(z_GV.device), -math.inf)
+            z_GV[row, size:] = -math.inf
 
 
 def _ban(z_GV: Tensor, bans: Sequence[tuple[int, int]]) -> None:

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 
 from specdec_core.algorithms.speculative_round import Turn, propose, score_and_verify
 from specdec_core.choice_rules import ChoiceRules
+from specdec_core.errors import InvalidRequestError
+from specdec_core.grammar import GrammarCompiler
 from specdec_core.leases import (
     EMPTY_HASH,
     GroupLease,
@@ -55,9 +57,12 @@ class _CachedSequence:
 class Replica:
     """Executes leases of one role over one model. Not thread-safe; one caller, in stream order."""
 
-    def __init__(self, model: CachedModel, role: Role) -> None:
+    def __init__(
+        self, model: CachedModel, role: Role, grammars: GrammarCompiler | None = None
+    ) -> None:
         self._model = model
         self._role = role
+        self._grammars = grammars
         self._sequences: dict[int, _CachedSequence] = {}
 
     @property
@@ -105,7 +110,11 @@ class Replica:
         """Bring the slot to base_len, the only rollback there is; a KV_MISS where it lacks that."""
         cached = self._sequences.get(row.sequence_id)
         if cached is None and row.base_len == 0 and row.rules is not None:
-            cached = _CachedSequence(self._model.allocate(), row.rules)
+            try:
+                rules = row.rules.compiled(self._grammars)
+            except InvalidRequestError as error:
+                return _failure(row, str(error))
+            cached = _CachedSequence(self._model.allocate(), rules)
             self._sequences[row.sequence_id] = cached
         if cached is None:
             return RowResult(sequence_id=row.sequence_id, status=RowStatus.KV_MISS)
@@ -173,11 +182,11 @@ class Replica:
 
     def _failed(self, row: LeaseRow) -> RowResult:
         self.free([row.sequence_id])
-        return RowResult(
-            sequence_id=row.sequence_id,
-            status=RowStatus.FAILED,
-            error="no id may be chosen: every logit is -inf or not a number",
-        )
+        return _failure(row, "no id may be chosen: every logit is -inf or not a number")
+
+
+def _failure(row: LeaseRow, error: str) -> RowResult:
+    return RowResult(sequence_id=row.sequence_id, status=RowStatus.FAILED, error=error)
 
 
 def _miss(row: LeaseRow, have: int) -> RowResult:

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from specdec_core.errors import InvalidRequestError
+from specdec_core.grammar import GrammarSpec
 
 MAX_SEED = 2**63 - 1
 MAX_TOP_K = 2**31 - 1
@@ -42,6 +43,8 @@ class SamplingParams:
     bad_words: tuple[tuple[int, ...], ...] = ()
     """Token sequences that must not appear in the output: the last id of each is banned wherever
     the ids before it have just been emitted."""
+    grammar: GrammarSpec | None = None
+    """What the output must spell, at every position; the model's end ids only where it may end."""
     num_logprobs: int | None = None
     """Log-probabilities to report with each token: its own and those of the so many most probable
     ids; None reports none. They are log_softmax of the raw logits."""
@@ -94,6 +97,10 @@ class SamplingParams:
             raise InvalidRequestError("allowed_token_ids must not be negative")
         if not all(word and min(word) >= 0 for word in self.bad_words):
             raise InvalidRequestError("bad_words must be non-empty lists of non-negative ids")
+        if self.grammar is not None and (self.ignore_eos or self.min_tokens):
+            raise InvalidRequestError(
+                "structured output ends where its grammar does: leave ignore_eos and min_tokens out"
+            )
         if self.num_logprobs is not None and not 0 <= self.num_logprobs <= MAX_LOGPROBS:
             raise InvalidRequestError(
                 f"logprobs must be in 0..{MAX_LOGPROBS}, got {self.num_logprobs}"

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from specdec_core.algorithms.protocol import AlgorithmStats
 from specdec_core.choice_rules import ChoiceRow, ChoiceRules
+from specdec_core.grammar import GrammarCompiler
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.models.cached_model import CachedModel, Feed
 from specdec_core.request import FinishReason, Request, RequestStats, TokenEvent, cut_at_stop
@@ -38,8 +39,11 @@ class _Running:
 class Autoregressive:
     """Continuous batching of at most `batch_size` requests, first come, first served."""
 
-    def __init__(self, model: CachedModel, *, batch_size: int) -> None:
+    def __init__(
+        self, model: CachedModel, *, batch_size: int, grammars: GrammarCompiler | None = None
+    ) -> None:
         self._model = model
+        self._grammars = grammars
         self._batch_size = batch_size
         self._waiting: deque[Request] = deque()
         self._running: list[_Running] = []
@@ -98,7 +102,8 @@ class Autoregressive:
         while self._waiting and len(self._running) < self._batch_size and self._has_room():
             request = self._waiting.popleft()
             ids = [*request.prompt_token_ids, *request.emitted_token_ids]
-            self._running.append(_Running(request, self._model.allocate(), request.rules, ids))
+            rules = request.rules.compiled(self._grammars)
+            self._running.append(_Running(request, self._model.allocate(), rules, ids))
 
     def _has_room(self) -> bool:
         """Whether the next request can run to its end beside those that run already."""

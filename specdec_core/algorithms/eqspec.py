@@ -15,6 +15,7 @@ from specdec_core.algorithms.live_sequence import RequestQueue
 from specdec_core.algorithms.padded_round import PaddedGroup, PaddedRound
 from specdec_core.algorithms.protocol import AlgorithmStats
 from specdec_core.config import PoolConfig
+from specdec_core.grammar import GrammarCompiler
 from specdec_core.models.padded_lm import PaddedLM
 from specdec_core.request import Request, TokenEvent
 
@@ -28,10 +29,11 @@ class Eqspec:
         draft: PaddedLM | None = None,
         *,
         config: PoolConfig,
+        grammars: GrammarCompiler | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._round = PaddedRound(target, draft, config)
-        self._queue = RequestQueue(target.max_cached_tokens)
+        self._queue = RequestQueue(target.max_cached_tokens, grammars)
         self._batch_size = config.max_group_size
         self._clock = clock
         self._batch: PaddedGroup | None = None

@@ -17,6 +17,7 @@ from collections.abc import Callable
 
 from specdec_core.algorithms.protocol import AlgorithmStats
 from specdec_core.config import PoolConfig
+from specdec_core.grammar import GrammarCompiler
 from specdec_core.leases import GroupLease, ReplicaInfo, Role
 from specdec_core.models.cached_model import CachedModel
 from specdec_core.pool import Command, Emit, SendFree, SendLease, SequencePool
@@ -36,10 +37,12 @@ class Exspec:
         draft: CachedModel | None = None,
         *,
         config: PoolConfig,
+        grammars: GrammarCompiler | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._pool = SequencePool(config, epoch=_EPOCH)
         self._clock = clock
+        self._grammars = grammars
         self._replicas: dict[str, Replica] = {}
         self._leases: list[GroupLease] = []
         self._seconds = {"draft": 0.0, "verify": 0.0, "align": 0.0, "schedule": 0.0}
@@ -103,7 +106,7 @@ class Exspec:
         self._seconds["schedule"] += time.perf_counter() - started
 
     def _join(self, model: CachedModel, role: Role) -> None:
-        self._replicas[role.value] = Replica(model, role)
+        self._replicas[role.value] = Replica(model, role, self._grammars)
         self._pool.register(_describe(model, role), self._clock())
 
 

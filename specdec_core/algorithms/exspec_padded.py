@@ -17,6 +17,7 @@ from specdec_core.algorithms.live_sequence import LiveSequence, RequestQueue
 from specdec_core.algorithms.padded_round import PaddedGroup, PaddedRound
 from specdec_core.algorithms.protocol import AlgorithmStats
 from specdec_core.config import PoolConfig
+from specdec_core.grammar import GrammarCompiler
 from specdec_core.models.padded_lm import PaddedLM
 from specdec_core.request import Request, TokenEvent
 
@@ -30,10 +31,11 @@ class ExspecPadded:
         draft: PaddedLM | None = None,
         *,
         config: PoolConfig,
+        grammars: GrammarCompiler | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._round = PaddedRound(target, draft, config)
-        self._queue = RequestQueue(target.max_cached_tokens)
+        self._queue = RequestQueue(target.max_cached_tokens, grammars)
         self._batch_size = config.max_group_size
         self._window = config.window
         self._clock = clock

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 
 from specdec_core.choice_rules import ChoiceRules
 from specdec_core.config import SpeculationConfig
 from specdec_core.drafting.limits import draft_limit
 from specdec_core.drafting.ngram import NgramIndex
+from specdec_core.grammar import GrammarCompiler
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.pool.k_policy import AcceptanceHistory
 from specdec_core.request import FinishReason, Request, RequestStats, TokenEvent, cut_at_stop
@@ -22,6 +23,7 @@ class LiveSequence:
 
     request: Request
     arrived_at: float
+    grammars: InitVar[GrammarCompiler | None] = None
     admitted_at: float | None = None
     rules: ChoiceRules = field(init=False)
     ids: list[int] = field(init=False)
@@ -29,8 +31,8 @@ class LiveSequence:
     ngram: NgramIndex | None = None
     finish_reason: FinishReason | None = None
 
-    def __post_init__(self) -> None:
-        self.rules = self.request.rules
+    def __post_init__(self, grammars: GrammarCompiler | None) -> None:
+        self.rules = self.request.rules.compiled(grammars)
         self.ids = [*self.request.prompt_token_ids, *self.request.emitted_token_ids]
 
     @property
@@ -100,8 +102,9 @@ class LiveSequence:
 class RequestQueue:
     """Who waits, who was admitted, and which last events are still to be told. Arrival order."""
 
-    def __init__(self, max_live_tokens: int) -> None:
+    def __init__(self, max_live_tokens: int, grammars: GrammarCompiler | None = None) -> None:
         """`max_live_tokens` bounds what all admitted requests may grow to, padding included."""
+        self._grammars = grammars
         self.admitted: list[LiveSequence] = []
         self._max_live_tokens = max_live_tokens
         self._waiting: deque[LiveSequence] = deque()
@@ -113,7 +116,7 @@ class RequestQueue:
 
     def add(self, request: Request, now: float) -> None:
         """Queue a request; one whose emitted tokens say that it has ended ends at once."""
-        sequence = LiveSequence(request, now)
+        sequence = LiveSequence(request, now, self._grammars)
         emitted, stop_ids = request.emitted_token_ids, request.stop_ids
         tokens, reason = cut_at_stop(emitted, stop_ids, request.params.max_tokens)
         if reason is None:

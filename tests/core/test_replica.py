@@ -6,6 +6,8 @@ from dataclasses import replace
 
 from specdec_core import SamplingParams
 from specdec_core.choice_rules import ChoiceRules
+from specdec_core.errors import InvalidRequestError
+from specdec_core.grammar import Grammar, GrammarKind, GrammarSpec
 from specdec_core.leases import (
     EMPTY_HASH,
     GroupLease,
@@ -207,6 +209,26 @@ def test_freeing_and_resetting_give_every_slot_back() -> None:
     replica.reset()
     assert (replica.num_slots, model.num_slots) == (0, 0)
     assert model.num_free_blocks == model.num_blocks
+
+
+def test_a_row_whose_grammar_cannot_be_read_fails_alone() -> None:
+    def refuse(spec: GrammarSpec) -> Grammar:
+        raise InvalidRequestError(f"cannot read {spec.source}")
+
+    model = TokenListModel()
+    spec = GrammarSpec(GrammarKind.REGEX, "([")
+    asked = ChoiceRules(SamplingParams(max_tokens=9, grammar=spec), 1)
+    for grammars, message in ((refuse, "cannot read (["), (None, "not supported here")):
+        replica = Replica(model, Role.TARGET, grammars)
+        failed, fine = run(
+            replica,
+            row((1,), 0, sequence_id=1, num_choices=1, rules=asked),
+            row((2,), 0, sequence_id=2, num_choices=1, rules=GREEDY),
+        )
+        assert (failed.status, fine.status) == (RowStatus.FAILED, RowStatus.OK)
+        assert message in failed.error
+        assert replica.num_slots == 1
+        replica.reset()
 
 
 def test_a_row_where_nothing_may_be_chosen_fails_alone() -> None:

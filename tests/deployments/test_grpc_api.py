@@ -13,8 +13,10 @@ from deployments.access import Access
 from deployments.config import key_digest
 from deployments.generation import GenerationService
 from deployments.grpc_api import CallRefusedError, GrpcApi
+from deployments.structured_output import ANY_OBJECT, choice, json_schema
 from specdec.v1 import generation_pb2 as pb
 from specdec_core.config import SpeculationConfig
+from specdec_core.grammar import GrammarKind, GrammarSpec
 from specdec_core.leases import Role
 from tests.deployments.cell import Cell, cell
 from tests.deployments.fake_replica import continuation
@@ -122,6 +124,26 @@ def test_once_and_stream_give_the_plain_continuation() -> None:
             "got -1",
         ),
         (pb.GenerateRequest(prompt="A" * 20_000), CODE.RESOURCE_EXHAUSTED, "10000"),
+        (
+            pb.GenerateRequest(prompt="A", speculative=pb.Speculative(method="draft_model")),
+            CODE.INVALID_ARGUMENT,
+            "one of ngram, none here",
+        ),
+        (
+            pb.GenerateRequest(
+                prompt="A", sampling=pb.SamplingParams(structured_output=pb.StructuredOutput())
+            ),
+            CODE.INVALID_ARGUMENT,
+            "needs one of its kinds",
+        ),
+        (
+            pb.GenerateRequest(
+                prompt="A",
+                sampling=pb.SamplingParams(structured_output=pb.StructuredOutput(regex="([")),
+            ),
+            CODE.INVALID_ARGUMENT,
+            "invalid regex",
+        ),
     ],
 )
 def test_bad_requests_get_a_code_and_a_reason(
@@ -136,6 +158,30 @@ def test_bad_requests_get_a_code_and_a_reason(
             once = FakeContext()
             await calls.generate_once(message, once)
             assert (once.code, once.details) == (context.code, context.details)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        (pb.StructuredOutput(json_object=True), ANY_OBJECT),
+        (pb.StructuredOutput(json_schema='{"type": "null"}'), json_schema({"type": "null"})),
+        (pb.StructuredOutput(regex="a+"), GrammarSpec(GrammarKind.REGEX, "a+")),
+        (pb.StructuredOutput(grammar='start: "a"'), choice(["a"])),
+        (pb.StructuredOutput(choice=pb.Choices(texts=["a", "b"])), choice(["a", "b"])),
+    ],
+)
+def test_a_grammar_reaches_the_replicas(asked: pb.StructuredOutput, expected: GrammarSpec) -> None:
+    pytest.importorskip("llguidance")
+
+    async def scenario() -> None:
+        async with api() as (calls, parts):
+            sampling = pb.SamplingParams(max_tokens=3, structured_output=asked)
+            message = pb.GenerateRequest(prompt="HELLO", sampling=sampling)
+            await calls.generate_once(message, FakeContext())
+            (rules,) = parts.replicas["t0"].rules_seen
+            assert rules.params.grammar == expected
 
     run(scenario)
 

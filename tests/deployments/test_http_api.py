@@ -162,7 +162,6 @@ REFUSALS: list[tuple[dict[str, Any], int, str]] = [
     ({"messages": [{"role": "pirate", "content": "x"}]}, 400, "unknown role pirate"),
     ({"messages": [{"role": "tool", "content": "x", "tool_call_id": "1"}]}, 400, "0.tool_call_id"),
     (CHAT | {"tools": [{"type": "function"}]}, 400, "tools="),
-    (CHAT | {"response_format": {"type": "json_object"}}, 400, "response_format="),
     (
         {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
         400,

@@ -13,6 +13,7 @@ from deployments.sampling_fields import SamplingFields
 from deployments.sampling_request import MAX_BAD_WORD_CHARS, resolve_sampling
 from deployments.text import TextModel
 from specdec_core.errors import InvalidRequestError
+from specdec_core.grammar import GrammarKind, GrammarSpec
 from specdec_core.sampling_params import SamplingParams
 from tests.deployments.fake_text import fake_text_model
 
@@ -71,11 +72,13 @@ def test_every_name_changes_what_it_names() -> None:
         num_logprobs=4,
     )
     same = [f.name for f in fields(params) if getattr(params, f.name) == getattr(BASE, f.name)]
-    assert same == []
+    assert same == ["grammar"], "which excludes two of the others"
+    spec = GrammarSpec(GrammarKind.REGEX, "a")
+    assert resolved(grammar=spec) == replace(BASE, grammar=spec)
 
 
 def test_json_has_every_name_but_those_that_are_said_otherwise() -> None:
-    said_otherwise = {"num_logprobs"}
+    said_otherwise = {"num_logprobs", "grammar"}
     names = {field.name for field in fields(SamplingParams)} - said_otherwise
     assert set(SamplingFields.model_fields) == names
 

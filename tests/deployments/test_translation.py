@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,6 +28,7 @@ from deployments.translation import (
 from specdec.v1 import coordination_pb2 as pb
 from specdec_core.choice_rules import ChoiceRules
 from specdec_core.config import SpecMethod
+from specdec_core.grammar import GrammarKind, GrammarSpec
 from specdec_core.leases import (
     GroupLease,
     GroupResult,
@@ -45,7 +47,8 @@ NEVER_BANNED = 2**31 - 1
 int32 = st.integers(0, NEVER_BANNED - 1)
 uint64 = st.integers(0, 2**64 - 1)
 ids = st.lists(int32, max_size=6).map(tuple)
-params = st.builds(
+grammars = st.none() | st.builds(GrammarSpec, st.sampled_from(GrammarKind), st.text(max_size=9))
+free_params = st.builds(
     SamplingParams,
     temperature=st.floats(0, 100),
     top_k=int32,
@@ -65,6 +68,9 @@ params = st.builds(
     allowed_token_ids=ids.map(lambda some: (*some, NEVER_BANNED) if some else ()),
     bad_words=st.lists(st.lists(int32, min_size=1, max_size=3).map(tuple), max_size=3).map(tuple),
     num_logprobs=st.none() | st.integers(0, 20),
+)
+params = free_params | st.builds(
+    replace, free_params, ignore_eos=st.just(False), min_tokens=st.just(0), grammar=grammars
 )
 rules = st.builds(ChoiceRules, params, int32, st.frozensets(int32, max_size=3))
 float32 = st.floats(width=32, allow_nan=False)
@@ -201,12 +207,13 @@ def test_events_come_back(
 
 def test_every_field_of_the_core_records_is_carried() -> None:
     """A field added to a record and forgotten here would come back as its default."""
-    assert len(dataclasses.fields(SamplingParams)) == 16
+    assert len(dataclasses.fields(SamplingParams)) == 17
     is_background = 1  # made and read by the coordinator alone
     assert len(dataclasses.fields(Request)) == 10 + is_background
     assert len(dataclasses.fields(ReplicaInfo)) == 11
     assert len(dataclasses.fields(LeaseRow)) == 7
     assert len(dataclasses.fields(RowResult)) == 7
-    assert len(dataclasses.fields(ChoiceRules)) == 3
+    compiled = 1  # never travels
+    assert len(dataclasses.fields(ChoiceRules)) == 3 + compiled
     is_retryable = 1  # told by the failure
     assert len(dataclasses.fields(TokenEvent)) == 7 + is_retryable

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -210,6 +211,37 @@ def test_the_seed_that_was_drawn_gives_the_answer_again(http: httpx.Client, stub
     answer = stub.GenerateOnce(request)
     assert list(answer.token_ids) == other["choices"][0]["token_ids"]
     assert answer.seed == other["seed"]
+
+
+def test_structured_output_is_the_same_by_every_way_in(http: httpx.Client, stub: Any) -> None:
+    """Drafted or not, whole or streamed, over HTTP or gRPC; several choices among others."""
+    pytest.importorskip("llguidance")
+    pattern = r"(the )?(quick|lazy) (brown )*fox: [0-9]{2,4}( jumps over){1,3}\."
+    rules = {"temperature": 0.8, "seed": 11, "max_tokens": 120}
+    fields = rules | {"structured_outputs": {"regex": pattern}, "ignore_eos": False}
+    answers = []
+    for speculate in (True, False):
+        asked = completion(**fields, speculative={"enabled": speculate})
+        whole = http.post("/v1/completions", json=asked | {"n": 3}).json()["choices"]
+        for choice in whole:
+            assert choice["finish_reason"] == "stop"
+            assert re.fullmatch(pattern, choice["text"])
+        chunks = [c["choices"][0] for c in streamed(http, asked) if c["choices"]]
+        message = pb.GenerateRequest(
+            prompt_token_ids=pb.TokenIds(ids=PROMPT),
+            sampling=pb.SamplingParams(
+                **rules, structured_output=pb.StructuredOutput(regex=pattern)
+            ),
+            speculative=pb.Speculative(enabled=speculate),
+        )
+        answers += [
+            [choice["token_ids"] for choice in whole],
+            [i for chunk in chunks for i in chunk["token_ids"]],
+            list(stub.GenerateOnce(message).token_ids),
+        ]
+    choices, first, _ = answers[:3]
+    assert answers == [choices, first, first] * 2
+    assert choices[0] == first
 
 
 def test_the_audit_agrees(service: Service) -> None:
