@@ -8,12 +8,14 @@ import random
 import time
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence, Sized
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
+from deployments.ask import Ask, Generation
 from deployments.errors import DeadlineError, PoolUnavailableError, UnknownModelError
 from deployments.grammars import check_grammar
-from deployments.output import Output, Piece, View
+from deployments.interleaving import interleaved
+from deployments.output import Output, Piece
 from deployments.pool_client import PoolClient
 from deployments.sampling_request import resolve_sampling
 from deployments.text import ChatOptions, TextModel
@@ -35,35 +37,6 @@ _DRAWN_SEEDS = 2**53
 
 Content = TypeVar("Content", bound=Sized)
 Result = TypeVar("Result")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
-    """What a client asked, in either protocol. None: the client did not say."""
-
-    model: str | None = None
-    sampling: Mapping[str, Any] = field(default_factory=dict)
-    """For `resolve_sampling`."""
-    stop: Sequence[str] = ()
-    speculation_enabled: bool = True
-    num_draft_tokens: int | None = None
-    spec_method: str | None = None
-    priority: int = 0
-    request_id: str = ""
-    timeout_s: float | None = None
-    view: View = field(default_factory=View)
-    truncate_prompt_tokens: int | None = None
-    """Keep the last so many ids of the prompt."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Generation:
-    """A checked request, ready to run."""
-
-    request: Request
-    stop: tuple[str, ...]
-    timeout_s: float | None
-    view: View
 
 
 class GenerationService:
@@ -185,42 +158,15 @@ class GenerationService:
     ) -> AsyncGenerator[tuple[int, Piece]]:
         """Pieces of all, each with its place, as they come. What ends one by an abort or an error
         ends the others."""
-        if len(generations) == 1:
-            async with contextlib.aclosing(self.run(generations[0])) as pieces:
-                async for piece in pieces:
-                    yield 0, piece
-            return
-        news: asyncio.Queue[tuple[int, Piece | Exception]] = asyncio.Queue()
-        tasks = [
-            asyncio.create_task(self._report(place, generation, news))
-            for place, generation in enumerate(generations)
-        ]
-        try:
-            num_live, is_aborted = len(generations), False
-            while num_live:
-                place, item = await news.get()
-                if isinstance(item, Exception):
-                    raise item
-                yield place, item
-                num_live -= item.finish_reason is not None
-                if item.finish_reason is FinishReason.ABORT and not is_aborted:
+        is_aborted = False
+        streams = interleaved([self.run(generation) for generation in generations])
+        async with contextlib.aclosing(streams) as news:
+            async for place, piece in news:
+                yield place, piece
+                if piece.finish_reason is FinishReason.ABORT and not is_aborted:
                     is_aborted = True
                     for generation in generations:
                         await self.pool.abort(generation.request.request_id)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def _report(
-        self, place: int, generation: Generation, news: asyncio.Queue[tuple[int, Piece | Exception]]
-    ) -> None:
-        try:
-            async with contextlib.aclosing(self.run(generation)) as pieces:
-                async for piece in pieces:
-                    news.put_nowait((place, piece))
-        except Exception as error:
-            news.put_nowait((place, error))
 
     async def run(self, generation: Generation) -> AsyncGenerator[Piece]:
         """Pieces until the last; leaving early aborts the request in the pool."""

@@ -14,8 +14,9 @@ from typing import Any, Protocol
 import grpc
 
 from deployments.access import Access
+from deployments.ask import Ask, Generation
 from deployments.errors import BodyTooLargeError, RequestFailedError, public_message, status_of
-from deployments.generation import Ask, Generation, GenerationService
+from deployments.generation import GenerationService
 from deployments.output import Piece, joined
 from deployments.structured_output import ANY_OBJECT, choice, json_schema
 from deployments.translation import FINISH_REASONS, logprobs_to_pb, stats_to_pb

@@ -15,23 +15,25 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from starlette.exceptions import HTTPException
 
 from deployments.access import Access
+from deployments.ask import Ask, Generation
 from deployments.body_limit import BodyLimit
+from deployments.chat_messages import checked_messages
 from deployments.config import SpecMetrics
 from deployments.errors import RequestFailedError, status_of
-from deployments.generation import Ask, Generation, GenerationService
+from deployments.generation import GenerationService
 from deployments.http_requests import (
     ChatBody,
     CommonBody,
     CompletionBody,
     DetokenizeBody,
     TokenizeBody,
-    checked_messages,
     checked_prompts,
     parse_body,
 )
 from deployments.http_responses import CHAT, COMPLETION, Choice, Shape, error_body
 from deployments.http_responses import Response as Answer
 from deployments.output import Piece, joined
+from deployments.tool_calls import ToolCallParser
 from specdec_core.errors import QueueFullError
 
 logger = logging.getLogger(__name__)
@@ -170,7 +172,12 @@ class _Routes:
         return Answer(
             shape=shape,
             choices=[
-                Choice(place, generation, echoes[place // n] if echoes else "")
+                Choice(
+                    place,
+                    generation,
+                    echoes[place // n] if echoes else "",
+                    ToolCallParser() if body.calls_tools else None,
+                )
                 for place, generation in enumerate(generations)
             ],
             n=n,

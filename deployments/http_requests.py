@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import from_json
 
+from deployments.ask import Ask
 from deployments.errors import WrongTypeError
-from deployments.generation import Ask
 from deployments.messages import describe
 from deployments.output import View
 from deployments.sampling_fields import SamplingFields
 from deployments.structured_output import from_response_format, from_structured_outputs
 from deployments.text import ChatOptions
+from deployments.tool_calls import checked_tools, forced_call
 from specdec_core.errors import InvalidRequestError
 from specdec_core.grammar import GrammarSpec
 from specdec_core.sampling_params import MAX_LOGPROBS
@@ -44,16 +44,11 @@ _UNSUPPORTED: dict[str, tuple[object, ...]] = {
     "prediction": (None,),
     "length_penalty": (None, 1),
     "suffix": (None, ""),
-    "tool_choice": (None, "none"),
-    "tools": (None, []),
     "use_beam_search": (None, False),
     "reasoning_effort": (None, "none"),
     "chat_template": (None,),
 }
 """Known names that are not supported yet: the values that mean nothing are accepted."""
-
-_MESSAGE_FIELDS = ("role", "content", "name")
-"""What a chat template is given of a message."""
 
 
 class _Body(BaseModel):
@@ -88,6 +83,10 @@ class CommonBody(_Body, SamplingFields):
     truncate_prompt_tokens: int | None = None
     priority: int = 0
     request_id: str | None = None
+
+    @property
+    def calls_tools(self) -> bool:
+        return False
 
     @property
     def num_choices(self) -> int:
@@ -153,6 +152,13 @@ class ChatBody(CommonBody):
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+    tools: list[Any] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+
+    @property
+    def calls_tools(self) -> bool:
+        """Whether the answer is read for calls."""
+        return bool(self.tools) and self.tool_choice != "none"
 
     @property
     def chat_options(self) -> ChatOptions:
@@ -163,7 +169,31 @@ class ChatBody(CommonBody):
             add_generation_prompt=not continues if adds is None else adds,
             continues_final_message=continues,
             variables=self.chat_template_kwargs or {},
+            tools=checked_tools(self.tools or []) if self.calls_tools else (),
         )
+
+    def _grammar(self) -> GrammarSpec | None:
+        wanted, forced = super()._grammar(), self._forced_call()
+        if wanted is not None and forced is not None:
+            raise InvalidRequestError(
+                "tool_choice demands a call, so response_format and structured_outputs cannot hold"
+            )
+        return wanted or forced
+
+    def _forced_call(self) -> GrammarSpec | None:
+        choice = self.tool_choice
+        if choice in (None, "none", "auto"):
+            return None
+        named = isinstance(choice, dict) and choice.get("function")
+        name = named.get("name") if isinstance(named, dict) else None
+        if choice != "required" and not isinstance(name, str):
+            raise InvalidRequestError(
+                "tool_choice must be none, auto, required, or name a function, "
+                f"got {json.dumps(choice):.80}"
+            )
+        if not self.tools:
+            raise InvalidRequestError(f"tool_choice={json.dumps(choice):.80} needs tools")
+        return forced_call(checked_tools(self.tools), name)
 
     def ask(self) -> Ask:
         max_tokens = self.max_completion_tokens
@@ -246,38 +276,3 @@ def _checked_prompt(prompt: Any) -> str | list[int]:
     ):
         raise WrongTypeError("prompt: must be a string, a list of token ids, or a list of those")
     return prompt
-
-
-def checked_messages(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A conversation whose contents are text. Raises for everything else."""
-    if not messages:
-        raise InvalidRequestError("messages is empty: at least 1 message is needed")
-    return [_checked_message(place, message) for place, message in enumerate(messages)]
-
-
-def _checked_message(place: int, message: Mapping[str, Any]) -> dict[str, Any]:
-    role = message.get("role")
-    if not isinstance(role, str):
-        raise WrongTypeError(f"messages.{place}.role: must be a string")
-    for name, value in message.items():
-        if value and name not in _MESSAGE_FIELDS:
-            raise InvalidRequestError(f"messages.{place}.{name} is not supported yet: leave it out")
-    checked = {"role": role, "content": _text_of(place, message.get("content"))}
-    return checked | ({"name": message["name"]} if message.get("name") else {})
-
-
-def _text_of(place: int, content: Any) -> str:
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, list):
-        raise WrongTypeError(f"messages.{place}.content: must be a string or a list of parts")
-    parts = []
-    for part in content:
-        if not isinstance(part, dict) or part.get("type") != "text":
-            raise InvalidRequestError(
-                f"messages.{place}.content: only parts of type text are supported"
-            )
-        if not isinstance(part.get("text"), str):
-            raise WrongTypeError(f"messages.{place}.content: text must be a string")
-        parts.append(part["text"])
-    return "".join(parts)

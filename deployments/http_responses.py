@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from deployments.ask import Generation
 from deployments.config import SpecMetrics
 from deployments.errors import public_message, status_of
-from deployments.generation import Generation
 from deployments.logprob_json import TokenBytes, chat_logprobs, completion_logprobs
 from deployments.output import Piece
-from specdec_core.request import RequestStats
+from deployments.tool_calls import Found, ToolCallParser
+from specdec_core.request import FinishReason, RequestStats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,12 +76,43 @@ class Choice:
     generation: Generation
     echo: str
     """Text that its own follows."""
+    parser: ToolCallParser | None = None
+    """Reads its text for calls."""
     num_tokens: int = 0
+    num_calls: int = 0
     stats: RequestStats | None = None
 
     @property
     def num_prompt_tokens(self) -> int:
         return len(self.generation.request.prompt_token_ids)
+
+    def read(self, piece: Piece) -> Found:
+        """What the piece shows, told once."""
+        if self.parser is None:
+            return Found(piece.text)
+        found = self.parser.add(piece.text)
+        if piece.finish_reason is not None:
+            rest = self.parser.flush()
+            found = Found(found.content + rest.content, found.calls + rest.calls)
+        return found
+
+    def call_entries(self, found: Found) -> list[dict[str, Any]]:
+        """OpenAI's shape, numbered through the answer."""
+        first, self.num_calls = self.num_calls, self.num_calls + len(found.calls)
+        return [
+            {
+                "index": first + place,
+                "id": call.call_id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": call.arguments},
+            }
+            for place, call in enumerate(found.calls)
+        ]
+
+    def finish_reason(self, piece: Piece) -> str | None:
+        if piece.finish_reason is FinishReason.STOP and self.num_calls:
+            return "tool_calls"
+        return piece.finish_reason.value if piece.finish_reason else None
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -106,10 +138,15 @@ class Response:
     def whole(self, pieces: Sequence[Piece]) -> dict[str, Any]:
         told = []
         for choice, piece in zip(self.choices, pieces, strict=True):
+            found = choice.read(piece)
+            calls = choice.call_entries(found)
             entry = self._entry(choice, piece)
-            text = choice.echo + piece.text
+            text = choice.echo + found.content
             if self.shape.is_chat:
-                entry["message"] = {"role": "assistant", "content": text}
+                # OpenAI numbers calls in chunks only.
+                numbered = [{k: v for k, v in call.items() if k != "index"} for call in calls]
+                message = {"role": "assistant", "content": text or None if calls else text}
+                entry["message"] = message | ({"tool_calls": numbered} if calls else {})
             else:
                 entry["text"] = text
             told.append(entry)
@@ -125,11 +162,15 @@ class Response:
         ]
 
     def chunk(self, place: int, piece: Piece) -> dict[str, Any]:
-        entry = self._entry(self.choices[place], piece)
+        choice = self.choices[place]
+        found = choice.read(piece)
+        calls = choice.call_entries(found)
+        entry = self._entry(choice, piece)
         if self.shape.is_chat:
-            entry["delta"] = {"content": piece.text} if piece.text else {}
+            delta: dict[str, Any] = {"content": found.content} if found.content else {}
+            entry["delta"] = delta | ({"tool_calls": calls} if calls else {})
         else:
-            entry["text"] = piece.text
+            entry["text"] = found.content
         return self._chunk([entry])
 
     def usage_chunk(self) -> dict[str, Any]:
@@ -164,7 +205,7 @@ class Response:
         entry: dict[str, Any] = {
             "index": choice.index,
             "logprobs": self._logprobs(choice, piece),
-            "finish_reason": piece.finish_reason.value if piece.finish_reason else None,
+            "finish_reason": choice.finish_reason(piece),
         }
         if piece.stop_reason is not None:
             entry["stop_reason"] = piece.stop_reason

@@ -68,6 +68,8 @@ class ChatOptions:
     """End within the last message, so that the answer goes on with it."""
     variables: Mapping[str, Any] = field(default_factory=dict)
     """For the template, by name."""
+    tools: Sequence[Mapping[str, Any]] = ()
+    """Functions that the model is shown."""
 
     def __post_init__(self) -> None:
         if self.add_generation_prompt and self.continues_final_message:
@@ -89,6 +91,8 @@ class TextModel:
     longest_token_bytes: int
     token_bytes: Callable[[int], bytes]
     """What an id stands for, special tokens included."""
+    knows_tools: bool = False
+    """Whether the chat template shows tools to the model."""
     sampling_defaults: Mapping[str, Any] = field(default_factory=dict)
     """What the model's generation config says of sampling, by the names of SamplingParams."""
 
@@ -119,7 +123,10 @@ class TextModel:
         if self.template is None:
             raise InvalidRequestError("the model has no chat template: use completions instead")
         options = options or ChatOptions()
+        if options.tools and not self.knows_tools:
+            raise InvalidRequestError("tools: the model's chat template knows none")
         ours = {
+            "tools": list(options.tools) or None,
             "messages": messages,
             "add_generation_prompt": options.add_generation_prompt,
             **self.special_tokens,
@@ -189,6 +196,7 @@ def load_text_model(
     return TextModel(
         backend=backend,
         template=compile_template(source) if source else None,
+        knows_tools=source is not None and "tools" in source,
         special_tokens=_special_tokens(settings),
         end_token_ids=end_token_ids(folder),
         max_model_len=_max_model_len(folder, max_model_len),

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from deployments.ask import Ask
 from deployments.endpoint import Endpoint
-from deployments.generation import Ask, GenerationService
+from deployments.generation import GenerationService
 from deployments.pool_client import PoolClient
 from specdec_core.config import SpeculationConfig
 from specdec_core.request import FinishReason, Request, TokenEvent

@@ -103,6 +103,7 @@ def test_a_stop_id_is_emitted_but_not_shown() -> None:
     run(scenario)
 
 
+TOOL = {"type": "function", "function": {"name": "weather"}}
 CHAT = {"messages": [{"role": "user", "content": "HI"}]}
 REFUSALS: list[tuple[dict[str, Any], int, str]] = [
     (completion(model="other"), 404, "'other' is not served here"),
@@ -160,8 +161,12 @@ REFUSALS: list[tuple[dict[str, Any], int, str]] = [
     ({"messages": [{"content": "x"}]}, 422, "messages.0.role"),
     ({"messages": [{"role": "user"}]}, 422, "messages.0.content"),
     ({"messages": [{"role": "pirate", "content": "x"}]}, 400, "unknown role pirate"),
-    ({"messages": [{"role": "tool", "content": "x", "tool_call_id": "1"}]}, 400, "0.tool_call_id"),
-    (CHAT | {"tools": [{"type": "function"}]}, 400, "tools="),
+    ({"messages": [{"role": "tool", "content": "x", "tool_call_id": "1"}]}, 400, "role tool"),
+    ({"messages": [{"role": "user", "content": "x", "audio": {"id": "1"}}]}, 400, "0.audio"),
+    (CHAT | {"tools": [{"type": "function"}]}, 400, "tools.0: only functions with a name"),
+    (CHAT | {"tools": [TOOL]}, 400, "chat template knows none"),
+    (CHAT | {"tools": TOOL}, 422, "tools"),
+    (CHAT | {"tool_choice": "required"}, 400, 'tool_choice="required" needs tools'),
     (
         {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
         400,

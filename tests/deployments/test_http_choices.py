@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from deployments.generation import Ask, GenerationService
+from deployments.ask import Ask
+from deployments.generation import GenerationService
 from specdec_core.config import PoolConfig
 from specdec_core.seeds import derive_seed
 from tests.deployments.fake_replica import continuation

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from deployments.http_requests import checked_messages
+from deployments.chat_messages import checked_messages
 from specdec_core.errors import InvalidRequestError
 
 
@@ -23,6 +23,32 @@ def test_role_content_and_name_are_passed_on_and_empty_fields_mean_nothing() -> 
 
 
 def test_a_field_that_would_be_lost_is_refused() -> None:
-    message = {"role": "assistant", "content": "", "tool_calls": [{"id": "1"}]}
-    with pytest.raises(InvalidRequestError, match=r"messages\.0\.tool_calls is not supported yet"):
+    message = {"role": "assistant", "content": "", "audio": {"id": "1"}}
+    with pytest.raises(InvalidRequestError, match=r"messages\.0\.audio is not supported yet"):
         checked_messages([message])
+
+
+def test_calls_and_their_answers_are_passed_on_with_arguments_as_objects() -> None:
+    function = {"name": "weather", "arguments": '{"city": "Rome"}'}
+    given: list[dict[str, Any]] = [
+        {"role": "assistant", "content": None, "tool_calls": [{"id": "1", "function": function}]},
+        {"role": "tool", "content": "sunny", "tool_call_id": "1"},
+    ]
+    told = {"name": "weather", "arguments": {"city": "Rome"}}
+    assert checked_messages(given) == [
+        {"role": "assistant", "content": "", "tool_calls": [{"id": "1", "function": told}]},
+        {"role": "tool", "content": "sunny", "tool_call_id": "1"},
+    ]
+    assert function["arguments"] == '{"city": "Rome"}'
+
+
+@pytest.mark.parametrize(
+    ("calls", "message"),
+    [
+        ([{"id": "1"}], r"messages\.0\.tool_calls\.0\.function\.name is needed"),
+        ([{"function": {"name": "f", "arguments": "{"}}], r"arguments is not JSON"),
+    ],
+)
+def test_calls_that_say_nothing_are_refused(calls: list[Any], message: str) -> None:
+    with pytest.raises(InvalidRequestError, match=message):
+        checked_messages([{"role": "assistant", "content": None, "tool_calls": calls}])
