@@ -17,6 +17,7 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from deployments.demo_drafts import Drafting, choose_drafting
+from deployments.metrics_page import MetricsCompat
 from specdec_core.config import DType, NgramConfig, PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.models.numerics import Numerics
 
@@ -98,6 +99,8 @@ class ServiceConfig(BaseSettings):
     prompt_lookup_max: int = 4
     prompt_lookup_min: int = 2
     per_request_spec_decode_metrics: SpecMetrics = SpecMetrics.SUMMARY
+    metrics_compat: MetricsCompat = MetricsCompat.NONE
+    """Whether /metrics repeats what vLLM has names for under those."""
     generation_config: GenerationConfig = GenerationConfig.AUTO
     """Whether the model's generation_config.json says what a request leaves open."""
 

@@ -32,6 +32,7 @@ from deployments.http_requests import (
 )
 from deployments.http_responses import CHAT, COMPLETION, Choice, Shape, error_body
 from deployments.http_responses import Response as Answer
+from deployments.metrics_page import CONTENT_TYPE, MetricsCompat, metrics_page
 from deployments.output import Piece, joined
 from deployments.tool_calls import ToolCallParser
 from specdec_core.errors import QueueFullError
@@ -42,15 +43,21 @@ _PACKAGE = "specdec-serve"
 
 
 def build_http_app(
-    service: GenerationService, access: Access, *, max_body_bytes: int, metrics: SpecMetrics
+    service: GenerationService,
+    access: Access,
+    *,
+    max_body_bytes: int,
+    metrics: SpecMetrics,
+    metrics_compat: MetricsCompat = MetricsCompat.NONE,
 ) -> FastAPI:
     app = FastAPI(title="specdec", openapi_url=None)
     app.add_middleware(BodyLimit, max_bytes=max_body_bytes)
     app.add_exception_handler(HTTPException, _unknown_route)
-    routes = _Routes(service, access, metrics)
+    routes = _Routes(service, access, metrics, metrics_compat)
     app.add_api_route("/health", routes.health, methods=["GET"])
     app.add_api_route("/ready", routes.ready, methods=["GET"])
     app.add_api_route("/version", _version, methods=["GET"])
+    app.add_api_route("/metrics", routes.metrics, methods=["GET"], response_model=None)
     for path, call, method in (
         ("/v1/models", routes.models, "GET"),
         ("/v1/models/", routes.models, "GET"),
@@ -65,10 +72,17 @@ def build_http_app(
 
 
 class _Routes:
-    def __init__(self, service: GenerationService, access: Access, metrics: SpecMetrics) -> None:
+    def __init__(
+        self,
+        service: GenerationService,
+        access: Access,
+        metrics: SpecMetrics,
+        metrics_compat: MetricsCompat,
+    ) -> None:
         self._service = service
         self._access = access
         self._metrics = metrics
+        self._metrics_compat = metrics_compat
 
     def guarded(self, call: Callable[[Request], Any]) -> Callable[[Request], Any]:
         """The route behind the API key, its errors in OpenAI's shape."""
@@ -97,6 +111,15 @@ class _Routes:
                 "system_fingerprint": self._service.system_fingerprint,
             }
         )
+
+    async def metrics(self) -> Response:
+        """The pool's totals; 503 while it is away, so that nobody reads zeros."""
+        try:
+            status = await self._service.pool.pool_status()
+        except Exception as error:
+            return error_response(error)
+        page = metrics_page(status, self._service.model_name, self._metrics_compat)
+        return Response(page, media_type=CONTENT_TYPE)
 
     async def models(self, request: Request) -> JSONResponse:
         return JSONResponse({"object": "list", "data": [self._model_card()]})

@@ -53,6 +53,7 @@ class Ingress:
             self._access,
             max_body_bytes=self._config.max_body_bytes,
             metrics=self._config.per_request_spec_decode_metrics,
+            metrics_compat=self._config.metrics_compat,
         )
 
     def check_health(self) -> None:

@@ -14,6 +14,7 @@ from deployments.access import Access
 from deployments.config import SpecMetrics, key_digest
 from deployments.generation import GenerationService
 from deployments.http_api import build_http_app
+from deployments.metrics_page import MetricsCompat
 from specdec_core.config import PoolConfig, SpeculationConfig
 from specdec_core.leases import Role
 from tests.deployments.cell import Cell, cell
@@ -27,7 +28,11 @@ SPECULATION = SpeculationConfig()
 
 @contextlib.asynccontextmanager
 async def server(
-    *, keys: tuple[str, ...] = (), config: PoolConfig | None = None, targets: int = 1
+    *,
+    keys: tuple[str, ...] = (),
+    config: PoolConfig | None = None,
+    targets: int = 1,
+    compat: MetricsCompat = MetricsCompat.NONE,
 ) -> AsyncIterator[tuple[httpx.AsyncClient, Cell]]:
     async with cell(config) as parts:
         for number in range(targets):
@@ -37,7 +42,13 @@ async def server(
             await asyncio.sleep(0.005)
         service = GenerationService(TEXT, pool, model_name="fake", speculation=SPECULATION)
         access = Access([key_digest(key) for key in keys], "127.0.0.1")
-        app = build_http_app(service, access, max_body_bytes=100_000, metrics=SpecMetrics.SUMMARY)
+        app = build_http_app(
+            service,
+            access,
+            max_body_bytes=100_000,
+            metrics=SpecMetrics.SUMMARY,
+            metrics_compat=compat,
+        )
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
             yield client, parts

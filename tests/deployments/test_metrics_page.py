@@ -1,0 +1,70 @@
+"""/metrics: what Prometheus parses are the pool's own totals, under our names and vLLM's."""
+
+from __future__ import annotations
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families as parse
+
+from deployments.metrics_page import CONTENT_TYPE, MetricsCompat
+from tests.deployments.http_server import completion, run, server
+
+
+def samples(page: str) -> dict[tuple[str, str], float]:
+    """By name and what else than the model and a replica's role labels it."""
+    found = [sample for family in parse(page) for sample in family.samples]
+    return {(one.name, _label(one.labels)): one.value for one in found}
+
+
+def _label(labels: dict[str, str]) -> str:
+    return next((v for k, v in labels.items() if k not in ("model_name", "role")), "")
+
+
+@pytest.mark.parametrize("compat", MetricsCompat)
+def test_the_page_tells_the_pools_totals(compat: MetricsCompat) -> None:
+    async def scenario() -> None:
+        async with server(keys=("secret",), compat=compat) as (client, parts):
+            headers = {"Authorization": "Bearer secret"}
+            # Behind a period the n-gram draft finds something to propose.
+            body = completion(prompt=[1, 2, 3] * 20, max_tokens=30)
+            for _ in range(2):
+                answer = await client.post("/v1/completions", json=body, headers=headers)
+                assert answer.status_code == 200
+            page = await client.get("/metrics")
+            assert 'specdec_num_requests_running{model_name="fake"} 0.0' in page.text
+            assert page.headers["content-type"] == CONTENT_TYPE
+            found = samples(page.text)
+            counters = parts.driver.pool.counters()
+            prefixes = ["specdec_"] + (["vllm:"] if compat is MetricsCompat.VLLM else [])
+            for prefix in prefixes:
+                for name, expected in (
+                    ("generation_tokens_total", 60),
+                    ("spec_decode_num_drafts_total", counters.num_proposed_rounds),
+                    ("spec_decode_num_draft_tokens_total", counters.num_drafted),
+                    ("spec_decode_num_accepted_tokens_total", counters.num_accepted),
+                    ("num_requests_running", 0),
+                    ("num_requests_waiting", 0),
+                ):
+                    assert found[prefix + name, ""] == expected
+                assert found[f"{prefix}request_success_total", "length"] == 2
+                accepted = [
+                    value
+                    for (name, _), value in found.items()
+                    if name == f"{prefix}spec_decode_num_accepted_tokens_per_pos_total"
+                ]
+                assert accepted == list(counters.accepted_per_position)
+            assert any(name.startswith("vllm:") for name, _ in found) is (len(prefixes) == 2)
+            assert counters.num_drafted > 0
+            assert found["specdec_groups_total", ""] == counters.num_groups
+            assert found["specdec_replica_rows_total", "t0"] > 0
+
+    run(scenario)
+
+
+def test_while_the_coordinator_is_away_there_is_no_page() -> None:
+    async def scenario() -> None:
+        async with server() as (client, parts):
+            await parts.kill_coordinator()
+            page = await client.get("/metrics")
+            assert page.status_code == 503, page.text
+
+    run(scenario)
