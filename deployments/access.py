@@ -5,30 +5,34 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import urllib.parse
-from collections.abc import Sequence
+from collections.abc import Mapping
 
-from deployments.config import key_digest
+from deployments.api_keys import key_digest
 from deployments.errors import ForbiddenError, UnauthorizedError
 
 _SCHEME = "bearer "
 
 
 class Access:
-    """Checks a caller. `key_digests` empty: no key is asked for."""
+    """Checks a caller. `keys` empty: no key is asked for."""
 
-    def __init__(self, key_digests: Sequence[str], host: str) -> None:
-        self._key_digests = tuple(key_digests)
+    def __init__(self, keys: Mapping[str, str], host: str) -> None:
+        """`keys` gives the name of every key's digest."""
+        self._keys = dict(keys)
         self._is_local_only = is_loopback(host)
 
-    def check_key(self, authorization: str | None) -> None:
-        """`Authorization: Bearer KEY`, compared in constant time. Raises UnauthorizedError."""
-        if not self._key_digests:
-            return
+    def check_key(self, authorization: str | None) -> str:
+        """`Authorization: Bearer KEY`, compared in constant time; the key's name, empty where none
+        is needed. Raises UnauthorizedError."""
+        if not self._keys:
+            return ""
         if authorization is None or not authorization.lower().startswith(_SCHEME):
             raise UnauthorizedError("an API key is needed: Authorization: Bearer KEY")
         given = key_digest(authorization[len(_SCHEME) :].strip())
-        if not any([hmac.compare_digest(given, known) for known in self._key_digests]):
+        names = [n for digest, n in self._keys.items() if hmac.compare_digest(given, digest)]
+        if not names:
             raise UnauthorizedError("the API key is wrong")
+        return names[0]
 
     def check_peer(self, peer: str) -> None:
         """Serve's gRPC proxy listens on every interface; a loopback server refuses the others."""

@@ -60,6 +60,7 @@ def coordinator_spec(config: ServiceConfig) -> CoordinatorSpec:
         version=f"{metadata.version(DISTRIBUTION)}-{config.version()}",
         pool=config.pool_config(),
         audit_share=config.audit_share,
+        limits=config.client_limits,
         # A service for this machine alone keeps its inner ports on this machine, too.
         host="127.0.0.1" if is_loopback(config.host) else None,
     )

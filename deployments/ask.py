@@ -22,6 +22,8 @@ class Ask:
     num_draft_tokens: int | None = None
     spec_method: str | None = None
     priority: int = 0
+    client: str = ""
+    """Name of the API key."""
     request_id: str = ""
     timeout_s: float | None = None
     view: View = field(default_factory=View)

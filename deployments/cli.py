@@ -48,7 +48,7 @@ def main() -> None:
 
 def refuse_foreign_flags(arguments: Sequence[str]) -> None:
     """Flags of other servers that mean something we lack: say what to use instead."""
-    from deployments.config import UNSUPPORTED
+    from deployments.foreign_settings import UNSUPPORTED
 
     for argument in arguments:
         name = argument.partition("=")[0].removeprefix("--").replace("-", "_")

@@ -16,36 +16,15 @@ import yaml
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from deployments.api_keys import default_name, key_digest, read_key_file
+from deployments.client_ledger import ClientLimits
 from deployments.demo_drafts import Drafting, choose_drafting
+from deployments.foreign_settings import refuse_unsupported, spread_speculative_config
 from deployments.metrics_page import MetricsCompat
 from specdec_core.config import DType, NgramConfig, PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.models.numerics import Numerics
 
 ENV_PREFIX = "SPECDEC_"
-
-UNSUPPORTED: dict[str, tuple[tuple[object, ...], str]] = {
-    "tensor_parallel_size": ((None, 1), "use target_replicas to spread load over devices"),
-    "pipeline_parallel_size": ((None, 1), "use target_replicas to spread load over devices"),
-    "data_parallel_size": ((None, 1), "use target_replicas"),
-    "quantization": ((None, "none"), "use dtype bfloat16 or float16"),
-    "kv_cache_dtype": ((None, "auto"), "the KV cache has the model's dtype"),
-    "enable_lora": ((None, False), "merge the adapter into the weights and serve the folder"),
-    "lora_modules": ((None, []), "merge the adapter into the weights and serve the folder"),
-    "enable_prefix_caching": ((None, False), "leave it out: prompts are always computed"),
-    "trust_remote_code": ((None, False), "use a model that transformers has itself"),
-    "ssl_keyfile": ((None, ""), "end TLS at the gateway in front of the service"),
-    "ssl_certfile": ((None, ""), "end TLS at the gateway in front of the service"),
-}
-"""Names users bring from other servers: the values that change nothing, and what to use instead."""
-
-_SPECULATIVE_CONFIG_KEYS = {
-    "method": "spec_method",
-    "model": "spec_model",
-    "num_speculative_tokens": "spec_tokens",
-    "min_confidence": "spec_min_confidence",
-    "prompt_lookup_max": "prompt_lookup_max",
-    "prompt_lookup_min": "prompt_lookup_min",
-}
 
 
 class Topology(StrEnum):
@@ -128,8 +107,14 @@ class ServiceConfig(BaseSettings):
     grpc_port: int = Field(default=9000, ge=1, le=65535)
     api_keys: Annotated[tuple[SecretStr, ...], NoDecode] = ()
     """Keys that clients may use; several are separated by commas in the environment."""
+    api_key_file: Path | None = None
+    """Lines of a name and a key: limits and metrics go by the names."""
     api_key_sha256: tuple[str, ...] = ()
-    """Digests of API keys: how they travel in a deployed configuration."""
+    """Digests of API keys, `name:digest` or the digest alone: how keys travel in a deployed
+    configuration."""
+    max_concurrent_per_key: int | None = Field(default=None, ge=1)
+    """Requests of one key that may run or wait at a time, every choice counted. None: no limit."""
+    requests_per_minute_per_key: int | None = Field(default=None, ge=1)
     max_body_bytes: int = Field(default=4 * 2**20, ge=1024)
     request_timeout_s: float | None = Field(default=None, gt=0)
     audit_share: float = Field(default=0.01, ge=0, le=1)
@@ -157,7 +142,7 @@ class ServiceConfig(BaseSettings):
     def _accept_foreign_names(cls, values: Any) -> Any:
         if not isinstance(values, dict):
             return values
-        values = _refuse_unsupported(_spread_speculative_config(values))
+        values = refuse_unsupported(spread_speculative_config(values))
         one_key = values.pop("api_key", None)
         return values if one_key is None else {**values, "api_keys": one_key}
 
@@ -186,6 +171,8 @@ class ServiceConfig(BaseSettings):
         if self.spec_model and not self.method.uses_draft_model:
             raise ValueError(f"spec_model is given, but spec_method={self.method} uses none")
         self.pool_config()
+        if self.api_key_file is not None:
+            read_key_file(self.api_key_file)
         return self
 
     @property
@@ -215,10 +202,20 @@ class ServiceConfig(BaseSettings):
         return self.draft_replicas if self.draft else 0
 
     @property
-    def key_digests(self) -> tuple[str, ...]:
-        """SHA-256 of every accepted API key; empty: no key is asked for."""
-        given = tuple(key_digest(key.get_secret_value()) for key in self.api_keys)
-        return tuple(dict.fromkeys((*self.api_key_sha256, *given)))
+    def named_keys(self) -> dict[str, str]:
+        """Names of the SHA-256 of every accepted API key; empty: no key is asked for."""
+        split = [entry.rpartition(":") for entry in self.api_key_sha256]
+        named = {digest: name or default_name(digest) for name, _, digest in split}
+        filed = read_key_file(self.api_key_file) if self.api_key_file else {}
+        given = [key_digest(key.get_secret_value()) for key in self.api_keys]
+        return named | filed | {digest: default_name(digest) for digest in given}
+
+    @property
+    def client_limits(self) -> ClientLimits:
+        return ClientLimits(
+            max_concurrent=self.max_concurrent_per_key,
+            requests_per_minute=self.requests_per_minute_per_key,
+        )
 
     def pool_config(self) -> PoolConfig:
         """The pool's part. Raises ValueError for limits that do not fit together."""
@@ -257,19 +254,19 @@ class ServiceConfig(BaseSettings):
 
     def deployable(self) -> dict[str, Any]:
         """What travels to the cluster: only what differs from the defaults, keys as digests."""
-        values = self.model_dump(mode="json", exclude_defaults=True, exclude={"api_keys"})
-        if self.key_digests:
-            values["api_key_sha256"] = list(self.key_digests)
+        secrets = {"api_keys", "api_key_file"}
+        values = self.model_dump(mode="json", exclude_defaults=True, exclude=secrets)
+        if self.named_keys:
+            values["api_key_sha256"] = [
+                digest if name == default_name(digest) else f"{name}:{digest}"
+                for digest, name in self.named_keys.items()
+            ]
         return values
 
     def version(self) -> str:
         """Equal for equal configurations: the coordinator of another version is not shared."""
         text = yaml.safe_dump(self.deployable(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-def key_digest(key: str) -> str:
-    return hashlib.sha256(key.encode()).hexdigest()
 
 
 def load_service_config(path: Path | None, flags: dict[str, Any]) -> ServiceConfig:
@@ -282,28 +279,3 @@ def load_service_config(path: Path | None, flags: dict[str, Any]) -> ServiceConf
     overruled = {name for name in from_file or {} if f"{ENV_PREFIX}{name}".upper() in os.environ}
     kept = {name: value for name, value in (from_file or {}).items() if name not in overruled}
     return ServiceConfig(**{**kept, **flags})
-
-
-def _spread_speculative_config(values: dict[str, Any]) -> dict[str, Any]:
-    """vLLM's `speculative_config` object says the same as the spec_* settings."""
-    spec = values.get("speculative_config")
-    if spec is None:
-        return {name: value for name, value in values.items() if name != "speculative_config"}
-    if not isinstance(spec, dict):
-        raise ValueError(f"speculative_config must be an object, got {spec!r}")
-    unknown = sorted(set(spec) - set(_SPECULATIVE_CONFIG_KEYS))
-    if unknown:
-        known = ", ".join(_SPECULATIVE_CONFIG_KEYS)
-        raise ValueError(f"speculative_config has unknown keys {unknown}; known are {known}")
-    spread = {_SPECULATIVE_CONFIG_KEYS[key]: value for key, value in spec.items()}
-    twice = sorted(set(spread) & set(values))
-    if twice:
-        raise ValueError(f"speculative_config and {twice} say the same thing twice")
-    return {name: value for name, value in values.items() if name != "speculative_config"} | spread
-
-
-def _refuse_unsupported(values: dict[str, Any]) -> dict[str, Any]:
-    for name, (neutral, instead) in UNSUPPORTED.items():
-        if name in values and values[name] not in neutral:
-            raise ValueError(f"{name}={values[name]!r} is not supported yet: {instead}")
-    return {name: value for name, value in values.items() if name not in UNSUPPORTED}

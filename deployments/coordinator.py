@@ -6,13 +6,14 @@ import asyncio
 import logging
 import os
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import ray
 from ray.actor import ActorHandle
 from ray.exceptions import RayError
 
+from deployments.client_ledger import ClientLimits
 from deployments.coordinator_service import start_server
 from deployments.endpoint import Endpoint
 from deployments.metrics import AuditMetrics
@@ -37,6 +38,7 @@ class CoordinatorSpec:
     """Of the configuration: a redeploy with another one gets another coordinator."""
     pool: PoolConfig
     audit_share: float = 0.0
+    limits: ClientLimits = field(default_factory=ClientLimits)
     host: str | None = None
     """Address to listen on; None: the node's."""
     cell: int = 0
@@ -57,6 +59,7 @@ class Coordinator:
             SequencePool(spec.pool, epoch=self.epoch),
             epoch=self.epoch,
             audit_share=spec.audit_share,
+            limits=spec.limits,
         )
         self._started = asyncio.ensure_future(
             start_server(self._driver, spec.host or _own_address())

@@ -39,6 +39,14 @@ class BodyTooLargeError(SpecdecError):
     """The request is larger than the server reads."""
 
 
+class ClientLimitError(SpecdecError):
+    """The caller has as much running, or has sent as much, as its key allows."""
+
+    def __init__(self, message: str, retry_after_s: float) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
 class DeadlineError(SpecdecError):
     """The request's own deadline passed."""
 
@@ -71,6 +79,7 @@ _TABLE: dict[type[Exception], Status] = {
     UnknownModelError: Status(404, grpc.StatusCode.NOT_FOUND, "not_found_error"),
     DeadlineError: Status(408, grpc.StatusCode.DEADLINE_EXCEEDED, "timeout_error"),
     BodyTooLargeError: Status(413, grpc.StatusCode.RESOURCE_EXHAUSTED, "invalid_request_error"),
+    ClientLimitError: Status(429, grpc.StatusCode.RESOURCE_EXHAUSTED, "rate_limit_error"),
     QueueFullError: Status(429, grpc.StatusCode.RESOURCE_EXHAUSTED, "rate_limit_error"),
     RequestFailedError: Status(500, grpc.StatusCode.INTERNAL, "internal_error"),
     PoolUnavailableError: Status(503, grpc.StatusCode.UNAVAILABLE, "service_unavailable_error"),
@@ -97,6 +106,7 @@ class FailureKind(StrEnum):
 
     INVALID_REQUEST = "invalid_request"
     QUEUE_FULL = "queue_full"
+    CLIENT_LIMIT = "client_limit"
     ROW_FAILED = "row_failed"
     POOL_FAILED = "pool_failed"
 
@@ -122,6 +132,10 @@ def failure_of(error: Exception) -> Failure:
             num_queued=error.num_queued,
             max_queued=error.limit,
         )
+    if isinstance(error, ClientLimitError):
+        return Failure(
+            kind=FailureKind.CLIENT_LIMIT, message=str(error), retry_after_s=error.retry_after_s
+        )
     if isinstance(error, InvalidRequestError):
         return Failure(kind=FailureKind.INVALID_REQUEST, message=str(error))
     return Failure(kind=FailureKind.POOL_FAILED, message="the pool failed; try again")
@@ -131,6 +145,8 @@ def error_of(failure: Failure) -> SpecdecError:
     """The exception to raise for a failure that came over the stream."""
     if failure.kind is FailureKind.QUEUE_FULL:
         return QueueFullError(failure.num_queued, failure.max_queued, failure.retry_after_s)
+    if failure.kind is FailureKind.CLIENT_LIMIT:
+        return ClientLimitError(failure.message, failure.retry_after_s)
     if failure.kind is FailureKind.INVALID_REQUEST:
         return InvalidRequestError(failure.message)
     if failure.kind is FailureKind.ROW_FAILED:

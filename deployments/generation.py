@@ -122,6 +122,7 @@ class GenerationService:
             num_draft_tokens=ask.num_draft_tokens,
             spec_method=self._checked_method(ask.spec_method),
             priority=ask.priority,
+            client=ask.client,
         )
         timeouts = [t for t in (ask.timeout_s, self._timeout_s) if t is not None]
         return Generation(

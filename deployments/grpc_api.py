@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from typing import Any, Protocol
 
 import grpc
@@ -56,8 +57,7 @@ class GrpcApi:
         self, message: pb.GenerateRequest, context: CallContext
     ) -> AsyncIterator[pb.GenerateResponse]:
         try:
-            self._admit(message, context)
-            generation = await self._prepare(message)
+            generation = await self._prepare(message, context)
             num_tokens = 0
             async with contextlib.aclosing(self._service.run(generation)) as pieces:
                 async for piece in pieces:
@@ -73,8 +73,7 @@ class GrpcApi:
         self, message: pb.GenerateRequest, context: CallContext
     ) -> pb.GenerateResponse:
         with _answering(context):
-            self._admit(message, context)
-            generation = await self._prepare(message)
+            generation = await self._prepare(message, context)
             pieces = [piece async for piece in self._service.run(generation)]
             whole = joined(pieces)
             return self._response(generation, whole, len(whole.token_ids))
@@ -122,19 +121,23 @@ class GrpcApi:
             return await self._service.pool.pool_status()
         return pb.PoolStatusResponse()
 
-    def _admit(self, message: Any, context: CallContext) -> None:
-        """Raise for a caller that may not call, or a message that is too large."""
+    def _admit(self, message: Any, context: CallContext) -> str:
+        """The name of the caller's key. Raises for a caller that may not call, or a message that is
+        too large."""
         self._access.check_peer(context.peer())
         metadata = {key.lower(): value for key, value in context.invocation_metadata()}
-        self._access.check_key(metadata.get("authorization"))
+        client = self._access.check_key(metadata.get("authorization"))
         if message.ByteSize() > self._max_body_bytes:
             raise BodyTooLargeError(
                 f"the message has {message.ByteSize()} bytes, the limit is {self._max_body_bytes}"
             )
+        return client
 
-    async def _prepare(self, message: pb.GenerateRequest) -> Generation:
+    async def _prepare(self, message: pb.GenerateRequest, context: CallContext) -> Generation:
+        client = self._admit(message, context)
         self._service.check_model(message.model)
-        return self._service.prepare(await self._prompt(message), _ask(message))
+        ask = replace(_ask(message), client=client)
+        return self._service.prepare(await self._prompt(message), ask)
 
     async def _prompt(self, message: pb.GenerateRequest) -> tuple[int, ...]:
         match message.WhichOneof("input"):

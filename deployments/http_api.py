@@ -8,6 +8,7 @@ import json
 import logging
 import math
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -19,7 +20,7 @@ from deployments.ask import Ask, Generation
 from deployments.body_limit import BodyLimit
 from deployments.chat_messages import checked_messages
 from deployments.config import SpecMetrics
-from deployments.errors import RequestFailedError, status_of
+from deployments.errors import ClientLimitError, RequestFailedError, status_of
 from deployments.generation import GenerationService
 from deployments.http_requests import (
     ChatBody,
@@ -89,7 +90,7 @@ class _Routes:
 
         async def route(request: Request) -> Response:
             try:
-                self._access.check_key(request.headers.get("authorization"))
+                request.state.client = self._access.check_key(request.headers.get("authorization"))
                 answer: Response = await call(request)
                 return answer
             except Exception as error:
@@ -134,14 +135,16 @@ class _Routes:
         given = checked_prompts(body.prompt)
         ids = [await self._service.encode(p) if isinstance(p, str) else p for p in given]
         echoes = [await self._text_of(p) for p in given] if body.echo else []
-        return await self._answer(COMPLETION, ids, body, body.ask(), echoes)
+        ask = replace(body.ask(), client=request.state.client)
+        return await self._answer(COMPLETION, ids, body, ask, echoes)
 
     async def chat_completions(self, request: Request) -> Response:
         body = parse_body(ChatBody, await request.body())
         self._service.check_model(body.model)
         messages = checked_messages(body.messages)
         ids = await self._service.encode_chat(messages, body.chat_options)
-        return await self._answer(CHAT, [ids], body, body.ask())
+        ask = replace(body.ask(), client=request.state.client)
+        return await self._answer(CHAT, [ids], body, ask)
 
     async def tokenize(self, request: Request) -> JSONResponse:
         body = parse_body(TokenizeBody, await request.body())
@@ -263,7 +266,7 @@ def error_response(error: Exception) -> JSONResponse:
     """The error in OpenAI's shape; nothing of an unexpected one but that it happened."""
     _log_unexpected(error)
     headers = {}
-    if isinstance(error, QueueFullError):
+    if isinstance(error, QueueFullError | ClientLimitError):
         headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
     return JSONResponse(error_body(error), status_code=status_of(error).http, headers=headers)
 

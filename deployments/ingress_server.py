@@ -33,7 +33,7 @@ class Ingress:
     ) -> None:
         """`replicas` take no requests: they are bound here to be of the same application."""
         self._config = config
-        self._access = Access(config.key_digests, config.host)
+        self._access = Access(config.named_keys, config.host)
         pool = PoolClient(lambda: resolve(coordinator))
         self._pool_task = asyncio.get_running_loop().create_task(pool.run())
         text = text_model(config)

@@ -108,6 +108,7 @@ class _Collector(Collector):
             ("diverged_requests", audit.num_diverged, "Those whose replay gave another token."),
         ):
             yield CounterMetricFamily(f"specdec_{name}", text, value=count)
+        yield from self._by_client()
         labels = ["role", "replica_id"]
         busy = CounterMetricFamily(
             "specdec_replica_busy_seconds", "Time spent on groups.", labels=labels
@@ -122,6 +123,22 @@ class _Collector(Collector):
             rows.add_metric(key, replica.num_rows)
             sequences.add_metric(key, replica.num_sequences)
         yield from (busy, rows, sequences)
+
+    def _by_client(self) -> Iterator[Metric]:
+        clients = self._status.clients
+        for name, field, text in (
+            ("client_requests", "num_requests", "Requests that began, by API key."),
+            ("client_generation_tokens", "num_tokens", "Emitted tokens, by API key."),
+            (
+                "client_wasted_draft_tokens",
+                "num_wasted_draft_tokens",
+                "Drafted tokens that came to nothing, by API key.",
+            ),
+        ):
+            counter = CounterMetricFamily(f"specdec_{name}", text, labels=["client"])
+            for client in clients:
+                counter.add_metric([client.name], getattr(client, field))
+            yield counter
 
 
 def _kv_usage(status: pb.PoolStatusResponse) -> float:

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from deployments.audit import Auditor, Divergence, Origin
-from deployments.errors import Failure, FailureKind, failure_of
+from deployments.client_ledger import ClientLedger, ClientLimits
+from deployments.errors import ClientLimitError, Failure, FailureKind, failure_of
 from deployments.outbox import Delivery, IngressOutbox, PoolState, WorkOutbox
 from specdec_core.errors import InvalidRequestError, QueueFullError, SpecdecError
 from specdec_core.leases import GroupResult, ReplicaInfo, Role
@@ -47,9 +48,11 @@ class PoolDriver:
         *,
         epoch: int,
         audit_share: float = 0.0,
+        limits: ClientLimits | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.pool = pool
+        self.ledger = ClientLedger(limits)
         self.auditor = Auditor(audit_share)
         self.epoch = epoch
         self.failure: BaseException | None = None
@@ -86,7 +89,7 @@ class PoolDriver:
         """An ingress stream has ended: nobody waits for its requests any more."""
         self._ingresses.discard(outbox)
         for request_id in [key for key, owner in self._owners.items() if owner is outbox]:
-            del self._owners[request_id]
+            self._disown(request_id)
             self.auditor.forget(request_id)
             self._guard(partial(self.pool.abort, request_id))
 
@@ -96,14 +99,20 @@ class PoolDriver:
             message = f"request_id {request.request_id!r} is in use"
             self.refuse(outbox, request.request_id, InvalidRequestError(message))
             return
+        request_id, client = request.request_id, request.client
         try:
-            self._owners[request.request_id] = outbox
+            self._owners[request_id] = outbox
+            self.ledger.begin(request_id, client, self._clock(), is_resumed=resume)
             self.auditor.watch(request)
             self._guard(lambda now: self.pool.add(request, now))
-        except (InvalidRequestError, QueueFullError) as error:
-            del self._owners[request.request_id]
-            self.auditor.forget(request.request_id)
-            self.refuse(outbox, request.request_id, error)
+        except (ClientLimitError, InvalidRequestError, QueueFullError) as error:
+            self._disown(request_id)
+            self.auditor.forget(request_id)
+            self.refuse(outbox, request_id, error)
+
+    def _disown(self, request_id: str) -> None:
+        del self._owners[request_id]
+        self.ledger.end(request_id)
 
     def refuse(self, outbox: IngressOutbox, request_id: str, error: Exception) -> None:
         """Tell an ingress that a request did not begin."""
@@ -227,8 +236,9 @@ class PoolDriver:
         if outbox is None:
             return
         self.auditor.hear(event, self._origin())
+        self.ledger.hear(event)
         if event.finish_reason is not None:
-            del self._owners[event.request_id]
+            self._disown(event.request_id)
         failure = None
         if event.finish_reason is FinishReason.ERROR:
             kind = FailureKind.POOL_FAILED if event.is_retryable else FailureKind.ROW_FAILED

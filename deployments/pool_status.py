@@ -34,6 +34,17 @@ def pool_status(driver: PoolDriver) -> pb.PoolStatusResponse:
         accepted_per_position=counters.accepted_per_position,
         group_sizes=counters.group_sizes,
         audit=_audit(driver.auditor),
+        clients=[
+            pb.ClientStatus(
+                name=name,
+                num_requests=usage.num_requests,
+                num_running=usage.num_running,
+                num_tokens=usage.num_tokens,
+                num_draft_tokens=usage.num_drafted,
+                num_wasted_draft_tokens=usage.num_wasted,
+            )
+            for name, usage in driver.ledger.usage.items()
+        ],
     )
 
 

@@ -237,7 +237,7 @@ def _remove(config: ServiceConfig) -> None:
 
 
 def warn_when_open(config: ServiceConfig) -> None:
-    if not is_loopback(config.host) and not config.key_digests:
+    if not is_loopback(config.host) and not config.named_keys:
         print(
             f"warning: {config.host} can be reached from other machines and no API key is set: "
             "use --api-key or SPECDEC_API_KEYS",

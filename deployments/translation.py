@@ -24,6 +24,7 @@ _FINISH_REASONS_BACK = {value: reason for reason, value in FINISH_REASONS.items(
 _FAILURE_KINDS = {
     FailureKind.INVALID_REQUEST: pb.FAILURE_KIND_INVALID_REQUEST,
     FailureKind.QUEUE_FULL: pb.FAILURE_KIND_QUEUE_FULL,
+    FailureKind.CLIENT_LIMIT: pb.FAILURE_KIND_CLIENT_LIMIT,
     FailureKind.ROW_FAILED: pb.FAILURE_KIND_ROW_FAILED,
     FailureKind.POOL_FAILED: pb.FAILURE_KIND_POOL_FAILED,
 }
@@ -141,6 +142,7 @@ def submit_to_pb(request: Request, *, resume: bool) -> pb.Submit:
         ),
         priority=request.priority,
         pinned_fingerprint=request.pinned_fingerprint,
+        client=request.client,
     )
 
 
@@ -161,6 +163,7 @@ def submit_from_pb(message: pb.Submit) -> Request:
         spec_method=SpecMethod(speculative.method) if has_method else None,
         priority=message.priority,
         pinned_fingerprint=message.pinned_fingerprint,
+        client=message.client,
     )
 
 

@@ -43,6 +43,8 @@ class Request:
     had, one that is asked for is replaced by prompt lookup."""
     priority: int = 0
     """Lower is served first."""
+    client: str = ""
+    """Whose it is, for whoever keeps count; it changes nothing here."""
     is_background: bool = False
     """Takes only what every other request leaves, and counts in no figure of requests."""
     pinned_fingerprint: str = ""

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 
+from deployments.client_ledger import ClientLimits
 from deployments.coordinator_service import start_server
 from deployments.endpoint import Endpoint
 from deployments.pool_client import PoolClient
@@ -23,8 +24,9 @@ from tests.deployments.fake_replica import FakeReplica
 class Cell:
     """Starts and kills the parts of a cell; `endpoint` is where the coordinator is now."""
 
-    def __init__(self, config: PoolConfig, audit_share: float) -> None:
+    def __init__(self, config: PoolConfig, audit_share: float, limits: ClientLimits | None) -> None:
         self.config = config
+        self.limits = limits
         self.audit_share = audit_share
         self.endpoint: Endpoint | None = None
         self.driver: PoolDriver
@@ -43,7 +45,9 @@ class Cell:
     async def start_coordinator(self) -> None:
         self._epoch += 1
         pool = SequencePool(self.config, epoch=self._epoch)
-        self.driver = PoolDriver(pool, epoch=self._epoch, audit_share=self.audit_share)
+        self.driver = PoolDriver(
+            pool, epoch=self._epoch, audit_share=self.audit_share, limits=self.limits
+        )
         self._server, self.endpoint = await start_server(self.driver, "127.0.0.1")
         self._tasks["driver"] = asyncio.create_task(self.driver.run())
 
@@ -84,9 +88,12 @@ class Cell:
 
 @contextlib.asynccontextmanager
 async def cell(
-    config: PoolConfig | None = None, *, audit_share: float = 0.0
+    config: PoolConfig | None = None,
+    *,
+    audit_share: float = 0.0,
+    limits: ClientLimits | None = None,
 ) -> AsyncIterator[Cell]:
-    started = Cell(config or PoolConfig(), audit_share)
+    started = Cell(config or PoolConfig(), audit_share, limits)
     await started.start_coordinator()
     try:
         yield started

@@ -11,7 +11,8 @@ from typing import Any
 import httpx
 
 from deployments.access import Access
-from deployments.config import SpecMetrics, key_digest
+from deployments.api_keys import key_digest
+from deployments.config import SpecMetrics
 from deployments.generation import GenerationService
 from deployments.http_api import build_http_app
 from deployments.metrics_page import MetricsCompat
@@ -41,7 +42,7 @@ async def server(
         while pool.state is None or pool.state.num_targets < targets:
             await asyncio.sleep(0.005)
         service = GenerationService(TEXT, pool, model_name="fake", speculation=SPECULATION)
-        access = Access([key_digest(key) for key in keys], "127.0.0.1")
+        access = Access({key_digest(key): f"name of {key}" for key in keys}, "127.0.0.1")
         app = build_http_app(
             service,
             access,

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from deployments.api_keys import key_digest
 from deployments.app import SERVICER_FUNCTION, build_app, coordinator_spec, serve_config
-from deployments.config import ServiceConfig, key_digest, load_service_config
+from deployments.config import ServiceConfig, load_service_config
 from specdec_core.config import SpecMethod
 
 
@@ -86,15 +87,15 @@ def test_keys_come_from_one_variable_and_travel_as_digests(
 ) -> None:
     monkeypatch.setenv("SPECDEC_API_KEYS", "one, two")
     config = ServiceConfig()
-    assert config.key_digests == (key_digest("one"), key_digest("two"))
+    assert [*config.named_keys] == [key_digest("one"), key_digest("two")]
     text = str(serve_config(config))
     assert "one" not in text.replace("None", "")
     assert key_digest("two") in text
     monkeypatch.delenv("SPECDEC_API_KEYS")
     arrived = ServiceConfig.model_validate(config.deployable()).with_environment()
-    assert arrived.key_digests == config.key_digests
+    assert arrived.named_keys == config.named_keys
     assert arrived.version() == config.version()
-    assert ServiceConfig(api_key="one").key_digests == (key_digest("one"),)
+    assert [*ServiceConfig(api_key="one").named_keys] == [key_digest("one")]
 
 
 def test_the_served_text_is_complete_and_known_to_serve() -> None:

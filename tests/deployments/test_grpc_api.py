@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from deployments.access import Access
-from deployments.config import key_digest
+from deployments.api_keys import key_digest
 from deployments.generation import GenerationService
 from deployments.grpc_api import CallRefusedError, GrpcApi
 from deployments.structured_output import ANY_OBJECT, choice, json_schema
@@ -57,7 +57,7 @@ async def api(
         while pool.state is None or not pool.state.num_targets:
             await asyncio.sleep(0.005)
         service = GenerationService(TEXT, pool, model_name="fake", speculation=SpeculationConfig())
-        access = Access([key_digest(key) for key in keys], host)
+        access = Access({key_digest(key): f"name of {key}" for key in keys}, host)
         yield GrpcApi(service, access, max_body_bytes=10_000), parts
 
 

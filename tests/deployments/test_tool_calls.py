@@ -131,7 +131,7 @@ async def tool_server() -> AsyncIterator[tuple[httpx.AsyncClient, GenerationServ
         while not service.is_ready:
             await asyncio.sleep(0.005)
         app = build_http_app(
-            service, Access([], "127.0.0.1"), max_body_bytes=10_000, metrics=SpecMetrics.NONE
+            service, Access({}, "127.0.0.1"), max_body_bytes=10_000, metrics=SpecMetrics.NONE
         )
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:

@@ -94,6 +94,7 @@ requests = st.builds(
     num_draft_tokens=st.none() | st.integers(0, 32),
     spec_method=st.none() | st.sampled_from(SpecMethod),
     priority=st.integers(-5, 5),
+    client=st.text(max_size=5),
     pinned_fingerprint=st.text(max_size=5),
 )
 rows = st.builds(
@@ -209,7 +210,7 @@ def test_every_field_of_the_core_records_is_carried() -> None:
     """A field added to a record and forgotten here would come back as its default."""
     assert len(dataclasses.fields(SamplingParams)) == 17
     is_background = 1  # made and read by the coordinator alone
-    assert len(dataclasses.fields(Request)) == 10 + is_background
+    assert len(dataclasses.fields(Request)) == 11 + is_background
     assert len(dataclasses.fields(ReplicaInfo)) == 11
     assert len(dataclasses.fields(LeaseRow)) == 7
     assert len(dataclasses.fields(RowResult)) == 7

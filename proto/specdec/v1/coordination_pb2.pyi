@@ -15,6 +15,7 @@ class FailureKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     FAILURE_KIND_QUEUE_FULL: _ClassVar[FailureKind]
     FAILURE_KIND_ROW_FAILED: _ClassVar[FailureKind]
     FAILURE_KIND_POOL_FAILED: _ClassVar[FailureKind]
+    FAILURE_KIND_CLIENT_LIMIT: _ClassVar[FailureKind]
 
 class Role(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -34,6 +35,7 @@ FAILURE_KIND_INVALID_REQUEST: FailureKind
 FAILURE_KIND_QUEUE_FULL: FailureKind
 FAILURE_KIND_ROW_FAILED: FailureKind
 FAILURE_KIND_POOL_FAILED: FailureKind
+FAILURE_KIND_CLIENT_LIMIT: FailureKind
 ROLE_UNSPECIFIED: Role
 ROLE_TARGET: Role
 ROLE_DRAFT: Role
@@ -52,7 +54,7 @@ class GenerateUp(_message.Message):
     def __init__(self, submit: _Optional[_Union[Submit, _Mapping]] = ..., abort: _Optional[_Union[_generation_pb2.AbortRequest, _Mapping]] = ...) -> None: ...
 
 class Submit(_message.Message):
-    __slots__ = ("request_id", "prompt_token_ids", "emitted_token_ids", "resume", "sampling", "end_token_ids", "speculative", "priority", "pinned_fingerprint")
+    __slots__ = ("request_id", "prompt_token_ids", "emitted_token_ids", "resume", "sampling", "end_token_ids", "speculative", "priority", "pinned_fingerprint", "client")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     PROMPT_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     EMITTED_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
@@ -62,6 +64,7 @@ class Submit(_message.Message):
     SPECULATIVE_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     PINNED_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     prompt_token_ids: bytes
     emitted_token_ids: bytes
@@ -71,7 +74,8 @@ class Submit(_message.Message):
     speculative: _generation_pb2.Speculative
     priority: int
     pinned_fingerprint: str
-    def __init__(self, request_id: _Optional[str] = ..., prompt_token_ids: _Optional[bytes] = ..., emitted_token_ids: _Optional[bytes] = ..., resume: _Optional[bool] = ..., sampling: _Optional[_Union[_generation_pb2.SamplingParams, _Mapping]] = ..., end_token_ids: _Optional[bytes] = ..., speculative: _Optional[_Union[_generation_pb2.Speculative, _Mapping]] = ..., priority: _Optional[int] = ..., pinned_fingerprint: _Optional[str] = ...) -> None: ...
+    client: str
+    def __init__(self, request_id: _Optional[str] = ..., prompt_token_ids: _Optional[bytes] = ..., emitted_token_ids: _Optional[bytes] = ..., resume: _Optional[bool] = ..., sampling: _Optional[_Union[_generation_pb2.SamplingParams, _Mapping]] = ..., end_token_ids: _Optional[bytes] = ..., speculative: _Optional[_Union[_generation_pb2.Speculative, _Mapping]] = ..., priority: _Optional[int] = ..., pinned_fingerprint: _Optional[str] = ..., client: _Optional[str] = ...) -> None: ...
 
 class GenerateDown(_message.Message):
     __slots__ = ("events", "state", "aborts")

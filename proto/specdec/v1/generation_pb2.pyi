@@ -313,8 +313,24 @@ class AuditStatus(_message.Message):
     num_pending: int
     def __init__(self, num_audited: _Optional[int] = ..., num_diverged: _Optional[int] = ..., num_skipped: _Optional[int] = ..., num_pending: _Optional[int] = ...) -> None: ...
 
+class ClientStatus(_message.Message):
+    __slots__ = ("name", "num_requests", "num_running", "num_tokens", "num_draft_tokens", "num_wasted_draft_tokens")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    NUM_REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    NUM_RUNNING_FIELD_NUMBER: _ClassVar[int]
+    NUM_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    NUM_DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    NUM_WASTED_DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    num_requests: int
+    num_running: int
+    num_tokens: int
+    num_draft_tokens: int
+    num_wasted_draft_tokens: int
+    def __init__(self, name: _Optional[str] = ..., num_requests: _Optional[int] = ..., num_running: _Optional[int] = ..., num_tokens: _Optional[int] = ..., num_draft_tokens: _Optional[int] = ..., num_wasted_draft_tokens: _Optional[int] = ...) -> None: ...
+
 class PoolStatusResponse(_message.Message):
-    __slots__ = ("epoch", "replicas", "num_waiting", "num_running", "counters", "max_group_wait_s", "accepted_per_position", "group_sizes", "audit")
+    __slots__ = ("epoch", "replicas", "num_waiting", "num_running", "counters", "max_group_wait_s", "accepted_per_position", "group_sizes", "audit", "clients")
     class CountersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -331,6 +347,7 @@ class PoolStatusResponse(_message.Message):
     ACCEPTED_PER_POSITION_FIELD_NUMBER: _ClassVar[int]
     GROUP_SIZES_FIELD_NUMBER: _ClassVar[int]
     AUDIT_FIELD_NUMBER: _ClassVar[int]
+    CLIENTS_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     replicas: _containers.RepeatedCompositeFieldContainer[ReplicaStatus]
     num_waiting: int
@@ -340,4 +357,5 @@ class PoolStatusResponse(_message.Message):
     accepted_per_position: _containers.RepeatedScalarFieldContainer[int]
     group_sizes: _containers.RepeatedScalarFieldContainer[int]
     audit: AuditStatus
-    def __init__(self, epoch: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[ReplicaStatus, _Mapping]]] = ..., num_waiting: _Optional[int] = ..., num_running: _Optional[int] = ..., counters: _Optional[_Mapping[str, int]] = ..., max_group_wait_s: _Optional[float] = ..., accepted_per_position: _Optional[_Iterable[int]] = ..., group_sizes: _Optional[_Iterable[int]] = ..., audit: _Optional[_Union[AuditStatus, _Mapping]] = ...) -> None: ...
+    clients: _containers.RepeatedCompositeFieldContainer[ClientStatus]
+    def __init__(self, epoch: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[ReplicaStatus, _Mapping]]] = ..., num_waiting: _Optional[int] = ..., num_running: _Optional[int] = ..., counters: _Optional[_Mapping[str, int]] = ..., max_group_wait_s: _Optional[float] = ..., accepted_per_position: _Optional[_Iterable[int]] = ..., group_sizes: _Optional[_Iterable[int]] = ..., audit: _Optional[_Union[AuditStatus, _Mapping]] = ..., clients: _Optional[_Iterable[_Union[ClientStatus, _Mapping]]] = ...) -> None: ...

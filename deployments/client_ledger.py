@@ -1,0 +1,104 @@
+"""What each client - an API key's name - has running and has used, and what it may have.
+
+Kept by the coordinator, so that a limit holds for all ingress replicas together. No Ray, no clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from deployments.errors import ClientLimitError
+from specdec_core.request import TokenEvent
+
+_RETRY_S = 1.0
+"""When to come back where only the end of another request makes room."""
+_MINUTE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientLimits:
+    """Of every client alike; None: no limit. Callers without a key have none."""
+
+    max_concurrent: int | None = None
+    requests_per_minute: int | None = None
+
+
+@dataclass(eq=False, slots=True)
+class ClientUsage:
+    """One client's totals since the coordinator began."""
+
+    num_requests: int = 0
+    num_running: int = 0
+    num_tokens: int = 0
+    """Emitted."""
+    num_drafted: int = 0
+    num_accepted: int = 0
+    allowance: float = field(default=0.0)
+    """Requests that may come at once: fills up evenly to a minute's worth."""
+    refilled_at: float = 0.0
+
+    @property
+    def num_wasted(self) -> int:
+        """Drafted tokens that came to nothing."""
+        return self.num_drafted - self.num_accepted
+
+
+class ClientLedger:
+    """Counts requests in and out. A request that resumes is not a new one."""
+
+    def __init__(self, limits: ClientLimits | None = None) -> None:
+        self.usage: dict[str, ClientUsage] = {}
+        self._limits = limits or ClientLimits()
+        self._running: dict[str, str] = {}
+        """Client of every live request."""
+
+    def begin(self, request_id: str, client: str, now: float, *, is_resumed: bool) -> None:
+        """Count a request in. Raises ClientLimitError where its client has no room for it."""
+        if not client or request_id in self._running:
+            return
+        usage = self.usage.setdefault(client, self._fresh(now))
+        if not is_resumed:
+            self._check(client, usage, now)
+            usage.allowance -= 1.0
+            usage.num_requests += 1
+        usage.num_running += 1
+        self._running[request_id] = client
+
+    def end(self, request_id: str) -> None:
+        """A request has ended, however; unknown ones are ignored."""
+        client = self._running.pop(request_id, None)
+        if client is not None:
+            self.usage[client].num_running -= 1
+
+    def hear(self, event: TokenEvent) -> None:
+        """News of a request, before its end is told."""
+        client = self._running.get(event.request_id)
+        if client is None:
+            return
+        usage = self.usage[client]
+        usage.num_tokens += len(event.token_ids)
+        if event.stats is not None:
+            usage.num_drafted += event.stats.num_drafted
+            usage.num_accepted += event.stats.num_accepted
+
+    def _fresh(self, now: float) -> ClientUsage:
+        return ClientUsage(allowance=float(self._limits.requests_per_minute or 0), refilled_at=now)
+
+    def _check(self, client: str, usage: ClientUsage, now: float) -> None:
+        most = self._limits.max_concurrent
+        if most is not None and usage.num_running >= most:
+            raise ClientLimitError(
+                f"{client!r} has {usage.num_running} requests running, the limit is {most}",
+                _RETRY_S,
+            )
+        rate = self._limits.requests_per_minute
+        if rate is None:
+            return
+        per_second = rate / _MINUTE_S
+        refilled = usage.allowance + (now - usage.refilled_at) * per_second
+        usage.allowance, usage.refilled_at = min(float(rate), refilled), now
+        if usage.allowance < 1.0:
+            raise ClientLimitError(
+                f"{client!r} has sent more than {rate} requests a minute",
+                (1.0 - usage.allowance) / per_second,
+            )

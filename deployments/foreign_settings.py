@@ -1,0 +1,55 @@
+"""Settings as users of other servers write them: taken over where they mean ours, else refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+UNSUPPORTED: dict[str, tuple[tuple[object, ...], str]] = {
+    "tensor_parallel_size": ((None, 1), "use target_replicas to spread load over devices"),
+    "pipeline_parallel_size": ((None, 1), "use target_replicas to spread load over devices"),
+    "data_parallel_size": ((None, 1), "use target_replicas"),
+    "quantization": ((None, "none"), "use dtype bfloat16 or float16"),
+    "kv_cache_dtype": ((None, "auto"), "the KV cache has the model's dtype"),
+    "enable_lora": ((None, False), "merge the adapter into the weights and serve the folder"),
+    "lora_modules": ((None, []), "merge the adapter into the weights and serve the folder"),
+    "enable_prefix_caching": ((None, False), "leave it out: prompts are always computed"),
+    "trust_remote_code": ((None, False), "use a model that transformers has itself"),
+    "ssl_keyfile": ((None, ""), "end TLS at the gateway in front of the service"),
+    "ssl_certfile": ((None, ""), "end TLS at the gateway in front of the service"),
+}
+"""Names users bring from other servers: the values that change nothing, and what to use instead."""
+
+_SPECULATIVE_CONFIG_KEYS = {
+    "method": "spec_method",
+    "model": "spec_model",
+    "num_speculative_tokens": "spec_tokens",
+    "min_confidence": "spec_min_confidence",
+    "prompt_lookup_max": "prompt_lookup_max",
+    "prompt_lookup_min": "prompt_lookup_min",
+}
+
+
+def spread_speculative_config(values: dict[str, Any]) -> dict[str, Any]:
+    """vLLM's `speculative_config` object says the same as the spec_* settings."""
+    spec = values.get("speculative_config")
+    if spec is None:
+        return {name: value for name, value in values.items() if name != "speculative_config"}
+    if not isinstance(spec, dict):
+        raise ValueError(f"speculative_config must be an object, got {spec!r}")
+    unknown = sorted(set(spec) - set(_SPECULATIVE_CONFIG_KEYS))
+    if unknown:
+        known = ", ".join(_SPECULATIVE_CONFIG_KEYS)
+        raise ValueError(f"speculative_config has unknown keys {unknown}; known are {known}")
+    spread = {_SPECULATIVE_CONFIG_KEYS[key]: value for key, value in spec.items()}
+    twice = sorted(set(spread) & set(values))
+    if twice:
+        raise ValueError(f"speculative_config and {twice} say the same thing twice")
+    return {name: value for name, value in values.items() if name != "speculative_config"} | spread
+
+
+def refuse_unsupported(values: dict[str, Any]) -> dict[str, Any]:
+    """Drop what changes nothing. Raises ValueError naming what there is instead."""
+    for name, (neutral, instead) in UNSUPPORTED.items():
+        if name in values and values[name] not in neutral:
+            raise ValueError(f"{name}={values[name]!r} is not supported yet: {instead}")
+    return {name: value for name, value in values.items() if name not in UNSUPPORTED}
