@@ -9,10 +9,11 @@ import logging
 import math
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse, Response, StreamingResponse
+from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.exceptions import HTTPException
 
 from deployments.access import Access
@@ -34,6 +35,7 @@ from deployments.http_requests import (
 from deployments.http_responses import CHAT, COMPLETION, Choice, Shape, error_body
 from deployments.http_responses import Response as Answer
 from deployments.metrics_page import CONTENT_TYPE, MetricsCompat, metrics_page
+from deployments.openapi import STATUS, answers, body_of, path_parameter, refusals
 from deployments.output import Piece, joined
 from deployments.tool_calls import ToolCallParser
 from specdec_core.errors import QueueFullError
@@ -51,24 +53,34 @@ def build_http_app(
     metrics: SpecMetrics,
     metrics_compat: MetricsCompat = MetricsCompat.NONE,
 ) -> FastAPI:
-    app = FastAPI(title="specdec", openapi_url=None)
+    app = FastAPI(title="specdec", version=importlib.metadata.version(_PACKAGE), docs_url=None)
     app.add_middleware(BodyLimit, max_bytes=max_body_bytes)
     app.add_exception_handler(HTTPException, _unknown_route)
     routes = _Routes(service, access, metrics, metrics_compat)
-    app.add_api_route("/health", routes.health, methods=["GET"])
-    app.add_api_route("/ready", routes.ready, methods=["GET"])
-    app.add_api_route("/version", _version, methods=["GET"])
-    app.add_api_route("/metrics", routes.metrics, methods=["GET"], response_model=None)
-    for path, call, method in (
-        ("/v1/models", routes.models, "GET"),
-        ("/v1/models/", routes.models, "GET"),
-        ("/v1/models/{name:path}", routes.model, "GET"),
-        ("/v1/completions", routes.completions, "POST"),
-        ("/v1/chat/completions", routes.chat_completions, "POST"),
-        ("/tokenize", routes.tokenize, "POST"),
-        ("/detokenize", routes.detokenize, "POST"),
+    app.get("/health")(routes.health)
+    app.get("/ready", response_model=None, responses=STATUS)(routes.ready)
+    app.get("/version")(_version)
+    app.get("/metrics", response_class=PlainTextResponse, responses=refusals(503))(routes.metrics)
+    get = partial(app.get, response_model=None, responses=answers(401, 404, 500))
+    for path in ("/v1/models", "/v1/models/"):
+        get(path, name="models")(routes.guarded(routes.models))
+    named = path_parameter("name")
+    get("/v1/models/{name:path}", name="model", openapi_extra=named)(routes.guarded(routes.model))
+    for path, call, kind in (
+        ("/v1/completions", routes.completions, CompletionBody),
+        ("/v1/chat/completions", routes.chat_completions, ChatBody),
+        ("/tokenize", routes.tokenize, TokenizeBody),
+        ("/detokenize", routes.detokenize, DetokenizeBody),
     ):
-        app.add_api_route(path, routes.guarded(call), methods=[method], response_model=None)
+        generates = issubclass(kind, CommonBody)
+        refused = (400, 401, 404, 413, 422, 500, *((408, 429, 503) if generates else ()))
+        app.post(
+            path,
+            name=path.strip("/").replace("/", "_"),
+            response_model=None,
+            responses=answers(*refused, streams=generates),
+            openapi_extra=body_of(kind),
+        )(routes.guarded(call))
     return app
 
 

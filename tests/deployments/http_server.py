@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import httpx
+from fastapi import FastAPI
 
 from deployments.access import Access
 from deployments.api_keys import key_digest
@@ -28,13 +29,13 @@ SPECULATION = SpeculationConfig()
 
 
 @contextlib.asynccontextmanager
-async def server(
+async def application(
     *,
     keys: tuple[str, ...] = (),
     config: PoolConfig | None = None,
     targets: int = 1,
     compat: MetricsCompat = MetricsCompat.NONE,
-) -> AsyncIterator[tuple[httpx.AsyncClient, Cell]]:
+) -> AsyncIterator[tuple[FastAPI, Cell]]:
     async with cell(config) as parts:
         for number in range(targets):
             parts.start_replica(f"t{number}", Role.TARGET)
@@ -50,6 +51,13 @@ async def server(
             metrics=SpecMetrics.SUMMARY,
             metrics_compat=compat,
         )
+        yield app, parts
+
+
+@contextlib.asynccontextmanager
+async def server(**settings: Any) -> AsyncIterator[tuple[httpx.AsyncClient, Cell]]:
+    """A client of an `application` with these settings."""
+    async with application(**settings) as (app, parts):
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
             yield client, parts
