@@ -192,7 +192,7 @@ class _Routes:
         answer = self._start(shape, generations, body, echoes)
         pieces = self._service.run_choices(generations)
         if not body.stream:
-            return JSONResponse(answer.whole(await _collect(pieces, len(generations))))
+            return JSONResponse(answer.whole(await _collect(pieces, answer)))
         # The first piece decides the status: after it the headers have left.
         first = await anext(pieces)
         wants_usage = body.stream_options is not None and body.stream_options.include_usage
@@ -238,11 +238,12 @@ class _Routes:
         }
 
 
-async def _collect(pieces: AsyncGenerator[tuple[int, Piece]], count: int) -> list[Piece]:
+async def _collect(pieces: AsyncGenerator[tuple[int, Piece]], answer: Answer) -> list[Piece]:
     """Every choice's whole output."""
-    told: list[list[Piece]] = [[] for _ in range(count)]
+    told: list[list[Piece]] = [[] for _ in answer.choices]
     async with contextlib.aclosing(pieces):
         async for place, piece in pieces:
+            answer.timing.note(piece)
             told[place].append(piece)
     return [joined(one) for one in told]
 

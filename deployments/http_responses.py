@@ -35,11 +35,12 @@ class Timing:
     last: float = 0.0
     num_tokens: int = 0
 
-    def note(self, num_tokens: int) -> None:
-        if num_tokens:
+    def note(self, piece: Piece) -> None:
+        """A piece has come."""
+        if piece.token_ids:
             self.last = time.monotonic()
             self.first = self.last if self.first is None else self.first
-            self.num_tokens += num_tokens
+            self.num_tokens += len(piece.token_ids)
 
     def milliseconds(self) -> dict[str, float]:
         """Nothing before the first token."""
@@ -136,6 +137,7 @@ class Response:
     timing: Timing = field(default_factory=Timing)
 
     def whole(self, pieces: Sequence[Piece]) -> dict[str, Any]:
+        """All choices' outputs; `timing` was told of them as they came."""
         told = []
         for choice, piece in zip(self.choices, pieces, strict=True):
             found = choice.read(piece)
@@ -162,6 +164,7 @@ class Response:
         ]
 
     def chunk(self, place: int, piece: Piece) -> dict[str, Any]:
+        self.timing.note(piece)
         choice = self.choices[place]
         found = choice.read(piece)
         calls = choice.call_entries(found)
@@ -201,7 +204,6 @@ class Response:
         """What both shapes say of a piece; counts it."""
         choice.num_tokens += len(piece.token_ids)
         choice.stats = piece.stats or choice.stats
-        self.timing.note(len(piece.token_ids))
         entry: dict[str, Any] = {
             "index": choice.index,
             "logprobs": self._logprobs(choice, piece),

@@ -205,12 +205,23 @@ def test_a_client_that_leaves_its_stream_frees_every_choice() -> None:
     run(scenario)
 
 
-def test_the_timing_of_an_answer_is_told() -> None:
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_the_timing_of_an_answer_is_told(is_streamed: bool) -> None:
+    """Its tokens came in several rounds, so the last came later than the first."""
+
     async def scenario() -> None:
         async with server() as (client, _):
-            metrics = (await client.post("/v1/completions", json=completion())).json()["metrics"]
-            names = ("time_to_first_token_ms", "generation_time_ms", "mean_itl_ms", "queue_time_ms")
-            assert all(metrics[name] >= 0 for name in names)
-            assert metrics["tokens_per_second"] > 0
+            body = completion(max_tokens=100)
+            if is_streamed:
+                body["stream_options"] = {"include_usage": True}
+                metrics = (await stream(client, "/v1/completions", body))[-1]["metrics"]
+            else:
+                metrics = (await client.post("/v1/completions", json=body)).json()["metrics"]
+            first, between = metrics["time_to_first_token_ms"], metrics["generation_time_ms"]
+            assert first > 0
+            assert between > 0
+            assert metrics["mean_itl_ms"] == pytest.approx(between / 99)
+            assert metrics["tokens_per_second"] == pytest.approx(1e5 / (first + between))
+            assert metrics["queue_time_ms"] >= 0
 
     run(scenario)
