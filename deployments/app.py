@@ -6,7 +6,6 @@
 # No postponed annotations here: Serve reads the type of build_app's argument to parse `args`.
 
 import os
-from importlib import metadata
 from typing import Any
 
 import yaml
@@ -18,9 +17,9 @@ from deployments.config import ServiceConfig
 from deployments.coordinator import CoordinatorSpec
 from deployments.ingress_server import Ingress
 from deployments.replica import DraftReplica, TargetReplica
+from deployments.version import package_version
 
 APPLICATION = "specdec"
-DISTRIBUTION = "specdec-serve"
 IMPORT_PATH = "deployments.app:build_app"
 SERVICER_FUNCTION = "specdec.v1.generation_pb2_grpc.add_GenerationServiceServicer_to_server"
 _SPIN_COUNT = "10000"
@@ -57,7 +56,7 @@ def build_app(args: ServiceConfig) -> Application:
 def coordinator_spec(config: ServiceConfig) -> CoordinatorSpec:
     return CoordinatorSpec(
         application=APPLICATION,
-        version=f"{metadata.version(DISTRIBUTION)}-{config.version()}",
+        version=f"{package_version()}-{config.version()}",
         pool=config.pool_config(),
         audit_share=config.audit_share,
         limits=config.client_limits,

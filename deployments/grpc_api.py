@@ -13,20 +13,32 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 import grpc
+from google.protobuf import duration_pb2
+from google.rpc import error_details_pb2, status_pb2
 
 from deployments.access import Access
 from deployments.ask import Ask, Generation
-from deployments.errors import BodyTooLargeError, RequestFailedError, public_message, status_of
+from deployments.errors import (
+    BodyTooLargeError,
+    ClientLimitError,
+    RequestFailedError,
+    Status,
+    public_message,
+    status_of,
+)
 from deployments.generation import GenerationService
 from deployments.output import Piece, joined
 from deployments.structured_output import ANY_OBJECT, choice, json_schema
 from deployments.translation import FINISH_REASONS, logprobs_to_pb, stats_to_pb
+from deployments.version import package_version
 from specdec.v1 import generation_pb2 as pb
-from specdec_core.errors import InvalidRequestError
+from specdec_core.errors import InvalidRequestError, QueueFullError
 from specdec_core.grammar import GrammarKind, GrammarSpec
 from specdec_core.request import RequestStats
 
 logger = logging.getLogger(__name__)
+
+_STATUS_DETAILS = "grpc-status-details-bin"
 
 
 class CallRefusedError(Exception):
@@ -43,6 +55,8 @@ class CallContext(Protocol):
     def set_code(self, code: grpc.StatusCode) -> None: ...
 
     def set_details(self, details: str) -> None: ...
+
+    def set_trailing_metadata(self, trailing_metadata: Any) -> None: ...
 
 
 class GrpcApi:
@@ -121,6 +135,20 @@ class GrpcApi:
             return await self._service.pool.pool_status()
         return pb.PoolStatusResponse()
 
+    async def health(self, message: pb.HealthRequest, context: CallContext) -> pb.HealthResponse:
+        with _answering(context):
+            self._access.check_peer(context.peer())
+            state = self._service.pool.state
+            return pb.HealthResponse(
+                ready=self._service.is_ready,
+                num_targets=state.num_targets if state else 0,
+                num_drafts=state.num_drafts if state else 0,
+                numerics=self._service.numerics,
+                system_fingerprint=self._service.system_fingerprint,
+                version=package_version(),
+            )
+        return pb.HealthResponse()
+
     def _admit(self, message: Any, context: CallContext) -> str:
         """The name of the caller's key. Raises for a caller that may not call, or a message that is
         too large."""
@@ -198,6 +226,19 @@ def _refuse(context: CallContext, error: Exception) -> None:
         logger.error("a call failed unexpectedly", exc_info=error)
     context.set_code(status.code)
     context.set_details(public_message(error))
+    if isinstance(error, QueueFullError | ClientLimitError):
+        packed = _retry_status(status, error).SerializeToString()
+        context.set_trailing_metadata([(_STATUS_DETAILS, packed)])
+
+
+def _retry_status(status: Status, error: QueueFullError | ClientLimitError) -> status_pb2.Status:
+    """google.rpc's way to say when to come back."""
+    number, _ = status.code.value
+    delay = duration_pb2.Duration()
+    delay.FromMicroseconds(round(error.retry_after_s * 1_000_000))
+    found = status_pb2.Status(code=number, message=public_message(error))
+    found.details.add().Pack(error_details_pb2.RetryInfo(retry_delay=delay))
+    return found
 
 
 def _ask(message: pb.GenerateRequest) -> Ask:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import json
 import logging
 import math
@@ -38,11 +37,10 @@ from deployments.metrics_page import CONTENT_TYPE, MetricsCompat, metrics_page
 from deployments.openapi import STATUS, answers, body_of, path_parameter, refusals
 from deployments.output import Piece, joined
 from deployments.tool_calls import ToolCallParser
+from deployments.version import package_version
 from specdec_core.errors import QueueFullError
 
 logger = logging.getLogger(__name__)
-
-_PACKAGE = "specdec-serve"
 
 
 def build_http_app(
@@ -53,7 +51,7 @@ def build_http_app(
     metrics: SpecMetrics,
     metrics_compat: MetricsCompat = MetricsCompat.NONE,
 ) -> FastAPI:
-    app = FastAPI(title="specdec", version=importlib.metadata.version(_PACKAGE), docs_url=None)
+    app = FastAPI(title="specdec", version=package_version(), docs_url=None)
     app.add_middleware(BodyLimit, max_bytes=max_body_bytes)
     app.add_exception_handler(HTTPException, _unknown_route)
     routes = _Routes(service, access, metrics, metrics_compat)
@@ -290,7 +288,7 @@ def _log_unexpected(error: Exception) -> None:
 
 
 async def _version() -> dict[str, str]:
-    return {"version": importlib.metadata.version(_PACKAGE)}
+    return {"version": package_version()}
 
 
 async def _unknown_route(request: Request, error: Exception) -> JSONResponse:

@@ -91,6 +91,11 @@ class Ingress:
     ) -> pb.ListModelsResponse:
         return await self._grpc.list_models(message, grpc_context)
 
+    async def Health(
+        self, message: pb.HealthRequest, grpc_context: RayServegRPCContext
+    ) -> pb.HealthResponse:
+        return await self._grpc.health(message, grpc_context)
+
     async def PoolStatus(
         self, message: pb.PoolStatusRequest, grpc_context: RayServegRPCContext
     ) -> pb.PoolStatusResponse:

@@ -8,12 +8,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import grpc
 import pytest
+from google.rpc import error_details_pb2, status_pb2
 
 from deployments.access import Access
 from deployments.api_keys import key_digest
+from deployments.client_ledger import ClientLimits
 from deployments.generation import GenerationService
 from deployments.grpc_api import CallRefusedError, GrpcApi
 from deployments.structured_output import ANY_OBJECT, choice, json_schema
+from deployments.version import package_version
 from specdec.v1 import generation_pb2 as pb
 from specdec_core.config import SpeculationConfig
 from specdec_core.grammar import GrammarKind, GrammarSpec
@@ -30,6 +33,7 @@ CODE = grpc.StatusCode
 class FakeContext:
     def __init__(self, peer: str = "ipv4:127.0.0.1:4000", key: str = "") -> None:
         self.code: grpc.StatusCode | None = None
+        self.trailers: dict[str, str | bytes] = {}
         self.details = ""
         self._peer = peer
         self._metadata = [("authorization", f"Bearer {key}")] if key else []
@@ -46,12 +50,15 @@ class FakeContext:
     def set_details(self, details: str) -> None:
         self.details = details
 
+    def set_trailing_metadata(self, trailing_metadata: list[tuple[str, str | bytes]]) -> None:
+        self.trailers = dict(trailing_metadata)
+
 
 @contextlib.asynccontextmanager
 async def api(
-    keys: tuple[str, ...] = (), host: str = "127.0.0.1"
+    keys: tuple[str, ...] = (), host: str = "127.0.0.1", limits: ClientLimits | None = None
 ) -> AsyncIterator[tuple[GrpcApi, Cell]]:
-    async with cell() as parts:
+    async with cell(limits=limits) as parts:
         parts.start_replica("t0", Role.TARGET)
         pool = await parts.client()
         while pool.state is None or not pool.state.num_targets:
@@ -293,5 +300,42 @@ def test_keys_status_and_tokens() -> None:
             back = await calls.detokenize(pb.DetokenizeRequest(token_ids=ids), known)
             assert back.text == "AB"
             assert known.code is None
+
+    run(scenario)
+
+
+def test_health_needs_no_key_and_names_the_release() -> None:
+    async def scenario() -> None:
+        async with api(keys=("one",)) as (calls, parts):
+            told = await calls.health(pb.HealthRequest(), FakeContext())
+            assert (told.ready, told.num_targets, told.num_drafts) == (True, 1, 0)
+            assert told.version == package_version()
+            far = FakeContext(peer="ipv4:10.0.0.7:4000")
+            await calls.health(pb.HealthRequest(), far)
+            assert far.code is CODE.PERMISSION_DENIED
+            await parts.kill_coordinator()
+            while (await calls.health(pb.HealthRequest(), FakeContext())).ready:
+                await asyncio.sleep(0.005)
+
+    run(scenario)
+
+
+def test_who_is_refused_for_now_is_told_when_to_come_back() -> None:
+    """As google.rpc says it, where clients look for it."""
+
+    async def scenario() -> None:
+        async with api(keys=("one",), limits=ClientLimits(requests_per_minute=1)) as (calls, _):
+            message = pb.GenerateRequest(prompt="HELLO", sampling=GREEDY)
+            await calls.generate_once(message, FakeContext(key="one"))
+            context = FakeContext(key="one")
+            await calls.generate_once(message, context)
+            assert context.code is CODE.RESOURCE_EXHAUSTED
+            packed = context.trailers["grpc-status-details-bin"]
+            assert isinstance(packed, bytes)
+            status = status_pb2.Status.FromString(packed)
+            assert (status.code, status.message) == (8, context.details)
+            info = error_details_pb2.RetryInfo()
+            assert status.details[0].Unpack(info)
+            assert 0 < info.retry_delay.ToMilliseconds() <= 60_000
 
     run(scenario)

@@ -263,6 +263,26 @@ class ListModelsResponse(_message.Message):
     models: _containers.RepeatedCompositeFieldContainer[Model]
     def __init__(self, models: _Optional[_Iterable[_Union[Model, _Mapping]]] = ...) -> None: ...
 
+class HealthRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class HealthResponse(_message.Message):
+    __slots__ = ("ready", "num_targets", "num_drafts", "numerics", "system_fingerprint", "version")
+    READY_FIELD_NUMBER: _ClassVar[int]
+    NUM_TARGETS_FIELD_NUMBER: _ClassVar[int]
+    NUM_DRAFTS_FIELD_NUMBER: _ClassVar[int]
+    NUMERICS_FIELD_NUMBER: _ClassVar[int]
+    SYSTEM_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    ready: bool
+    num_targets: int
+    num_drafts: int
+    numerics: str
+    system_fingerprint: str
+    version: str
+    def __init__(self, ready: _Optional[bool] = ..., num_targets: _Optional[int] = ..., num_drafts: _Optional[int] = ..., numerics: _Optional[str] = ..., system_fingerprint: _Optional[str] = ..., version: _Optional[str] = ...) -> None: ...
+
 class PoolStatusRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

@@ -28,7 +28,9 @@ if _version_not_supported:
 class GenerationServiceStub:
     """The public service. Names follow the OpenAI API where it has them. Errors are gRPC status codes:
     INVALID_ARGUMENT for a bad value (the details name it and its limit), NOT_FOUND for an unknown
-    model, UNAUTHENTICATED for a missing API key, RESOURCE_EXHAUSTED when the queue is full,
+    model, UNAUTHENTICATED for a missing API key, RESOURCE_EXHAUSTED when the queue is full or a key
+    has as much as it may (with google.rpc.RetryInfo in grpc-status-details-bin, which Serve's proxy
+    passes on for unary calls only),
     DEADLINE_EXCEEDED when deadline_ms passed, UNAVAILABLE for what is worth trying again.
     """
 
@@ -73,12 +75,19 @@ class GenerationServiceStub:
                 request_serializer=specdec_dot_v1_dot_generation__pb2.PoolStatusRequest.SerializeToString,
                 response_deserializer=specdec_dot_v1_dot_generation__pb2.PoolStatusResponse.FromString,
                 _registered_method=True)
+        self.Health = channel.unary_unary(
+                '/specdec.v1.GenerationService/Health',
+                request_serializer=specdec_dot_v1_dot_generation__pb2.HealthRequest.SerializeToString,
+                response_deserializer=specdec_dot_v1_dot_generation__pb2.HealthResponse.FromString,
+                _registered_method=True)
 
 
 class GenerationServiceServicer:
     """The public service. Names follow the OpenAI API where it has them. Errors are gRPC status codes:
     INVALID_ARGUMENT for a bad value (the details name it and its limit), NOT_FOUND for an unknown
-    model, UNAUTHENTICATED for a missing API key, RESOURCE_EXHAUSTED when the queue is full,
+    model, UNAUTHENTICATED for a missing API key, RESOURCE_EXHAUSTED when the queue is full or a key
+    has as much as it may (with google.rpc.RetryInfo in grpc-status-details-bin, which Serve's proxy
+    passes on for unary calls only),
     DEADLINE_EXCEEDED when deadline_ms passed, UNAVAILABLE for what is worth trying again.
     """
 
@@ -131,6 +140,13 @@ class GenerationServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Health(self, request, context):
+        """Whether requests are served. Needs no API key.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_GenerationServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -169,6 +185,11 @@ def add_GenerationServiceServicer_to_server(servicer, server):
                     request_deserializer=specdec_dot_v1_dot_generation__pb2.PoolStatusRequest.FromString,
                     response_serializer=specdec_dot_v1_dot_generation__pb2.PoolStatusResponse.SerializeToString,
             ),
+            'Health': grpc.unary_unary_rpc_method_handler(
+                    servicer.Health,
+                    request_deserializer=specdec_dot_v1_dot_generation__pb2.HealthRequest.FromString,
+                    response_serializer=specdec_dot_v1_dot_generation__pb2.HealthResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'specdec.v1.GenerationService', rpc_method_handlers)
@@ -180,7 +201,9 @@ def add_GenerationServiceServicer_to_server(servicer, server):
 class GenerationService:
     """The public service. Names follow the OpenAI API where it has them. Errors are gRPC status codes:
     INVALID_ARGUMENT for a bad value (the details name it and its limit), NOT_FOUND for an unknown
-    model, UNAUTHENTICATED for a missing API key, RESOURCE_EXHAUSTED when the queue is full,
+    model, UNAUTHENTICATED for a missing API key, RESOURCE_EXHAUSTED when the queue is full or a key
+    has as much as it may (with google.rpc.RetryInfo in grpc-status-details-bin, which Serve's proxy
+    passes on for unary calls only),
     DEADLINE_EXCEEDED when deadline_ms passed, UNAVAILABLE for what is worth trying again.
     """
 
@@ -363,6 +386,33 @@ class GenerationService:
             '/specdec.v1.GenerationService/PoolStatus',
             specdec_dot_v1_dot_generation__pb2.PoolStatusRequest.SerializeToString,
             specdec_dot_v1_dot_generation__pb2.PoolStatusResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Health(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/specdec.v1.GenerationService/Health',
+            specdec_dot_v1_dot_generation__pb2.HealthRequest.SerializeToString,
+            specdec_dot_v1_dot_generation__pb2.HealthResponse.FromString,
             options,
             channel_credentials,
             insecure,
