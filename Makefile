@@ -41,7 +41,7 @@ proto: $(INSTALLED)
 	PYTHON=$(CURDIR)/$(BIN)/python bash proto/generate.sh
 
 proto-check: $(INSTALLED)
-	@fresh=$$(mktemp -d) && trap 'rm -rf '$$fresh EXIT && cp -r proto/. $$fresh && PYTHON=$(CURDIR)/$(BIN)/python bash $$fresh/generate.sh && diff -r -x __pycache__ proto $$fresh
+	@fresh=$$(mktemp -d) && trap 'rm -rf '$$fresh EXIT && cp -r proto/. $$fresh/ && PYTHON=$(CURDIR)/$(BIN)/python DOCS=$$fresh.md bash $$fresh/generate.sh && diff -r -x __pycache__ proto $$fresh && diff docs/grpc.md $$fresh.md && rm $$fresh.md
 
 bench: setup
 	@mkdir -p build/bench
