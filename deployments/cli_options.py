@@ -186,6 +186,24 @@ GrpcPort = Annotated[int | None, _address(help="gRPC port.", show_default="9000"
 ApiKey = Annotated[
     str | None, _address(help="Key that clients must send; separate several by commas.")
 ]
+ApiKeyFile = Annotated[Path | None, _address(help="Lines of a name and a key.")]
+MaxConcurrentPerKey = Annotated[
+    int | None, _address(metavar="N", help="Requests of one key that may run or wait at a time.")
+]
+RequestsPerMinutePerKey = Annotated[
+    int | None, _address(metavar="N", help="Requests of one key in a minute.")
+]
+MetricsCompat = Annotated[
+    str | None,
+    _model(metavar="[none|vllm]", help="Whose names /metrics has besides our own."),
+]
+GenerationConfig = Annotated[
+    str | None,
+    _model(
+        metavar="[auto|none]",
+        help="Whether the model's generation_config.json says what requests leave open.",
+    ),
+]
 TargetReplicas = Annotated[int | None, _scale(help="Replicas of the target model.")]
 DraftReplicas = Annotated[int | None, _scale(help="Replicas of the draft model, if there is one.")]
 IngressReplicas = Annotated[int | None, _scale(help="Replicas that take requests.")]
