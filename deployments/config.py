@@ -25,6 +25,7 @@ from specdec_core.config import DType, NgramConfig, PoolConfig, SpecMethod, Spec
 from specdec_core.models.numerics import Numerics
 
 ENV_PREFIX = "SPECDEC_"
+RESUME_TIMEOUT_S = 60.0
 
 
 class Topology(StrEnum):
@@ -116,6 +117,8 @@ class ServiceConfig(BaseSettings):
     """Requests of one key that may run or wait at a time, every choice counted. None: no limit."""
     requests_per_minute_per_key: int | None = Field(default=None, ge=1)
     max_body_bytes: int = Field(default=4 * 2**20, ge=1024)
+    resume_timeout_s: float = Field(default=RESUME_TIMEOUT_S, gt=0)
+    """Requests wait so long for a coordinator or a target that is away; /ready is 503 after it."""
     request_timeout_s: float | None = Field(default=None, gt=0)
     audit_share: float = Field(default=0.01, ge=0, le=1)
     """Share of finished requests that are replayed without speculation, behind every client's

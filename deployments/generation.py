@@ -64,7 +64,7 @@ class GenerationService:
 
     @property
     def is_ready(self) -> bool:
-        return self.pool.state is not None and self.pool.state.num_targets > 0
+        return self.pool.is_serving
 
     @property
     def max_model_len(self) -> int:

@@ -114,7 +114,7 @@ class _Routes:
 
     async def ready(self) -> JSONResponse:
         if not self._service.is_ready:
-            return JSONResponse({"status": "no target replica has registered yet"}, status_code=503)
+            return JSONResponse({"status": "no target replica is up"}, status_code=503)
         return JSONResponse(
             {
                 "status": "ready",

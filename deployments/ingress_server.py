@@ -34,7 +34,7 @@ class Ingress:
         """`replicas` take no requests: they are bound here to be of the same application."""
         self._config = config
         self._access = Access(config.named_keys, config.host)
-        pool = PoolClient(lambda: resolve(coordinator))
+        pool = PoolClient(lambda: resolve(coordinator), resume_timeout_s=config.resume_timeout_s)
         self._pool_task = asyncio.get_running_loop().create_task(pool.run())
         text = text_model(config)
         self._service = GenerationService(

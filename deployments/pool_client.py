@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 import grpc
 
 from deployments.backoff import Backoff
+from deployments.config import RESUME_TIMEOUT_S
 from deployments.endpoint import Endpoint
 from deployments.errors import PoolUnavailableError, error_of
 from deployments.translation import event_from_pb, submit_to_pb
@@ -27,8 +28,6 @@ from specdec_core.request import Request, TokenEvent
 
 logger = logging.getLogger(__name__)
 
-UNAVAILABLE_AFTER_S = 60.0
-"""A request waits this long for a lost coordinator before its client is told to come back."""
 _AWAY = "the coordinator is away; try again"
 
 Outgoing = asyncio.Queue[pb.GenerateUp | None]
@@ -58,19 +57,35 @@ class PoolClient:
         resolve: Callable[[], Awaitable[Endpoint]],
         *,
         clock: Callable[[], float] = time.monotonic,
-        unavailable_after_s: float = UNAVAILABLE_AFTER_S,
+        resume_timeout_s: float = RESUME_TIMEOUT_S,
     ) -> None:
+        """A request waits `resume_timeout_s` for a lost coordinator before its client is told to
+        come back; so long the pool counts as serving without a target."""
         self.state: pb.PoolState | None = None
         """What the coordinator last said of the pool; None while there is no coordinator."""
         self.num_divergences = 0
         """Resumed requests whose replayed tokens differed from those already emitted."""
         self._resolve = resolve
         self._clock = clock
-        self._unavailable_after_s = unavailable_after_s
+        self._resume_timeout_s = resume_timeout_s
+        self._targets_lost_at: float | None = None
+        """None: there are some, or there never were."""
         self._open: dict[str, _OpenRequest] = {}
         self._aborts: dict[str, list[asyncio.Future[bool]]] = {}
         self._outgoing: Outgoing | None = None
         self._endpoint: Endpoint | None = None
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether a target is up, or was so lately that requests wait for it to come back."""
+        if self._has_targets:
+            return True
+        lost_at = self._targets_lost_at
+        return lost_at is not None and self._clock() - lost_at <= self._resume_timeout_s
+
+    @property
+    def _has_targets(self) -> bool:
+        return self.state is not None and self.state.num_targets > 0
 
     async def run(self) -> None:
         """Keep a stream to the coordinator; never returns."""
@@ -86,7 +101,7 @@ class PoolClient:
             if self._outgoing is not None:
                 lost_at = self._clock()
             self._lost()
-            if self._clock() - lost_at > self._unavailable_after_s:
+            if self._clock() - lost_at > self._resume_timeout_s:
                 self._give_up()
             await asyncio.sleep(backoff.next_wait_s())
 
@@ -158,7 +173,8 @@ class PoolClient:
             self._resume(entry)
 
     def _lost(self) -> None:
-        self._outgoing, self._endpoint, self.state = None, None, None
+        self._outgoing, self._endpoint = None, None
+        self._note_state(None)
         for outcomes in self._aborts.values():
             for outcome in outcomes:
                 if not outcome.done():
@@ -183,13 +199,21 @@ class PoolClient:
 
     def _take_in(self, message: pb.GenerateDown) -> None:
         if message.HasField("state"):
-            self.state = message.state
+            self._note_state(message.state)
         for event in message.events:
             self._take_event(event)
         for answer in message.aborts:
             for outcome in self._aborts.pop(answer.request_id, []):
                 if not outcome.done():
                     outcome.set_result(answer.aborted)
+
+    def _note_state(self, state: pb.PoolState | None) -> None:
+        had_targets = self._has_targets
+        self.state = state
+        if self._has_targets:
+            self._targets_lost_at = None
+        elif had_targets:
+            self._targets_lost_at = self._clock()
 
     def _take_event(self, message: pb.TokenEvent) -> None:
         entry = self._open.get(message.request_id)

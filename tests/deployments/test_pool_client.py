@@ -56,3 +56,34 @@ def test_log_probabilities_are_cut_in_step_with_tokens_that_came_before(
     assert [i for e in answer for i in e.token_ids] == list(range(100, 100 + NUM_TOKENS))
     assert [x for e in answer for x in e.logprobs] == [entry(i) for i in range(NUM_TOKENS)]
     assert all(len(event.token_ids) == len(event.logprobs) for event in answer)
+
+
+def test_a_pool_serves_until_its_targets_have_been_away_for_the_resume_timeout() -> None:
+    """Targets that leave, and a coordinator that does, count alike; who never came is away."""
+    now = 100.0
+
+    async def scenario() -> None:
+        nonlocal now
+        client = PoolClient(unreachable, clock=lambda: now, resume_timeout_s=30.0)
+
+        def hear(num_targets: int) -> None:
+            client._take_in(pb.GenerateDown(state=pb.PoolState(num_targets=num_targets)))
+
+        hear(0)
+        assert not client.is_serving
+        hear(2)
+        now += 1000.0
+        assert client.is_serving
+        for lose in (lambda: hear(0), client._lost):
+            hear(1)
+            lose()
+            now += 30.0
+            assert client.is_serving
+            client._lost()
+            hear(0)
+            now += 0.1
+            assert not client.is_serving
+        hear(1)
+        assert client.is_serving
+
+    asyncio.run(scenario())
