@@ -3,6 +3,7 @@
 from tests.mutants import (
     drafting,
     exact,
+    grammar,
     kv,
     padded,
     pool_blocks,
@@ -24,6 +25,7 @@ MUTANTS = (
     *padded.MUTANTS,
     *exact.MUTANTS,
     *drafting.MUTANTS,
+    *grammar.MUTANTS,
     *pool_rounds.MUTANTS,
     *pool_life.MUTANTS,
     *pool_blocks.MUTANTS,

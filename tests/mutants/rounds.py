@@ -106,25 +106,25 @@ MUTANTS = (
     Mutant(
         name="one-drafted-token-too-many",
         path=_ROUND,
-        old="return len(proposal) < turn.num_choices and",
-        new="return len(proposal) <= turn.num_choices and",
+        old="live = [i for i in live if len(proposals[i]) < turns[i].num_choices]",
+        new="live = [i for i in live if len(proposals[i]) <= turns[i].num_choices]",
         breaks="K + 1 tokens are drafted; the last is never wanted",
         killed_by=(_REPLICA_TESTS + "test_drafts_of_different_lengths_share_a_lease",),
     ),
     Mutant(
         name="longest-proposal-for-every-row",
         path=_ROUND,
-        old="live = [i for i in live if _wants_more(proposals[i], turns[i])]",
-        new="live = [i for i in live if any(_wants_more(proposals[k], turns[k]) for k in live)]",
+        old="live = [i for i in live if len(proposals[i]) < turns[i].num_choices]",
+        new="live = [i for i in live if any(len(proposals[k]) < turns[k].num_choices "
+        "for k in live)]",
         breaks="rows draft beyond their own K when a companion has a larger one",
         killed_by=(_REPLICA_TESTS + "test_drafts_of_different_lengths_share_a_lease",),
     ),
     Mutant(
         name="failed-choice-drafted",
         path=_ROUND,
-        old="return [tuple(token for token in proposal if token != NO_CHOICE) "
-        "for proposal in proposals]",
-        new="return [tuple(proposal) for proposal in proposals]",
+        old="return [token != NO_CHOICE for token in tokens]",
+        new="return [True for token in tokens]",
         breaks="-1 is proposed and fed to the target as a token",
         killed_by=(_ROUND_TESTS + "test_a_draft_stops_where_nothing_can_be_chosen",),
     ),

@@ -1,0 +1,104 @@
+"""Defects of structured output, of drafts that stop early, and of several choices."""
+
+from tests.mutants.mutant import Mutant
+
+_PROCESSORS = "specdec_core/logit_processors.py"
+_ROUND = "specdec_core/algorithms/speculative_round.py"
+_LIMITS = "specdec_core/drafting/limits.py"
+_MATCHER = "deployments/grammars.py"
+_LEDGER = "deployments/client_ledger.py"
+_GENERATION = "deployments/generation.py"
+_EQUIVALENCE = "tests/equivalence/test_structured_output.py::"
+_COMPILED = "tests/deployments/test_structured_output.py::"
+_LEDGER_TESTS = "tests/deployments/test_client_ledger.py::"
+_ROUND_TESTS = "tests/core/test_speculative_round.py::"
+
+MUTANTS = (
+    Mutant(
+        name="grammar-not-asked",
+        path=_PROCESSORS,
+        old="    if params.grammar is not None:\n        _keep_grammatical(z_GV, group)\n",
+        new="",
+        breaks="structured output is free text",
+        killed_by=(_EQUIVALENCE + "test_plain_answers_conform",),
+    ),
+    Mutant(
+        name="grammar-at-the-first-position-only",
+        path=_PROCESSORS,
+        old="grammar.allowed(group.history[prompt_len:position])",
+        new="grammar.allowed(group.history[prompt_len : group.positions[0]])",
+        breaks="drafted positions are masked as the first one of their round",
+        killed_by=(_EQUIVALENCE + "test_speculation_changes_no_structured_answer",),
+    ),
+    Mutant(
+        name="grammar-reads-the-prompt",
+        path=_PROCESSORS,
+        old="grammar.allowed(group.history[prompt_len:position])",
+        new="grammar.allowed(group.history[:position])",
+        breaks="the prompt counts as output: nothing is masked",
+        killed_by=(_EQUIVALENCE + "test_plain_answers_conform",),
+    ),
+    Mutant(
+        name="matcher-never-rolled-back",
+        path=_MATCHER,
+        old="        if common < len(self._consumed):\n",
+        new="        if False:\n",
+        breaks="a rejected draft stays in the grammar's state",
+        killed_by=(_COMPILED + "test_an_answer_depends_on_the_output_alone",),
+    ),
+    Mutant(
+        name="unsure-draft-is-proposed",
+        path=_ROUND,
+        old="confidence_N1 >= min_confidence",
+        new="confidence_N1 > 0.0",
+        breaks="min_confidence has no effect",
+        killed_by=(
+            _ROUND_TESTS + "test_a_draft_stops_before_the_first_token_that_it_is_not_sure_of",
+        ),
+    ),
+    Mutant(
+        name="confidence-at-the-border-refused",
+        path=_ROUND,
+        old="confidence_N1 >= min_confidence",
+        new="confidence_N1 > min_confidence",
+        breaks="a threshold of exactly a token's probability drops it",
+        killed_by=(_ROUND_TESTS + "test_a_token_of_exactly_the_least_confidence_is_proposed",),
+    ),
+    Mutant(
+        name="method-of-a-request-ignored",
+        path=_LIMITS,
+        old="return request.spec_method or config.method",
+        new="return config.method",
+        breaks="speculative.method has no effect",
+        killed_by=(
+            "tests/equivalence/test_fakes.py::test_every_request_may_name_who_drafts_for_it",
+        ),
+    ),
+    Mutant(
+        name="choices-share-one-seed",
+        path=_GENERATION,
+        old="derive_seed(seed, j))",
+        new="seed)",
+        breaks="all choices of n are the same text",
+        killed_by=(
+            "tests/deployments/test_http_choices.py::"
+            "test_n_choices_stand_in_order_and_each_has_its_own_seed",
+        ),
+    ),
+    Mutant(
+        name="key-limit-one-too-many",
+        path=_LEDGER,
+        old="usage.num_running >= most",
+        new="usage.num_running > most",
+        breaks="a key runs one request more than it may",
+        killed_by=(_LEDGER_TESTS + "test_no_more_run_than_the_limit_and_an_end_makes_room",),
+    ),
+    Mutant(
+        name="ended-request-keeps-its-place",
+        path=_LEDGER,
+        old="            self.usage[client].num_running -= 1\n",
+        new="            pass\n",
+        breaks="a key's limit fills up for good",
+        killed_by=(_LEDGER_TESTS + "test_the_count_is_that_of_the_live_requests",),
+    ),
+)
