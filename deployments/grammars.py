@@ -41,7 +41,8 @@ class Compiler:
         self._matcher_of = lru_cache(_NUM_CACHED)(self._compile)
 
     def __call__(self, spec: GrammarSpec) -> CompiledGrammar:
-        return CompiledGrammar(self._matcher_of(spec).deep_copy())
+        matcher = self._matcher_of(spec).deep_copy()
+        return CompiledGrammar(matcher, self._tokenizer.vocab_size)
 
     def _compile(self, spec: GrammarSpec) -> Any:
         library = _library()
@@ -60,17 +61,28 @@ class Compiler:
 class CompiledGrammar:
     """A Grammar: one matcher, moved to wherever it is asked about."""
 
-    def __init__(self, matcher: Any) -> None:
+    def __init__(self, matcher: Any, vocab_size: int) -> None:
         self._matcher = matcher
+        self._vocab_size = vocab_size
         self._consumed: list[int] = []
 
-    def allowed(self, output: Sequence[int]) -> bytes | None:
-        if not self._move_to(list(output)):
+    @property
+    def failure(self) -> str | None:
+        if not self._matcher.is_error():
             return None
-        weights: bytes = self._matcher.compute_logit_bias()
-        return weights
+        first_line, _, _ = self._matcher.get_error().partition("\n")
+        return f"structured output: {first_line:.200}"
+
+    def allowed(self, output: Sequence[int]) -> bytes | None:
+        conforms = self._move_to(list(output))
+        weights = self._matcher.compute_logit_bias() if conforms else b""
+        if self._matcher.is_error():
+            return bytes(self._vocab_size)
+        return weights if conforms else None
 
     def _move_to(self, output: list[int]) -> bool:
+        if self._matcher.is_error():
+            return False
         common = _common_length(self._consumed, output)
         if common < len(self._consumed):
             assert self._matcher.rollback(len(self._consumed) - common), self._matcher.get_error()

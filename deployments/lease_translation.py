@@ -35,6 +35,7 @@ _ROW_STATUSES = {
     RowStatus.KV_MISS: pb.ROW_STATUS_KV_MISS,
     RowStatus.NO_ROOM: pb.ROW_STATUS_NO_ROOM,
     RowStatus.FAILED: pb.ROW_STATUS_FAILED,
+    RowStatus.INVALID: pb.ROW_STATUS_INVALID,
 }
 _ROW_STATUSES_BACK = {int(value): status for status, value in _ROW_STATUSES.items()}
 

@@ -36,6 +36,11 @@ class ChoiceRules:
             or params.grammar is not None
         )
 
+    @property
+    def failure(self) -> str | None:
+        """Why nothing can be chosen by these rules any more."""
+        return None if self.grammar is None else self.grammar.failure
+
     def compiled(self, compiler: GrammarCompiler | None) -> ChoiceRules:
         """The rules with their grammar ready. Raises InvalidRequestError where there is no
         compiler, or it cannot read the grammar."""

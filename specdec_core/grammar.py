@@ -33,10 +33,15 @@ class Grammar(Protocol):
     def allowed(self, output: Sequence[int]) -> bytes | None:
         """Which ids may follow the emitted ids `output`: a byte for each, 0 for those that may not;
         end ids may where the output may end. None behind an output that does not conform: nothing
-        of it is ever kept.
+        of it is ever kept. No id at all once the grammar has failed.
 
         A function of `output` alone, whatever was asked before.
         """
+        ...
+
+    @property
+    def failure(self) -> str | None:
+        """Why it cannot go on (it is too complex, say); None while it can."""
         ...
 
 

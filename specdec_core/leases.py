@@ -110,6 +110,8 @@ class RowStatus(StrEnum):
     """No free KV block; nothing was fed."""
     FAILED = "failed"
     """This row alone failed; `error` says how."""
+    INVALID = "invalid"
+    """What this row's rules ask cannot be done; `error` says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -113,7 +113,7 @@ class Replica:
             try:
                 rules = row.rules.compiled(self._grammars)
             except InvalidRequestError as error:
-                return _failure(row, str(error))
+                return _failure(row, str(error), RowStatus.INVALID)
             cached = _CachedSequence(self._model.allocate(), rules)
             self._sequences[row.sequence_id] = cached
         if cached is None:
@@ -181,12 +181,15 @@ class Replica:
         return cached
 
     def _failed(self, row: LeaseRow) -> RowResult:
+        why = self._sequences[row.sequence_id].rules.failure
         self.free([row.sequence_id])
+        if why is not None:
+            return _failure(row, why, RowStatus.INVALID)
         return _failure(row, "no id may be chosen: every logit is -inf or not a number")
 
 
-def _failure(row: LeaseRow, error: str) -> RowResult:
-    return RowResult(sequence_id=row.sequence_id, status=RowStatus.FAILED, error=error)
+def _failure(row: LeaseRow, error: str, status: RowStatus = RowStatus.FAILED) -> RowResult:
+    return RowResult(sequence_id=row.sequence_id, status=status, error=error)
 
 
 def _miss(row: LeaseRow, have: int) -> RowResult:

@@ -14,6 +14,17 @@ from specdec_core.sampling_params import SamplingParams
 MAX_PRIORITY = 2**31 - 1
 
 
+class ErrorKind(StrEnum):
+    """Whose matter an error is."""
+
+    FAILED = "failed"
+    """Ours: running the request failed."""
+    RETRYABLE = "retryable"
+    """The same request may succeed when it is sent again."""
+    INVALID = "invalid"
+    """The caller's: the request cannot be served as it is."""
+
+
 class FinishReason(StrEnum):
     """Why a request ended."""
 
@@ -150,7 +161,7 @@ class TokenEvent:
     """Only in the last event."""
     error: str | None = None
     """Only with FinishReason.ERROR: what happened, fit for the client."""
-    is_retryable: bool = False
-    """Only with FinishReason.ERROR: the same request may succeed when it is sent again."""
+    error_kind: ErrorKind = ErrorKind.FAILED
+    """Means something only with FinishReason.ERROR."""
     logprobs: tuple[TokenLogprobs, ...] = ()
     """One per token when the request asked for them, else empty."""

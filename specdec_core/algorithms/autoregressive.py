@@ -126,7 +126,8 @@ class Autoregressive:
     ) -> TokenEvent:
         request = running.request
         if token == NO_CHOICE:
-            return self._end(running, FinishReason.ERROR, "no id may be chosen")
+            why = running.rules.failure or "no id may be chosen"
+            return self._end(running, FinishReason.ERROR, why)
         budget = request.params.max_tokens - running.num_emitted
         tokens, reason = cut_at_stop((token,), request.stop_ids, budget)
         running.num_rounds += 1

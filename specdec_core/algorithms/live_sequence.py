@@ -59,7 +59,7 @@ class LiveSequence:
     def commit(self, num_drafted: int, verdict: Verdict) -> TokenEvent:
         """Append what a round decided, up to the first stop id or the budget."""
         if verdict.tokens == (NO_CHOICE,):
-            return self.end(FinishReason.ERROR, "no id may be chosen")
+            return self.end(FinishReason.ERROR, self.rules.failure or "no id may be chosen")
         stop_ids = self.request.stop_ids
         tokens, self.finish_reason = cut_at_stop(verdict.tokens, stop_ids, self.budget)
         self.history.record(num_drafted, min(verdict.num_accepted, len(tokens)))

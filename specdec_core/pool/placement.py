@@ -10,6 +10,7 @@ from specdec_core.pool.outbox import Outbox
 from specdec_core.pool.proposals import Proposer
 from specdec_core.pool.sequence import Sequence
 from specdec_core.pool.waiting import WaitingQueue
+from specdec_core.request import ErrorKind
 
 
 class Refusal(NamedTuple):
@@ -17,7 +18,7 @@ class Refusal(NamedTuple):
 
     sequence: Sequence
     reason: str
-    is_retryable: bool
+    kind: ErrorKind
 
 
 class Placement:
@@ -95,10 +96,10 @@ class Placement:
         """Reading every id is worth it once, where the sequence is about to be admitted."""
         other = self._fleet.unequal(sequence.pinned_fingerprint)
         if other is not None:
-            return Refusal(sequence, other, is_retryable=True)
+            return Refusal(sequence, other, ErrorKind.RETRYABLE)
         check = self._fleet.misfit if reads_ids else self._fleet.overlong
         reason = check(sequence.request)
-        return None if reason is None else Refusal(sequence, reason, is_retryable=False)
+        return None if reason is None else Refusal(sequence, reason, ErrorKind.FAILED)
 
     def _make_way(self, sequence: Sequence) -> bool:
         """Preempt a background sequence for a client's; one that is leased out returns soon."""

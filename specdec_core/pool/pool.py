@@ -202,10 +202,8 @@ class SequencePool:
             raise QueueFullError(num_queued - 1, self._config.max_queued, RETRY_AFTER_S)
 
     def _admit(self, now: float) -> None:
-        for sequence, reason, is_retryable in self._placement.admit(now):
-            self._registry.finish(
-                sequence, FinishReason.ERROR, error=reason, is_retryable=is_retryable
-            )
+        for sequence, reason, kind in self._placement.admit(now):
+            self._registry.finish(sequence, FinishReason.ERROR, error=reason, error_kind=kind)
 
     def _expire(self, now: float) -> None:
         for replica in self._fleet:

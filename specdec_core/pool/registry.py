@@ -9,7 +9,7 @@ from specdec_core.pool.counters import Tally
 from specdec_core.pool.outbox import Outbox
 from specdec_core.pool.placement import Placement
 from specdec_core.pool.sequence import Sequence
-from specdec_core.request import FinishReason, Request, TokenEvent
+from specdec_core.request import ErrorKind, FinishReason, Request, TokenEvent
 
 
 class Registry:
@@ -65,7 +65,7 @@ class Registry:
         tokens: tuple[int, ...] = (),
         logprobs: tuple[TokenLogprobs, ...] = (),
         error: str | None = None,
-        is_retryable: bool = False,
+        error_kind: ErrorKind = ErrorKind.FAILED,
     ) -> None:
         """End the sequence at whatever state, with its last event."""
         index = sequence.num_emitted
@@ -81,7 +81,7 @@ class Registry:
                 finish_reason=reason,
                 stats=sequence.stats,
                 error=error,
-                is_retryable=is_retryable,
+                error_kind=error_kind,
                 logprobs=logprobs,
             )
         )

@@ -16,7 +16,7 @@ from specdec_core.pool.fleet import ReplicaRecord
 from specdec_core.pool.placement import Placement
 from specdec_core.pool.registry import Registry
 from specdec_core.pool.sequence import Place, Sequence
-from specdec_core.request import FinishReason, cut_at_stop
+from specdec_core.request import ErrorKind, FinishReason, cut_at_stop
 
 
 class Settlement:
@@ -77,7 +77,9 @@ class Settlement:
         elif answer.status is RowStatus.NO_ROOM and len(replica.sequences) > 1:
             self._placement.preempt(sequence)
         else:
-            self._fail(sequence, answer.error or f"the replica answered {answer.status}")
+            is_invalid = answer.status is RowStatus.INVALID
+            kind = ErrorKind.INVALID if is_invalid else ErrorKind.FAILED
+            self._fail(sequence, answer.error or f"the replica answered {answer.status}", kind)
 
     def _drafted(
         self, replica: ReplicaRecord, sequence: Sequence, row: LeaseRow, answer: RowResult
@@ -115,8 +117,8 @@ class Settlement:
         place.cached_len = min(answer.cached_len, len(sequence.ids) - 1)
         replica.settle(place, answer.cached_len, len(sequence.ids))
 
-    def _fail(self, sequence: Sequence, error: str) -> None:
-        self._registry.finish(sequence, FinishReason.ERROR, error=error)
+    def _fail(self, sequence: Sequence, error: str, kind: ErrorKind = ErrorKind.FAILED) -> None:
+        self._registry.finish(sequence, FinishReason.ERROR, error=error, error_kind=kind)
 
 
 def _believe_less(place: Place, row: LeaseRow, cached_len: int) -> None:

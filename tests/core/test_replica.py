@@ -225,7 +225,7 @@ def test_a_row_whose_grammar_cannot_be_read_fails_alone() -> None:
             row((1,), 0, sequence_id=1, num_choices=1, rules=asked),
             row((2,), 0, sequence_id=2, num_choices=1, rules=GREEDY),
         )
-        assert (failed.status, fine.status) == (RowStatus.FAILED, RowStatus.OK)
+        assert (failed.status, fine.status) == (RowStatus.INVALID, RowStatus.OK)
         assert message in failed.error
         assert replica.num_slots == 1
         replica.reset()

@@ -142,6 +142,24 @@ def test_end_ids_are_allowed_where_the_output_may_end(compiler: Compiler, text: 
     assert grammar.allowed((b, min(text.end_token_ids), b)) is None
 
 
+def test_a_grammar_that_is_too_complex_allows_nothing_and_says_so(
+    compiler: Compiler, text: TextModel
+) -> None:
+    """It can be read; that it is too much shows when the first id is taken."""
+    spec = GrammarSpec(GrammarKind.REGEX, "(a?){1000}a{1000}")
+    check_grammar(spec)
+    grammar = compiler(spec)
+    a = text.encode_part("a")[0]
+    assert grammar.allowed(()) is not None
+    assert grammar.failure is None
+    for output in ((a,), (a, a), ()):
+        assert grammar.allowed(output) == bytes(text.vocab_size)
+    assert grammar.failure is not None
+    assert grammar.failure.startswith("structured output: ")
+    assert "\n" not in grammar.failure
+    assert compiler(spec).failure is None
+
+
 def test_the_library_is_asked_for_by_name_where_it_is_missing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -216,5 +216,5 @@ def test_every_field_of_the_core_records_is_carried() -> None:
     assert len(dataclasses.fields(RowResult)) == 7
     compiled = 1  # never travels
     assert len(dataclasses.fields(ChoiceRules)) == 3 + compiled
-    is_retryable = 1  # told by the failure
-    assert len(dataclasses.fields(TokenEvent)) == 7 + is_retryable
+    error_kind = 1  # told by the failure
+    assert len(dataclasses.fields(TokenEvent)) == 7 + error_kind

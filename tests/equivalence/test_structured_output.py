@@ -203,3 +203,26 @@ def test_an_engine_without_a_compiler_refuses(target: LoadedModel, text: TextMod
     bare = Engine(target.model, end_token_ids=text.end_token_ids)
     with pytest.raises(InvalidRequestError, match="not supported here"):
         bare.add_request(requests(text, 0.0)[0])
+
+
+@pytest.mark.parametrize("name", AlgorithmName)
+def test_a_grammar_that_fails_ends_its_own_request_alone(
+    target: LoadedModel, text: TextModel, name: AlgorithmName
+) -> None:
+    """Its output never goes on without the grammar."""
+    too_much = GrammarSpec(GrammarKind.REGEX, "(a?){1000}a{1000}")
+    asked = requests(text, 0.0)[:3]
+    broken = replace(
+        asked[0], request_id="broken", params=replace(asked[0].params, grammar=too_much)
+    )
+    errors: dict[str, str] = {}
+    ids: dict[str, list[int]] = {request.request_id: [] for request in (*asked, broken)}
+    for event in engine(target, text, name).generate([broken, *asked]):
+        ids[event.request_id] += event.token_ids
+        if event.finish_reason is FinishReason.ERROR:
+            errors[event.request_id] = event.error or ""
+    assert [*errors] == ["broken"]
+    assert "structured output: " in errors["broken"]
+    assert set(text.decode(ids["broken"])) <= {"a"}
+    plain = answers(engine(target, text, PLAIN, batch=1), asked)
+    assert all(ids[r.request_id] == plain[r.request_id][0] for r in asked)

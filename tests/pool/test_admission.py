@@ -7,7 +7,7 @@ import pytest
 from specdec_core.errors import InvalidRequestError, QueueFullError
 from specdec_core.pool import SequencePool, SequenceStatus
 from specdec_core.pool.sequence import PRIORITY_STEP_S
-from specdec_core.request import FinishReason
+from specdec_core.request import ErrorKind, FinishReason
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info
 
@@ -156,7 +156,7 @@ def test_without_a_target_a_request_waits_and_is_checked_at_admission() -> None:
     assert hopeless.reason is foreign.reason is FinishReason.ERROR
     assert hopeless.last is not None
     assert "the limit is 20" in str(hopeless.last.error)
-    assert hopeless.last.is_retryable is False
+    assert hopeless.last.error_kind is ErrorKind.FAILED
     fine.check_plain()
 
 

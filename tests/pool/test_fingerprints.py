@@ -10,7 +10,7 @@ from specdec_core.errors import InvalidRequestError
 from specdec_core.leases import ReplicaInfo, Role
 from specdec_core.models.numerics import Numerics
 from specdec_core.pool import SequenceStatus
-from specdec_core.request import FinishReason
+from specdec_core.request import ErrorKind, FinishReason
 from tests.pool import invariants
 from tests.pool.cell import Cell, Client, config, request
 from tests.pool.fake_replica import info
@@ -84,7 +84,7 @@ def test_a_sequence_with_unequal_targets_alone_ends_with_an_error_worth_a_retry(
     cell.run()
     assert client.reason is FinishReason.ERROR
     assert client.last is not None
-    assert client.last.is_retryable
+    assert client.last.error_kind is ErrorKind.RETRYABLE
     assert client.last.error is not None
     assert "here" in client.last.error
     assert "there" in client.last.error

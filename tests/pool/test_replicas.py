@@ -11,7 +11,7 @@ from specdec_core.config import SpecMethod
 from specdec_core.errors import InvalidRequestError
 from specdec_core.leases import GroupResult, Role, RowResult, RowStatus
 from specdec_core.pool import Drained, SendFree, SendLease, SendReset, SequenceStatus
-from specdec_core.request import FinishReason
+from specdec_core.request import ErrorKind, FinishReason
 from tests.pool import invariants
 from tests.pool.cell import Cell, Client, config, request
 from tests.pool.fake_replica import info
@@ -294,5 +294,5 @@ def test_a_row_that_cannot_be_run_ends_its_request_alone(row: RowResult, message
     assert failing.reason is FinishReason.ERROR
     assert failing.last is not None
     assert message in str(failing.last.error)
-    assert not failing.last.is_retryable
+    assert failing.last.error_kind is ErrorKind.FAILED
     assert cell.links["t1"].replica.slots == {}
