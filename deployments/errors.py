@@ -17,6 +17,7 @@ from specdec_core.errors import (
     QueueFullError,
     SpecdecError,
 )
+from specdec_core.request import ErrorKind, TokenEvent
 
 
 class UnknownModelError(SpecdecError):
@@ -139,6 +140,18 @@ def failure_of(error: Exception) -> Failure:
     if isinstance(error, InvalidRequestError):
         return Failure(kind=FailureKind.INVALID_REQUEST, message=str(error))
     return Failure(kind=FailureKind.POOL_FAILED, message="the pool failed; try again")
+
+
+_KINDS = {
+    ErrorKind.FAILED: FailureKind.ROW_FAILED,
+    ErrorKind.RETRYABLE: FailureKind.POOL_FAILED,
+    ErrorKind.INVALID: FailureKind.INVALID_REQUEST,
+}
+
+
+def failure_of_event(event: TokenEvent) -> Failure:
+    """The message for a request that the pool ended with an error."""
+    return Failure(kind=_KINDS[event.error_kind], message=event.error or "failed")
 
 
 def error_of(failure: Failure) -> SpecdecError:

@@ -12,13 +12,14 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from deployments.ask import Ask, Generation
+from deployments.chat_template import ChatOptions
 from deployments.errors import DeadlineError, PoolUnavailableError, UnknownModelError
 from deployments.grammars import check_grammar
 from deployments.interleaving import interleaved
 from deployments.output import Output, Piece
 from deployments.pool_client import PoolClient
 from deployments.sampling_request import resolve_sampling
-from deployments.text import ChatOptions, TextModel
+from deployments.text import TextModel
 from specdec_core.config import SpecMethod, SpeculationConfig
 from specdec_core.drafting.limits import draft_limit
 from specdec_core.errors import InvalidRequestError

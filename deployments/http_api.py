@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
-import math
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -20,8 +18,8 @@ from deployments.ask import Ask, Generation
 from deployments.body_limit import BodyLimit
 from deployments.chat_messages import checked_messages
 from deployments.config import SpecMetrics
-from deployments.errors import ClientLimitError, RequestFailedError, status_of
 from deployments.generation import GenerationService
+from deployments.http_errors import error_response, log_unexpected, unknown_route
 from deployments.http_requests import (
     ChatBody,
     CommonBody,
@@ -38,9 +36,6 @@ from deployments.openapi import STATUS, answers, body_of, path_parameter, refusa
 from deployments.output import Piece, joined
 from deployments.tool_calls import ToolCallParser
 from deployments.version import package_version
-from specdec_core.errors import QueueFullError
-
-logger = logging.getLogger(__name__)
 
 
 def build_http_app(
@@ -51,9 +46,9 @@ def build_http_app(
     metrics: SpecMetrics,
     metrics_compat: MetricsCompat = MetricsCompat.NONE,
 ) -> FastAPI:
-    app = FastAPI(title="specdec", version=package_version(), docs_url=None)
+    app = FastAPI(title="specdec", version=package_version(), docs_url=None, redoc_url=None)
     app.add_middleware(BodyLimit, max_bytes=max_body_bytes)
-    app.add_exception_handler(HTTPException, _unknown_route)
+    app.add_exception_handler(HTTPException, unknown_route)
     routes = _Routes(service, access, metrics, metrics_compat)
     app.get("/health")(routes.health)
     app.get("/ready", response_model=None, responses=STATUS)(routes.ready)
@@ -264,7 +259,7 @@ async def _stream(
             if wants_usage:
                 yield _event(answer.usage_chunk())
         except Exception as error:
-            _log_unexpected(error)
+            log_unexpected(error)
             yield _event(error_body(error))
         yield "data: [DONE]\n\n"
 
@@ -273,31 +268,5 @@ def _event(body: dict[str, Any]) -> str:
     return f"data: {json.dumps(body, ensure_ascii=False)}\n\n"
 
 
-def error_response(error: Exception) -> JSONResponse:
-    """The error in OpenAI's shape; nothing of an unexpected one but that it happened."""
-    _log_unexpected(error)
-    headers = {}
-    if isinstance(error, QueueFullError | ClientLimitError):
-        headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
-    return JSONResponse(error_body(error), status_code=status_of(error).http, headers=headers)
-
-
-def _log_unexpected(error: Exception) -> None:
-    if status_of(error).http == 500 and not isinstance(error, RequestFailedError):
-        logger.error("a request failed unexpectedly", exc_info=error)
-
-
 async def _version() -> dict[str, str]:
     return {"version": package_version()}
-
-
-async def _unknown_route(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, HTTPException)
-    kind = "not_found_error" if error.status_code == 404 else "invalid_request_error"
-    message = {
-        "message": f"{request.method} {request.url.path}: {error.detail}",
-        "type": kind,
-        "param": None,
-        "code": error.status_code,
-    }
-    return JSONResponse({"error": message}, status_code=error.status_code)

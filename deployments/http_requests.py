@@ -9,12 +9,12 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import from_json
 
 from deployments.ask import Ask
+from deployments.chat_template import ChatOptions
 from deployments.errors import WrongTypeError
 from deployments.messages import describe
 from deployments.output import View
 from deployments.sampling_fields import SamplingFields
 from deployments.structured_output import from_response_format, from_structured_outputs
-from deployments.text import ChatOptions
 from deployments.tool_calls import checked_tools, forced_call
 from specdec_core.errors import InvalidRequestError
 from specdec_core.grammar import GrammarSpec

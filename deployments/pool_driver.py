@@ -15,21 +15,16 @@ from functools import partial
 
 from deployments.audit import Auditor, Divergence, Origin
 from deployments.client_ledger import ClientLedger, ClientLimits
-from deployments.errors import ClientLimitError, Failure, FailureKind, failure_of
+from deployments.errors import ClientLimitError, Failure, FailureKind, failure_of, failure_of_event
 from deployments.outbox import Delivery, IngressOutbox, PoolState, WorkOutbox
 from specdec_core.errors import InvalidRequestError, QueueFullError, SpecdecError
 from specdec_core.leases import GroupResult, ReplicaInfo, Role
 from specdec_core.models.numerics import Numerics
 from specdec_core.pool import Command, Drained, Emit, SendFree, SendLease, SendReset, SequencePool
-from specdec_core.request import ErrorKind, FinishReason, Request, TokenEvent
+from specdec_core.request import FinishReason, Request, TokenEvent
 
 logger = logging.getLogger(__name__)
 
-_FAILURE_KINDS = {
-    ErrorKind.FAILED: FailureKind.ROW_FAILED,
-    ErrorKind.RETRYABLE: FailureKind.POOL_FAILED,
-    ErrorKind.INVALID: FailureKind.INVALID_REQUEST,
-}
 _MIN_SLEEP_S = 0.0005
 """A deadline that has passed is looked at again after this, so that streams are served between."""
 
@@ -246,8 +241,7 @@ class PoolDriver:
             self._disown(event.request_id)
         failure = None
         if event.finish_reason is FinishReason.ERROR:
-            kind = _FAILURE_KINDS[event.error_kind]
-            failure = Failure(kind=kind, message=event.error or "failed")
+            failure = failure_of_event(event)
         outbox.put(Delivery(event, failure))
 
     def _targets(self) -> list[ReplicaInfo]:

@@ -10,15 +10,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from jinja2 import Template, TemplateError
-from jinja2.ext import loopcontrols
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2 import Template
 from pydantic import ValidationError
 
+from deployments.chat_template import ChatOptions, compile_template, up_to_final
 from deployments.messages import describe_errors
 from deployments.sampling_fields import SamplingFields
 from deployments.token_bytes import Vocabulary, token_bytes_of
@@ -56,26 +54,6 @@ class Backend(Vocabulary, Protocol):
     def to_str(self) -> str:
         """As in tokenizer.json."""
         ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChatOptions:
-    """How a conversation is rendered."""
-
-    add_generation_prompt: bool = True
-    """End with what begins an answer."""
-    continues_final_message: bool = False
-    """End within the last message, so that the answer goes on with it."""
-    variables: Mapping[str, Any] = field(default_factory=dict)
-    """For the template, by name."""
-    tools: Sequence[Mapping[str, Any]] = ()
-    """Functions that the model is shown."""
-
-    def __post_init__(self) -> None:
-        if self.add_generation_prompt and self.continues_final_message:
-            raise InvalidRequestError(
-                "add_generation_prompt and continue_final_message exclude each other"
-            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +116,7 @@ class TextModel:
             rendered = self.template.render(**options.variables, **ours)
         except Exception as error:  # a template may fail in any way on what it is given
             raise InvalidRequestError(f"the chat template refuses: {error}") from error
-        return _up_to_final(rendered, messages) if options.continues_final_message else rendered
+        return up_to_final(rendered, messages) if options.continues_final_message else rendered
 
     def check_ids(self, token_ids: Sequence[int], name: str) -> tuple[int, ...]:
         """The ids, all of the vocabulary. Raises InvalidRequestError that begins with `name`."""
@@ -163,18 +141,6 @@ class TextModel:
                 f"the prompt has at least {fewest} tokens, "
                 f"the model's context is {self.max_model_len}"
             )
-
-
-def _up_to_final(rendered: str, messages: Sequence[Mapping[str, Any]]) -> str:
-    """Without what the template puts behind the last message. Templates may strip its ends."""
-    final = messages[-1]["content"]
-    for shown in (final, final.strip()):
-        start = rendered.rfind(shown)
-        if shown and start >= 0:
-            return rendered[: start + len(shown)]
-    raise InvalidRequestError(
-        "continue_final_message: the chat template does not show the last message as it is"
-    )
 
 
 def load_text_model(
@@ -285,27 +251,6 @@ def _special_tokens(settings: Mapping[str, Any]) -> dict[str, str]:
         for name, value in tokens.items()
     }
     return {name: value for name, value in contents.items() if isinstance(value, str)}
-
-
-def compile_template(source: str) -> Template:
-    """The environment that transformers renders chat templates in."""
-
-    def raise_exception(message: str) -> None:
-        raise TemplateError(message)
-
-    def tojson(value: Any, indent: int | None = None) -> str:
-        return json.dumps(value, ensure_ascii=False, indent=indent)
-
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
-    )
-    environment.filters["tojson"] = tojson
-    environment.globals["raise_exception"] = raise_exception
-    environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
-    try:
-        return environment.from_string(source)
-    except TemplateError as error:
-        raise ModelNotSupportedError(f"the chat template is not valid: {error}") from error
 
 
 def _read_json(file: Path) -> dict[str, Any]:

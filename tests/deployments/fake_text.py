@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from deployments.text import TextModel, compile_template
+from deployments.chat_template import compile_template
+from deployments.text import TextModel
 from deployments.token_bytes import token_bytes_of
 from tests.deployments.fake_replica import VOCAB_SIZE
 

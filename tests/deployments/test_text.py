@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from deployments.chat_template import ChatOptions, compile_template
 from deployments.detokenizer import IncrementalDetokenizer, StopStrings
-from deployments.text import ChatOptions, TextModel, compile_template, load_text_model
+from deployments.text import TextModel, load_text_model
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
 from specdec_core.models.loading import load_model
 from specdec_core.models.tokenizers import load_tokenizer

@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 
 from deployments.access import Access
 from deployments.ask import Ask, Generation
+from deployments.chat_template import ChatOptions, compile_template
 from deployments.config import SpecMetrics
 from deployments.generation import GenerationService
 from deployments.grammars import check_grammar
 from deployments.http_api import build_http_app
 from deployments.http_responses import CHAT, Choice, Response
 from deployments.output import Piece
-from deployments.text import ChatOptions, compile_template
 from deployments.tool_calls import ToolCallParser, forced_call
 from specdec_core.errors import InvalidRequestError
 from specdec_core.leases import Role
