@@ -22,6 +22,7 @@ from deployments.text import load_text_model
 from deployments.train_draft_chat import template_chat
 from specdec_core.errors import InvalidRequestError
 from specdec_core.models.loading import LoadConfig, load_model
+from specdec_core.training.documents import read_chunk
 from tests.cli.conftest import Outcome, Specdec
 from tests.cli.tiny_folder import make_tiny_folder
 
@@ -193,9 +194,9 @@ def test_excluded_prompts_are_not_in_the_text(
     )  # fmt: skip
     assert outcome.status == 0, outcome.err
     (chunk,) = (tmp_path / "draft" / "training" / "text").glob("*.safetensors")
-    content = load_file(chunk)
-    assert content["indices"].tolist() == [0, 2, 3, 5]
-    assert "2 more were dropped" in (tmp_path / "draft" / "README.md").read_text()
+    documents = read_chunk(chunk).documents
+    assert [document.index for document in documents] == [0, 2, 3, 5]
+    assert "2 documents were dropped" in (tmp_path / "draft" / "README.md").read_text()
 
 
 @pytest.mark.parametrize(
