@@ -15,13 +15,17 @@ from specdec_core.errors import InvalidRequestError
 from specdec_core.grammar import GrammarKind, GrammarSpec
 
 _NUM_CACHED = 64
-"""Grammars that a replica keeps compiled."""
+"""Grammars that a replica keeps compiled, and that an ingress knows to be fine."""
 _JSON_STYLE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 """As json.dumps writes it. Free white space invites small models to write nothing else."""
 
 
+@lru_cache(_NUM_CACHED)
 def check_grammar(spec: GrammarSpec) -> None:
-    """Raises InvalidRequestError for a grammar that cannot be read, or where no library is."""
+    """Raises InvalidRequestError for a grammar that cannot be read, or where no library is.
+
+    One that was fine is not read again: the prompts of a request share it, and so do requests.
+    """
     if len(spec.source) > MAX_GRAMMAR_CHARS:
         raise InvalidRequestError(
             f"the grammar has {len(spec.source)} characters, the limit is {MAX_GRAMMAR_CHARS}"

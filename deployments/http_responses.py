@@ -140,10 +140,8 @@ class Response:
         """All choices' outputs; `timing` was told of them as they came."""
         told = []
         for choice, piece in zip(self.choices, pieces, strict=True):
-            found = choice.read(piece)
-            calls = choice.call_entries(found)
-            entry = self._entry(choice, piece)
-            text = choice.echo + found.content
+            entry, content, calls = self._told(choice, piece)
+            text = choice.echo + content
             if self.shape.is_chat:
                 # OpenAI numbers calls in chunks only.
                 numbered = [{k: v for k, v in call.items() if k != "index"} for call in calls]
@@ -165,15 +163,12 @@ class Response:
 
     def chunk(self, place: int, piece: Piece) -> dict[str, Any]:
         self.timing.note(piece)
-        choice = self.choices[place]
-        found = choice.read(piece)
-        calls = choice.call_entries(found)
-        entry = self._entry(choice, piece)
+        entry, content, calls = self._told(self.choices[place], piece)
         if self.shape.is_chat:
-            delta: dict[str, Any] = {"content": found.content} if found.content else {}
+            delta: dict[str, Any] = {"content": content} if content else {}
             entry["delta"] = delta | ({"tool_calls": calls} if calls else {})
         else:
-            entry["text"] = found.content
+            entry["text"] = content
         return self._chunk([entry])
 
     def usage_chunk(self) -> dict[str, Any]:
@@ -199,6 +194,14 @@ class Response:
             "system_fingerprint": self.system_fingerprint,
             "seed": first.params.seed,
         }
+
+    def _told(
+        self, choice: Choice, piece: Piece
+    ) -> tuple[dict[str, Any], str, list[dict[str, Any]]]:
+        """A piece as what both shapes say of it, its content and its calls."""
+        found = choice.read(piece)
+        calls = choice.call_entries(found)
+        return self._entry(choice, piece), found.content, calls
 
     def _entry(self, choice: Choice, piece: Piece) -> dict[str, Any]:
         """What both shapes say of a piece; counts it."""
