@@ -29,7 +29,7 @@ from deployments.errors import (
 from deployments.generation import GenerationService
 from deployments.output import Piece, joined
 from deployments.structured_output import ANY_OBJECT, choice, json_schema
-from deployments.translation import FINISH_REASONS, logprobs_to_pb, stats_to_pb
+from deployments.translation import FINISH_REASONS, drafting_from_pb, logprobs_to_pb, stats_to_pb
 from deployments.version import package_version
 from specdec.v1 import generation_pb2 as pb
 from specdec_core.errors import InvalidRequestError, QueueFullError
@@ -243,16 +243,14 @@ def _retry_status(status: Status, error: QueueFullError | ClientLimitError) -> s
 
 def _ask(message: pb.GenerateRequest) -> Ask:
     speculative = message.speculative
-    has_k, has_method = (
-        speculative.HasField(name) for name in ("num_speculative_tokens", "method")
-    )
+    num_draft_tokens, method = drafting_from_pb(speculative)
     return Ask(
         model=message.model,
         sampling=_named(message.sampling),
         stop=tuple(message.stop),
         speculation_enabled=speculative.enabled if speculative.HasField("enabled") else True,
-        num_draft_tokens=speculative.num_speculative_tokens if has_k else None,
-        spec_method=speculative.method if has_method else None,
+        num_draft_tokens=num_draft_tokens,
+        spec_method=method,
         priority=message.priority,
         request_id=message.request_id,
         timeout_s=message.deadline_ms / 1000 if message.deadline_ms else None,

@@ -146,21 +146,25 @@ def submit_to_pb(request: Request, *, resume: bool) -> pb.Submit:
     )
 
 
+def drafting_from_pb(message: public_pb.Speculative) -> tuple[int | None, str | None]:
+    """K and the method's name, as far as they are said."""
+    has_k, has_method = (message.HasField(n) for n in ("num_speculative_tokens", "method"))
+    k = message.num_speculative_tokens if has_k else None
+    return k, message.method if has_method else None
+
+
 def submit_from_pb(message: pb.Submit) -> Request:
     """Raises InvalidRequestError for values that no request may have."""
-    speculative = message.speculative
-    has_k, has_method = (
-        speculative.HasField(name) for name in ("num_speculative_tokens", "method")
-    )
+    num_draft_tokens, method = drafting_from_pb(message.speculative)
     return Request(
         request_id=message.request_id,
         prompt_token_ids=unpack_ids(message.prompt_token_ids),
         params=sampling_from_pb(message.sampling),
         end_token_ids=frozenset(unpack_ids(message.end_token_ids)),
         emitted_token_ids=unpack_ids(message.emitted_token_ids),
-        speculation_enabled=speculative.enabled,
-        num_draft_tokens=speculative.num_speculative_tokens if has_k else None,
-        spec_method=SpecMethod(speculative.method) if has_method else None,
+        speculation_enabled=message.speculative.enabled,
+        num_draft_tokens=num_draft_tokens,
+        spec_method=None if method is None else SpecMethod(method),
         priority=message.priority,
         pinned_fingerprint=message.pinned_fingerprint,
         client=message.client,
