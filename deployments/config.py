@@ -165,10 +165,6 @@ class ServiceConfig(BaseSettings):
                 "topology=colocated is not supported by serve yet: use topology=separate, "
                 "or `specdec generate`, which runs draft and target in one process"
             )
-        if self.per_request_spec_decode_metrics is SpecMetrics.DETAILED:
-            raise ValueError(
-                "per_request_spec_decode_metrics=detailed is not supported yet: use summary"
-            )
         if self.method.uses_draft_model and not self.draft:
             raise ValueError(f"spec_method={self.method} needs spec_model")
         if self.spec_model and not self.method.uses_draft_model:

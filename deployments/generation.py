@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence, Sized
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 from deployments.ask import Ask, Generation
@@ -16,7 +17,7 @@ from deployments.chat_template import ChatOptions
 from deployments.errors import DeadlineError, PoolUnavailableError, UnknownModelError
 from deployments.grammars import check_grammar
 from deployments.interleaving import interleaved
-from deployments.output import Output, Piece
+from deployments.output import Output, Piece, text_offsets
 from deployments.pool_client import PoolClient
 from deployments.sampling_request import resolve_sampling
 from deployments.text import TextModel
@@ -99,6 +100,10 @@ class GenerationService:
     async def decode_all(self, token_ids: Sequence[int], name: str) -> str:
         return await _aside(self.text.decode_all, self.text.check_ids(token_ids, name))
 
+    async def text_offsets(self, token_ids: Sequence[int]) -> tuple[int, ...]:
+        checked = self.text.check_ids(token_ids, "the prompt")
+        return await _aside(partial(text_offsets, self.text), checked)
+
     def check_model(self, name: str | None) -> None:
         if name and name != self.model_name:
             raise UnknownModelError(f"model {name!r} is not served here: use {self.model_name!r}")
@@ -106,7 +111,8 @@ class GenerationService:
     def prepare(self, prompt_token_ids: Sequence[int], ask: Ask) -> Generation:
         """Check everything that can be checked here. Raises InvalidRequestError and kin."""
         self.check_model(ask.model)
-        prompt = self.text.check_ids(_last(prompt_token_ids, ask), "the prompt")
+        kept = last_ids(prompt_token_ids, ask.truncate_prompt_tokens)
+        prompt = self.text.check_ids(kept, "the prompt")
         _check_stop(ask.stop)
         self._check_draft_tokens(ask.num_draft_tokens)
         if len(ask.request_id) > MAX_REQUEST_ID_LEN:
@@ -273,9 +279,8 @@ async def _aside(call: Callable[[Content], Result], content: Content) -> Result:
     return await asyncio.to_thread(call, content) if len(content) > _LARGE else call(content)
 
 
-def _last(prompt_token_ids: Sequence[int], ask: Ask) -> Sequence[int]:
-    """The prompt, or the end of it that was asked for."""
-    count = ask.truncate_prompt_tokens
+def last_ids(prompt_token_ids: Sequence[int], count: int | None) -> Sequence[int]:
+    """The prompt, or the end of it that was asked for. Raises InvalidRequestError."""
     if count is None:
         return prompt_token_ids
     if count < 1:

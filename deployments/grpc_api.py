@@ -17,7 +17,7 @@ from google.protobuf import duration_pb2
 from google.rpc import error_details_pb2, status_pb2
 
 from deployments.access import Access
-from deployments.ask import Ask, Generation
+from deployments.ask import Generation
 from deployments.errors import (
     BodyTooLargeError,
     ClientLimitError,
@@ -27,13 +27,12 @@ from deployments.errors import (
     status_of,
 )
 from deployments.generation import GenerationService
+from deployments.grpc_requests import ask_of
 from deployments.output import Piece, joined
-from deployments.structured_output import ANY_OBJECT, choice, json_schema
-from deployments.translation import FINISH_REASONS, drafting_from_pb, logprobs_to_pb, stats_to_pb
+from deployments.translation import FINISH_REASONS, logprobs_to_pb, stats_to_pb
 from deployments.version import package_version
 from specdec.v1 import generation_pb2 as pb
 from specdec_core.errors import InvalidRequestError, QueueFullError
-from specdec_core.grammar import GrammarKind, GrammarSpec
 from specdec_core.request import RequestStats
 
 logger = logging.getLogger(__name__)
@@ -71,12 +70,14 @@ class GrpcApi:
         self, message: pb.GenerateRequest, context: CallContext
     ) -> AsyncIterator[pb.GenerateResponse]:
         try:
-            generation = await self._prepare(message, context)
-            num_tokens = 0
-            async with contextlib.aclosing(self._service.run(generation)) as pieces:
-                async for piece in pieces:
-                    num_tokens += len(piece.token_ids)
-                    yield self._response(generation, piece, num_tokens)
+            generations = await self._prepare(message, context)
+            num_tokens = [0] * len(generations)
+            async with contextlib.aclosing(self._service.run_choices(generations)) as pieces:
+                async for choice, piece in pieces:
+                    num_tokens[choice] += len(piece.token_ids)
+                    answer = self._response(generations[choice], piece, num_tokens[choice])
+                    answer.choice = choice
+                    yield answer
         except Exception as error:
             _refuse(context, error)
             # Serve sends a code that was set with a message or with an exception, and a stream
@@ -87,7 +88,11 @@ class GrpcApi:
         self, message: pb.GenerateRequest, context: CallContext
     ) -> pb.GenerateResponse:
         with _answering(context):
-            generation = await self._prepare(message, context)
+            if message.n > 1:
+                raise InvalidRequestError(
+                    f"n={message.n}: GenerateOnce answers with one output, use Generate"
+                )
+            (generation,) = await self._prepare(message, context)
             pieces = [piece async for piece in self._service.run(generation)]
             whole = joined(pieces)
             return self._response(generation, whole, len(whole.token_ids))
@@ -161,11 +166,12 @@ class GrpcApi:
             )
         return client
 
-    async def _prepare(self, message: pb.GenerateRequest, context: CallContext) -> Generation:
+    async def _prepare(self, message: pb.GenerateRequest, context: CallContext) -> list[Generation]:
+        """One for every choice."""
         client = self._admit(message, context)
         self._service.check_model(message.model)
-        ask = replace(_ask(message), client=client)
-        return self._service.prepare(await self._prompt(message), ask)
+        ask = replace(ask_of(message), client=client)
+        return self._service.prepare_choices([await self._prompt(message)], ask, message.n or 1)
 
     async def _prompt(self, message: pb.GenerateRequest) -> tuple[int, ...]:
         match message.WhichOneof("input"):
@@ -196,6 +202,10 @@ class GrpcApi:
         )
         if request.params.num_logprobs is not None:
             response.logprobs.CopyFrom(logprobs_to_pb(piece.logprobs))
+        if piece.prompt_logprobs:
+            response.prompt_logprobs.CopyFrom(logprobs_to_pb(piece.prompt_logprobs))
+        if isinstance(piece.stop_reason, str):
+            response.stop_string = piece.stop_reason
         if piece.finish_reason is not None:
             num_prompt = len(request.prompt_token_ids)
             response.finish_reason = FINISH_REASONS[piece.finish_reason]
@@ -239,45 +249,3 @@ def _retry_status(status: Status, error: QueueFullError | ClientLimitError) -> s
     found = status_pb2.Status(code=number, message=public_message(error))
     found.details.add().Pack(error_details_pb2.RetryInfo(retry_delay=delay))
     return found
-
-
-def _ask(message: pb.GenerateRequest) -> Ask:
-    speculative = message.speculative
-    num_draft_tokens, method = drafting_from_pb(speculative)
-    return Ask(
-        model=message.model,
-        sampling=_named(message.sampling),
-        stop=tuple(message.stop),
-        speculation_enabled=speculative.enabled if speculative.HasField("enabled") else True,
-        num_draft_tokens=num_draft_tokens,
-        spec_method=method,
-        priority=message.priority,
-        request_id=message.request_id,
-        timeout_s=message.deadline_ms / 1000 if message.deadline_ms else None,
-    )
-
-
-def _named(sampling: pb.SamplingParams) -> dict[str, Any]:
-    """The fields that are present."""
-    named = {field.name: value for field, value in sampling.ListFields()}
-    asked = named.pop("structured_output", None)
-    return named | {
-        "bad_word_ids": [word.ids for word in sampling.bad_word_ids],
-        "grammar": None if asked is None else _grammar(asked),
-    }
-
-
-def _grammar(asked: pb.StructuredOutput) -> GrammarSpec:
-    name = asked.WhichOneof("kind")
-    match name:
-        case "json_schema":
-            return json_schema(asked.json_schema)
-        case "regex":
-            return GrammarSpec(GrammarKind.REGEX, asked.regex)
-        case "grammar":
-            return GrammarSpec(GrammarKind.LARK, asked.grammar)
-        case "choice":
-            return choice(list(asked.choice.texts))
-        case "json_object" if asked.json_object:
-            return ANY_OBJECT
-    raise InvalidRequestError("structured_output needs one of its kinds")

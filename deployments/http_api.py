@@ -17,8 +17,9 @@ from deployments.access import Access
 from deployments.ask import Ask, Generation
 from deployments.body_limit import BodyLimit
 from deployments.chat_messages import checked_messages
+from deployments.completion_prompts import checked_prompts
 from deployments.config import SpecMetrics
-from deployments.generation import GenerationService
+from deployments.generation import GenerationService, last_ids
 from deployments.http_errors import error_response, log_unexpected, unknown_route
 from deployments.http_requests import (
     ChatBody,
@@ -26,14 +27,15 @@ from deployments.http_requests import (
     CompletionBody,
     DetokenizeBody,
     TokenizeBody,
-    checked_prompts,
     parse_body,
 )
-from deployments.http_responses import CHAT, COMPLETION, Choice, Shape, error_body
+from deployments.http_responses import CHAT, COMPLETION, Shape, error_body
 from deployments.http_responses import Response as Answer
+from deployments.logprob_json import Echo
 from deployments.metrics_page import CONTENT_TYPE, MetricsCompat, metrics_page
 from deployments.openapi import STATUS, answers, body_of, path_parameter, refusals
 from deployments.output import Piece, joined
+from deployments.response_choice import Choice
 from deployments.tool_calls import ToolCallParser
 from deployments.version import package_version
 
@@ -139,7 +141,10 @@ class _Routes:
         self._service.check_model(body.model)
         given = checked_prompts(body.prompt)
         ids = [await self._service.encode(p) if isinstance(p, str) else p for p in given]
-        echoes = [await self._text_of(p) for p in given] if body.echo else []
+        echoes = [
+            await self._echo(prompt, own, body)
+            for prompt, own in (zip(given, ids, strict=True) if body.echo else ())
+        ]
         ask = replace(body.ask(), client=request.state.client)
         return await self._answer(COMPLETION, ids, body, ask, echoes)
 
@@ -168,10 +173,16 @@ class _Routes:
         self._service.check_model(body.model)
         return JSONResponse({"prompt": await self._service.decode_all(body.tokens, "tokens")})
 
-    async def _text_of(self, prompt: str | list[int]) -> str:
-        if isinstance(prompt, str):
-            return prompt
-        return await self._service.decode_all(prompt, "the prompt")
+    async def _echo(
+        self, prompt: str | list[int], ids: Sequence[int], body: CompletionBody
+    ) -> Echo:
+        """The prompt as it is fed: with `truncate_prompt_tokens` its end."""
+        ids = last_ids(ids, body.truncate_prompt_tokens)
+        text = await self._service.decode_all(ids, "the prompt")
+        if isinstance(prompt, str) and body.truncate_prompt_tokens is None:
+            text = prompt
+        offsets = await self._service.text_offsets(ids) if body.echoes_logprobs else ()
+        return Echo(text, offsets)
 
     async def _answer(
         self,
@@ -179,7 +190,7 @@ class _Routes:
         prompts: Sequence[Sequence[int]],
         body: CommonBody,
         ask: Ask,
-        echoes: Sequence[str] = (),
+        echoes: Sequence[Echo] = (),
     ) -> Response:
         generations = self._service.prepare_choices(prompts, ask, body.num_choices)
         answer = self._start(shape, generations, body, echoes)
@@ -197,7 +208,7 @@ class _Routes:
         shape: Shape,
         generations: Sequence[Generation],
         body: CommonBody,
-        echoes: Sequence[str],
+        echoes: Sequence[Echo],
     ) -> Answer:
         n, options = body.num_choices, body.stream_options
         return Answer(
@@ -206,7 +217,7 @@ class _Routes:
                 Choice(
                     place,
                     generation,
-                    echoes[place // n] if echoes else "",
+                    echoes[place // n] if echoes else Echo(),
                     ToolCallParser() if body.calls_tools else None,
                 )
                 for place, generation in enumerate(generations)
@@ -218,6 +229,7 @@ class _Routes:
             token_bytes=self._service.text.token_bytes,
             metrics=self._metrics,
             return_token_ids=bool(body.return_token_ids),
+            num_prompt_logprobs=body.prompt_logprobs,
             counts_in_chunks=options is not None and options.continuous_usage_stats,
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -38,7 +39,6 @@ _IGNORED = {
 _UNSUPPORTED: dict[str, tuple[object, ...]] = {
     "function_call": (None, "none"),
     "functions": (None, []),
-    "prompt_logprobs": (None, 0),
     "modalities": (None, ["text"]),
     "audio": (None,),
     "prediction": (None,),
@@ -81,6 +81,7 @@ class CommonBody(_Body, SamplingFields):
     skip_special_tokens: bool | None = None
     include_stop_str_in_output: bool | None = None
     truncate_prompt_tokens: int | None = None
+    prompt_logprobs: int | None = None
     priority: int = 0
     request_id: str | None = None
 
@@ -93,12 +94,22 @@ class CommonBody(_Body, SamplingFields):
         return 1 if self.n is None else self.n
 
     def _ask(self, *, max_tokens: int | None, num_logprobs: int | None) -> Ask:
+        if self.prompt_logprobs is not None and self.stream:
+            raise InvalidRequestError(
+                f"prompt_logprobs={self.prompt_logprobs} is for whole answers: leave stream out, "
+                "or take echo with logprobs"
+            )
         speculative = self.speculative or SpeculativeOptions()
         stop = [self.stop] if isinstance(self.stop, str) else self.stop or []
         return Ask(
             model=self.model,
             sampling=self.named_sampling
-            | {"max_tokens": max_tokens, "logprobs": num_logprobs, "grammar": self._grammar()},
+            | {
+                "max_tokens": max_tokens,
+                "logprobs": num_logprobs,
+                "prompt_logprobs": self.prompt_logprobs,
+                "grammar": self._grammar(),
+            },
             stop=stop,
             speculation_enabled=speculative.enabled,
             num_draft_tokens=speculative.num_speculative_tokens,
@@ -135,13 +146,25 @@ class CompletionBody(CommonBody):
                 f"best_of={self.best_of}, n={self.num_choices}: choices are not ranked, "
                 "ask for best_of = n or leave it out"
             )
-        if self.echo and self.logprobs is not None:
-            raise InvalidRequestError(
-                f"echo with logprobs={self.logprobs}: log-probabilities of prompts are not "
-                "supported yet, leave one of them out"
-            )
         max_tokens = DEFAULT_COMPLETION_TOKENS if self.max_tokens is None else self.max_tokens
-        return self._ask(max_tokens=max_tokens, num_logprobs=self.logprobs)
+        is_prompt_alone = bool(self.echo) and max_tokens == 0
+        max_tokens += is_prompt_alone
+        asked = self._ask(max_tokens=max_tokens, num_logprobs=self.logprobs)
+        counts = [count for count in (self.prompt_logprobs, self._echoed) if count is not None]
+        return replace(
+            asked,
+            sampling={**asked.sampling, "prompt_logprobs": max(counts, default=None)},
+            view=replace(asked.view, hides_output=is_prompt_alone),
+        )
+
+    @property
+    def echoes_logprobs(self) -> bool:
+        return self._echoed is not None
+
+    @property
+    def _echoed(self) -> int | None:
+        """How many log-probabilities go with each echoed token."""
+        return self.logprobs if self.echo else None
 
 
 class ChatBody(CommonBody):
@@ -259,20 +282,3 @@ def _translate(error: ValidationError) -> Exception:
     first = error.errors(include_url=False)[0]
     is_type = first["type"].endswith(("_type", "_parsing"))
     return WrongTypeError(describe(first)) if is_type else InvalidRequestError(describe(first))
-
-
-def checked_prompts(prompt: Any) -> list[str | list[int]]:
-    """A completion's prompts: text or ids, one or a list of them. Raises for everything else."""
-    if isinstance(prompt, list) and prompt and all(isinstance(p, str | list) for p in prompt):
-        return [_checked_prompt(one) for one in prompt]
-    return [_checked_prompt(prompt)]
-
-
-def _checked_prompt(prompt: Any) -> str | list[int]:
-    if isinstance(prompt, str):
-        return prompt
-    if not isinstance(prompt, list) or any(
-        isinstance(item, bool) or not isinstance(item, int) for item in prompt
-    ):
-        raise WrongTypeError("prompt: must be a string, a list of token ids, or a list of those")
-    return prompt

@@ -7,13 +7,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from deployments.ask import Generation
 from deployments.config import SpecMetrics
 from deployments.errors import public_message, status_of
-from deployments.logprob_json import TokenBytes, chat_logprobs, completion_logprobs
+from deployments.logprob_json import (
+    TokenBytes,
+    chat_logprobs,
+    completion_logprobs,
+    prompt_logprobs,
+    with_echo,
+)
 from deployments.output import Piece
-from deployments.tool_calls import Found, ToolCallParser
-from specdec_core.request import FinishReason, RequestStats
+from deployments.response_choice import Choice
+from specdec_core.request import RequestStats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,53 +74,6 @@ CHAT = Shape(
 )
 
 
-@dataclass(eq=False, slots=True)
-class Choice:
-    """One of the outputs of an answer, and what was told of it."""
-
-    index: int
-    generation: Generation
-    echo: str
-    """Text that its own follows."""
-    parser: ToolCallParser | None = None
-    """Reads its text for calls."""
-    num_tokens: int = 0
-    num_calls: int = 0
-    stats: RequestStats | None = None
-
-    @property
-    def num_prompt_tokens(self) -> int:
-        return len(self.generation.request.prompt_token_ids)
-
-    def read(self, piece: Piece) -> Found:
-        """What the piece shows, told once."""
-        if self.parser is None:
-            return Found(piece.text)
-        found = self.parser.add(piece.text)
-        if piece.finish_reason is not None:
-            rest = self.parser.flush()
-            found = Found(found.content + rest.content, found.calls + rest.calls)
-        return found
-
-    def call_entries(self, found: Found) -> list[dict[str, Any]]:
-        """OpenAI's shape, numbered through the answer."""
-        first, self.num_calls = self.num_calls, self.num_calls + len(found.calls)
-        return [
-            {
-                "index": first + place,
-                "id": call.call_id,
-                "type": "function",
-                "function": {"name": call.name, "arguments": call.arguments},
-            }
-            for place, call in enumerate(found.calls)
-        ]
-
-    def finish_reason(self, piece: Piece) -> str | None:
-        if piece.finish_reason is FinishReason.STOP and self.num_calls:
-            return "tool_calls"
-        return piece.finish_reason.value if piece.finish_reason else None
-
-
 @dataclass(eq=False, slots=True, kw_only=True)
 class Response:
     """One answer in the making: whole, or chunk by chunk. A piece is told once."""
@@ -131,6 +89,8 @@ class Response:
     token_bytes: TokenBytes
     metrics: SpecMetrics
     return_token_ids: bool
+    num_prompt_logprobs: int | None = None
+    """Asked for as a field of their own."""
     counts_in_chunks: bool = False
     """Whether every chunk carries the usage so far."""
     created: int = field(default_factory=lambda: int(time.time()))
@@ -138,10 +98,12 @@ class Response:
 
     def whole(self, pieces: Sequence[Piece]) -> dict[str, Any]:
         """All choices' outputs; `timing` was told of them as they came."""
-        told = []
+        told: list[dict[str, Any]] = []
+        prompts: list[Any] = []
         for choice, piece in zip(self.choices, pieces, strict=True):
             entry, content, calls = self._told(choice, piece)
-            text = choice.echo + content
+            text = choice.echo.text + content
+            prompts.append(self._prompt_logprobs(choice, piece))
             if self.shape.is_chat:
                 # OpenAI numbers calls in chunks only.
                 numbered = [{k: v for k, v in call.items() if k != "index"} for call in calls]
@@ -149,8 +111,12 @@ class Response:
                 entry["message"] = message | ({"tool_calls": numbered} if calls else {})
             else:
                 entry["text"] = text
+                if self.num_prompt_logprobs is not None:
+                    entry["prompt_logprobs"] = prompts[-1]
             told.append(entry)
         body = self._body(self.shape.object_name)
+        if self.shape.is_chat and self.num_prompt_logprobs is not None:
+            body["prompt_logprobs"] = prompts[0]
         return body | {"choices": told, "usage": self._usage()} | self._metrics()
 
     def first_chunks(self) -> list[dict[str, Any]]:
@@ -158,7 +124,7 @@ class Response:
         return [
             self._chunk([self._opening(choice)])
             for choice in self.choices
-            if self.shape.is_chat or choice.echo
+            if self.shape.is_chat or (choice.echo.text and not choice.echo.tells_logprobs)
         ]
 
     def chunk(self, place: int, piece: Piece) -> dict[str, Any]:
@@ -168,8 +134,13 @@ class Response:
             delta: dict[str, Any] = {"content": content} if content else {}
             entry["delta"] = delta | ({"tool_calls": calls} if calls else {})
         else:
-            entry["text"] = content
+            entry["text"] = self._late_echo(place, piece) + content
         return self._chunk([entry])
+
+    def _late_echo(self, place: int, piece: Piece) -> str:
+        """An echo that tells log-probabilities has to wait for them."""
+        echo = self.choices[place].echo
+        return echo.text if echo.tells_logprobs and piece.index == 0 else ""
 
     def usage_chunk(self) -> dict[str, Any]:
         return self._chunk([]) | {"usage": self._usage()} | self._metrics()
@@ -177,8 +148,8 @@ class Response:
     def _opening(self, choice: Choice) -> dict[str, Any]:
         entry: dict[str, Any] = {"index": choice.index, "logprobs": None, "finish_reason": None}
         if self.shape.is_chat:
-            return entry | {"delta": {"role": "assistant", "content": choice.echo}}
-        return entry | {"text": choice.echo}
+            return entry | {"delta": {"role": "assistant", "content": choice.echo.text}}
+        return entry | {"text": choice.echo.text}
 
     def _chunk(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
         body = self._body(self.shape.chunk_object_name) | {"choices": choices}
@@ -221,10 +192,22 @@ class Response:
         return entry
 
     def _logprobs(self, choice: Choice, piece: Piece) -> dict[str, Any] | None:
-        if choice.generation.request.params.num_logprobs is None:
+        count = choice.generation.request.params.num_logprobs
+        if count is None:
             return None
-        shape = chat_logprobs if self.shape.is_chat else completion_logprobs
-        return shape(piece, self.token_bytes)
+        if self.shape.is_chat:
+            return chat_logprobs(piece, self.token_bytes)
+        told = completion_logprobs(piece, self.token_bytes, len(choice.echo.text))
+        prompt = choice.scored_prompt(piece) if choice.echo.tells_logprobs else None
+        if prompt is None or piece.index > 0:
+            return told
+        return with_echo(prompt, choice.echo, count, told, self.token_bytes)
+
+    def _prompt_logprobs(self, choice: Choice, piece: Piece) -> list[Any] | None:
+        prompt = choice.scored_prompt(piece)
+        if self.num_prompt_logprobs is None or prompt is None:
+            return None
+        return prompt_logprobs(prompt, self.num_prompt_logprobs, self.token_bytes)
 
     def _usage(self) -> dict[str, Any]:
         """A prompt counts once, however many choices it has. Nothing of it is ever cached yet."""
@@ -243,6 +226,11 @@ class Response:
         if len(self.choices) > 1 or stats is None or self.metrics is SpecMetrics.NONE:
             return {}
         told = speculation_metrics(stats, self.num_spec_tokens)
+        if self.metrics is SpecMetrics.DETAILED:
+            told["speculative_decoding"] |= {
+                "per_step_drafted": [drafted for drafted, _ in stats.steps],
+                "per_step_accepted": [accepted for _, accepted in stats.steps],
+            }
         return {"metrics": told | self.timing.milliseconds()}
 
 

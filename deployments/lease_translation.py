@@ -26,7 +26,7 @@ from specdec_core.leases import (
 )
 from specdec_core.models.numerics import Numerics
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 
 _ROLES = {Role.TARGET: pb.ROLE_TARGET, Role.DRAFT: pb.ROLE_DRAFT}
 _ROLES_BACK = {value: role for role, value in _ROLES.items()}
@@ -87,8 +87,10 @@ def lease_to_pb(lease: GroupLease) -> pb.GroupLease:
         for row in lease.rows
         for number in (row.base_len, len(row.new_ids), len(row.proposal), row.num_choices)
     ]
+    num_scored = [row.num_scored for row in lease.rows]
     return pb.GroupLease(
         lease_id=lease.lease_id,
+        num_scored=pack_ids(num_scored) if any(num_scored) else b"",
         epoch=lease.epoch,
         role=_ROLES[lease.role],
         ttl_s=lease.ttl_s,
@@ -108,7 +110,10 @@ def lease_to_pb(lease: GroupLease) -> pb.GroupLease:
 def lease_from_pb(message: pb.GroupLease, replica_id: str) -> GroupLease:
     rules = {entry.row: _rules_from_pb(entry) for entry in message.rules}
     ids = iter(unpack_ids(message.token_ids))
-    keys = zip(message.sequence_ids, message.base_hashes, _fours(message.shapes), strict=True)
+    num_scored = unpack_ids(message.num_scored) or (0,) * len(message.sequence_ids)
+    keys = zip(
+        message.sequence_ids, message.base_hashes, _fours(message.shapes), num_scored, strict=True
+    )
     rows = tuple(
         LeaseRow(
             sequence_id=sequence_id,
@@ -117,9 +122,10 @@ def lease_from_pb(message: pb.GroupLease, replica_id: str) -> GroupLease:
             new_ids=_take(ids, num_new),
             proposal=_take(ids, num_proposed),
             num_choices=num_choices,
+            num_scored=scored,
             rules=rules.get(place),
         )
-        for place, (sequence_id, base_hash, shape) in enumerate(keys)
+        for place, (sequence_id, base_hash, shape, scored) in enumerate(keys)
         for base_len, num_new, num_proposed, num_choices in (shape,)
     )
     return GroupLease(
@@ -174,9 +180,13 @@ def result_to_pb(result: GroupResult) -> pb.GroupResult:
             if row.error
         ],
         logprobs=[
-            pb.RowLogprobs(row=place, logprobs=logprobs_to_pb(row.logprobs))
+            pb.RowLogprobs(
+                row=place,
+                logprobs=logprobs_to_pb(row.logprobs),
+                prompt_logprobs=logprobs_to_pb(row.prompt_logprobs),
+            )
             for place, row in enumerate(result.rows)
-            if row.logprobs
+            if row.logprobs or row.prompt_logprobs
         ],
     )
 
@@ -184,6 +194,7 @@ def result_to_pb(result: GroupResult) -> pb.GroupResult:
 def result_from_pb(message: pb.GroupResult, replica_id: str) -> GroupResult:
     errors = {entry.row: entry.message for entry in message.errors}
     logprobs = {entry.row: logprobs_from_pb(entry.logprobs) for entry in message.logprobs}
+    scored = {entry.row: logprobs_from_pb(entry.prompt_logprobs) for entry in message.logprobs}
     ids = iter(unpack_ids(message.token_ids))
     keys = zip(message.sequence_ids, _fours(message.shapes), strict=True)
     rows = tuple(
@@ -194,6 +205,7 @@ def result_from_pb(message: pb.GroupResult, replica_id: str) -> GroupResult:
             tokens=_take(ids, num_tokens),
             num_accepted=num_accepted,
             logprobs=logprobs.get(place, ()),
+            prompt_logprobs=scored.get(place, ()),
             error=errors.get(place, ""),
         )
         for place, (sequence_id, shape) in enumerate(keys)

@@ -119,6 +119,7 @@ def _merge(first: Delivery, second: Delivery) -> Delivery | None:
         index=ours.index,
         token_ids=ours.token_ids + theirs.token_ids,
         logprobs=ours.logprobs + theirs.logprobs,
+        prompt_logprobs=ours.prompt_logprobs + theirs.prompt_logprobs,
     )
     return Delivery(event, second.failure)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from deployments.detokenizer import IncrementalDetokenizer, StopStrings
 from deployments.text import TextModel
@@ -27,6 +28,9 @@ class Piece:
     """Characters that were certain before each token, held back or cut off though they may be."""
     logprobs: tuple[TokenLogprobs, ...] = ()
     """One per token when the request asked for them, else empty."""
+    prompt_logprobs: tuple[TokenLogprobs, ...] = ()
+    """With the first token: of every prompt token but the first, when the request asked for them.
+    """
     finish_reason: FinishReason | None = None
     stop_reason: int | str | None = None
     """The stop id or stop string that ended the output."""
@@ -42,6 +46,7 @@ def joined(pieces: Sequence[Piece]) -> Piece:
         text="".join(piece.text for piece in pieces),
         text_offsets=tuple(offset for piece in pieces for offset in piece.text_offsets),
         logprobs=tuple(entry for piece in pieces for entry in piece.logprobs),
+        prompt_logprobs=pieces[0].prompt_logprobs,
     )
 
 
@@ -52,6 +57,8 @@ class View:
     shows_special_tokens: bool = False
     includes_stop: bool = False
     """The stop string, or the text of the id, that ended the output is part of it."""
+    hides_output: bool = False
+    """Nothing is told of the tokens: the caller asked for the prompt alone."""
 
 
 class Output:
@@ -73,6 +80,8 @@ class Output:
 
     def take(self, event: TokenEvent) -> Piece:
         """Token by token, so that where the output is cut never depends on what a round brought."""
+        if self._view.hides_output:
+            return _without_tokens(event)
         shown, offsets = "", []
         for count, token_id in enumerate(event.token_ids, start=1):
             offsets.append(self._num_chars)
@@ -94,6 +103,7 @@ class Output:
             text=shown,
             text_offsets=tuple(offsets),
             logprobs=event.logprobs[: len(offsets)],
+            prompt_logprobs=event.prompt_logprobs,
             finish_reason=FinishReason.STOP if is_cut else event.finish_reason,
             stop_reason=self._stops.found if is_cut else self._stop_id(event),
             stats=event.stats,
@@ -108,6 +118,26 @@ class Output:
         if event.finish_reason is not FinishReason.STOP or not event.token_ids:
             return None
         return event.token_ids[-1] if event.token_ids[-1] in self._params.stop_token_ids else None
+
+
+def text_offsets(text: TextModel, token_ids: Sequence[int]) -> tuple[int, ...]:
+    """Characters that are certain before each of these tokens, special tokens included."""
+    detokenizer = IncrementalDetokenizer(text.decode_all)
+    lengths = [len(detokenizer.add(token_id)) for token_id in token_ids]
+    return tuple(accumulate(lengths[:-1], initial=0))
+
+
+def _without_tokens(event: TokenEvent) -> Piece:
+    is_whole = event.finish_reason in (FinishReason.STOP, FinishReason.LENGTH)
+    return Piece(
+        index=event.index,
+        token_ids=(),
+        text="",
+        text_offsets=(),
+        prompt_logprobs=event.prompt_logprobs,
+        finish_reason=FinishReason.LENGTH if is_whole else event.finish_reason,
+        stats=event.stats,
+    )
 
 
 def _is_stop_id(event: TokenEvent, count: int) -> bool:

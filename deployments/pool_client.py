@@ -252,6 +252,7 @@ class PoolClient:
             index=event.index + len(replayed),
             token_ids=event.token_ids[overlap:],
             logprobs=event.logprobs[overlap:],
+            prompt_logprobs=() if entry.emitted else event.prompt_logprobs,
         )
 
 

@@ -34,8 +34,8 @@ def resolve_sampling(
         given[name] = text.check_ids(given[name], name)
     if "logit_bias" in given:
         given["logit_bias"] = _checked_bias(given["logit_bias"], text)
-    if "logprobs" in given:
-        given["num_logprobs"] = given.pop("logprobs")
+    for name in {"logprobs", "prompt_logprobs"} & given.keys():
+        given[f"num_{name}"] = given.pop(name)
     if given.get("top_k") == _ALL_FOR_OTHERS:
         given["top_k"] = _ALL
     return replace(base, **given)

@@ -58,6 +58,7 @@ def sampling_to_pb(params: SamplingParams) -> public_pb.SamplingParams:
         allowed_token_ids=params.allowed_token_ids,
         bad_word_ids=[public_pb.TokenIds(ids=word) for word in params.bad_words],
         logprobs=params.num_logprobs,
+        prompt_logprobs=params.num_prompt_logprobs,
         structured_output=_grammar_to_pb(params.grammar),
     )
 
@@ -105,6 +106,9 @@ def sampling_from_pb(message: public_pb.SamplingParams) -> SamplingParams:
         allowed_token_ids=tuple(message.allowed_token_ids),
         bad_words=tuple(tuple(word.ids) for word in message.bad_word_ids),
         num_logprobs=message.logprobs if message.HasField("logprobs") else None,
+        num_prompt_logprobs=(
+            message.prompt_logprobs if message.HasField("prompt_logprobs") else None
+        ),
         grammar=_grammar_from_pb(message),
     )
 
@@ -179,6 +183,8 @@ def stats_to_pb(stats: RequestStats) -> public_pb.SpeculationStats:
         num_draft_tokens=drafted,
         num_accepted_draft_tokens=stats.num_accepted,
         acceptance_histogram=stats.acceptance_histogram,
+        per_step_drafted=[drafted for drafted, _ in stats.steps],
+        per_step_accepted=[accepted for _, accepted in stats.steps],
         mean_acceptance_length=stats.mean_acceptance_length,
         draft_acceptance_rate=stats.num_accepted / drafted if drafted else 0.0,
         queue_time_ms=stats.queue_s * 1000,
@@ -192,6 +198,7 @@ def stats_from_pb(message: public_pb.SpeculationStats) -> RequestStats:
         num_drafted=message.num_draft_tokens,
         num_accepted=message.num_accepted_draft_tokens,
         acceptance_histogram=tuple(message.acceptance_histogram),
+        steps=tuple(zip(message.per_step_drafted, message.per_step_accepted, strict=True)),
         queue_s=message.queue_time_ms / 1000,
         num_preemptions=message.num_preemptions,
     )
@@ -223,6 +230,8 @@ def event_to_pb(event: TokenEvent, failure: Failure | None) -> pb.TokenEvent:
     )
     if event.logprobs:
         message.logprobs.CopyFrom(logprobs_to_pb(event.logprobs))
+    if event.prompt_logprobs:
+        message.prompt_logprobs.CopyFrom(logprobs_to_pb(event.prompt_logprobs))
     if event.finish_reason is not None:
         message.finish_reason = FINISH_REASONS[event.finish_reason]
     if event.stats is not None:
@@ -242,5 +251,6 @@ def event_from_pb(message: pb.TokenEvent) -> tuple[TokenEvent, Failure | None]:
         stats=stats_from_pb(message.stats) if message.HasField("stats") else None,
         error=failure.message if failure else None,
         logprobs=logprobs_from_pb(message.logprobs),
+        prompt_logprobs=logprobs_from_pb(message.prompt_logprobs),
     )
     return event, failure

@@ -77,6 +77,8 @@ class LeaseRow:
     num_choices: int = 0
     """Tokens to choose. TARGET: len(proposal) + 1, or 0 for a catch-up chunk that commits nothing.
     DRAFT: how many tokens to draft at most, or 0 for a catch-up."""
+    num_scored: int = 0
+    """TARGET: log-probabilities are reported of so many of new_ids[1:], from the first of them."""
     rules: ChoiceRules | None = None
     """Sent on the sequence's first use on this replica, None afterwards."""
 
@@ -127,6 +129,8 @@ class RowResult:
     """TARGET: how many of `tokens` were drafted."""
     logprobs: tuple[TokenLogprobs, ...] = ()
     """TARGET: one per token when the request asked for them, else empty."""
+    prompt_logprobs: tuple[TokenLogprobs, ...] = ()
+    """TARGET: `num_scored` of the lease's row."""
     error: str = ""
 
 

@@ -154,7 +154,15 @@ class Replica:
     def _turn(self, row: LeaseRow) -> Turn:
         cached = self._sequences[row.sequence_id]
         history = (*cached.ids, *row.new_ids) if cached.rules.needs_history else ()
-        return Turn(cached.slot, row.new_ids, row.proposal, row.num_choices, cached.rules, history)
+        return Turn(
+            cached.slot,
+            row.new_ids,
+            row.proposal,
+            row.num_choices,
+            cached.rules,
+            history,
+            row.num_scored,
+        )
 
     def _verified(self, row: LeaseRow, verdict: Verdict) -> RowResult:
         if verdict.tokens == (NO_CHOICE,):
@@ -166,6 +174,7 @@ class Replica:
             tokens=verdict.tokens,
             num_accepted=verdict.num_accepted,
             logprobs=verdict.logprobs,
+            prompt_logprobs=verdict.prompt_logprobs,
         )
 
     def _drafted(self, row: LeaseRow, tokens: tuple[int, ...]) -> RowResult:

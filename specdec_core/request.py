@@ -132,6 +132,8 @@ class RequestStats:
     num_accepted: int = 0
     acceptance_histogram: tuple[int, ...] = ()
     """Index j: rounds with a proposal that accepted j of its tokens."""
+    steps: tuple[tuple[int, int], ...] = ()
+    """(drafted, accepted) of every round with a proposal, in order."""
     queue_s: float = 0.0
     """Seconds between arrival and admission."""
     num_preemptions: int = 0
@@ -165,3 +167,6 @@ class TokenEvent:
     """Means something only with FinishReason.ERROR."""
     logprobs: tuple[TokenLogprobs, ...] = ()
     """One per token when the request asked for them, else empty."""
+    prompt_logprobs: tuple[TokenLogprobs, ...] = ()
+    """With the first token: of every prompt token but the first, when the request asked for them.
+    """

@@ -48,6 +48,8 @@ class SamplingParams:
     num_logprobs: int | None = None
     """Log-probabilities to report with each token: its own and those of the so many most probable
     ids; None reports none. They are log_softmax of the raw logits."""
+    num_prompt_logprobs: int | None = None
+    """The same of every prompt token but the first, which nothing stands before."""
     max_tokens: int = 16
     """Most tokens to emit."""
     stop_token_ids: tuple[int, ...] = ()
@@ -101,10 +103,10 @@ class SamplingParams:
             raise InvalidRequestError(
                 "structured output ends where its grammar does: leave ignore_eos and min_tokens out"
             )
-        if self.num_logprobs is not None and not 0 <= self.num_logprobs <= MAX_LOGPROBS:
-            raise InvalidRequestError(
-                f"logprobs must be in 0..{MAX_LOGPROBS}, got {self.num_logprobs}"
-            )
+        for name in ("logprobs", "prompt_logprobs"):
+            count = getattr(self, f"num_{name}")
+            if count is not None and not 0 <= count <= MAX_LOGPROBS:
+                raise InvalidRequestError(f"{name} must be in 0..{MAX_LOGPROBS}, got {count}")
 
     @property
     def is_greedy(self) -> bool:

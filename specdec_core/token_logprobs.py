@@ -3,12 +3,14 @@
 log_softmax gives a row the same bits in any company (a `sum` over the vocabulary would not), so
 what is reported does not depend on the batch nor on how many tokens a round commits.
 
-Shape legend: N rows, A rows that ask, V vocabulary, T the most ids that a row reports.
+Shape legend: N rows, A rows that ask, P rows that tell of a prompt, V vocabulary, T the most ids
+that a row reports.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -29,16 +31,61 @@ def measure_logprobs(
     report: list[TokenLogprobs | None] = [None] * len(rows)
     counts = [row.rules.params.num_logprobs for row in rows]
     asking = [i for i, count in enumerate(counts) if count is not None and tokens[i] != NO_CHOICE]
-    if not asking:
-        return report
-    logprobs_AV = logits[asking, :vocab_size].log_softmax(dim=-1)
-    ids_AT = _most_probable(logprobs_AV, min(max(counts[i] or 0 for i in asking), vocab_size))
-    own_A1 = torch.tensor([[tokens[i]] for i in asking], device=logits.device)
-    values = logprobs_AV.gather(1, torch.cat([own_A1, ids_AT], dim=1)).tolist()
-    for i, ids, (own, *top) in zip(asking, ids_AT.tolist(), values, strict=True):
-        pairs = tuple(zip(ids, top, strict=True))
-        report[i] = TokenLogprobs(own, pairs[: counts[i]])
+    if asking:
+        asked = [counts[i] or 0 for i in asking]
+        found = _measure(logits[asking, :vocab_size], [tokens[i] for i in asking], asked)
+        for i, entry in zip(asking, found, strict=True):
+            report[i] = entry
     return report
+
+
+class PromptShare(NamedTuple):
+    """One feed's rows of logits: `num_rows` that tell of its prompt, then those that choose."""
+
+    num_rows: int
+    tokens: Sequence[int]
+    """What stands behind the first so many fed tokens; at most num_rows."""
+    num_top: int
+    """Most probable ids to report with each."""
+    num_choices: int
+
+
+def take_prompts(
+    logits: Tensor, shares: Sequence[PromptShare], vocab_size: int
+) -> tuple[list[tuple[TokenLogprobs, ...]], Tensor]:
+    """What every feed asks of its prompt, and the rows that are left, of `logits`, float32 [N, V].
+
+    One feed at a time: so many rows need memory. Where nobody asks, `logits` come back as they are.
+    """
+    found: list[tuple[TokenLogprobs, ...]] = [()] * len(shares)
+    if not any(share.num_rows for share in shares):
+        return found, logits
+    kept: list[int] = []
+    start = 0
+    for place, share in enumerate(shares):
+        if share.tokens:
+            logits_PV = logits[start : start + len(share.tokens), :vocab_size]
+            counts = [share.num_top] * len(share.tokens)
+            found[place] = tuple(_measure(logits_PV, share.tokens, counts))
+        start += share.num_rows
+        kept += range(start, start + share.num_choices)
+        start += share.num_choices
+    return found, logits[kept]
+
+
+def _measure(
+    logits_AV: Tensor, tokens: Sequence[int], counts: Sequence[int]
+) -> list[TokenLogprobs]:
+    """Of one token for every row, with as many of its most probable ids as it asks for."""
+    logprobs_AV = logits_AV.log_softmax(dim=-1)
+    ids_AT = _most_probable(logprobs_AV, min(max(counts), logits_AV.shape[1]))
+    own_A1 = torch.tensor([[token] for token in tokens], device=logits_AV.device)
+    values = logprobs_AV.gather(1, torch.cat([own_A1, ids_AT], dim=1)).tolist()
+    rows = zip(ids_AT.tolist(), values, counts, strict=True)
+    return [
+        TokenLogprobs(own, tuple(zip(ids, top, strict=True))[:count])
+        for ids, (own, *top), count in rows
+    ]
 
 
 def _most_probable(logprobs_AV: Tensor, count: int) -> Tensor:

@@ -22,6 +22,8 @@ class Verdict(NamedTuple):
     bonus token when all K were accepted. Always n + 1 long."""
     logprobs: tuple[TokenLogprobs, ...] = ()
     """One per token for a request that asked for them, else empty."""
+    prompt_logprobs: tuple[TokenLogprobs, ...] = ()
+    """Of the prompt tokens that the turn was to score."""
 
 
 def verify(proposal: Sequence[int], choices: Sequence[int]) -> Verdict:

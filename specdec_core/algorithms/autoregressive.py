@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from specdec_core.algorithms.protocol import AlgorithmStats
 from specdec_core.choice_rules import ChoiceRow, ChoiceRules
@@ -18,7 +19,7 @@ from specdec_core.logprobs import TokenLogprobs
 from specdec_core.models.cached_model import CachedModel, Feed
 from specdec_core.request import FinishReason, Request, RequestStats, TokenEvent, cut_at_stop
 from specdec_core.sampling import NO_CHOICE, choose
-from specdec_core.token_logprobs import measure_logprobs
+from specdec_core.token_logprobs import PromptShare, measure_logprobs, take_prompts
 
 
 @dataclass(eq=False, slots=True)
@@ -34,6 +35,20 @@ class _Running:
     @property
     def num_emitted(self) -> int:
         return len(self.ids) - len(self.request.prompt_token_ids)
+
+    @property
+    def prompt_share(self) -> PromptShare:
+        """The whole prompt is fed with the first token's pass."""
+        num_top = self.request.params.num_prompt_logprobs
+        if num_top is None or self.num_emitted:
+            return PromptShare(0, (), 0, 1)
+        return PromptShare(len(self.ids) - 1, self.ids[1:], num_top, 1)
+
+
+class _Choice(NamedTuple):
+    token: int
+    logprobs: tuple[TokenLogprobs, ...]
+    prompt_logprobs: tuple[TokenLogprobs, ...]
 
 
 class Autoregressive:
@@ -95,7 +110,7 @@ class Autoregressive:
             choices = self._decode(self._running)
             self._verify_s += time.perf_counter() - started
             pairs = zip(list(self._running), choices, strict=True)
-            events += [self._commit(running, *choice) for running, choice in pairs]
+            events += [self._commit(running, choice) for running, choice in pairs]
         return events
 
     def _admit(self) -> None:
@@ -112,24 +127,29 @@ class Autoregressive:
         blocks = sum(-(-length // self._model.block_size) for length in lengths)
         return not self._running or blocks <= self._model.num_blocks
 
-    def _decode(self, running: Sequence[_Running]) -> list[tuple[int, TokenLogprobs | None]]:
-        feeds = [Feed(r.slot, r.ids[self._model.cached_len(r.slot) :], 1) for r in running]
-        logits = self._model.score(feeds)
+    def _decode(self, running: Sequence[_Running]) -> list[_Choice]:
+        shares = [r.prompt_share for r in running]
+        feeds = [
+            Feed(r.slot, r.ids[self._model.cached_len(r.slot) :], share.num_rows + 1)
+            for r, share in zip(running, shares, strict=True)
+        ]
+        prompts, logits = take_prompts(self._model.score(feeds), shares, self._model.vocab_size)
         rows = [ChoiceRow(r.rules, len(r.ids), r.ids) for r in running]
         self._num_passes += 1
         tokens = choose(logits, rows, self._model.vocab_size)
         logprobs = measure_logprobs(logits, rows, tokens, self._model.vocab_size)
-        return list(zip(tokens, logprobs, strict=True))
+        return [
+            _Choice(token, () if own is None else (own,), prompt)
+            for token, own, prompt in zip(tokens, logprobs, prompts, strict=True)
+        ]
 
-    def _commit(
-        self, running: _Running, token: int, token_logprobs: TokenLogprobs | None
-    ) -> TokenEvent:
+    def _commit(self, running: _Running, choice: _Choice) -> TokenEvent:
         request = running.request
-        if token == NO_CHOICE:
+        if choice.token == NO_CHOICE:
             why = running.rules.failure or "no id may be chosen"
             return self._end(running, FinishReason.ERROR, why)
         budget = request.params.max_tokens - running.num_emitted
-        tokens, reason = cut_at_stop((token,), request.stop_ids, budget)
+        tokens, reason = cut_at_stop((choice.token,), request.stop_ids, budget)
         running.num_rounds += 1
         self._num_tokens += len(tokens)
         event = TokenEvent(
@@ -138,7 +158,8 @@ class Autoregressive:
             token_ids=tokens,
             finish_reason=reason,
             stats=None if reason is None else RequestStats(num_rounds=running.num_rounds),
-            logprobs=() if token_logprobs is None else (token_logprobs,),
+            logprobs=choice.logprobs,
+            prompt_logprobs=choice.prompt_logprobs,
         )
         running.ids += tokens
         if reason is not None:

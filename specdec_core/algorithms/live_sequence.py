@@ -14,6 +14,7 @@ from specdec_core.logprobs import TokenLogprobs
 from specdec_core.pool.k_policy import AcceptanceHistory
 from specdec_core.request import FinishReason, Request, RequestStats, TokenEvent, cut_at_stop
 from specdec_core.sampling import NO_CHOICE
+from specdec_core.token_logprobs import PromptShare
 from specdec_core.verification import Verdict
 
 
@@ -29,6 +30,8 @@ class LiveSequence:
     ids: list[int] = field(init=False)
     history: AcceptanceHistory = field(default_factory=AcceptanceHistory)
     ngram: NgramIndex | None = None
+    prompt_logprobs: tuple[TokenLogprobs, ...] = ()
+    """Until they are told with the first token."""
     finish_reason: FinishReason | None = None
 
     def __post_init__(self, grammars: GrammarCompiler | None) -> None:
@@ -43,6 +46,14 @@ class LiveSequence:
     def budget(self) -> int:
         """Tokens that may still be emitted."""
         return self.request.params.max_tokens - self.num_emitted
+
+    @property
+    def prompt_share(self) -> PromptShare:
+        """Of the pass that feeds all ids but the last, which then is the prompt's."""
+        num_top = self.request.params.num_prompt_logprobs
+        if num_top is None or self.num_emitted:
+            return PromptShare(0, (), 0, 0)
+        return PromptShare(len(self.ids) - 1, self.ids[1:], num_top, 0)
 
     def num_draft_tokens(self, config: SpeculationConfig) -> int:
         """K of the next round: this row's own, whatever its companions have left."""
@@ -65,6 +76,7 @@ class LiveSequence:
         self.history.record(num_drafted, min(verdict.num_accepted, len(tokens)))
         event = self._event(tokens, verdict.logprobs[: len(tokens)])
         self.ids += tokens
+        self.prompt_logprobs = ()
         return event
 
     def end(self, reason: FinishReason, error: str | None = None) -> TokenEvent:
@@ -83,6 +95,7 @@ class LiveSequence:
             index=self.num_emitted,
             token_ids=tokens,
             logprobs=logprobs,
+            prompt_logprobs=self.prompt_logprobs if tokens else (),
             finish_reason=self.finish_reason,
             stats=self._stats() if self.finish_reason else None,
             error=error,
@@ -95,6 +108,7 @@ class LiveSequence:
             num_drafted=self.history.num_drafted,
             num_accepted=self.history.num_accepted,
             acceptance_histogram=tuple(self.history.histogram),
+            steps=tuple(self.history.steps),
             queue_s=admitted_at - self.arrived_at,
         )
 

@@ -23,6 +23,7 @@ from specdec_core.models.padded_lm import PaddedBatch, PaddedLM
 from specdec_core.pool.counters import Tally, dense
 from specdec_core.request import TokenEvent
 from specdec_core.stopwatch import Stopwatch
+from specdec_core.token_logprobs import take_prompts
 from specdec_core.verification import Verdict
 
 
@@ -73,8 +74,16 @@ class PaddedRound:
         batches = [PaddedBatch(model, model.new_batch(lengths)) for model in self._models]
         group = _group(sequences, batches)
         with self._verify_watch:
-            feeds = [Feed(row, s.ids[:-1], 0) for row, s in enumerate(sequences)]
-            group.target.score([feed for feed in feeds if feed.tokens])
+            fresh = {row: s for row, s in enumerate(sequences) if len(s.ids) > 1}
+            shares = [s.prompt_share for s in fresh.values()]
+            feeds = [
+                Feed(row, s.ids[:-1], share.num_rows)
+                for (row, s), share in zip(fresh.items(), shares, strict=True)
+            ]
+            logits = group.target.score(feeds)
+            prompts, _ = take_prompts(logits, shares, self._models[0].vocab_size)
+            for sequence, prompt in zip(fresh.values(), prompts, strict=True):
+                sequence.prompt_logprobs = prompt
         return group
 
     def draft(self, group: PaddedGroup) -> list[tuple[int, ...]]:

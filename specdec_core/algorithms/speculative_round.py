@@ -16,9 +16,10 @@ import torch
 from torch import Tensor
 
 from specdec_core.choice_rules import ChoiceRow, ChoiceRules
+from specdec_core.logprobs import TokenLogprobs
 from specdec_core.models.cached_model import Feed, ScoringModel
 from specdec_core.sampling import NO_CHOICE, choose
-from specdec_core.token_logprobs import measure_logprobs
+from specdec_core.token_logprobs import PromptShare, measure_logprobs, take_prompts
 from specdec_core.verification import Verdict, verify
 
 
@@ -36,6 +37,8 @@ class Turn(NamedTuple):
     history: tuple[int, ...] = ()
     """All N committed tokens, `new_ids` included; may be left out for rules that need no history.
     """
+    num_scored: int = 0
+    """Target: log-probabilities are reported of so many of new_ids[1:], from the first of them."""
 
 
 def propose(
@@ -93,14 +96,30 @@ def score_and_verify(target: ScoringModel, turns: Sequence[Turn]) -> list[Verdic
     Afterwards a slot caches N' - 1 of the N' then committed tokens. A verdict without tokens
     belongs to a catch-up turn; (NO_CHOICE,) to a row where nothing could be chosen.
     """
-    feeds = [Feed(t.slot, (*t.new_ids, *t.proposal), t.num_choices) for t in turns]
-    logits = target.score(feeds)
+    shares = [_prompt_share(turn) for turn in turns]
+    feeds = [
+        Feed(t.slot, (*t.new_ids, *t.proposal), share.num_rows + t.num_choices)
+        for t, share in zip(turns, shares, strict=True)
+    ]
+    prompts, logits = take_prompts(target.score(feeds), shares, target.vocab_size)
     rows = [row for turn in turns for row in _choice_rows(target, turn)]
     choices = iter(choose(logits, rows, target.vocab_size) if rows else [])
     verdicts = [
         _settle(target, turn, [next(choices) for _ in range(turn.num_choices)]) for turn in turns
     ]
-    return _with_logprobs(target, turns, rows, verdicts, logits)
+    return _with_logprobs(target, turns, rows, verdicts, logits, prompts)
+
+
+def _prompt_share(turn: Turn) -> PromptShare:
+    """A turn that scores takes the logits of all that it feeds: those it needs are the first."""
+    if not turn.num_scored:
+        return PromptShare(0, (), 0, turn.num_choices)
+    return PromptShare(
+        num_rows=len(turn.new_ids) + len(turn.proposal) - turn.num_choices,
+        tokens=turn.new_ids[1 : 1 + turn.num_scored],
+        num_top=turn.rules.params.num_prompt_logprobs or 0,
+        num_choices=turn.num_choices,
+    )
 
 
 def _choice_rows(target: ScoringModel, turn: Turn) -> list[ChoiceRow]:
@@ -129,8 +148,9 @@ def _with_logprobs(
     rows: Sequence[ChoiceRow],
     verdicts: Sequence[Verdict],
     logits: Tensor,
+    prompts: Sequence[tuple[TokenLogprobs, ...]],
 ) -> list[Verdict]:
-    """Measured where a token is committed, nowhere else."""
+    """Measured where a token is committed, nowhere else; those of prompts were taken before."""
     tokens: list[int] = []
     for turn, verdict in zip(turns, verdicts, strict=True):
         num_unused = turn.num_choices - len(verdict.tokens)
@@ -138,6 +158,8 @@ def _with_logprobs(
     measured = iter(measure_logprobs(logits, rows, tokens, target.vocab_size))
     shares = [tuple(islice(measured, turn.num_choices)) for turn in turns]
     return [
-        verdict._replace(logprobs=tuple(entry for entry in share if entry is not None))
-        for verdict, share in zip(verdicts, shares, strict=True)
+        verdict._replace(
+            logprobs=tuple(entry for entry in share if entry is not None), prompt_logprobs=prompt
+        )
+        for verdict, share, prompt in zip(verdicts, shares, prompts, strict=True)
     ]

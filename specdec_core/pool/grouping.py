@@ -24,6 +24,8 @@ class RowPlan(NamedTuple):
     """Rows of equal shape need no padding and no mask of their own."""
     likeness: tuple[int, ...]
     """Rows are alike as far as these numbers are near, the first one first."""
+    num_scored: int = 0
+    """Prompt tokens among the new ids, behind the first, to report log-probabilities of."""
 
     @property
     def slot_len(self) -> int:

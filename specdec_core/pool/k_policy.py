@@ -15,6 +15,8 @@ class AcceptanceHistory:
     num_accepted: int = 0
     histogram: list[int] = field(default_factory=list)
     """Index j: rounds with a proposal that accepted j of its tokens."""
+    steps: list[tuple[int, int]] = field(default_factory=list)
+    """(drafted, accepted) of every round with a proposal, in order."""
 
     def record(self, num_drafted: int, num_accepted: int) -> None:
         self.num_rounds += 1
@@ -23,6 +25,7 @@ class AcceptanceHistory:
         if num_drafted:
             self.histogram += [0] * (num_accepted + 1 - len(self.histogram))
             self.histogram[num_accepted] += 1
+            self.steps.append((num_drafted, num_accepted))
 
 
 class KPolicy(Protocol):

@@ -46,7 +46,7 @@ class Registry:
         self, sequence: Sequence, tokens: tuple[int, ...], logprobs: tuple[TokenLogprobs, ...]
     ) -> None:
         """Commit tokens and tell the client."""
-        index = sequence.num_emitted
+        index, prompt_logprobs = sequence.num_emitted, _untold(sequence, tokens)
         sequence.append(tokens)
         self._outbox.emit(
             TokenEvent(
@@ -54,6 +54,7 @@ class Registry:
                 index=index,
                 token_ids=tokens,
                 logprobs=logprobs,
+                prompt_logprobs=prompt_logprobs,
             )
         )
 
@@ -68,7 +69,7 @@ class Registry:
         error_kind: ErrorKind = ErrorKind.FAILED,
     ) -> None:
         """End the sequence at whatever state, with its last event."""
-        index = sequence.num_emitted
+        index, prompt_logprobs = sequence.num_emitted, _untold(sequence, tokens)
         sequence.append(tokens)
         self.forget(sequence, reason)
         if not sequence.is_background:
@@ -83,6 +84,7 @@ class Registry:
                 error=error,
                 error_kind=error_kind,
                 logprobs=logprobs,
+                prompt_logprobs=prompt_logprobs,
             )
         )
 
@@ -91,3 +93,12 @@ class Registry:
         sequence.finish_reason = reason
         self._placement.release(sequence)
         del self._by_request_id[sequence.request.request_id]
+
+
+def _untold(sequence: Sequence, tokens: tuple[int, ...]) -> tuple[TokenLogprobs, ...]:
+    """What the first token brings along of its prompt; it is not kept."""
+    if not tokens:
+        return ()
+    told = tuple(sequence.prompt_logprobs)
+    sequence.prompt_logprobs.clear()
+    return told

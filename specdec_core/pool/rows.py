@@ -15,8 +15,12 @@ def plan_verification(
     sequence: Sequence, place: Place, proposal: tuple[int, ...], chunk: int
 ) -> RowPlan:
     """Catch up and check `proposal`; a bare chunk while more than `chunk` ids are missing."""
+    end_len = min(place.cached_len + chunk, len(sequence.ids))
     base_len = min(place.cached_len, len(sequence.ids) - 1)
-    end_len = min(base_len + chunk, len(sequence.ids))
+    num_scored = 0
+    if sequence.num_unscored:  # a place's logits come of feeding the one before it, once more
+        base_len = min(base_len, len(sequence.prompt_logprobs))
+        num_scored = min(end_len, len(sequence.request.prompt_token_ids)) - base_len - 1
     is_last = end_len == len(sequence.ids)
     checked = proposal if is_last else ()
     return RowPlan(
@@ -28,6 +32,7 @@ def plan_verification(
         num_drafted=len(checked),
         shape=(base_len, end_len - base_len + len(checked)),
         likeness=(end_len,),
+        num_scored=num_scored,
     )
 
 
@@ -71,5 +76,6 @@ def build_row(plan: RowPlan, place: Place) -> LeaseRow:
         new_ids=tuple(sequence.ids[plan.base_len : plan.end_len]),
         proposal=plan.proposal,
         num_choices=plan.num_choices,
+        num_scored=plan.num_scored,
         rules=None if place.has_rules else sequence.request.rules,
     )

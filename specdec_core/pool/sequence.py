@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from specdec_core.drafting.ngram import NgramIndex
 from specdec_core.leases import EMPTY_HASH, LeaseRow, Role, extend_hash
+from specdec_core.logprobs import TokenLogprobs
 from specdec_core.pool.k_policy import AcceptanceHistory
 from specdec_core.request import FinishReason, Request, RequestStats
 
@@ -82,6 +83,8 @@ class Sequence:
     is_draftable: bool = True
     """False once a draft replica could not serve it."""
     history: AcceptanceHistory = field(default_factory=AcceptanceHistory)
+    prompt_logprobs: list[TokenLogprobs] = field(default_factory=list)
+    """Of the prompt's second token and so on, until they are told with the first token."""
     finish_reason: FinishReason | None = None
     pinned_fingerprint: str = field(init=False)
     """Of the exact targets that chose its tokens so far; empty: any target may go on."""
@@ -144,6 +147,14 @@ class Sequence:
         return self.target is not None and 0 < self.target.cached_len >= len(self.ids) - 1
 
     @property
+    def num_unscored(self) -> int:
+        """Prompt tokens whose log-probabilities the client waits for. An attempt that has emitted
+        tokens has told them."""
+        if self.request.params.num_prompt_logprobs is None or self.num_emitted:
+            return 0
+        return len(self.request.prompt_token_ids) - 1 - len(self.prompt_logprobs)
+
+    @property
     def proposal(self) -> tuple[int, ...] | None:
         """Valid only while nothing was committed since."""
         is_valid = self.round is not None and self.round.committed_len == len(self.ids)
@@ -170,9 +181,14 @@ class Sequence:
             num_drafted=self.history.num_drafted,
             num_accepted=self.history.num_accepted,
             acceptance_histogram=tuple(self.history.histogram),
+            steps=tuple(self.history.steps),
             queue_s=admitted_at - self.arrived_at,
             num_preemptions=self.num_preemptions,
         )
+
+    def take_scores(self, base_len: int, prompt_logprobs: tuple[TokenLogprobs, ...]) -> None:
+        """Those of the tokens behind place `base_len`; known ones come again after a preemption."""
+        self.prompt_logprobs += prompt_logprobs[len(self.prompt_logprobs) - base_len :]
 
     def append(self, token_ids: Iterable[int]) -> None:
         """Commit tokens: they are never taken back."""

@@ -61,13 +61,15 @@ class Settlement:
             self._refused(replica, sequence, answer)
         elif replica.role is Role.DRAFT:
             self._drafted(replica, sequence, row, answer)
-        elif row.num_choices == 0:
-            place.cached_len = min(answer.cached_len, row.end_len)
-            replica.settle(place, answer.cached_len, len(sequence.ids))
-        elif _is_consistent(sequence, row, answer):
-            self._commit(replica, sequence, row, answer)
+        elif not _is_consistent(sequence, row, answer):
+            self._fail(sequence, "the replica's answer does not belong to the row")
         else:
-            self._fail(sequence, "the replica's answer does not belong to the proposal")
+            sequence.take_scores(row.base_len, answer.prompt_logprobs)
+            if row.num_choices > 0:
+                self._commit(replica, sequence, row, answer)
+            else:
+                place.cached_len = min(answer.cached_len, row.end_len)
+                replica.settle(place, answer.cached_len, len(sequence.ids))
 
     def _refused(self, replica: ReplicaRecord, sequence: Sequence, answer: RowResult) -> None:
         """NO_ROOM, FAILED, or a miss of nothing at all."""
@@ -129,9 +131,11 @@ def _believe_less(place: Place, row: LeaseRow, cached_len: int) -> None:
 
 def _is_consistent(sequence: Sequence, row: LeaseRow, answer: RowResult) -> bool:
     n = answer.num_accepted
-    num_logprobs = 0 if sequence.request.params.num_logprobs is None else n + 1
+    num_tokens = n + 1 if row.num_choices else 0
+    num_logprobs = 0 if sequence.request.params.num_logprobs is None else num_tokens
     return (
-        len(answer.tokens) == n + 1
+        len(answer.tokens) == num_tokens
+        and len(answer.prompt_logprobs) == row.num_scored
         and answer.tokens[:n] == row.proposal[:n]
         and len(answer.logprobs) == num_logprobs
     )

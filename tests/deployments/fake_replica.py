@@ -37,10 +37,18 @@ def continuation(prompt: Sequence[int], num_tokens: int) -> list[int]:
 
 def logprobs_at(ids: Sequence[int], count: int) -> TokenLogprobs:
     """What is reported of the token behind `ids`. Names its place, and survives float32."""
-    token = next_token(ids)
+    return _entry(ids, next_token(ids), count)
+
+
+def _entry(ids: Sequence[int], token: int, count: int) -> TokenLogprobs:
     logprob = -len(ids) - token / 64
     top = (((token + j) % VOCAB_SIZE, logprob - j / 32) for j in range(count))
     return TokenLogprobs(logprob, tuple(top))
+
+
+def expected_prompt_logprobs(prompt: Sequence[int], count: int) -> list[TokenLogprobs]:
+    """Of every token but the first."""
+    return [_entry(prompt[:place], prompt[place], count) for place in range(1, len(prompt))]
 
 
 def expected_logprobs(prompt: Sequence[int], num_tokens: int, count: int) -> list[TokenLogprobs]:
@@ -123,8 +131,12 @@ class FakeReplica:
         return self._draft(row, ids)
 
     def _verify(self, row: LeaseRow, ids: list[int]) -> RowResult:
+        count = self._rules[row.sequence_id].params.num_prompt_logprobs or 0
+        scores = tuple(expected_prompt_logprobs(ids, count)[row.base_len :][: row.num_scored])
         if row.num_choices == 0:
-            return RowResult(sequence_id=row.sequence_id, cached_len=len(ids))
+            return RowResult(
+                sequence_id=row.sequence_id, cached_len=len(ids), prompt_logprobs=scores
+            )
         start, accepted = len(ids), 0
         while accepted < len(row.proposal) and row.proposal[accepted] == next_token(ids):
             ids.append(row.proposal[accepted])
@@ -135,6 +147,7 @@ class FakeReplica:
             tokens=(*row.proposal[:accepted], next_token(ids)),
             num_accepted=accepted,
             logprobs=tuple(self._logprobs(row.sequence_id, ids, start)),
+            prompt_logprobs=scores,
         )
 
     def _logprobs(

@@ -35,6 +35,7 @@ async def application(
     config: PoolConfig | None = None,
     targets: int = 1,
     compat: MetricsCompat = MetricsCompat.NONE,
+    metrics: SpecMetrics = SpecMetrics.SUMMARY,
 ) -> AsyncIterator[tuple[FastAPI, Cell]]:
     async with cell(config) as parts:
         for number in range(targets):
@@ -48,7 +49,7 @@ async def application(
             service,
             access,
             max_body_bytes=100_000,
-            metrics=SpecMetrics.SUMMARY,
+            metrics=metrics,
             metrics_compat=compat,
         )
         yield app, parts

@@ -36,7 +36,6 @@ def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"prompt_lookup_min": 5}, "lookup_min=5"),
         ({"port": 70_000}, "65535"),
         ({"dtype": "int4"}, "'float16' or 'float32'"),
-        ({"per_request_spec_decode_metrics": "detailed"}, "use summary"),
         ({"numerics": "bitwise"}, "'auto', 'exact' or 'fast'"),
         ({"audit_share": 1.5}, "less than or equal to 1"),
         ({"speculative_config": {"methd": "ngram"}}, "methd"),

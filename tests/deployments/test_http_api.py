@@ -145,7 +145,6 @@ REFUSALS: list[tuple[dict[str, Any], int, str]] = [
     (completion(n=True), 422, "n: Input should be a valid integer"),
     (completion(best_of=3), 400, "best_of=3, n=1"),
     (completion(suffix="x"), 400, "suffix="),
-    (completion(echo=True, logprobs=1), 400, "echo with logprobs=1"),
     (completion(tempreature=1), 400, "unknown field tempreature"),
     (completion(speculative={"enabled": "perhaps"}), 422, "speculative.enabled"),
     (completion(speculative={"num_speculative_tokens": 5}), 400, "0..4, the server's own number"),

@@ -45,22 +45,14 @@ def test_log_probabilities_are_merged_in_step_with_their_tokens() -> None:
         (delivery("a", 0, 7, 8), entries[:2]),
         (delivery("a", 2, 9, end=True), entries[2:]),
     ):
-        outbox.put(Delivery(replace(event.event, logprobs=tuple(reported))))
+        scored = tuple(entries) if event.event.index == 0 else ()
+        told = replace(event.event, logprobs=tuple(reported), prompt_logprobs=scored)
+        outbox.put(Delivery(told))
     flush = taken(outbox)
     assert flush is not None
     (merged,) = flush.deliveries
     assert (merged.event.token_ids, merged.event.logprobs) == ((7, 8, 9), tuple(entries))
-
-
-def test_logprobs_are_merged_with_their_tokens() -> None:
-    outbox = IngressOutbox()
-    entries = tuple(TokenLogprobs(-float(i), ((i, -0.5),)) for i in range(3))
-    for first, end in ((0, 2), (2, 3)):
-        event = delivery("a", first, *range(first, end)).event
-        outbox.put(Delivery(replace(event, logprobs=entries[first:end])))
-    flush = taken(outbox)
-    assert flush is not None
-    assert [each.event.logprobs for each in flush.deliveries] == [entries]
+    assert merged.event.prompt_logprobs == tuple(entries)
 
 
 def test_what_does_not_join_stays_apart() -> None:

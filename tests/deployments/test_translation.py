@@ -68,6 +68,7 @@ free_params = st.builds(
     allowed_token_ids=ids.map(lambda some: (*some, NEVER_BANNED) if some else ()),
     bad_words=st.lists(st.lists(int32, min_size=1, max_size=3).map(tuple), max_size=3).map(tuple),
     num_logprobs=st.none() | st.integers(0, 20),
+    num_prompt_logprobs=st.none() | st.integers(0, 20),
 )
 params = free_params | st.builds(
     replace, free_params, ignore_eos=st.just(False), min_tokens=st.just(0), grammar=grammars
@@ -105,6 +106,7 @@ rows = st.builds(
     new_ids=ids,
     proposal=ids,
     num_choices=st.integers(0, 33),
+    num_scored=st.sampled_from([0, 0, 7]),
     rules=st.none() | rules,
 )
 leases = st.builds(
@@ -125,6 +127,7 @@ row_results = st.builds(
     tokens=ids,
     num_accepted=st.integers(0, 32),
     logprobs=logprobs(),
+    prompt_logprobs=logprobs(),
     error=st.text(max_size=5),
 )
 results = st.builds(
@@ -182,14 +185,27 @@ def test_registrations_come_back(info: ReplicaInfo) -> None:
     assert register_from_pb(register_to_pb(info)) == info
 
 
-@given(st.none() | st.sampled_from(FinishReason), ids, st.sampled_from(FailureKind), logprobs())
+@given(
+    st.none() | st.sampled_from(FinishReason),
+    ids,
+    st.sampled_from(FailureKind),
+    logprobs(),
+    logprobs(),
+)
 def test_events_come_back(
     reason: FinishReason | None,
     token_ids: tuple[int, ...],
     kind: FailureKind,
     reported: tuple[TokenLogprobs, ...],
+    scored: tuple[TokenLogprobs, ...],
 ) -> None:
-    stats = RequestStats(num_rounds=3, num_drafted=8, num_accepted=2, acceptance_histogram=(1, 2))
+    stats = RequestStats(
+        num_rounds=3,
+        num_drafted=8,
+        num_accepted=2,
+        acceptance_histogram=(1, 0, 1),
+        steps=((4, 0), (4, 2)),
+    )
     failure = Failure(kind=kind, message="no", retry_after_s=1.5, num_queued=3, max_queued=2)
     is_failed = reason is FinishReason.ERROR
     event = TokenEvent(
@@ -200,6 +216,7 @@ def test_events_come_back(
         stats=stats if reason else None,
         error="no" if is_failed else None,
         logprobs=reported,
+        prompt_logprobs=scored,
     )
     wire = event_to_pb(event, failure if is_failed else None)
     back = event_from_pb(pb.TokenEvent.FromString(wire.SerializeToString()))
@@ -208,13 +225,13 @@ def test_events_come_back(
 
 def test_every_field_of_the_core_records_is_carried() -> None:
     """A field added to a record and forgotten here would come back as its default."""
-    assert len(dataclasses.fields(SamplingParams)) == 17
+    assert len(dataclasses.fields(SamplingParams)) == 18
     is_background = 1  # made and read by the coordinator alone
     assert len(dataclasses.fields(Request)) == 11 + is_background
     assert len(dataclasses.fields(ReplicaInfo)) == 11
-    assert len(dataclasses.fields(LeaseRow)) == 7
-    assert len(dataclasses.fields(RowResult)) == 7
+    assert len(dataclasses.fields(LeaseRow)) == 8
+    assert len(dataclasses.fields(RowResult)) == 8
     compiled = 1  # never travels
     assert len(dataclasses.fields(ChoiceRules)) == 3 + compiled
     error_kind = 1  # told by the failure
-    assert len(dataclasses.fields(TokenEvent)) == 7 + error_kind
+    assert len(dataclasses.fields(TokenEvent)) == 8 + error_kind

@@ -115,11 +115,11 @@ MUTANTS = (
     Mutant(
         name="event-index-behind-its-tokens",
         path=_POOL + "registry.py",
-        old="        index = sequence.num_emitted\n"
+        old="        index, prompt_logprobs = sequence.num_emitted, _untold(sequence, tokens)\n"
         "        sequence.append(tokens)\n"
         "        self._outbox",
         new="        sequence.append(tokens)\n"
-        "        index = sequence.num_emitted\n"
+        "        index, prompt_logprobs = sequence.num_emitted, _untold(sequence, tokens)\n"
         "        self._outbox",
         breaks="a client that resumes by index loses or repeats tokens",
         killed_by=(

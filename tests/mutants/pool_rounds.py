@@ -3,6 +3,9 @@
 from tests.mutants.mutant import Mutant
 
 _POOL = "specdec_core/pool/"
+_SCORE_TEST = (
+    "tests/pool/test_logprobs.py::test_those_of_a_prompt_come_whole_with_its_first_token[3]"
+)
 
 MUTANTS = (
     Mutant(
@@ -48,12 +51,28 @@ MUTANTS = (
     Mutant(
         name="bonus-token-not-required",
         path=_POOL + "settlement.py",
-        old="len(answer.tokens) == n + 1\n",
+        old="len(answer.tokens) == num_tokens\n",
         new="len(answer.tokens) >= n\n",
         breaks="an answer without the target's own token is taken",
         killed_by=(
             "tests/pool/test_replicas.py::test_a_row_that_cannot_be_run_ends_its_request_alone",
         ),
+    ),
+    Mutant(
+        name="first-place-of-a-chunk-unscored",
+        path=_POOL + "rows.py",
+        old="base_len = min(base_len, len(sequence.prompt_logprobs))",
+        new="pass",
+        breaks="where the chunks of a prompt meet, a log-probability is missing",
+        killed_by=(_SCORE_TEST,),
+    ),
+    Mutant(
+        name="scores-of-a-replay-told-again",
+        path=_POOL + "sequence.py",
+        old="self.prompt_logprobs += prompt_logprobs[len(self.prompt_logprobs) - base_len :]",
+        new="self.prompt_logprobs += prompt_logprobs",
+        breaks="a prompt that is read again reports its log-probabilities twice",
+        killed_by=(_SCORE_TEST,),
     ),
     Mutant(
         name="accepted-tokens-behind-a-stop-counted",

@@ -7,6 +7,7 @@ _RULES = "specdec_core/choice_rules.py"
 _LOGPROBS = "specdec_core/token_logprobs.py"
 _PROCESSOR_TESTS = "tests/sampling/test_logit_processors.py::"
 _LOGPROB_TESTS = "tests/sampling/test_token_logprobs.py::"
+_PROMPT_TESTS = "tests/equivalence/test_prompt_logprobs.py::"
 _PROPOSAL = "tests/equivalence/test_processors.py::"
 
 MUTANTS = (
@@ -136,19 +137,26 @@ MUTANTS = (
     Mutant(
         name="logprobs-over-the-padded-vocabulary",
         path=_LOGPROBS,
-        old="logprobs_AV = logits[asking, :vocab_size].log_softmax(dim=-1)",
-        new="logprobs_AV = logits[asking].log_softmax(dim=-1)",
+        old="found = _measure(logits[asking, :vocab_size],",
+        new="found = _measure(logits[asking],",
         breaks="ids that do not exist take part in the probabilities",
         killed_by=(_LOGPROB_TESTS + "test_a_padded_vocabulary_changes_no_probability",),
     ),
     Mutant(
         name="logprobs-of-the-first-rows",
         path=_LOGPROBS,
-        old="own_A1 = torch.tensor([[tokens[i]] for i in asking], device=logits.device)",
-        new="own_A1 = torch.tensor([[tokens[i]] for i, _ in enumerate(asking)], "
-        "device=logits.device)",
+        old="[tokens[i] for i in asking], asked)",
+        new="[tokens[i] for i, _ in enumerate(asking)], asked)",
         breaks="a token is reported with the log-probability of another row's token",
         killed_by=(_LOGPROB_TESTS + "test_a_row_among_forty_has_the_bits_that_it_has_alone[1000]",),
+    ),
+    Mutant(
+        name="choices-from-the-rows-of-the-prompt",
+        path=_LOGPROBS,
+        old="        start += share.num_rows\n",
+        new="",
+        breaks="a request that scores its prompt goes on behind the prompt's first tokens",
+        killed_by=(_PROMPT_TESTS + "test_speculation_and_chunks_change_no_bit_of_them[exspec-8]",),
     ),
     Mutant(
         name="ties-of-the-top-in-any-order",

@@ -25,7 +25,7 @@ from specdec_core.pool import (
 )
 from specdec_core.request import FinishReason, Request, TokenEvent
 from specdec_core.sampling_params import SamplingParams
-from tests.pool.fake_replica import FakeReplica, plain_ids
+from tests.pool.fake_replica import FakeReplica, plain_ids, plain_scores
 
 EPOCH = 77
 
@@ -67,11 +67,15 @@ class Client:
     request: Request
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[TokenLogprobs] = field(default_factory=list)
+    prompt_logprobs: tuple[TokenLogprobs, ...] = ()
     last: TokenEvent | None = None
 
     def hear(self, event: TokenEvent) -> None:
         assert self.last is None, f"{self.request.request_id} hears more after its last event"
         assert event.index == len(self.token_ids), "a gap or an overlap"
+        is_first = bool(event.token_ids) and not self.told
+        assert event.prompt_logprobs == (plain_scores(self.request) if is_first else ())
+        self.prompt_logprobs += event.prompt_logprobs
         self.token_ids += event.token_ids
         self.logprobs += event.logprobs
         if event.finish_reason is not None:
@@ -79,6 +83,11 @@ class Client:
             self.last = event
         else:
             assert event.token_ids, "an event that says nothing"
+
+    @property
+    def told(self) -> list[int]:
+        """What this attempt has emitted itself."""
+        return self.token_ids[len(self.request.emitted_token_ids) :]
 
     @property
     def reason(self) -> FinishReason | None:

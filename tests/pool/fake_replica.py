@@ -7,7 +7,7 @@ blocks by itself and fails the test when the pool sends more than fits.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from specdec_core.leases import (
     EMPTY_HASH,
@@ -36,6 +36,21 @@ def logprobs_of(ids: Sequence[int], params: SamplingParams) -> TokenLogprobs:
     """What is reported of the token behind `ids`: other numbers behind other ids."""
     value = -float(extend_hash(EMPTY_HASH, ids) % 1000)
     return TokenLogprobs(value, tuple((i, value - i) for i in range(params.num_logprobs or 0)))
+
+
+def score_of(ids: Sequence[int], params: SamplingParams) -> TokenLogprobs:
+    """What is reported of the last of `ids`, a token of the prompt."""
+    value = -float(extend_hash(EMPTY_HASH, (*ids, 1)) % 1000)
+    count = params.num_prompt_logprobs or 0
+    return TokenLogprobs(value, tuple((i, value - i) for i in range(count)))
+
+
+def plain_scores(request: Request) -> tuple[TokenLogprobs, ...]:
+    """What an attempt that has emitted nothing is told of the prompt: the oracle."""
+    params, ids = request.params, request.prompt_token_ids
+    if params.num_prompt_logprobs is None or request.emitted_token_ids:
+        return ()
+    return tuple(score_of(ids[:end], params) for end in range(2, len(ids) + 1))
 
 
 def plain_ids(request: Request) -> tuple[tuple[int, ...], FinishReason]:
@@ -174,9 +189,15 @@ class FakeReplica:
             tokens = self._guess(row)
             return RowResult(sequence_id=row.sequence_id, cached_len=len(slot.ids), tokens=tokens)
         assert row.num_choices in (0, len(row.proposal) + 1)
+        assert 0 <= row.num_scored < len(row.new_ids)
+        first = row.base_len + 2
+        ends = range(first, first + row.num_scored)
+        scores = tuple(score_of(slot.ids[:end], slot.params) for end in ends)
         if row.num_choices == 0:
-            return RowResult(sequence_id=row.sequence_id, cached_len=len(slot.ids))
-        return self._verify(row, slot)
+            return RowResult(
+                sequence_id=row.sequence_id, cached_len=len(slot.ids), prompt_logprobs=scores
+            )
+        return replace(self._verify(row, slot), prompt_logprobs=scores)
 
     def _verify(self, row: LeaseRow, slot: Slot) -> RowResult:
         accepted = 0

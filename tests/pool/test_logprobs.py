@@ -11,7 +11,7 @@ from specdec_core.leases import GroupResult, Role
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.request import FinishReason, Request
 from tests.pool.cell import Cell, Client, config, request
-from tests.pool.fake_replica import info, logprobs_of, plain_ids
+from tests.pool.fake_replica import info, logprobs_of, plain_ids, plain_scores
 
 
 def asking(asked: Request, num_logprobs: int = 2) -> Request:
@@ -71,6 +71,42 @@ def test_a_replay_on_another_target_loses_and_repeats_none() -> None:
     client.check_plain()
     assert client.reason is FinishReason.LENGTH
     assert client.logprobs == expected(client)
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 3, 64])
+def test_those_of_a_prompt_come_whole_with_its_first_token(chunk: int) -> None:
+    """Chunk by chunk, through the loss of its target in the middle of the prompt."""
+    cell = Cell(replace(config(SpecMethod.NGRAM, 4), prefill_chunk=chunk))
+    cell.join(info("target"))
+    asked = request("a", tuple(i % 5 for i in range(17)), max_tokens=9)
+    scored = replace(asked, params=replace(asked.params, num_prompt_logprobs=1))
+    client, silent = cell.add(scored), cell.add(request("b", max_tokens=9))
+    cell.turn()
+    cell.turn()
+    cell.die("target")
+    cell.join(info("other"))
+    cell.run()
+    client.check_plain()
+    assert client.prompt_logprobs == plain_scores(scored)
+    assert len(client.prompt_logprobs) == 16
+    assert silent.prompt_logprobs == ()
+
+
+@pytest.mark.parametrize("times", [0, 2])
+def test_too_few_or_too_many_of_a_prompt_are_an_error_of_that_request(times: int) -> None:
+    cell = Cell(replace(config(), prefill_chunk=3))
+    cell.join(info("target"))
+    asked = request("a", (1, 2, 3, 4, 0, 1))
+    scored = replace(asked, params=replace(asked.params, num_prompt_logprobs=0))
+    client, other = cell.add(scored), cell.add(request("b"))
+    cell.advance()
+    cell.handle("target")
+    answer = cell.links["target"].results[0]
+    assert isinstance(answer, GroupResult)
+    rows = tuple(replace(r, prompt_logprobs=r.prompt_logprobs * times) for r in answer.rows)
+    cell.links["target"].results[0] = replace(answer, rows=rows)
+    cell.run()
+    assert (client.reason, other.reason) == (FinishReason.ERROR, FinishReason.LENGTH)
 
 
 @pytest.mark.parametrize("times", [0, 2])

@@ -61,6 +61,7 @@ class PoolMachine(RuleBasedStateMachine):
         priority=st.integers(-1, 1),
         num_emitted=st.integers(0, 4),
         is_background=st.sampled_from([False, False, True]),
+        num_prompt_logprobs=st.sampled_from([None, None, 0, 2]),
     )
     def add(
         self,
@@ -73,6 +74,7 @@ class PoolMachine(RuleBasedStateMachine):
         priority: int,
         num_emitted: int,
         is_background: bool,
+        num_prompt_logprobs: int | None,
     ) -> None:
         self.num_added += 1
         fresh = request(
@@ -85,7 +87,8 @@ class PoolMachine(RuleBasedStateMachine):
             num_draft_tokens=k,
             priority=priority,
         )
-        fresh = replace(fresh, is_background=is_background)
+        params = replace(fresh.params, num_prompt_logprobs=num_prompt_logprobs)
+        fresh = replace(fresh, params=params, is_background=is_background)
         emitted = Client(fresh).plain[:num_emitted]
         with nullcontext() if emitted else suppress(QueueFullError):
             self.cell.add(replace(fresh, emitted_token_ids=emitted))

@@ -1,4 +1,4 @@
-"""One Ray for all service tests: two targets, two drafts and an ingress over a tiny model.
+"""One Ray for all service tests: two targets, two drafts, three ingresses over a tiny model.
 
 In bfloat16, where near ties abound, with exact numerics and every finished request audited.
 """
@@ -12,12 +12,14 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import grpc
 import httpx
 import psutil
 import pytest
 import torch
+from pydantic import SecretStr
 
 from deployments.app import coordinator_spec
 from deployments.config import ServiceConfig
@@ -30,6 +32,12 @@ from specdec_core.models.loading import DType, LoadConfig
 from specdec_core.models.numerics import Numerics
 from tests.service.tiny_folder import save_tiny_llama
 
+KEY = "the key of the tests"
+LIMITED_KEY = "a key whose limit is reached"
+MAX_CONCURRENT = 40
+"""Of one key; more than any test but that of the limit has running at a time."""
+NUM_INGRESSES = 3
+"""Whatever a test shows, it shows for any way in."""
 KV_CACHE_TOKENS = 2048
 """Of each replica: sixteen sequences of 128 tokens, so that tests can run a target out of it."""
 
@@ -39,6 +47,31 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+class _CallDetails(NamedTuple):
+    """What a client interceptor may change of a call."""
+
+    method: str
+    timeout: float | None
+    metadata: tuple[tuple[str, str], ...]
+    credentials: Any = None
+    wait_for_ready: bool | None = None
+    compression: Any = None
+
+
+@dataclass(frozen=True)
+class _Keyed(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInterceptor):
+    """Adds metadata to every call."""
+
+    metadata: tuple[tuple[str, str], ...]
+
+    def _add(self, proceed: Callable[..., Any], details: Any, request: Any) -> Any:
+        own = (*(details.metadata or ()), *self.metadata)
+        return proceed(_CallDetails(details.method, details.timeout, own), request)
+
+    intercept_unary_unary = _add
+    intercept_unary_stream = _add
 
 
 @dataclass(frozen=True)
@@ -56,8 +89,16 @@ class Service:
     def grpc_address(self) -> str:
         return f"127.0.0.1:{self.config.grpc_port}"
 
+    def headers(self, key: str = KEY) -> dict[str, str]:
+        return {"authorization": f"Bearer {key}"}
+
+    def channel(self, key: str = KEY) -> grpc.Channel:
+        """Every call on it carries the API key."""
+        channel = grpc.insecure_channel(self.grpc_address)
+        return grpc.intercept_channel(channel, _Keyed(tuple(self.headers(key).items())))
+
     def status(self) -> pb.PoolStatusResponse:
-        with grpc.insecure_channel(self.grpc_address) as channel:
+        with self.channel() as channel:
             stub = pb_grpc.GenerationServiceStub(channel)
             answer: pb.PoolStatusResponse = stub.PoolStatus(pb.PoolStatusRequest(), timeout=20)
             return answer
@@ -137,7 +178,10 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         draft_replicas=2,
         target_num_cpus=0.5,
         draft_num_cpus=0.5,
-        max_ingress_replicas=1,
+        ingress_replicas=NUM_INGRESSES,
+        max_ingress_replicas=NUM_INGRESSES,
+        api_keys=(SecretStr(KEY), SecretStr(LIMITED_KEY)),
+        max_concurrent_per_key=MAX_CONCURRENT,
         port=free_port(),
         grpc_port=free_port(),
         graceful_shutdown_s=5,
@@ -155,11 +199,11 @@ def oracle(service: Service) -> Oracle:
 
 @pytest.fixture
 def http(service: Service) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=service.url, timeout=120) as client:
+    with httpx.Client(base_url=service.url, timeout=120, headers=service.headers()) as client:
         yield client
 
 
 @pytest.fixture
 def stub(service: Service) -> Iterator[pb_grpc.GenerationServiceStub]:
-    with grpc.insecure_channel(service.grpc_address) as channel:
+    with service.channel() as channel:
         yield pb_grpc.GenerationServiceStub(channel)

@@ -166,7 +166,12 @@ def _leave(http: httpx.Client, stub: Any, protocol: str) -> None:
 
 def test_a_whole_answer_is_aborted_when_its_client_leaves(service: Service) -> None:
     with pytest.raises(httpx.ReadTimeout):
-        httpx.post(f"{service.url}/v1/completions", json=completion(max_tokens=900), timeout=0.3)
+        httpx.post(
+            f"{service.url}/v1/completions",
+            json=completion(max_tokens=900),
+            headers=service.headers(),
+            timeout=0.3,
+        )
     service.until(lambda status: status.num_running == 0, 5)
 
 
