@@ -119,6 +119,9 @@ class ServiceConfig(BaseSettings):
     max_body_bytes: int = Field(default=4 * 2**20, ge=1024)
     resume_timeout_s: float = Field(default=RESUME_TIMEOUT_S, gt=0)
     """Requests wait so long for a coordinator or a target that is away; /ready is 503 after it."""
+    max_prompt_tokens: int | None = Field(default=None, ge=1)
+    max_output_tokens: int | None = Field(default=None, ge=1)
+    """Of one request and choice. None: as far as the model's context reaches."""
     request_timeout_s: float | None = Field(default=None, gt=0)
     audit_share: float = Field(default=0.01, ge=0, le=1)
     """Share of finished requests that are replayed without speculation, behind every client's

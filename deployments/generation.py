@@ -19,6 +19,12 @@ from deployments.grammars import check_grammar
 from deployments.interleaving import interleaved
 from deployments.output import Output, Piece, text_offsets
 from deployments.pool_client import PoolClient
+from deployments.request_limits import (
+    RequestLimits,
+    check_choices,
+    check_request_id,
+    check_stop,
+)
 from deployments.sampling_request import resolve_sampling
 from deployments.text import TextModel
 from specdec_core.config import SpecMethod, SpeculationConfig
@@ -28,10 +34,6 @@ from specdec_core.request import FinishReason, Request, RequestStats, TokenEvent
 from specdec_core.sampling_params import SamplingParams
 from specdec_core.seeds import derive_seed
 
-MAX_STOP_STRINGS = 16
-MAX_REQUEST_ID_LEN = 128
-MAX_CHOICES = 128
-"""Of one request, all its prompts together."""
 _LARGE = 20_000
 """Characters or ids from which tokenizing is worth a thread of its own: it holds up the others."""
 _DRAWN_SEEDS = 2**53
@@ -52,7 +54,7 @@ class GenerationService:
         model_name: str,
         speculation: SpeculationConfig,
         sampling_defaults: Mapping[str, Any] | None = None,
-        timeout_s: float | None = None,
+        limits: RequestLimits | None = None,
         stats_wait_s: float = 2.0,
     ) -> None:
         """`sampling_defaults`, by the names of SamplingParams: for what a request leaves open."""
@@ -61,7 +63,7 @@ class GenerationService:
         self.model_name = model_name
         self._speculation = speculation
         self._sampling_defaults = dict(sampling_defaults or {})
-        self._timeout_s = timeout_s
+        self._limits = limits or RequestLimits()
         self._stats_wait_s = stats_wait_s
 
     @property
@@ -113,13 +115,10 @@ class GenerationService:
         self.check_model(ask.model)
         kept = last_ids(prompt_token_ids, ask.truncate_prompt_tokens)
         prompt = self.text.check_ids(kept, "the prompt")
-        _check_stop(ask.stop)
+        self._limits.check_prompt(len(prompt))
+        check_stop(ask.stop)
         self._check_draft_tokens(ask.num_draft_tokens)
-        if len(ask.request_id) > MAX_REQUEST_ID_LEN:
-            raise InvalidRequestError(
-                f"request_id has {len(ask.request_id)} characters, "
-                f"the limit is {MAX_REQUEST_ID_LEN}"
-            )
+        check_request_id(ask.request_id)
         request = Request(
             request_id=ask.request_id or uuid.uuid4().hex,
             prompt_token_ids=prompt,
@@ -131,7 +130,7 @@ class GenerationService:
             priority=ask.priority,
             client=ask.client,
         )
-        timeouts = [t for t in (ask.timeout_s, self._timeout_s) if t is not None]
+        timeouts = [t for t in (ask.timeout_s, self._limits.timeout_s) if t is not None]
         return Generation(
             request=request,
             stop=tuple(ask.stop),
@@ -144,13 +143,7 @@ class GenerationService:
     ) -> list[Generation]:
         """n choices of every prompt, prompt by prompt. Choice j has the seed derived from the
         request's and j, so the whole request comes again with its seed."""
-        if n < 1 or not prompts:
-            raise InvalidRequestError(f"n={n} choices of {len(prompts)} prompts: at least 1 each")
-        if n * len(prompts) > MAX_CHOICES:
-            raise InvalidRequestError(
-                f"n={n} choices of {len(prompts)} prompts are {n * len(prompts)}, "
-                f"the limit is {MAX_CHOICES}"
-            )
+        check_choices(n, len(prompts))
         first = self.prepare(prompts[0], ask)
         seed = first.request.params.seed
         seeded = replace(ask, sampling={**ask.sampling, "seed": seed})
@@ -248,12 +241,13 @@ class GenerationService:
                 "there is no room for an answer"
             )
         own = self._sampling_defaults
-        longest = min(room, own.get("max_tokens", room))
+        longest = self._limits.longest_output(min(room, own.get("max_tokens", room)))
         seed = random.randrange(_DRAWN_SEEDS)
         defaults = SamplingParams(**own | {"seed": seed, "max_tokens": longest})
         params = resolve_sampling(named, self.text, defaults)
         if params.grammar is not None:
             check_grammar(params.grammar)
+        self._limits.check_output(params.max_tokens)
         if params.max_tokens > room:
             raise InvalidRequestError(
                 f"max_tokens={params.max_tokens} and a prompt of {prompt_len} tokens exceed the "
@@ -286,10 +280,3 @@ def last_ids(prompt_token_ids: Sequence[int], count: int | None) -> Sequence[int
     if count < 1:
         raise InvalidRequestError(f"truncate_prompt_tokens must be at least 1, got {count}")
     return prompt_token_ids[-count:]
-
-
-def _check_stop(stops: Sequence[str]) -> None:
-    if len(stops) > MAX_STOP_STRINGS:
-        raise InvalidRequestError(f"{len(stops)} stop strings, the limit is {MAX_STOP_STRINGS}")
-    if any(not stop for stop in stops):
-        raise InvalidRequestError("a stop string is empty: at least 1 character is needed")

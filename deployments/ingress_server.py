@@ -21,6 +21,7 @@ from deployments.generation import GenerationService
 from deployments.grpc_api import GrpcApi
 from deployments.http_api import build_http_app
 from deployments.pool_client import PoolClient
+from deployments.request_limits import RequestLimits
 from deployments.text import TextModel, load_text_model
 from specdec.v1 import generation_pb2 as pb
 
@@ -43,7 +44,11 @@ class Ingress:
             model_name=config.model_name,
             speculation=config.pool_config().speculation,
             sampling_defaults=text.sampling_defaults if config.uses_generation_config else None,
-            timeout_s=config.request_timeout_s,
+            limits=RequestLimits(
+                max_prompt_tokens=config.max_prompt_tokens,
+                max_output_tokens=config.max_output_tokens,
+                timeout_s=config.request_timeout_s,
+            ),
         )
         self._grpc = GrpcApi(self._service, self._access, max_body_bytes=config.max_body_bytes)
 

@@ -17,6 +17,7 @@ from deployments.config import SpecMetrics
 from deployments.generation import GenerationService
 from deployments.http_api import build_http_app
 from deployments.metrics_page import MetricsCompat
+from deployments.request_limits import RequestLimits
 from specdec_core.config import PoolConfig, SpeculationConfig
 from specdec_core.leases import Role
 from tests.deployments.cell import Cell, cell
@@ -36,6 +37,7 @@ async def application(
     targets: int = 1,
     compat: MetricsCompat = MetricsCompat.NONE,
     metrics: SpecMetrics = SpecMetrics.SUMMARY,
+    limits: RequestLimits | None = None,
 ) -> AsyncIterator[tuple[FastAPI, Cell]]:
     async with cell(config) as parts:
         for number in range(targets):
@@ -43,7 +45,9 @@ async def application(
         pool = await parts.client()
         while pool.state is None or pool.state.num_targets < targets:
             await asyncio.sleep(0.005)
-        service = GenerationService(TEXT, pool, model_name="fake", speculation=SPECULATION)
+        service = GenerationService(
+            TEXT, pool, model_name="fake", speculation=SPECULATION, limits=limits
+        )
         access = Access({key_digest(key): f"name of {key}" for key in keys}, "127.0.0.1")
         app = build_http_app(
             service,
