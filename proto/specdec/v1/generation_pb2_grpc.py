@@ -32,6 +32,9 @@ class GenerationServiceStub:
     has as much as it may (with google.rpc.RetryInfo in grpc-status-details-bin, which Serve's proxy
     passes on for unary calls only),
     DEADLINE_EXCEEDED when deadline_ms passed, UNAVAILABLE for what is worth trying again.
+
+    Serve's gRPC proxy answers server reflection, so that grpcurl needs no .proto; behind Serve's HAProxy
+    there is none. It speaks plain text: TLS ends at the gateway (k8s/components/gateway).
     """
 
     def __init__(self, channel):
@@ -89,6 +92,9 @@ class GenerationServiceServicer:
     has as much as it may (with google.rpc.RetryInfo in grpc-status-details-bin, which Serve's proxy
     passes on for unary calls only),
     DEADLINE_EXCEEDED when deadline_ms passed, UNAVAILABLE for what is worth trying again.
+
+    Serve's gRPC proxy answers server reflection, so that grpcurl needs no .proto; behind Serve's HAProxy
+    there is none. It speaks plain text: TLS ends at the gateway (k8s/components/gateway).
     """
 
     def Generate(self, request, context):
@@ -205,6 +211,9 @@ class GenerationService:
     has as much as it may (with google.rpc.RetryInfo in grpc-status-details-bin, which Serve's proxy
     passes on for unary calls only),
     DEADLINE_EXCEEDED when deadline_ms passed, UNAVAILABLE for what is worth trying again.
+
+    Serve's gRPC proxy answers server reflection, so that grpcurl needs no .proto; behind Serve's HAProxy
+    there is none. It speaks plain text: TLS ends at the gateway (k8s/components/gateway).
     """
 
     @staticmethod
