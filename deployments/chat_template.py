@@ -27,6 +27,10 @@ class ChatOptions:
     """For the template, by name."""
     tools: Sequence[Mapping[str, Any]] = ()
     """Functions that the model is shown."""
+    template: str | None = None
+    """Jinja source instead of the model's own."""
+    add_special_tokens: bool = False
+    """Put the tokenizer's special tokens around what the template gives, which has its own."""
 
     def __post_init__(self) -> None:
         if self.add_generation_prompt and self.continues_final_message:
@@ -45,6 +49,14 @@ def up_to_final(rendered: str, messages: Sequence[Mapping[str, Any]]) -> str:
     raise InvalidRequestError(
         "continue_final_message: the chat template does not show the last message as it is"
     )
+
+
+def own_template(source: str) -> Template:
+    """A request's own. Raises InvalidRequestError."""
+    try:
+        return compile_template(source)
+    except ModelNotSupportedError as error:
+        raise InvalidRequestError(str(error)) from error
 
 
 def compile_template(source: str) -> Template:

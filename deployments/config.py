@@ -68,6 +68,9 @@ class ServiceConfig(BaseSettings):
     chat_template: Path | None = None
     """File with a Jinja chat template instead of the model's own."""
 
+    trust_request_chat_template: bool = False
+    """Whether chats may bring a template of their own: sandboxed, but it costs what it likes."""
+
     spec_method: SpecMethod | None = None
     """None: draft_model with `spec_model` or a draft that ships for the model, else ngram."""
     spec_model: str | None = None

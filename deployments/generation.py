@@ -55,14 +55,17 @@ class GenerationService:
         speculation: SpeculationConfig,
         sampling_defaults: Mapping[str, Any] | None = None,
         limits: RequestLimits | None = None,
+        trusts_chat_templates: bool = False,
         stats_wait_s: float = 2.0,
     ) -> None:
-        """`sampling_defaults`, by the names of SamplingParams: for what a request leaves open."""
+        """`sampling_defaults`, by the names of SamplingParams: for what a request leaves open.
+        `trusts_chat_templates`: requests may bring their own, which costs what they like."""
         self.text = text
         self.pool = pool
         self.model_name = model_name
         self._speculation = speculation
         self._sampling_defaults = dict(sampling_defaults or {})
+        self._trusts_chat_templates = trusts_chat_templates
         self._limits = limits or RequestLimits()
         self._stats_wait_s = stats_wait_s
 
@@ -90,13 +93,19 @@ class GenerationService:
         """K that is aimed at for `request`."""
         return draft_limit(self._speculation, request)
 
-    async def encode(self, text: str) -> tuple[int, ...]:
+    async def encode(self, text: str, *, add_special_tokens: bool = True) -> tuple[int, ...]:
         """See TextModel, as for the next two; other requests go on meanwhile."""
-        return await _aside(self.text.encode, text)
+        call = partial(self.text.encode, add_special_tokens=add_special_tokens)
+        return await _aside(call, text)
 
     async def encode_chat(
         self, messages: Sequence[Mapping[str, Any]], options: ChatOptions | None = None
     ) -> tuple[int, ...]:
+        if options is not None and options.template and not self._trusts_chat_templates:
+            raise InvalidRequestError(
+                "chat_template: this server takes none from requests "
+                "(trust_request_chat_template is off)"
+            )
         return await asyncio.to_thread(self.text.encode_chat, messages, options)
 
     async def decode_all(self, token_ids: Sequence[int], name: str) -> str:

@@ -140,7 +140,7 @@ class _Routes:
         body = parse_body(CompletionBody, await request.body())
         self._service.check_model(body.model)
         given = checked_prompts(body.prompt)
-        ids = [await self._service.encode(p) if isinstance(p, str) else p for p in given]
+        ids = [await self._ids_of(prompt, body) for prompt in given]
         echoes = [
             await self._echo(prompt, own, body)
             for prompt, own in (zip(given, ids, strict=True) if body.echo else ())
@@ -159,7 +159,7 @@ class _Routes:
     async def tokenize(self, request: Request) -> JSONResponse:
         body = parse_body(TokenizeBody, await request.body())
         self._service.check_model(body.model)
-        ids = await self._service.encode(body.prompt)
+        ids = await self._service.encode(body.prompt, add_special_tokens=body.add_special_tokens)
         return JSONResponse(
             {
                 "tokens": list(ids),
@@ -172,6 +172,11 @@ class _Routes:
         body = parse_body(DetokenizeBody, await request.body())
         self._service.check_model(body.model)
         return JSONResponse({"prompt": await self._service.decode_all(body.tokens, "tokens")})
+
+    async def _ids_of(self, prompt: str | list[int], body: CompletionBody) -> Sequence[int]:
+        if not isinstance(prompt, str):
+            return prompt
+        return await self._service.encode(prompt, add_special_tokens=body.add_special_tokens)
 
     async def _echo(
         self, prompt: str | list[int], ids: Sequence[int], body: CompletionBody

@@ -46,7 +46,6 @@ _UNSUPPORTED: dict[str, tuple[object, ...]] = {
     "suffix": (None, ""),
     "use_beam_search": (None, False),
     "reasoning_effort": (None, "none"),
-    "chat_template": (None,),
 }
 """Known names that are not supported yet: the values that mean nothing are accepted."""
 
@@ -136,6 +135,7 @@ class CommonBody(_Body, SamplingFields):
 
 class CompletionBody(CommonBody):
     prompt: Any
+    add_special_tokens: bool = True
     logprobs: int | None = None
     echo: bool | None = None
     best_of: int | None = None
@@ -174,7 +174,9 @@ class ChatBody(CommonBody):
     top_logprobs: int | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
+    chat_template: str | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+    add_special_tokens: bool = False
     tools: list[Any] | None = None
     tool_choice: str | dict[str, Any] | None = None
 
@@ -192,6 +194,8 @@ class ChatBody(CommonBody):
             add_generation_prompt=not continues if adds is None else adds,
             continues_final_message=continues,
             variables=self.chat_template_kwargs or {},
+            template=self.chat_template,
+            add_special_tokens=self.add_special_tokens,
             tools=checked_tools(self.tools or []) if self.calls_tools else (),
         )
 
@@ -236,6 +240,7 @@ class ChatBody(CommonBody):
 class TokenizeBody(_Body):
     model: str | None = None
     prompt: str
+    add_special_tokens: bool = True
 
 
 class DetokenizeBody(_Body):

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from jinja2 import Template
 from pydantic import ValidationError
 
-from deployments.chat_template import ChatOptions, compile_template, up_to_final
+from deployments.chat_template import ChatOptions, compile_template, own_template, up_to_final
 from deployments.messages import describe_errors
 from deployments.sampling_fields import SamplingFields
 from deployments.token_bytes import Vocabulary, token_bytes_of
@@ -78,10 +78,10 @@ class TextModel:
     def vocab_size(self) -> int:
         return self.backend.get_vocab_size()
 
-    def encode(self, text: str) -> tuple[int, ...]:
-        """Ids of a raw prompt, with the special tokens that the tokenizer adds."""
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> tuple[int, ...]:
+        """Ids of a raw prompt, with the special tokens that the tokenizer puts around it."""
         self._refuse_hopeless(text)
-        return tuple(self.backend.encode(text, add_special_tokens=True).ids)
+        return tuple(self.backend.encode(text, add_special_tokens=add_special_tokens).ids)
 
     def encode_part(self, text: str) -> tuple[int, ...]:
         """Ids of text that stands among other text."""
@@ -91,17 +91,19 @@ class TextModel:
         self, messages: Sequence[Mapping[str, Any]], options: ChatOptions | None = None
     ) -> tuple[int, ...]:
         """Ids of a conversation. Raises InvalidRequestError for what the template refuses."""
+        options = options or ChatOptions()
         text = self.render_chat(messages, options)
-        self._refuse_hopeless(text)
-        return self.encode_part(text)
+        return self.encode(text, add_special_tokens=options.add_special_tokens)
 
     def render_chat(
         self, messages: Sequence[Mapping[str, Any]], options: ChatOptions | None = None
     ) -> str:
-        if self.template is None:
-            raise InvalidRequestError("the model has no chat template: use completions instead")
         options = options or ChatOptions()
-        if options.tools and not self.knows_tools:
+        template = self.template if options.template is None else own_template(options.template)
+        if template is None:
+            raise InvalidRequestError("the model has no chat template: use completions instead")
+        knows_tools = self.knows_tools if options.template is None else "tools" in options.template
+        if options.tools and not knows_tools:
             raise InvalidRequestError("tools: the model's chat template knows none")
         ours = {
             "tools": list(options.tools) or None,
@@ -113,7 +115,7 @@ class TextModel:
         if taken:
             raise InvalidRequestError(f"chat_template_kwargs: {taken[0]!r} is not for requests")
         try:
-            rendered = self.template.render(**options.variables, **ours)
+            rendered = template.render(**options.variables, **ours)
         except Exception as error:  # a template may fail in any way on what it is given
             raise InvalidRequestError(f"the chat template refuses: {error}") from error
         return up_to_final(rendered, messages) if options.continues_final_message else rendered

@@ -38,6 +38,7 @@ async def application(
     compat: MetricsCompat = MetricsCompat.NONE,
     metrics: SpecMetrics = SpecMetrics.SUMMARY,
     limits: RequestLimits | None = None,
+    trusts_chat_templates: bool = False,
 ) -> AsyncIterator[tuple[FastAPI, Cell]]:
     async with cell(config) as parts:
         for number in range(targets):
@@ -46,7 +47,12 @@ async def application(
         while pool.state is None or pool.state.num_targets < targets:
             await asyncio.sleep(0.005)
         service = GenerationService(
-            TEXT, pool, model_name="fake", speculation=SPECULATION, limits=limits
+            TEXT,
+            pool,
+            model_name="fake",
+            speculation=SPECULATION,
+            limits=limits,
+            trusts_chat_templates=trusts_chat_templates,
         )
         access = Access({key_digest(key): f"name of {key}" for key in keys}, "127.0.0.1")
         app = build_http_app(

@@ -136,7 +136,7 @@ REFUSALS: list[tuple[dict[str, Any], int, str]] = [
     (completion(stop=""), 400, "stop string is empty"),
     (completion(stop=["x"] * 17), 400, "the limit is 16"),
     (completion(stop=[1]), 422, "stop"),
-    (completion(chat_template="x"), 400, "chat_template="),
+    (completion(chat_template="x"), 400, "unknown field chat_template"),
     (completion(stop_token_ids=[99]), 400, "token id 99"),
     (completion(n=0), 400, "n=0"),
     (completion(n=-1), 400, "n=-1"),
