@@ -35,6 +35,17 @@ class SpecMethod(StrEnum):
         return self in (SpecMethod.DRAFT_MODEL, SpecMethod.HYBRID)
 
 
+class KPolicyName(StrEnum):
+    """Who says how many tokens a round drafts, up to num_draft_tokens."""
+
+    FIXED = "fixed"
+    """num_draft_tokens, always."""
+    GOODPUT = "goodput"
+    """As many as earn more tokens than their time would, by what was measured; 0 as well."""
+    SCHEDULE = "schedule"
+    """By the number of live sequences."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NgramConfig:
     """Prompt lookup: the longest suffix n-gram that occurred before proposes what followed it."""
@@ -55,12 +66,23 @@ class SpeculationConfig:
     method: SpecMethod = SpecMethod.NGRAM
     num_draft_tokens: int = 4
     """Tokens drafted per sequence and round (K). More is better only while acceptance is high."""
+    k_policy: KPolicyName = KPolicyName.FIXED
+    k_schedule: tuple[tuple[int, int, int], ...] = ()
+    """(first, last, K) for SCHEDULE: K while first to last sequences share a target, else 0."""
     min_confidence: float = 0.0
     """A draft model proposes only tokens that it gives at least this probability, and ends its
     proposal at the first other one. 0: it always drafts K tokens."""
     ngram: NgramConfig = field(default_factory=NgramConfig)
 
     def __post_init__(self) -> None:
+        if (self.k_policy is KPolicyName.SCHEDULE) != bool(self.k_schedule):
+            raise ValueError("k_policy=schedule and k_schedule need each other")
+        for first, last, k in self.k_schedule:
+            if not (1 <= first <= last and 0 <= k <= self.num_draft_tokens):
+                raise ValueError(
+                    "k_schedule: 1 <= first <= last and K in "
+                    f"0..{self.num_draft_tokens} are needed, got {(first, last, k)}"
+                )
         if not 0.0 <= self.min_confidence <= 1.0:
             raise ValueError(f"min_confidence must be in 0..1, got {self.min_confidence}")
         if not 0 <= self.num_draft_tokens <= MAX_DRAFT_TOKENS:

@@ -2,13 +2,14 @@
 
 from specdec_core.pool.commands import Command, Drained, Emit, SendFree, SendLease, SendReset
 from specdec_core.pool.counters import PoolCounters, ReplicaCounters
-from specdec_core.pool.k_policy import AcceptanceHistory, FixedK, KPolicy
+from specdec_core.pool.k_policy import AcceptanceHistory, Drafter, FixedK, KPolicy
 from specdec_core.pool.pool import SequencePool
 from specdec_core.pool.sequence import SequenceStatus
 
 __all__ = [
     "AcceptanceHistory",
     "Command",
+    "Drafter",
     "Drained",
     "Emit",
     "FixedK",

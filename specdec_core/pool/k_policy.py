@@ -2,8 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Protocol
+
+from specdec_core.leases import GroupLease, GroupResult
+
+
+class Drafter(StrEnum):
+    """Whose tokens they are."""
+
+    LOOKUP = "lookup"
+    MODEL = "model"
+
+
+@dataclass(eq=False, slots=True)
+class AcceptanceRate:
+    """The chance that a drafted token is accepted once those before it were, of late.
+
+    A trial is a drafted token that was accepted, or the one at which a proposal broke.
+    """
+
+    half_life: float
+    """Trials after which one counts half."""
+    num_accepted: float = 0.0
+    num_trials: float = 0.0
+
+    def note(self, num_accepted: int, num_trials: int) -> None:
+        kept = 0.5 ** (num_trials / self.half_life)
+        self.num_accepted = self.num_accepted * kept + num_accepted
+        self.num_trials = self.num_trials * kept + num_trials
+
+    def estimate(self, prior: float, weight: float) -> float:
+        """`prior` counts as so many trials."""
+        return (self.num_accepted + weight * prior) / (self.num_trials + weight)
+
+
+_RECENT = 32.0
+"""Half-life of one sequence's trials: a text changes its nature within a few hundred tokens."""
+
+
+def _no_rates() -> dict[Drafter, AcceptanceRate]:
+    return {drafter: AcceptanceRate(_RECENT) for drafter in Drafter}
 
 
 @dataclass(eq=False, slots=True)
@@ -17,6 +58,10 @@ class AcceptanceHistory:
     """Index j: rounds with a proposal that accepted j of its tokens."""
     steps: list[tuple[int, int]] = field(default_factory=list)
     """(drafted, accepted) of every round with a proposal, in order."""
+    rates: dict[Drafter, AcceptanceRate] = field(default_factory=_no_rates)
+    """For policies that learn."""
+    last_k: dict[Drafter, int] = field(default_factory=dict)
+    """What such a policy chose last."""
 
     def record(self, num_drafted: int, num_accepted: int) -> None:
         self.num_rounds += 1
@@ -31,19 +76,67 @@ class AcceptanceHistory:
 class KPolicy(Protocol):
     """Chooses K, once per sequence and round."""
 
-    def num_draft_tokens(self, history: AcceptanceHistory, num_live: int) -> int:
-        """K for the next round; `num_live` sequences share the sequence's target. 0 is allowed.
+    def num_draft_tokens(
+        self, history: AcceptanceHistory, drafter: Drafter, limit: int, num_live: int
+    ) -> int:
+        """K for the next round, at most `limit`; `num_live` sequences share the sequence's target.
 
-        The pool lowers it to what the configuration and the remaining budget allow.
+        The pool lowers it further where a replica has no room.
         """
         ...
 
+    def learn(
+        self,
+        history: AcceptanceHistory,
+        drafter: Drafter,
+        drafted: Sequence[int],
+        chosen: Sequence[int],
+    ) -> None:
+        """`drafter` offered `drafted`, of which the target saw a part or nothing; it then chose."""
+        ...
+
+    def observe(self, lease: GroupLease, result: GroupResult) -> None:
+        """What a group cost, and what it committed."""
+        ...
+
+
+class _Heedless:
+    """A policy that learns nothing."""
+
+    def learn(
+        self,
+        history: AcceptanceHistory,
+        drafter: Drafter,
+        drafted: Sequence[int],
+        chosen: Sequence[int],
+    ) -> None:
+        pass
+
+    def observe(self, lease: GroupLease, result: GroupResult) -> None:
+        pass
+
 
 @dataclass(frozen=True, slots=True)
-class FixedK:
+class FixedK(_Heedless):
     """The same K always."""
 
     k: int
 
-    def num_draft_tokens(self, history: AcceptanceHistory, num_live: int) -> int:
-        return self.k
+    def num_draft_tokens(
+        self, history: AcceptanceHistory, drafter: Drafter, limit: int, num_live: int
+    ) -> int:
+        return min(self.k, limit)
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledK(_Heedless):
+    """K by the number of live sequences, as vLLM's num_speculative_tokens_per_batch_size."""
+
+    schedule: tuple[tuple[int, int, int], ...]
+    """(first, last, K); 0 where none holds."""
+
+    def num_draft_tokens(
+        self, history: AcceptanceHistory, drafter: Drafter, limit: int, num_live: int
+    ) -> int:
+        ks = (k for first, last, k in self.schedule if first <= num_live <= last)
+        return min(next(ks, 0), limit)

@@ -13,7 +13,8 @@ from specdec_core.pool.commands import Command
 from specdec_core.pool.counters import PoolCounters, ReplicaCounters, Tally, dense
 from specdec_core.pool.dispatch import Dispatcher
 from specdec_core.pool.fleet import Fleet, ReplicaRecord
-from specdec_core.pool.k_policy import FixedK, KPolicy
+from specdec_core.pool.goodput import make_k_policy
+from specdec_core.pool.k_policy import KPolicy
 from specdec_core.pool.outbox import Outbox
 from specdec_core.pool.placement import Placement
 from specdec_core.pool.proposals import Proposer
@@ -38,11 +39,11 @@ class SequencePool:
         self._fleet = Fleet()
         self._outbox = Outbox()
         self._tally = Tally()
-        policy = k_policy or FixedK(config.speculation.num_draft_tokens)
-        proposer = Proposer(config.speculation, policy, config.prefill_chunk)
+        self._k_policy = k_policy or make_k_policy(config)
+        proposer = Proposer(config.speculation, self._k_policy, config.prefill_chunk)
         self._placement = Placement(self._fleet, self._outbox, proposer, config.window)
         self._registry = Registry(self._placement, self._outbox, self._tally)
-        self._settlement = Settlement(self._registry, self._placement, self._tally)
+        self._settlement = Settlement(self._registry, self._placement, self._tally, self._k_policy)
         self._dispatcher = Dispatcher(
             config,
             epoch=epoch,
@@ -139,6 +140,7 @@ class SequencePool:
         replica.num_leases += 1
         replica.num_rows += len(lease.rows)
         replica.busy_s += result.seconds
+        self._k_policy.observe(lease, result)
         self._settlement.settle(replica, lease, result, now)
         if replica.is_draining:
             self._drain(replica)

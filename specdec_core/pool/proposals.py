@@ -6,7 +6,7 @@ from specdec_core.config import SpecMethod, SpeculationConfig
 from specdec_core.drafting.limits import draft_limit, draft_method
 from specdec_core.drafting.ngram import NgramIndex
 from specdec_core.leases import Role
-from specdec_core.pool.k_policy import KPolicy
+from specdec_core.pool.k_policy import Drafter, KPolicy
 from specdec_core.pool.sequence import Round, Sequence
 
 
@@ -45,7 +45,7 @@ class Proposer:
 
     def needs_side_lease(self, sequence: Sequence) -> bool:
         """Whether the draft should catch up while the target goes on without it."""
-        if sequence.draft is None or sequence.target is None:
+        if sequence.draft is None or sequence.target is None or _rests(sequence):
             return False
         behind = len(sequence.ids) - sequence.draft.cached_len
         return behind > self._chunk or (behind > 0 and not sequence.is_caught_up)
@@ -56,27 +56,32 @@ class Proposer:
         if current.proposal is not None:
             return current.proposal
         if sequence.draft is None:
-            return self._look_up(sequence, current.num_draft_tokens)
+            current.found = self._look_up(sequence, current.num_draft_tokens)
+            return current.found
         return ()
 
     def _new_round(self, sequence: Sequence, num_live: int) -> Round:
-        k = self._num_draft_tokens(sequence, num_live)
+        """Prompt lookup first, where the method has it: it costs nothing."""
+        committed_len = len(sequence.ids)
+        cap = max(min(self._cap(sequence), sequence.budget - 1), 0)
         method = draft_method(self._config, sequence.request)
-        proposal: tuple[int, ...] | None = None
-        if k == 0:
-            proposal = ()
-        elif method is SpecMethod.NGRAM:
-            proposal = self._look_up(sequence, k)
-        elif method is SpecMethod.HYBRID:
-            proposal = self._look_up(sequence, k) or None
-        return Round(len(sequence.ids), k, proposal)
+        found: tuple[int, ...] = ()
+        if cap > 0 and method in (SpecMethod.NGRAM, SpecMethod.HYBRID):
+            found = self._look_up(sequence, cap)
+            k = self._num_draft_tokens(sequence, Drafter.LOOKUP, len(found), num_live)
+            if k > 0 or method is SpecMethod.NGRAM:
+                return Round(committed_len, k, found[:k], found)
+        k = self._num_draft_tokens(sequence, Drafter.MODEL, cap, num_live)
+        return Round(committed_len, k, None if k else (), found)
 
-    def _num_draft_tokens(self, sequence: Sequence, num_live: int) -> int:
-        cap = min(self._cap(sequence), sequence.budget - 1)
-        if cap <= 0 or sequence.request.num_draft_tokens is not None:
-            return max(cap, 0)
-        wanted = self._k_policy.num_draft_tokens(sequence.history, num_live)
-        return max(0, min(wanted, cap))
+    def _num_draft_tokens(
+        self, sequence: Sequence, drafter: Drafter, limit: int, num_live: int
+    ) -> int:
+        """A request that names its K has it, whatever the policy says."""
+        if limit == 0 or sequence.request.num_draft_tokens is not None:
+            return limit
+        wanted = self._k_policy.num_draft_tokens(sequence.history, drafter, limit, num_live)
+        return max(0, min(wanted, limit))
 
     def _cap(self, sequence: Sequence) -> int:
         return draft_limit(self._config, sequence.request)
@@ -85,3 +90,8 @@ class Proposer:
         if sequence.ngram is None:
             sequence.ngram = NgramIndex(sequence.ids, self._config.ngram)
         return sequence.ngram.propose(num_tokens)
+
+
+def _rests(sequence: Sequence) -> bool:
+    """Its draft model is not worth asking at present."""
+    return sequence.round is not None and sequence.round.num_draft_tokens == 0

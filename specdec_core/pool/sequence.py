@@ -60,6 +60,10 @@ class Round:
     """K of this round; 0 decodes plainly."""
     proposal: tuple[int, ...] | None
     """None: the draft model has not been heard."""
+    found: tuple[int, ...] = ()
+    """What prompt lookup offered, proposed or not."""
+    is_drafted: bool = False
+    """The proposal is the draft model's."""
 
 
 @dataclass(eq=False, slots=True)

@@ -13,6 +13,7 @@ from specdec_core.leases import (
 from specdec_core.models.numerics import Numerics
 from specdec_core.pool.counters import Tally
 from specdec_core.pool.fleet import ReplicaRecord
+from specdec_core.pool.k_policy import Drafter, KPolicy
 from specdec_core.pool.placement import Placement
 from specdec_core.pool.registry import Registry
 from specdec_core.pool.sequence import Place, Sequence
@@ -22,7 +23,10 @@ from specdec_core.request import ErrorKind, FinishReason, cut_at_stop
 class Settlement:
     """Takes answers to rows that are still out; everything else was dropped before."""
 
-    def __init__(self, registry: Registry, placement: Placement, tally: Tally) -> None:
+    def __init__(
+        self, registry: Registry, placement: Placement, tally: Tally, k_policy: KPolicy
+    ) -> None:
+        self._k_policy = k_policy
         self._registry = registry
         self._placement = placement
         self._tally = tally
@@ -94,7 +98,7 @@ class Settlement:
             current = sequence.round
             assert current is not None, "a draft is asked within a round"
             assert current.committed_len == row.end_len, "nobody commits while the draft owns"
-            current.proposal = tokens
+            current.proposal, current.is_drafted = tokens, True
 
     def _commit(
         self, replica: ReplicaRecord, sequence: Sequence, row: LeaseRow, answer: RowResult
@@ -103,6 +107,7 @@ class Settlement:
         logprobs = answer.logprobs[: len(tokens)]
         num_accepted = min(answer.num_accepted, len(tokens))
         sequence.history.record(len(row.proposal), num_accepted)
+        self._learn(sequence, row, answer)
         if not sequence.is_background:
             self._tally.record_round(len(row.proposal), num_accepted, len(tokens))
         if replica.info.numerics is Numerics.EXACT:
@@ -118,6 +123,16 @@ class Settlement:
         place = sequence.places[Role.TARGET]
         place.cached_len = min(answer.cached_len, len(sequence.ids) - 1)
         replica.settle(place, answer.cached_len, len(sequence.ids))
+
+    def _learn(self, sequence: Sequence, row: LeaseRow, answer: RowResult) -> None:
+        """Prompt lookup's offer is compared even where it was not proposed."""
+        current = sequence.round
+        assert current is not None, "what a target chooses belongs to a round"
+        assert current.committed_len == row.end_len, "nobody commits while the target owns"
+        if current.found:
+            self._k_policy.learn(sequence.history, Drafter.LOOKUP, current.found, answer.tokens)
+        if current.is_drafted and row.proposal:
+            self._k_policy.learn(sequence.history, Drafter.MODEL, row.proposal, answer.tokens)
 
     def _fail(self, sequence: Sequence, error: str, kind: ErrorKind = ErrorKind.FAILED) -> None:
         self._registry.finish(sequence, FinishReason.ERROR, error=error, error_kind=kind)

@@ -8,8 +8,8 @@ MUTANTS = (
     Mutant(
         name="proposal-beyond-the-budget",
         path=_POOL + "proposals.py",
-        old="cap = min(self._cap(sequence), sequence.budget - 1)",
-        new="cap = min(self._cap(sequence), sequence.budget)",
+        old="cap = max(min(self._cap(sequence), sequence.budget - 1), 0)",
+        new="cap = max(min(self._cap(sequence), sequence.budget), 0)",
         breaks="a token is drafted and verified that can never be emitted",
         killed_by=(
             "tests/pool/test_drafting.py::test_a_proposal_never_exceeds_the_remaining_budget",
@@ -79,6 +79,34 @@ MUTANTS = (
         breaks="rounds that accepted nothing are left out: the mean acceptance length is too high",
         killed_by=(
             "tests/pool/test_k_policy.py::test_a_round_that_accepted_nothing_counts_and_a_plain_one_does_not",
+        ),
+    ),
+    Mutant(
+        name="breaking-token-is-no-trial",
+        path=_POOL + "goodput.py",
+        old="num_trials = min(num_accepted + 1, len(pairs))",
+        new="num_trials = num_accepted",
+        breaks="every drafter seems always right, and K never falls",
+        killed_by=("tests/pool/test_goodput.py::test_it_follows_a_text_that_changes_its_nature",),
+    ),
+    Mutant(
+        name="rows-cost-nothing",
+        path=_POOL + "step_costs.py",
+        old="slope = (covariance + prior * _SLOPE_SHARE * share) / (variance + prior)",
+        new="slope = 0.0",
+        breaks="tokens are drafted that cost more time than they save",
+        killed_by=(
+            "tests/pool/test_goodput.py::test_costs_are_learnt_from_few_passes_and_never_fall_with_the_rows",
+        ),
+    ),
+    Mutant(
+        name="lookup-is-judged-by-what-was-proposed",
+        path=_POOL + "settlement.py",
+        old="self._k_policy.learn(sequence.history, Drafter.LOOKUP, current.found, answer.tokens)",
+        new="self._k_policy.learn(sequence.history, Drafter.LOOKUP, row.proposal, answer.tokens)",
+        breaks="prompt lookup that was given up is never tried again",
+        killed_by=(
+            "tests/pool/test_k_policy.py::test_what_lookup_offered_is_judged_though_it_was_not_proposed",
         ),
     ),
     Mutant(

@@ -8,7 +8,7 @@ import pytest
 
 from specdec_core.config import SpecMethod
 from specdec_core.leases import GroupLease, Role, RowStatus
-from specdec_core.pool import AcceptanceHistory, SequenceStatus
+from specdec_core.pool import AcceptanceHistory, Drafter, FixedK, SequenceStatus
 from specdec_core.request import FinishReason
 from tests.pool.cell import Cell, Client, config, request
 from tests.pool.fake_replica import info
@@ -153,12 +153,14 @@ def test_a_request_chooses_its_k_below_the_configured_one(asked: int, expected: 
 def test_the_k_policy_sees_the_history_and_the_live_sequences_once_per_round() -> None:
     seen: list[tuple[int, int]] = []
 
-    class Policy:
-        def num_draft_tokens(self, history: AcceptanceHistory, num_live: int) -> int:
+    class Policy(FixedK):
+        def num_draft_tokens(
+            self, history: AcceptanceHistory, drafter: Drafter, limit: int, num_live: int
+        ) -> int:
             seen.append((history.num_accepted, num_live))
             return 2 if history.num_rounds % 2 else -1
 
-    cell = Cell(config(SpecMethod.DRAFT_MODEL), k_policy=Policy())
+    cell = Cell(config(SpecMethod.DRAFT_MODEL), k_policy=Policy(2))
     cell.join(info("target"))
     with_draft(cell)
     finish(cell, cell.add(request("a", max_tokens=9)))
@@ -169,12 +171,14 @@ def test_the_k_policy_sees_the_history_and_the_live_sequences_once_per_round() -
 def test_the_k_policy_counts_the_sequences_of_the_target() -> None:
     seen: list[int] = []
 
-    class Policy:
-        def num_draft_tokens(self, history: AcceptanceHistory, num_live: int) -> int:
+    class Policy(FixedK):
+        def num_draft_tokens(
+            self, history: AcceptanceHistory, drafter: Drafter, limit: int, num_live: int
+        ) -> int:
             seen.append(num_live)
             return 2
 
-    cell = Cell(config(SpecMethod.NGRAM), k_policy=Policy())
+    cell = Cell(config(SpecMethod.DRAFT_MODEL), k_policy=Policy(2))
     cell.join(info("target"))
     cell.add(request("a"))
     cell.add(request("b"))
@@ -184,16 +188,12 @@ def test_the_k_policy_counts_the_sequences_of_the_target() -> None:
 
 @pytest.mark.parametrize("num_draft_tokens", [1, 3])
 def test_a_draft_is_not_asked_in_a_round_without_drafting(num_draft_tokens: int) -> None:
-    class Never:
-        def num_draft_tokens(self, history: AcceptanceHistory, num_live: int) -> int:
-            return 0
-
     limits = config(SpecMethod.DRAFT_MODEL, num_draft_tokens)
-    cell = Cell(limits, k_policy=Never())
+    cell = Cell(limits, k_policy=FixedK(0))
     cell.join(info("target"))
     with_draft(cell)
     finish(cell, cell.add(request("a")))
-    assert [lease.rows[0].num_choices for lease in leases_of(cell, Role.DRAFT)] == [0]
+    assert leases_of(cell, Role.DRAFT) == []
 
 
 def test_without_a_draft_replica_ngram_proposes_for_the_draft_model() -> None:
