@@ -15,9 +15,11 @@ from rich.table import Column, Table
 
 from deployments import cli_options as flag
 from deployments import demo_models, verify_flags
+from deployments.bench_command import bench_app
 from deployments.eval_draft_command import eval_draft
 from deployments.progress import stage_progress
 from deployments.train_draft_command import train_draft
+from specdec_core.config import KPolicyName
 from specdec_core.errors import InvalidRequestError, SpecdecError
 
 app = typer.Typer(
@@ -31,14 +33,18 @@ app = typer.Typer(
 )
 models_app = typer.Typer(no_args_is_help=True, help="Pull and list the demo models.")
 app.add_typer(models_app, name="models")
+app.add_typer(bench_app, name="bench")
 app.command()(train_draft)
 app.command()(eval_draft)
+
+_TAKE_MODELS = (["serve"], ["generate"], ["verify"], ["bench", "offline"])
+"""Commands whose users may bring flags of other servers."""
 
 
 def main() -> None:
     """Run the command line. A refusal is one line on stderr: status 2 if it was asked wrongly."""
     try:
-        if sys.argv[1:2] in (["serve"], ["generate"], ["verify"]):
+        if any(sys.argv[1 : 1 + len(command)] == command for command in _TAKE_MODELS):
             refuse_foreign_flags(sys.argv[2:])
         app()
     except (SpecdecError, OSError) as error:
@@ -111,6 +117,7 @@ def generate(
     spec_method: flag.SpecMethodName = None,
     spec_model: flag.SpecModel = None,
     spec_tokens: flag.SpecTokens = 4,
+    spec_policy: flag.SpecPolicy = KPolicyName.FIXED,
     spec_min_confidence: flag.SpecMinConfidence = 0.0,
     prompt_lookup_max: flag.LookupMax = 4,
     prompt_lookup_min: flag.LookupMin = 2,
@@ -221,6 +228,7 @@ def serve(
     spec_method: flag.SpecMethodName = None,
     spec_model: flag.SpecModel = None,
     spec_tokens: flag.SpecTokens = None,
+    spec_policy: flag.SpecPolicy = None,
     spec_min_confidence: flag.SpecMinConfidence = None,
     prompt_lookup_max: flag.LookupMax = None,
     prompt_lookup_min: flag.LookupMin = None,

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from specdec_core.config import DType, SpecMethod
+from specdec_core.config import DType, KPolicyName, SpecMethod
 
 DEMO_MODEL = "smollm2-135m"
 
@@ -122,6 +122,13 @@ SpecModel = Annotated[
 SpecTokens = Annotated[
     int | None,
     _speculation(metavar="K", help="Drafted tokens per sequence and round; 0 drafts nothing."),
+]
+SpecPolicy = Annotated[
+    KPolicyName | None,
+    _speculation(
+        help="How many of the K a round drafts: fixed, all; goodput, as many as are measured to "
+        "pay, 0 included; schedule, by live sequences (spec_schedule).",
+    ),
 ]
 SpecMinConfidence = Annotated[
     float | None,

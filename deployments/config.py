@@ -21,7 +21,14 @@ from deployments.client_ledger import ClientLimits
 from deployments.demo_drafts import Drafting, choose_drafting
 from deployments.foreign_settings import refuse_unsupported, spread_speculative_config
 from deployments.metrics_page import MetricsCompat
-from specdec_core.config import DType, NgramConfig, PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.config import (
+    DType,
+    KPolicyName,
+    NgramConfig,
+    PoolConfig,
+    SpecMethod,
+    SpeculationConfig,
+)
 from specdec_core.models.numerics import Numerics
 
 ENV_PREFIX = "SPECDEC_"
@@ -72,11 +79,15 @@ class ServiceConfig(BaseSettings):
     """Whether chats may bring a template of their own: sandboxed, but it costs what it likes."""
 
     spec_method: SpecMethod | None = None
-    """None: draft_model with `spec_model` or a draft that ships for the model, else ngram."""
+    """None: draft_model with `spec_model` or a demo draft for the model, else ngram."""
     spec_model: str | None = None
     """Draft model; None: the one that ships for a demo model, if the method needs any."""
     spec_tokens: int = 4
     """K, the drafted tokens per sequence and round."""
+    spec_policy: KPolicyName = KPolicyName.FIXED
+    """goodput: as many of them as are measured to pay, 0 included. schedule: by spec_schedule."""
+    spec_schedule: tuple[tuple[int, int, int], ...] = ()
+    """(first, last, K): K while first to last sequences share a target, else 0."""
     spec_min_confidence: float = 0.0
     """A draft model's proposal ends before a token that it gives less probability."""
     prompt_lookup_max: int = 4
@@ -234,6 +245,8 @@ class ServiceConfig(BaseSettings):
             speculation=SpeculationConfig(
                 method=self.method,
                 num_draft_tokens=self.spec_tokens,
+                k_policy=self.spec_policy,
+                k_schedule=self.spec_schedule,
                 min_confidence=self.spec_min_confidence,
                 ngram=NgramConfig(
                     lookup_max=self.prompt_lookup_max, lookup_min=self.prompt_lookup_min

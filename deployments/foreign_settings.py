@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from specdec_core.config import KPolicyName
+
 UNSUPPORTED: dict[str, tuple[tuple[object, ...], str]] = {
     "tensor_parallel_size": ((None, 1), "use target_replicas to spread load over devices"),
     "pipeline_parallel_size": ((None, 1), "use target_replicas to spread load over devices"),
@@ -23,6 +25,7 @@ _SPECULATIVE_CONFIG_KEYS = {
     "method": "spec_method",
     "model": "spec_model",
     "num_speculative_tokens": "spec_tokens",
+    "num_speculative_tokens_per_batch_size": "spec_schedule",
     "min_confidence": "spec_min_confidence",
     "prompt_lookup_max": "prompt_lookup_max",
     "prompt_lookup_min": "prompt_lookup_min",
@@ -41,6 +44,8 @@ def spread_speculative_config(values: dict[str, Any]) -> dict[str, Any]:
         known = ", ".join(_SPECULATIVE_CONFIG_KEYS)
         raise ValueError(f"speculative_config has unknown keys {unknown}; known are {known}")
     spread = {_SPECULATIVE_CONFIG_KEYS[key]: value for key, value in spec.items()}
+    if spread.get("spec_schedule"):
+        spread.setdefault("spec_policy", KPolicyName.SCHEDULE)
     twice = sorted(set(spread) & set(values))
     if twice:
         raise ValueError(f"speculative_config and {twice} say the same thing twice")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deployments.demo_drafts import Drafting, choose_drafting
-from specdec_core.config import NgramConfig, PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.config import KPolicyName, NgramConfig, PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.errors import InvalidRequestError
 from specdec_core.models.loading import DType, LoadConfig
 from specdec_core.models.numerics import Numerics
@@ -42,6 +42,7 @@ class GenerateOptions:
     spec_method: SpecMethod | None
     spec_model: str | None
     spec_tokens: int
+    spec_policy: KPolicyName
     spec_min_confidence: float
     prompt_lookup_max: int
     prompt_lookup_min: int
@@ -82,6 +83,8 @@ class GenerateOptions:
             raise InvalidRequestError("--limit and --sample exclude each other")
         if self.turns == "all" and self.raw_prompt:
             raise InvalidRequestError("--turns all needs the chat template: leave --raw-prompt out")
+        if self.spec_policy is KPolicyName.SCHEDULE:
+            raise InvalidRequestError("--spec-policy schedule is for serve: batches have one size")
         for file in (self.output, self.stats):
             if file is not None and not file.parent.is_dir():
                 raise InvalidRequestError(f"{file}: there is no folder {file.parent}")
@@ -116,6 +119,7 @@ class GenerateOptions:
                 speculation=SpeculationConfig(
                     method=self.method,
                     num_draft_tokens=self.spec_tokens,
+                    k_policy=self.spec_policy,
                     min_confidence=self.spec_min_confidence,
                     ngram=NgramConfig(
                         lookup_max=self.prompt_lookup_max, lookup_min=self.prompt_lookup_min

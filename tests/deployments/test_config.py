@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from deployments.api_keys import key_digest
 from deployments.app import SERVICER_FUNCTION, build_app, coordinator_spec, serve_config
 from deployments.config import ServiceConfig, load_service_config
-from specdec_core.config import SpecMethod
+from specdec_core.config import KPolicyName, SpecMethod
 
 
 @pytest.fixture(autouse=True)
@@ -68,6 +68,16 @@ def test_a_speculative_config_says_the_same_as_the_flags() -> None:
     config = ServiceConfig(speculative_config=spec)
     assert config == ServiceConfig(spec_method="draft_model", spec_model="d", spec_tokens=3)
     assert config.pool_config().speculation.num_draft_tokens == 3
+
+
+def test_a_schedule_by_batch_size_is_written_as_in_vllm() -> None:
+    spec = {"method": "ngram", "num_speculative_tokens_per_batch_size": [[1, 4, 4], [5, 32, 1]]}
+    speculation = ServiceConfig(speculative_config=spec).pool_config().speculation
+    assert speculation.k_policy is KPolicyName.SCHEDULE
+    assert speculation.k_schedule == ((1, 4, 4), (5, 32, 1))
+    with pytest.raises(ValueError, match="need each other"):
+        ServiceConfig(spec_policy="schedule")
+    assert ServiceConfig(spec_policy="goodput").pool_config().speculation.k_schedule == ()
 
 
 def test_the_method_follows_from_the_draft_model() -> None:

@@ -65,7 +65,7 @@ def test_what_lookup_offered_is_judged_though_it_was_not_proposed() -> None:
     client.check_plain()
     ids = (*client.request.prompt_token_ids, *client.token_ids)
     assert max(len(drafted) for _, drafted, _ in policy.judged) == 4
-    for drafter, drafted, chosen in policy.judged:
+    for drafter, _, chosen in policy.judged:
         assert drafter is Drafter.LOOKUP
         assert len(chosen) == 1
         assert chosen[0] in ids

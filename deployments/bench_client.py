@@ -1,0 +1,28 @@
+"""What a load needs of a server, whatever it speaks."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Protocol
+
+from deployments.bench_prompts import Prompt
+from deployments.bench_records import Chunk
+from deployments.bench_speculation import SpecCounts
+
+SETUP_TIMEOUT_S = 30.0
+"""For the calls around a run: models, /metrics."""
+
+
+class Client(Protocol):
+    """A connected server and the model that is asked."""
+
+    @property
+    def model(self) -> str: ...
+
+    def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
+        """Ask; closing the generator abandons the request."""
+        ...
+
+    async def spec_totals(self) -> SpecCounts | None:
+        """What speculation did since the server's start; None where that is not told."""
+        ...

@@ -1,0 +1,102 @@
+"""`specdec bench offline`: how fast the engine decodes a file of prompts, cell by cell.
+
+A cell is an algorithm with a draft, a K and a batch size. The models are loaded once; every run has
+an engine of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from deployments.bench_offline_options import BenchOfflineOptions
+from deployments.bench_offline_plot import plot
+from deployments.bench_offline_report import CellRuns, cell_records, cells_table
+from deployments.bench_offline_runs import run_cell
+from deployments.demo_models import resolve_model
+from deployments.eval_draft_plot import check_can_plot
+from deployments.progress import cell_progress
+from deployments.prompt_file import PromptLine, read_prompt_file, select
+from deployments.prompt_text import encode_line
+from deployments.sampling_request import resolve_sampling
+from deployments.text import TextModel, load_text_model
+from specdec_core.models.loading import LoadedPair, load_pair
+from specdec_core.models.numerics import Numerics
+from specdec_core.request import Request
+
+
+def run(options: BenchOfflineOptions) -> None:
+    """Measure; prints a table and writes what was asked for."""
+    if options.plot is not None:
+        check_can_plot()
+    lines = select(read_prompt_file(options.input), limit=options.limit, sample=options.sample)
+    text = load_text_model(
+        resolve_model(options.model),
+        revision=options.revision,
+        chat_template=options.chat_template,
+        max_model_len=options.max_model_len,
+    )
+    requests = [_request(options, text, line) for line in lines]
+    models = _load(options)
+    records = cell_records(_measure(options, models, requests))
+    Console().print(cells_table(records))
+    found = {"settings": asdict(options), **_circumstances(models), "cells": records}
+    if options.save_result is not None:
+        options.save_result.write_text(json.dumps(found, indent=2, default=str) + "\n")
+    if options.plot is not None:
+        plot(records, options.plot)
+
+
+def _request(options: BenchOfflineOptions, text: TextModel, line: PromptLine) -> Request:
+    return Request(
+        request_id=str(line.line_number),
+        prompt_token_ids=encode_line(text, line, is_raw=options.raw_prompt),
+        params=resolve_sampling(line.sampling_overrides, text, options.sampling_params()),
+        end_token_ids=text.end_token_ids,
+    )
+
+
+def _load(options: BenchOfflineOptions) -> LoadedPair:
+    load = options.load_config()
+    # Whatever a draft proposes, the target decides: it need not pay for equal bits.
+    draft_load = replace(load, revision=options.draft_revision, numerics=Numerics.FAST)
+    named = options.draft if options.uses_draft_model else None
+    draft = None if named is None else resolve_model(named)
+    return load_pair(resolve_model(options.model), draft, load, draft_load)
+
+
+def _measure(
+    options: BenchOfflineOptions, models: LoadedPair, requests: Sequence[Request]
+) -> list[CellRuns]:
+    """A warm-up of one batch for every cell, then all cells in turns, `repeat` times: every other
+    turn backwards, so that no cell is always the first."""
+    measured = [CellRuns(cell, []) for cell in options.cells]
+    sizes = [min(cell.point.batch_size, len(requests)) for cell in options.cells]
+    total = sum(sizes) + options.repeat * len(measured) * len(requests)
+    with cell_progress(total) as report:
+        for (cell, _), size in zip(measured, sizes, strict=True):
+            config = options.pool_config(cell, size)
+            told = partial(report, f"{cell.name}, warm-up")
+            run_cell(models, cell, config, requests[:size], told)
+        for number in range(1, options.repeat + 1):
+            for cell, runs in measured if number % 2 else reversed(measured):
+                config = options.pool_config(cell, len(requests))
+                told = partial(report, f"{cell.name}, run {number}")
+                runs.append(run_cell(models, cell, config, requests, told))
+    return measured
+
+
+def _circumstances(models: LoadedPair) -> dict[str, Any]:
+    """What else decides how fast it was."""
+    return {
+        "fingerprint": models.target.fingerprint,
+        "torch_threads": torch.get_num_threads(),
+        "load_average": os.getloadavg()[0],
+    }
