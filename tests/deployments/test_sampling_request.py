@@ -62,6 +62,7 @@ def test_every_name_changes_what_it_names() -> None:
         bad_words=["AB"],
         bad_word_ids=[[1, 2], [3]],
         logprobs=4,
+        prompt_logprobs=2,
     )
     assert params == SamplingParams(
         **named,
@@ -70,6 +71,7 @@ def test_every_name_changes_what_it_names() -> None:
         logit_bias=((3, -100.0), (12, 2.0)),
         bad_words=((17, 18), (1, 2), (3,)),
         num_logprobs=4,
+        num_prompt_logprobs=2,
     )
     same = [f.name for f in fields(params) if getattr(params, f.name) == getattr(BASE, f.name)]
     assert same == ["grammar"], "which excludes two of the others"
@@ -78,7 +80,7 @@ def test_every_name_changes_what_it_names() -> None:
 
 
 def test_json_has_every_name_but_those_that_are_said_otherwise() -> None:
-    said_otherwise = {"num_logprobs", "grammar"}
+    said_otherwise = {"num_logprobs", "num_prompt_logprobs", "grammar"}
     names = {field.name for field in fields(SamplingParams)} - said_otherwise
     assert set(SamplingFields.model_fields) == names
 

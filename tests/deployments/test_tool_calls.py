@@ -22,8 +22,10 @@ from deployments.config import SpecMetrics
 from deployments.generation import GenerationService
 from deployments.grammars import check_grammar
 from deployments.http_api import build_http_app
-from deployments.http_responses import CHAT, Choice, Response
+from deployments.http_responses import CHAT, Response
+from deployments.logprob_json import Echo
 from deployments.output import Piece
+from deployments.response_choice import Choice
 from deployments.tool_calls import ToolCallParser, forced_call
 from specdec_core.errors import InvalidRequestError
 from specdec_core.leases import Role
@@ -105,7 +107,7 @@ def test_a_demanded_call_is_a_grammar(name: str | None) -> None:
 def response_to(generation: Generation) -> Response:
     return Response(
         shape=CHAT,
-        choices=[Choice(0, generation, "", ToolCallParser())],
+        choices=[Choice(0, generation, Echo(), ToolCallParser())],
         n=1,
         model="fake",
         system_fingerprint="",
