@@ -28,7 +28,7 @@ _INERTIA = 0.1
 """A price must be beaten by so much, relatively, before K changes: estimates are noisy."""
 _PRIOR_WEIGHT = 4.0
 """Trials that what all sequences have seen counts for in the estimate of one."""
-_COMMON_HALF_LIFE = 2000.0
+_COMMON_HALF_LIFE = 300.0
 _FIRST_GUESS = 0.6
 _PROBE_EVERY = 100
 """Target passes after which a draft model that is not used is tried again, for one token. Prompt
@@ -81,6 +81,8 @@ class GoodputK:
     """Of the last group that was drafted for, or 0 where none was."""
     num_rests: int = 0
     """Target passes since the draft model was last used."""
+    is_promising: bool = False
+    """Most of what was drafted last was accepted."""
     _steps_since: int = 0
 
     def num_draft_tokens(
@@ -90,7 +92,10 @@ class GoodputK:
             return self._tried(limit)
         size = max(min(num_live, self.max_group_size), 1)
         if drafter is Drafter.MODEL:
-            limit = self._num_steps(size, limit)
+            steps = self._num_steps(size, limit)
+            if steps == 0 and (self._goes_on or self.num_rests >= _PROBE_EVERY):
+                return min(1, limit)
+            limit = steps
         rate = history.rates[drafter].estimate(self._common_rate(drafter), _PRIOR_WEIGHT)
         k = _steady(history.last_k.get(drafter, 0), rate, self.row_price(size), limit)
         history.last_k[drafter] = k
@@ -110,20 +115,26 @@ class GoodputK:
             rate.note(num_accepted, num_trials)
 
     def observe(self, lease: GroupLease, result: GroupResult) -> None:
-        if result.seconds <= 0.0 or not all(_is_round(row) for row in lease.rows):
-            return
+        is_round = result.seconds > 0.0 and all(_is_round(row) for row in lease.rows)
         size = len(lease.rows)
         if lease.role is Role.DRAFT:
             num_steps = max(row.num_choices for row in lease.rows)
-            self.draft.observe(size, result.seconds / num_steps)
             self._steps_since += num_steps
-            return
+            if is_round:
+                self.draft.observe(size, result.seconds / num_steps)
+        elif is_round:
+            self._observe_target(lease, result, size)
+
+    def _observe_target(self, lease: GroupLease, result: GroupResult, size: int) -> None:
         num_rows = sum(len(row.new_ids) + len(row.proposal) for row in lease.rows)
         self.verify.observe(num_rows, result.seconds)
         self.rows_per_row.note(num_rows / size, size)
         self.tokens_per_row.note(sum(len(row.tokens) for row in result.rows) / size, size)
         self.steps.note(self._steps_since)
         self.num_rests = 0 if self._steps_since else self.num_rests + 1
+        num_drafted = num_rows - sum(len(row.new_ids) for row in lease.rows)
+        num_accepted = sum(row.num_accepted for row in result.rows)
+        self.is_promising = self._steps_since > 0 and 2 * num_accepted > num_drafted
         self.last_steps, self._steps_since = self._steps_since, 0
 
     def row_price(self, size: int) -> float:
@@ -141,6 +152,11 @@ class GoodputK:
     def _common_rate(self, drafter: Drafter) -> float:
         return self.rates[drafter].estimate(_FIRST_GUESS, _PRIOR_WEIGHT)
 
+    @property
+    def _goes_on(self) -> bool:
+        """A trial of the draft model that contradicts what is believed of it."""
+        return self.is_promising and self._common_rate(Drafter.MODEL) < 0.5
+
     def _tried(self, limit: int) -> int:
         return (limit, 0, -(-limit // 2))[self.verify.num_seen % 3]
 
@@ -149,8 +165,6 @@ class GoodputK:
         for all: what is best for a group of sequences like those that were seen."""
         if not self.draft.is_known:
             return limit
-        if self.num_rests >= _PROBE_EVERY:
-            return min(1, limit)
         rate = self._common_rate(Drafter.MODEL)
         return max(range(limit + 1), key=lambda k: self._expected(size, rate, k))
 

@@ -81,7 +81,9 @@ class Run:
                 self.policy.learn(history, world.drafter, seen, chosen)
             history.record(k, num_accepted)
             rows.append(row(number, k))
-            results.append(RowResult(sequence_id=number, tokens=tuple(chosen)))
+            results.append(
+                RowResult(sequence_id=number, tokens=tuple(chosen), num_accepted=num_accepted)
+            )
             self.num_tokens += len(chosen)
         self._spend(Role.TARGET, rows, results, world.verify_s(sum(ks) + size))
 
@@ -153,6 +155,27 @@ def test_it_follows_a_text_that_changes_its_nature() -> None:
             run._round(histories)
         ks = [policy.num_draft_tokens(h, Drafter.LOOKUP, MAX_K, 8) for h in histories]
         assert all(k >= 4 for k in ks) if run is easy else not any(ks)
+
+
+def test_a_draft_model_that_was_given_up_is_tried_again() -> None:
+    """Also when its rows have much to catch up with, which says nothing of a step's cost."""
+    policy, histories = GoodputK(max_group_size=64), [AcceptanceHistory() for _ in range(4)]
+    bad, good = (Run(World((rate,) * 4, 10.0, 0.5, 2.0, 0.1), policy) for rate in (0.02, 0.9))
+    for _ in range(150):
+        bad._round(histories)
+    assert policy.last_steps == 0
+    for _ in range(400):
+        good._round(histories)
+    assert policy.last_steps >= 3
+    policy.num_rests = 1000
+    behind = LeaseRow(sequence_id=0, base_len=0, base_hash=0, new_ids=(1,) * 90, num_choices=1)
+    for role, leased in ((Role.DRAFT, behind), (Role.TARGET, row(0, 1))):
+        lease = GroupLease(
+            lease_id=0, epoch=0, replica_id="r", role=role, rows=(leased,), ttl_s=1.0
+        )
+        result = GroupResult(lease_id=0, epoch=0, replica_id="r", rows=(), seconds=0.01)
+        policy.observe(lease, result)
+    assert policy.num_rests == 0
 
 
 def test_before_anything_was_measured_it_drafts_what_it_may() -> None:
