@@ -109,7 +109,6 @@ def _checked(kind: Callable[..., Message], fields: dict[str, Any]) -> Message | 
         return None
 
 
-@pytest.mark.slow
 def test_no_message_breaks_the_service(loop: _Loop, calls: Any) -> None:
     service, parts = calls
     codes: Counter[grpc.StatusCode | None] = Counter()

@@ -69,7 +69,6 @@ def url() -> Iterator[str]:
     server.end()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "path", "mode"),
     [

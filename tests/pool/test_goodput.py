@@ -133,7 +133,7 @@ def worlds() -> list[World]:
 
 @pytest.mark.parametrize("world", worlds(), ids=str)
 def test_it_is_near_the_best_fixed_k_and_not_below_plain_decoding(world: World) -> None:
-    fixed = [Run(world, FixedK(k)).tokens_per_second() for k in (0, 1, 2, 3, 4, 6, 8)]
+    fixed = [Run(world, FixedK(k)).tokens_per_second() for k in (0, 1, 2, 4, 8)]
     reached = Run(world, GoodputK(max_group_size=64)).tokens_per_second()
     assert reached >= 0.95 * max(fixed)
     assert reached >= 0.97 * fixed[0]

@@ -27,7 +27,7 @@ from tests.service.conftest import LIMITED_KEY, MAX_CONCURRENT, NUM_INGRESSES, S
 
 pytestmark = pytest.mark.slow
 
-NUM_CALLS = 24
+NUM_CALLS = 12
 NUM_REFUSED = (NUM_INGRESSES - 1) * MAX_CONCURRENT
 SHORT = {"prompt": "x", "max_tokens": 12, "ignore_eos": True, "temperature": 0}
 
