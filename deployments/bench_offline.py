@@ -23,10 +23,9 @@ from deployments.bench_offline_runs import run_cell
 from deployments.demo_models import resolve_model
 from deployments.eval_draft_plot import check_can_plot
 from deployments.progress import cell_progress
-from deployments.prompt_file import PromptLine, read_prompt_file, select
-from deployments.prompt_text import encode_line
-from deployments.sampling_request import resolve_sampling
-from deployments.text import TextModel, load_text_model
+from deployments.prompt_file import read_prompt_file, select
+from deployments.prompt_text import line_request
+from deployments.text import load_text_model
 from specdec_core.models.loading import LoadedPair, load_pair
 from specdec_core.models.numerics import Numerics
 from specdec_core.request import Request
@@ -43,7 +42,8 @@ def run(options: BenchOfflineOptions) -> None:
         chat_template=options.chat_template,
         max_model_len=options.max_model_len,
     )
-    requests = [_request(options, text, line) for line in lines]
+    params = options.sampling_params()
+    requests = [line_request(text, line, params, is_raw=options.raw_prompt) for line in lines]
     models = _load(options)
     records = cell_records(_measure(options, models, requests))
     Console().print(cells_table(records))
@@ -52,15 +52,6 @@ def run(options: BenchOfflineOptions) -> None:
         options.save_result.write_text(json.dumps(found, indent=2, default=str) + "\n")
     if options.plot is not None:
         plot(records, options.plot)
-
-
-def _request(options: BenchOfflineOptions, text: TextModel, line: PromptLine) -> Request:
-    return Request(
-        request_id=str(line.line_number),
-        prompt_token_ids=encode_line(text, line, is_raw=options.raw_prompt),
-        params=resolve_sampling(line.sampling_overrides, text, options.sampling_params()),
-        end_token_ids=text.end_token_ids,
-    )
 
 
 def _load(options: BenchOfflineOptions) -> LoadedPair:

@@ -29,9 +29,8 @@ from deployments.eval_draft_report import (
 from deployments.eval_draft_runs import decode
 from deployments.progress import cell_progress
 from deployments.prompt_file import PromptLine, read_prompt_file, select
-from deployments.prompt_text import encode_line
-from deployments.sampling_request import resolve_sampling
-from deployments.text import TextModel, load_text_model
+from deployments.prompt_text import line_request
+from deployments.text import load_text_model
 from specdec_core.engine import AlgorithmName
 from specdec_core.models.loading import LoadedPair, load_pair
 from specdec_core.models.numerics import Numerics
@@ -49,7 +48,8 @@ def run(options: EvalDraftOptions) -> None:
         chat_template=options.chat_template,
         max_model_len=options.max_model_len,
     )
-    requests = [_request(options, text, line) for line in lines]
+    params = options.sampling_params()
+    requests = [line_request(text, line, params, is_raw=options.raw_prompt) for line in lines]
     models = _load(options)
     points = _evaluate(options, models, requests, lines)
     settings = {**asdict(options), "fingerprint": models.target.fingerprint}
@@ -59,15 +59,6 @@ def run(options: EvalDraftOptions) -> None:
         options.json.write_text(json.dumps(found, indent=2) + "\n")
     if options.plot is not None:
         plot(found, options.plot)
-
-
-def _request(options: EvalDraftOptions, text: TextModel, line: PromptLine) -> Request:
-    return Request(
-        request_id=str(line.line_number),
-        prompt_token_ids=encode_line(text, line, is_raw=options.raw_prompt),
-        params=resolve_sampling(line.sampling_overrides, text, options.sampling_params()),
-        end_token_ids=text.end_token_ids,
-    )
 
 
 def _load(options: EvalDraftOptions) -> LoadedPair:

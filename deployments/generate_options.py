@@ -83,8 +83,6 @@ class GenerateOptions:
             raise InvalidRequestError("--limit and --sample exclude each other")
         if self.turns == "all" and self.raw_prompt:
             raise InvalidRequestError("--turns all needs the chat template: leave --raw-prompt out")
-        if self.spec_policy is KPolicyName.SCHEDULE:
-            raise InvalidRequestError("--spec-policy schedule is for serve: batches have one size")
         for file in (self.output, self.stats):
             if file is not None and not file.parent.is_dir():
                 raise InvalidRequestError(f"{file}: there is no folder {file.parent}")

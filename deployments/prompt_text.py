@@ -1,10 +1,13 @@
-"""From a line of the input file to prompt ids, by the same text model as the service."""
+"""From a line of the input file to prompt ids or a request, by the service's own text model."""
 
 from __future__ import annotations
 
 from deployments.prompt_file import PromptLine
+from deployments.sampling_request import resolve_sampling
 from deployments.text import TextModel
 from specdec_core.errors import InvalidRequestError
+from specdec_core.request import Request
+from specdec_core.sampling_params import SamplingParams
 
 Conversation = list[dict[str, str]]
 
@@ -29,3 +32,15 @@ def encode_line(text: TextModel, line: PromptLine, *, is_raw: bool) -> tuple[int
             "the model has no chat template: give --chat-template FILE or --raw-prompt"
         )
     return text.encode_chat(first_messages(line))
+
+
+def line_request(
+    text: TextModel, line: PromptLine, params: SamplingParams, *, is_raw: bool
+) -> Request:
+    """The line as one request; what it names of sampling overrules `params`."""
+    return Request(
+        request_id=str(line.line_number),
+        prompt_token_ids=encode_line(text, line, is_raw=is_raw),
+        params=resolve_sampling(line.sampling_overrides, text, params),
+        end_token_ids=text.end_token_ids,
+    )

@@ -54,8 +54,6 @@ class AcceptanceHistory:
     num_rounds: int = 0
     num_drafted: int = 0
     num_accepted: int = 0
-    histogram: list[int] = field(default_factory=list)
-    """Index j: rounds with a proposal that accepted j of its tokens."""
     steps: list[tuple[int, int]] = field(default_factory=list)
     """(drafted, accepted) of every round with a proposal, in order."""
     rates: dict[Drafter, AcceptanceRate] = field(default_factory=_no_rates)
@@ -63,13 +61,17 @@ class AcceptanceHistory:
     last_k: dict[Drafter, int] = field(default_factory=dict)
     """What such a policy chose last."""
 
+    @property
+    def histogram(self) -> list[int]:
+        """Index j: rounds with a proposal that accepted j of its tokens."""
+        accepted = [num_accepted for _, num_accepted in self.steps]
+        return [accepted.count(j) for j in range(max(accepted, default=-1) + 1)]
+
     def record(self, num_drafted: int, num_accepted: int) -> None:
         self.num_rounds += 1
         self.num_drafted += num_drafted
         self.num_accepted += num_accepted
         if num_drafted:
-            self.histogram += [0] * (num_accepted + 1 - len(self.histogram))
-            self.histogram[num_accepted] += 1
             self.steps.append((num_drafted, num_accepted))
 
 
