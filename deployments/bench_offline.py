@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -20,14 +20,11 @@ from deployments.bench_offline_options import BenchOfflineOptions
 from deployments.bench_offline_plot import plot
 from deployments.bench_offline_report import CellRuns, cell_records, cells_table
 from deployments.bench_offline_runs import run_cell
-from deployments.demo_models import resolve_model
 from deployments.eval_draft_plot import check_can_plot
 from deployments.progress import cell_progress
 from deployments.prompt_file import read_prompt_file, select
 from deployments.prompt_text import line_request
-from deployments.text import load_text_model
-from specdec_core.models.loading import LoadedPair, load_pair
-from specdec_core.models.numerics import Numerics
+from specdec_core.models.loading import LoadedPair
 from specdec_core.request import Request
 
 
@@ -36,15 +33,11 @@ def run(options: BenchOfflineOptions) -> None:
     if options.plot is not None:
         check_can_plot()
     lines = select(read_prompt_file(options.input), limit=options.limit, sample=options.sample)
-    text = load_text_model(
-        resolve_model(options.model),
-        revision=options.revision,
-        chat_template=options.chat_template,
-        max_model_len=options.max_model_len,
-    )
+    text = options.load_text(options.model)
     params = options.sampling_params()
     requests = [line_request(text, line, params, is_raw=options.raw_prompt) for line in lines]
-    models = _load(options)
+    draft = options.draft if options.uses_draft_model else None
+    models = options.load_models(options.model, draft)
     records = cell_records(_measure(options, models, requests))
     Console().print(cells_table(records))
     found = {"settings": asdict(options), **_circumstances(models), "cells": records}
@@ -52,15 +45,6 @@ def run(options: BenchOfflineOptions) -> None:
         options.save_result.write_text(json.dumps(found, indent=2, default=str) + "\n")
     if options.plot is not None:
         plot(records, options.plot)
-
-
-def _load(options: BenchOfflineOptions) -> LoadedPair:
-    load = options.load_config()
-    # Whatever a draft proposes, the target decides: it need not pay for equal bits.
-    draft_load = replace(load, revision=options.draft_revision, numerics=Numerics.FAST)
-    named = options.draft if options.uses_draft_model else None
-    draft = None if named is None else resolve_model(named)
-    return load_pair(resolve_model(options.model), draft, load, draft_load)
 
 
 def _measure(

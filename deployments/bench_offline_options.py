@@ -7,16 +7,15 @@ from pathlib import Path
 
 from deployments.demo_drafts import choose_drafting
 from deployments.generate_options import WINDOW_PER_ROW
+from deployments.load_options import LoadOptions
 from deployments.verify_cells import PLAIN, Cell, Grid, Point
 from specdec_core.config import KPolicyName, NgramConfig, PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.errors import InvalidRequestError
-from specdec_core.models.loading import DType, LoadConfig
-from specdec_core.models.numerics import Numerics
 from specdec_core.sampling_params import SamplingParams
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BenchOfflineOptions:
+class BenchOfflineOptions(LoadOptions):
     """The command's flags; bench_command.py says where each is explained."""
 
     model: str
@@ -45,14 +44,6 @@ class BenchOfflineOptions:
     spec_min_confidence: float
     prompt_lookup_max: int
     prompt_lookup_min: int
-    dtype: str
-    device: str
-    numerics: str
-    revision: str | None
-    draft_revision: str | None
-    chat_template: Path | None
-    max_model_len: int | None
-    kv_cache_tokens: int | None
 
     def __post_init__(self) -> None:
         """Tell what is wrong before a model is loaded."""
@@ -126,13 +117,3 @@ class BenchOfflineOptions:
             )
         except ValueError as error:
             raise InvalidRequestError(str(error)) from error
-
-    def load_config(self) -> LoadConfig:
-        return LoadConfig(
-            dtype=DType(self.dtype),
-            device=self.device,
-            revision=self.revision,
-            max_model_len=self.max_model_len,
-            kv_cache_tokens=self.kv_cache_tokens,
-            numerics=Numerics(self.numerics),
-        )

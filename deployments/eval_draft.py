@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 
 from rich.console import Console
 
-from deployments.demo_models import resolve_model
 from deployments.eval_draft_costs import measure_costs
 from deployments.eval_draft_options import EvalDraftOptions
 from deployments.eval_draft_plot import check_can_plot, plot
@@ -30,10 +29,8 @@ from deployments.eval_draft_runs import decode
 from deployments.progress import cell_progress
 from deployments.prompt_file import PromptLine, read_prompt_file, select
 from deployments.prompt_text import line_request
-from deployments.text import load_text_model
 from specdec_core.engine import AlgorithmName
-from specdec_core.models.loading import LoadedPair, load_pair
-from specdec_core.models.numerics import Numerics
+from specdec_core.models.loading import LoadedPair
 from specdec_core.request import Request
 
 
@@ -42,15 +39,10 @@ def run(options: EvalDraftOptions) -> None:
     if options.plot is not None:
         check_can_plot()
     lines = select(read_prompt_file(options.input), limit=options.limit, sample=options.sample)
-    text = load_text_model(
-        resolve_model(options.target),
-        revision=options.revision,
-        chat_template=options.chat_template,
-        max_model_len=options.max_model_len,
-    )
+    text = options.load_text(options.target)
     params = options.sampling_params()
     requests = [line_request(text, line, params, is_raw=options.raw_prompt) for line in lines]
-    models = _load(options)
+    models = options.load_models(options.target, options.draft)
     points = _evaluate(options, models, requests, lines)
     settings = {**asdict(options), "fingerprint": models.target.fingerprint}
     found = json.loads(json.dumps(record(points, settings), default=str))
@@ -59,13 +51,6 @@ def run(options: EvalDraftOptions) -> None:
         options.json.write_text(json.dumps(found, indent=2) + "\n")
     if options.plot is not None:
         plot(found, options.plot)
-
-
-def _load(options: EvalDraftOptions) -> LoadedPair:
-    load = options.load_config()
-    draft_load = replace(load, revision=options.draft_revision, numerics=Numerics.FAST)
-    draft = None if options.draft is None else resolve_model(options.draft)
-    return load_pair(resolve_model(options.target), draft, load, draft_load)
 
 
 def _evaluate(

@@ -5,18 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from specdec_core.config import DType, PoolConfig, SpeculationConfig
+from deployments.load_options import LoadOptions
+from specdec_core.config import PoolConfig, SpeculationConfig
 from specdec_core.config import SpecMethod as Method
 from specdec_core.errors import InvalidRequestError
-from specdec_core.models.loading import LoadConfig
-from specdec_core.models.numerics import Numerics
 from specdec_core.sampling_params import SamplingParams
 
 _WINDOW_PER_ROW = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EvalDraftOptions:
+class EvalDraftOptions(LoadOptions):
     """The command's flags; eval_draft_command.py says what each means."""
 
     target: str
@@ -34,14 +33,6 @@ class EvalDraftOptions:
     max_tokens: int
     temperature: float
     seed: int
-    dtype: str
-    device: str
-    numerics: str
-    revision: str | None
-    draft_revision: str | None
-    chat_template: Path | None
-    max_model_len: int | None
-    kv_cache_tokens: int | None
 
     def __post_init__(self) -> None:
         """Tell what is wrong before a model is loaded."""
@@ -81,13 +72,3 @@ class EvalDraftOptions:
             )
         except ValueError as error:
             raise InvalidRequestError(str(error)) from error
-
-    def load_config(self) -> LoadConfig:
-        return LoadConfig(
-            dtype=DType(self.dtype),
-            device=self.device,
-            revision=self.revision,
-            max_model_len=self.max_model_len,
-            kv_cache_tokens=self.kv_cache_tokens,
-            numerics=Numerics(self.numerics),
-        )

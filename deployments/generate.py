@@ -11,10 +11,9 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from deployments.demo_models import resolve_model
 from deployments.generate_options import GenerateOptions
 from deployments.generate_output import OrderedWriter, answer_record, run_stats
 from deployments.logprob_json import logprob_records
@@ -22,12 +21,11 @@ from deployments.progress import request_progress
 from deployments.prompt_file import PromptLine, read_prompt_file, select
 from deployments.prompt_text import Conversation, encode_line, first_messages
 from deployments.sampling_request import resolve_sampling
-from deployments.text import TextModel, load_text_model
+from deployments.text import TextModel
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.errors import InvalidRequestError, SpecdecError
 from specdec_core.logprobs import TokenLogprobs
-from specdec_core.models.loading import LoadedPair, load_pair
-from specdec_core.models.numerics import Numerics
+from specdec_core.models.loading import LoadedPair
 from specdec_core.request import FinishReason, Request, TokenEvent
 
 Report = Callable[[int, float], None]
@@ -50,7 +48,7 @@ class Dialogue:
 def run(options: GenerateOptions) -> None:
     """Decode the file. Raises InvalidRequestError before the first token wherever it can."""
     lines = select(read_prompt_file(options.input), limit=options.limit, sample=options.sample)
-    text = _load_text(options)
+    text = options.load_text(options.model)
     started = time.perf_counter()
     models = _load_models(options)
     engine = _make_engine(options, models, len(lines))
@@ -71,22 +69,9 @@ def run(options: GenerateOptions) -> None:
         raise SpecdecError(f"{decoding.num_failed} of {len(lines)} requests failed: see the output")
 
 
-def _load_text(options: GenerateOptions) -> TextModel:
-    return load_text_model(
-        resolve_model(options.model),
-        revision=options.revision,
-        chat_template=options.chat_template,
-        max_model_len=options.max_model_len,
-    )
-
-
 def _load_models(options: GenerateOptions) -> LoadedPair:
-    load = options.load_config()
     drafts = AlgorithmName(options.algorithm) is not AlgorithmName.AUTOREGRESSIVE
-    draft = resolve_model(options.draft) if drafts and options.draft else None
-    # Whatever a draft proposes, the target decides: it need not pay for equal bits.
-    draft_load = replace(load, revision=options.draft_revision, numerics=Numerics.FAST)
-    return load_pair(resolve_model(options.model), draft, load, draft_load)
+    return options.load_models(options.model, options.draft if drafts and options.draft else None)
 
 
 def _make_engine(options: GenerateOptions, models: LoadedPair, num_requests: int) -> Engine:

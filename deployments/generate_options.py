@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deployments.demo_drafts import Drafting, choose_drafting
+from deployments.load_options import LoadOptions
 from specdec_core.config import KPolicyName, NgramConfig, PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.errors import InvalidRequestError
-from specdec_core.models.loading import DType, LoadConfig
-from specdec_core.models.numerics import Numerics
 from specdec_core.sampling_params import SamplingParams
 
 WINDOW_PER_ROW = 3
@@ -31,7 +30,7 @@ _SAMPLING = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GenerateOptions:
+class GenerateOptions(LoadOptions):
     """The command's flags; cli.py says what each means."""
 
     model: str
@@ -53,14 +52,6 @@ class GenerateOptions:
     limit: int | None
     sample: int | None
     turns: str
-    device: str
-    revision: str | None
-    draft_revision: str | None
-    chat_template: Path | None
-    dtype: str
-    numerics: str
-    max_model_len: int | None
-    kv_cache_tokens: int | None
     temperature: float
     top_p: float
     top_k: int
@@ -126,13 +117,3 @@ class GenerateOptions:
             )
         except ValueError as error:
             raise InvalidRequestError(str(error)) from error
-
-    def load_config(self) -> LoadConfig:
-        return LoadConfig(
-            dtype=DType(self.dtype),
-            device=self.device,
-            revision=self.revision,
-            max_model_len=self.max_model_len,
-            kv_cache_tokens=self.kv_cache_tokens,
-            numerics=Numerics(self.numerics),
-        )

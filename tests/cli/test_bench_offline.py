@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from deployments import bench_offline
+from deployments import load_options
 from deployments.bench_offline_report import CellRuns, cell_records
 from deployments.bench_offline_runs import OfflineRun, run_cell
 from deployments.generate_output import STAGES
@@ -60,7 +60,7 @@ def test_every_cell_is_measured_and_compared_with_plain_decoding(
         loads.append(args)
         return load_pair(*args)
 
-    monkeypatch.setattr(bench_offline, "load_pair", counted)
+    monkeypatch.setattr(load_options, "load_pair", counted)
     flags = ["--spec-methods", "ngram,draft_model", "--spec-model", tiny_folder]
     outcome, found = bench(*flags, "--batch-sizes", "1,2", "--spec-tokens", 3, "--repeat", 2)
     assert outcome.status == 0, outcome.err
