@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -20,8 +19,8 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from benchmarks.pass_times import cache_prompt, median_pass_s
 from deployments.demo_models import resolve_model
-from specdec_core.models.cached_model import Feed
 from specdec_core.models.loading import DType, LoadConfig, load_model
 from specdec_core.models.numerics import Numerics
 from specdec_core.models.transformers_adapter import TransformersModel
@@ -44,7 +43,7 @@ def main(
     shapes = [(batch, k) for batch in BATCH_SIZES for k in DRAFT_TOKENS]
     cells = []
     for batch, k in track(shapes, description="shapes"):
-        fast_s, exact_s = _time(models, batch, k, prompt_len, repeats)
+        fast_s, exact_s = median_pass_s(models, batch, k, prompt_len, repeats)
         cells.append({"batch": batch, "k": k, "rows": batch * (k + 1), "fast_ms": fast_s * 1e3})
         cells[-1] |= {"exact_ms": exact_s * 1e3, "throughput_ratio": fast_s / exact_s}
     prefill_s = [_prefill(one) for one in models]
@@ -61,39 +60,11 @@ def _load(model: str, dtype: DType, numerics: Numerics) -> TransformersModel:
     return load_model(resolve_model(model), config).model
 
 
-def _time(
-    models: Sequence[TransformersModel], batch: int, k: int, prompt_len: int, repeats: int
-) -> tuple[float, float]:
-    """Median seconds of a pass, fast and exact, lengths a little ragged."""
-    lengths = [prompt_len + 7 * (row % 5) for row in range(batch)]
-    slots = [[_prompt(model, length) for length in lengths] for model in models]
-    seconds: list[list[float]] = [[], []]
-    for turn in range(repeats + 2):
-        for which, model in enumerate(models):
-            feeds = [Feed(slot, range(10, 11 + k), k + 1) for slot in slots[which]]
-            started = time.perf_counter()
-            model.score(feeds)
-            if turn >= 2:
-                seconds[which].append(time.perf_counter() - started)
-            for slot, length in zip(slots[which], lengths, strict=True):
-                model.rollback(slot, length)
-    for model, used in zip(models, slots, strict=True):
-        for slot in used:
-            model.free(slot)
-    return statistics.median(seconds[0]), statistics.median(seconds[1])
-
-
-def _prompt(model: TransformersModel, length: int) -> int:
-    slot = model.allocate()
-    model.score([Feed(slot, range(100, 100 + length), 0)])
-    return slot
-
-
 def _prefill(model: TransformersModel) -> float:
     seconds = []
     for _ in range(5):
         started = time.perf_counter()
-        model.free(_prompt(model, 512))
+        model.free(cache_prompt(model, 512))
         seconds.append(time.perf_counter() - started)
     return statistics.median(seconds)
 

@@ -7,15 +7,20 @@ shares its weights, and is wrong often enough that acceptance is ragged; `self` 
 from __future__ import annotations
 
 import copy
+from typing import Any, TypeVar
 
 from torch import nn
 from transformers import PreTrainedModel
 
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
 from specdec_core.models.exact_linear import undo_exact_linears
+from specdec_core.models.fused_decoder import FusedDecoder
 from specdec_core.models.transformers_adapter import TransformersModel
 
 SELF = "self"
+
+Module = PreTrainedModel | FusedDecoder
+_AnyModule = TypeVar("_AnyModule", bound=nn.Module)
 
 
 def num_left_out(spec_model: str) -> int | None:
@@ -39,9 +44,8 @@ def self_draft(target: TransformersModel, num_layers: int) -> TransformersModel:
     )
 
 
-def _without_layers(model: PreTrainedModel, num_layers: int) -> PreTrainedModel:
-    body = getattr(model, "model", None)
-    layers = getattr(body, "layers", None)
+def _without_layers(model: Module, num_layers: int) -> Module:
+    layers = getattr(_body(model), "layers", None)
     if not isinstance(layers, nn.ModuleList):
         raise ModelNotSupportedError(f"{type(model).__name__}: give --spec-model another model")
     if num_layers >= len(layers):
@@ -49,18 +53,23 @@ def _without_layers(model: PreTrainedModel, num_layers: int) -> PreTrainedModel:
             f"--spec-model self:{num_layers}: the target has {len(layers)} layers, one must stay"
         )
     twin = _twin(model)
-    assert isinstance(twin, PreTrainedModel)
     undo_exact_linears(twin)
     kept = _spread_out(len(layers), num_layers)
-    twin.model.layers = nn.ModuleList(twin.model.layers[index] for index in kept)
-    for place, layer in enumerate(twin.model.layers):
+    body = _body(twin)
+    body.layers = nn.ModuleList(body.layers[index] for index in kept)
+    for place, layer in enumerate(body.layers):
         _renumber(layer, place)
     config = copy.deepcopy(model.config)
     config.num_hidden_layers = len(kept)
     if getattr(config, "layer_types", None):
         config.layer_types = [config.layer_types[index] for index in kept]
-    twin.config = twin.model.config = config
+    twin.config = body.config = config
     return twin
+
+
+def _body(model: Module) -> Any:
+    """What has the layers."""
+    return model if isinstance(model, FusedDecoder) else getattr(model, "model", None)
 
 
 def _spread_out(num_layers: int, num_left_out: int) -> list[int]:
@@ -70,7 +79,7 @@ def _spread_out(num_layers: int, num_left_out: int) -> list[int]:
     return [index for index in range(num_layers) if index not in left_out]
 
 
-def _twin(module: nn.Module) -> nn.Module:
+def _twin(module: _AnyModule) -> _AnyModule:
     """A copy that shares every parameter but may be rearranged."""
     twin = copy.copy(module)
     twin._modules = {

@@ -18,6 +18,14 @@ class DType(StrEnum):
     FLOAT32 = "float32"
 
 
+class ModelImpl(StrEnum):
+    """Whose forward a model runs through."""
+
+    AUTO = "auto"
+    """Ours where it knows the architecture, else that of transformers."""
+    TRANSFORMERS = "transformers"
+
+
 class SpecMethod(StrEnum):
     """Who proposes tokens."""
 

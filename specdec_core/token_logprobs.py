@@ -18,6 +18,7 @@ from torch import Tensor
 from specdec_core.choice_rules import ChoiceRow
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.sampling import NO_CHOICE
+from specdec_core.top_ids import first_ids
 
 
 def measure_logprobs(
@@ -78,7 +79,7 @@ def _measure(
 ) -> list[TokenLogprobs]:
     """Of one token for every row, with as many of its most probable ids as it asks for."""
     logprobs_AV = logits_AV.log_softmax(dim=-1)
-    ids_AT = _most_probable(logprobs_AV, min(max(counts), logits_AV.shape[1]))
+    ids_AT = first_ids(logprobs_AV, min(max(counts), logits_AV.shape[1]))
     own_A1 = torch.tensor([[token] for token in tokens], device=logits_AV.device)
     values = logprobs_AV.gather(1, torch.cat([own_A1, ids_AT], dim=1)).tolist()
     rows = zip(ids_AT.tolist(), values, counts, strict=True)
@@ -86,15 +87,3 @@ def _measure(
         TokenLogprobs(own, tuple(zip(ids, top, strict=True))[:count])
         for ids, (own, *top), count in rows
     ]
-
-
-def _most_probable(logprobs_AV: Tensor, count: int) -> Tensor:
-    """Ids in stable order (value down, id up), [A, count]: topk alone may name any id of a tie.
-
-    A float32's bits, the lower ones of a negative flipped, sort like the number; the id below
-    them makes every key different.
-    """
-    bits_AV = logprobs_AV.add(0.0).view(torch.int32)
-    rank_AV = torch.where(bits_AV < 0, bits_AV ^ 0x7FFFFFFF, bits_AV).long()
-    ids_V = torch.arange(logprobs_AV.shape[1], device=logprobs_AV.device)
-    return rank_AV.mul_(2**32).sub_(ids_V).topk(count, dim=-1).indices

@@ -20,6 +20,8 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
+from specdec_core.models.fused_decoder import FusedDecoder, fuse
+
 VOCAB = 97
 _SHAPE: dict[str, Any] = {
     "vocab_size": VOCAB,
@@ -51,6 +53,23 @@ def tiny_model(architecture: str, *, seed: int = 0, **changes: Any) -> PreTraine
     torch.manual_seed(seed)
     model: PreTrainedModel = model_class(config_class(**{**_SHAPE, **extra, **changes}))
     return model.eval()
+
+
+FUSED = ("fused llama", "fused mistral", "fused qwen2", "fused qwen3")
+DECODERS = (*sorted(ARCHITECTURES), *FUSED)
+"""Architectures through transformers' forward, then those that have one of ours through it."""
+
+
+def tiny_decoder(
+    name: str, dtype: torch.dtype = torch.float32, **changes: Any
+) -> PreTrainedModel | FusedDecoder:
+    """The tiny model of one of DECODERS, as a TransformersModel takes it."""
+    model = tiny_model(architecture_of(name), **changes).to(dtype)
+    return fuse(model) if name in FUSED else model
+
+
+def architecture_of(decoder: str) -> str:
+    return decoder.removeprefix("fused ")
 
 
 def reference_greedy(

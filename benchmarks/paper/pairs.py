@@ -20,6 +20,7 @@ from deployments.verify_draft import self_draft
 from specdec_core import PoolConfig, SpecMethod
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.models.cached_model import CachedModel
+from specdec_core.models.fused_decoder import fuse
 from specdec_core.models.loading import (
     DType,
     LoadConfig,
@@ -165,7 +166,7 @@ def _random(
     shape: Shape, vocab_size: int, workload: Workload, options: PairOptions
 ) -> TransformersModel:
     max_len = _max_len(workload, options.num_draft_tokens)
-    model = random_model(
+    weights = random_model(
         shape.scaled(options.scale),
         vocab_size,
         seed=options.seed,
@@ -173,6 +174,7 @@ def _random(
         device=_device(options.device),
         max_len=max_len,
     )
+    model = fuse(weights)
     pack_linears(model)
     return TransformersModel(
         model,

@@ -155,14 +155,15 @@ def _operations(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]
 
 
 def _depends_on_company(module: nn.Module, args: tuple[Any, ...], output: Any) -> bool:
-    """Whether a row of a call on [1, T, ...] differs from the same row alone."""
+    """Whether a row of a call on [T, ...] or [1, T, ...] differs from the same row alone."""
     if len(args) != 1 or not isinstance(args[0], Tensor) or not isinstance(output, Tensor):
         return False
     rows = args[0]
-    if rows.dim() < 3 or rows.shape[:2] != output.shape[:2]:
+    axis = 1 if rows.dim() >= 3 and rows.shape[0] == 1 else 0
+    if rows.dim() < 2 or rows.shape[: axis + 1] != output.shape[: axis + 1]:
         return False
-    alone = [module.forward(rows[:, t : t + 1]) for t in range(rows.shape[1])]
-    return bool(alone) and not torch.equal(torch.cat(alone, dim=1), output)
+    alone = [module.forward(row) for row in torch.split(rows, 1, dim=axis)]
+    return bool(alone) and not torch.equal(torch.cat(alone, dim=axis), output)
 
 
 def _describe(module: nn.Module) -> str:

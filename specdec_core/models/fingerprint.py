@@ -20,6 +20,7 @@ def numerics_fingerprint(model: TransformersModel, digest: str) -> str:
     facts = [
         digest,
         dtype,
+        type(model.module).__name__,
         str(model.numerics),
         str(model.class_table),
         torch.__version__,

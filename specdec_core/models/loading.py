@@ -17,12 +17,13 @@ from transformers import (
     PreTrainedModel,
 )
 
-from specdec_core.config import DType
+from specdec_core.config import DType, ModelImpl
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
 from specdec_core.models.draft_vocabulary import reduce_head
 from specdec_core.models.exact import make_exact
 from specdec_core.models.files import local_folder, model_digest, weight_files
 from specdec_core.models.fingerprint import numerics_fingerprint
+from specdec_core.models.fused_decoder import FusedDecoder, fuse
 from specdec_core.models.memory import default_kv_tokens
 from specdec_core.models.numerics import NotExactError, Numerics
 from specdec_core.models.packed_linear import pack_linears
@@ -58,6 +59,7 @@ class LoadConfig:
     kv_cache_tokens: int | None = None
     """Tokens that the KV cache can hold; None takes a share of the free memory."""
     numerics: Numerics = Numerics.AUTO
+    model_impl: ModelImpl = ModelImpl.AUTO
 
     def __post_init__(self) -> None:
         device_type = self.device.partition(":")[0]
@@ -163,7 +165,7 @@ def _max_positions(config: PreTrainedConfig) -> int:
     return int(getattr(config, "max_position_embeddings", None) or 1)
 
 
-def _weights(folder: Path, config: LoadConfig) -> PreTrainedModel:
+def _weights(folder: Path, config: LoadConfig) -> PreTrainedModel | FusedDecoder:
     device = _device(config.device)
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
@@ -186,8 +188,9 @@ def _weights(folder: Path, config: LoadConfig) -> PreTrainedModel:
         )
     weights: PreTrainedModel = model.to(device)
     reduce_head(weights, folder)
-    pack_linears(weights)
-    return weights
+    decoder = weights if config.model_impl is ModelImpl.TRANSFORMERS else fuse(weights)
+    pack_linears(decoder)
+    return decoder
 
 
 def _device(name: str) -> torch.device:
@@ -198,7 +201,9 @@ def _device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def _kv_cache_tokens(weights: PreTrainedModel, config: LoadConfig, max_model_len: int) -> int:
+def _kv_cache_tokens(
+    weights: PreTrainedModel | FusedDecoder, config: LoadConfig, max_model_len: int
+) -> int:
     """At least one sequence of the greatest length must fit, or it could wait forever."""
     shape = kv_shape(weights.config, weights.dtype, weights.device)
     tokens = config.kv_cache_tokens or default_kv_tokens(shape.device, shape.bytes_per_token)

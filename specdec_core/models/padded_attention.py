@@ -53,21 +53,20 @@ class OffsetPass:
     def attend(
         self,
         layer: int,
-        query_1HTD: Tensor,
-        key_1KTD: Tensor,
-        value_1KTD: Tensor,
+        query_THD: Tensor,
+        key_TKD: Tensor,
+        value_TKD: Tensor,
         scaling: float,
     ) -> Tensor:
         """See AttentionPass."""
-        keys, values = _write(self._kv, layer, self._plan, key_1KTD, value_1KTD)
-        query_THD = query_1HTD[0].transpose(0, 1)
+        keys, values = _write(self._kv, layer, self._plan, key_TKD, value_TKD)
         outputs = []
         for segment in self._plan.segments:
             with self._view_watch:
                 key_RKSD = gather_rows(keys, segment, self._offsets)
                 value_RKSD = gather_rows(values, segment, self._offsets)
             outputs.append(attend_segment(segment, query_THD, key_RKSD, value_RKSD, scaling))
-        return (outputs[0] if len(outputs) == 1 else torch.cat(outputs)).unsqueeze(0)
+        return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
 
 class RectanglePass:
@@ -91,14 +90,13 @@ class RectanglePass:
     def attend(
         self,
         layer: int,
-        query_1HTD: Tensor,
-        key_1KTD: Tensor,
-        value_1KTD: Tensor,
+        query_THD: Tensor,
+        key_TKD: Tensor,
+        value_TKD: Tensor,
         scaling: float,
     ) -> Tensor:
         """See AttentionPass."""
-        keys, values = _write(self._kv, layer, self._plan, key_1KTD, value_1KTD)
-        query_THD = query_1HTD[0].transpose(0, 1)
+        keys, values = _write(self._kv, layer, self._plan, key_TKD, value_TKD)
         if self._query_index is not None:
             num_queries = self._kv.num_rows * self._num_queries
             padded_THD = query_THD.new_zeros(num_queries, *query_THD.shape[1:])
@@ -108,7 +106,7 @@ class RectanglePass:
         )
         if self._query_index is not None:
             output_THD = output_THD.index_select(0, self._query_index)
-        return output_THD.unsqueeze(0)
+        return output_THD
 
     def _rectangle(self, pool: Tensor) -> Tensor:
         """[B, K, S, D], a view."""
@@ -166,10 +164,10 @@ def _query_index(counts: Sequence[int], kv: PaddedKV) -> Tensor:
 
 
 def _write(
-    kv: PaddedKV, layer: int, plan: PassPlan, key_1KTD: Tensor, value_1KTD: Tensor
+    kv: PaddedKV, layer: int, plan: PassPlan, key_TKD: Tensor, value_TKD: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Cache the new keys and values of a layer; returns its pools."""
     keys, values = kv.pools(layer)
-    keys.index_copy_(0, plan.write_index, key_1KTD[0].transpose(0, 1))
-    values.index_copy_(0, plan.write_index, value_1KTD[0].transpose(0, 1))
+    keys.index_copy_(0, plan.write_index, key_TKD)
+    values.index_copy_(0, plan.write_index, value_TKD)
     return keys, values

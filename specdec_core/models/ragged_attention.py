@@ -23,12 +23,12 @@ class AttentionPass(Protocol):
     def attend(
         self,
         layer: int,
-        query_1HTD: Tensor,
-        key_1KTD: Tensor,
-        value_1KTD: Tensor,
+        query_THD: Tensor,
+        key_TKD: Tensor,
+        value_TKD: Tensor,
         scaling: float,
     ) -> Tensor:
-        """Cache the new keys and values of a layer, then attend; returns [1, T, H, D]."""
+        """Cache the new keys and values of a layer, then attend; returns [T, H, D]."""
         ...
 
 
@@ -43,31 +43,30 @@ class RaggedPass:
     def attend(
         self,
         layer: int,
-        query_1HTD: Tensor,
-        key_1KTD: Tensor,
-        value_1KTD: Tensor,
+        query_THD: Tensor,
+        key_TKD: Tensor,
+        value_TKD: Tensor,
         scaling: float,
     ) -> Tensor:
-        """Cache the new keys and values of a layer, then attend; returns [1, T, H, D]."""
-        self._check(key_1KTD, value_1KTD)
+        """Cache the new keys and values of a layer, then attend; returns [T, H, D]."""
+        self._check(key_TKD, value_TKD)
         self.layers_seen.add(layer)
         keys, values = self._kv.pools(layer)
-        keys.index_copy_(0, self._plan.write_index, key_1KTD[0].transpose(0, 1))
-        values.index_copy_(0, self._plan.write_index, value_1KTD[0].transpose(0, 1))
-        query_THD = query_1HTD[0].transpose(0, 1)
+        keys.index_copy_(0, self._plan.write_index, key_TKD)
+        values.index_copy_(0, self._plan.write_index, value_TKD)
         outputs = [
             _attend_segment(segment, query_THD, keys, values, self._kv, scaling)
             for segment in self._plan.segments
         ]
-        return (outputs[0] if len(outputs) == 1 else torch.cat(outputs)).unsqueeze(0)
+        return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
-    def _check(self, key_1KTD: Tensor, value_1KTD: Tensor) -> None:
+    def _check(self, key_TKD: Tensor, value_TKD: Tensor) -> None:
         shape = self._kv.shape
         num_tokens = self._plan.write_index.shape[0]
-        expected = (1, shape.num_kv_heads, num_tokens, shape.head_dim)
-        if key_1KTD.shape != expected or value_1KTD.shape != expected:
+        expected = (num_tokens, shape.num_kv_heads, shape.head_dim)
+        if key_TKD.shape != expected or value_TKD.shape != expected:
             raise ModelNotSupportedError(
-                f"keys of shape {tuple(key_1KTD.shape)} and values of {tuple(value_1KTD.shape)} "
+                f"keys of shape {tuple(key_TKD.shape)} and values of {tuple(value_TKD.shape)} "
                 f"where the model's configuration promises {expected}"
             )
 

@@ -1,68 +1,35 @@
-"""Any full-attention causal LM of transformers as a CachedModel.
+"""A causal LM as a CachedModel: passes over paged keys and values.
 
-The only module that touches the internals of transformers: its attention hook and the keyword
-arguments that a model hands through to it. The keys and values live in our blocks, so a model runs
-without a transformers cache and without a transformers mask.
+The forward itself is a Decoder: ours for models of Llama's shape, else that of transformers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Protocol
 
 import torch
 from torch import Tensor
-from transformers import (
-    AttentionInterface,
-    AttentionMaskInterface,
-    PreTrainedConfig,
-    PreTrainedModel,
-)
-from transformers.masking_utils import sdpa_mask
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
 from specdec_core.kv.paged import BLOCK_SIZE, KVShape, PagedKV
 from specdec_core.models.cached_model import Feed
+from specdec_core.models.fused_decoder import FusedDecoder
+from specdec_core.models.hooked_decoder import HookedDecoder
 from specdec_core.models.numerics import FAST_ATTENTION, AttentionShape, ClassTable, Numerics
 from specdec_core.models.padded_model import PaddedTransformersModel
 from specdec_core.models.pass_plan import PassPlan, Piece, plan_pass, split_into_passes
 from specdec_core.models.ragged_attention import AttentionPass, RaggedPass
 from specdec_core.models.support import check_supported
 
-ATTENTION_NAME = "specdec_ragged"
-_UNSUPPORTED_ATTENTION_ARGUMENTS = ("softcap", "s_aux", "position_bias")
 
+class Decoder(Protocol):
+    """The forward of a model without a cache of its own."""
 
-def _ragged_attention_forward(
-    module: torch.nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    *,
-    scaling: float | None = None,
-    ragged_pass: AttentionPass | None = None,
-    **kwargs: Any,
-) -> tuple[Tensor, Tensor | None]:
-    """The attention of an adapted model; its pass travels as a keyword argument of `forward`.
-
-    Called without one (by `generate()`, say) the model still works, as with "sdpa".
-    """
-    if ragged_pass is None:
-        sdpa = AttentionInterface()["sdpa"]
-        output: tuple[Tensor, Tensor | None] = sdpa(
-            module, query, key, value, attention_mask, scaling=scaling, **kwargs
-        )
-        return output
-    for name in _UNSUPPORTED_ATTENTION_ARGUMENTS:
-        if kwargs.get(name) is not None:
-            raise ModelNotSupportedError(f"attention with {name} is not supported")
-    scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
-    return ragged_pass.attend(int(module.layer_idx), query, key, value, scaling), None  # type: ignore[arg-type]
-
-
-AttentionInterface.register(ATTENTION_NAME, _ragged_attention_forward)
-AttentionMaskInterface.register(ATTENTION_NAME, sdpa_mask)
+    def decode(self, plan: PassPlan, attention_pass: AttentionPass) -> Tensor:
+        """The logits that `plan` wants, [N, V]; every layer attends through `attention_pass`."""
+        ...
 
 
 class TransformersModel:
@@ -75,7 +42,7 @@ class TransformersModel:
 
     def __init__(
         self,
-        model: PreTrainedModel,
+        model: PreTrainedModel | FusedDecoder,
         *,
         vocab_size: int,
         kv_cache_tokens: int,
@@ -91,20 +58,18 @@ class TransformersModel:
         self.max_model_len: int = max_model_len or config.max_position_embeddings
         check_supported(config, self.max_model_len)
         self.vocab_size = min(vocab_size, config.vocab_size)
-        self._model: PreTrainedModel = model.eval()
+        self._model = model
+        self._decoder: Decoder = model if isinstance(model, FusedDecoder) else HookedDecoder(model)
         self.max_tokens_per_pass = max_tokens_per_pass
         self.num_query_groups = config.num_attention_heads // num_kv_heads(config)
         num_blocks = -(-kv_cache_tokens // BLOCK_SIZE)
         if num_blocks < 1:
             raise InvalidRequestError(f"kv_cache_tokens must be at least 1, got {kv_cache_tokens}")
         self._kv = PagedKV(kv_shape(config, model.dtype, model.device), num_blocks)
-        # A mask of 4 dimensions counts as prepared: transformers then builds none of its own.
-        self._prepared_mask = torch.empty(1, 1, 1, 1, device=model.device)
-        self._model.set_attn_implementation(ATTENTION_NAME)
         self._probe()
 
     @property
-    def module(self) -> PreTrainedModel:
+    def module(self) -> PreTrainedModel | FusedDecoder:
         return self._model
 
     @property
@@ -196,16 +161,7 @@ class TransformersModel:
 
     def run_pass(self, plan: PassPlan, ragged_pass: AttentionPass) -> Tensor:
         """One forward pass with the attention of `ragged_pass`; the wanted logits, [N, V]."""
-        output = self._model(
-            input_ids=plan.input_ids,
-            position_ids=plan.position_ids,
-            attention_mask=self._prepared_mask,
-            use_cache=False,
-            logits_to_keep=plan.logits_index,
-            ragged_pass=ragged_pass,
-        )
-        logits: Tensor = output.logits[0].float()
-        return logits
+        return self._decoder.decode(plan, ragged_pass).float()
 
     @torch.inference_mode()
     def _probe(self) -> None:

@@ -12,13 +12,13 @@ from specdec_core.models.exact_linear import ExactLinear
 from specdec_core.models.loading import settle_numerics
 from specdec_core.models.numerics import Numerics
 from specdec_core.models.transformers_adapter import TransformersModel
-from tests.tiny_models import ARCHITECTURES, VOCAB, tiny_model
+from tests.tiny_models import DECODERS, FUSED, VOCAB, tiny_decoder
 
 IDS = (5, 9, 2, 31, 8)
 
 
-def adapted(architecture: str, num_layers: int = 4) -> TransformersModel:
-    weights = tiny_model(architecture, num_hidden_layers=num_layers)
+def adapted(decoder: str, num_layers: int = 4) -> TransformersModel:
+    weights = tiny_decoder(decoder, num_hidden_layers=num_layers)
     return TransformersModel(weights, vocab_size=VOCAB, kv_cache_tokens=1024)
 
 
@@ -29,22 +29,23 @@ def logits(model: TransformersModel) -> torch.Tensor:
     return scored
 
 
-@pytest.mark.parametrize("architecture", sorted(ARCHITECTURES))
-def test_a_draft_leaves_its_target_alone(architecture: str) -> None:
-    target = adapted(architecture)
+@pytest.mark.parametrize("decoder", DECODERS)
+def test_a_draft_leaves_its_target_alone(decoder: str) -> None:
+    target = adapted(decoder)
     before = logits(target)
     draft = self_draft(target, 1)
     guessed = logits(draft)
     assert torch.equal(logits(target), before)
     assert not torch.equal(guessed, before)
-    assert draft.module.config.num_hidden_layers == len(draft.module.model.layers) == 3
+    body = draft.module if decoder in FUSED else draft.module.model
+    assert draft.module.config.num_hidden_layers == len(body.layers) == 3
     shared = {id(parameter) for parameter in target.module.parameters()}
     assert {id(parameter) for parameter in draft.module.parameters()} < shared
 
 
-@pytest.mark.parametrize("architecture", sorted(ARCHITECTURES))
-def test_a_draft_with_all_layers_is_the_target(architecture: str) -> None:
-    target = adapted(architecture)
+@pytest.mark.parametrize("decoder", DECODERS)
+def test_a_draft_with_all_layers_is_the_target(decoder: str) -> None:
+    target = adapted(decoder)
     assert torch.equal(logits(self_draft(target, 0)), logits(target))
 
 

@@ -15,21 +15,22 @@ from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.models.exact import make_exact
 from specdec_core.models.packed_linear import pack_linears
 from specdec_core.models.transformers_adapter import TransformersModel
-from tests.tiny_models import ARCHITECTURES, VOCAB, tiny_model
+from tests.tiny_models import ARCHITECTURES, VOCAB, tiny_decoder
 
 DTYPES = (torch.bfloat16, torch.float32)
 CELLS = [(1, 1), (2, 8), (5, 4), (8, 2), (32, 3)]
 """(batch size, K)"""
+_DECODERS = (*sorted(ARCHITECTURES), "fused llama", "fused qwen2")
 
 
-def loaded(architecture: str, dtype: torch.dtype, kv_cache_tokens: int) -> TransformersModel:
+def loaded(decoder: str, dtype: torch.dtype, kv_cache_tokens: int) -> TransformersModel:
     """A model whose best choices are close together, so that a changed bit soon shows."""
-    weights = tiny_model(architecture, initializer_range=0.05).to(dtype)
+    weights = tiny_decoder(decoder, dtype, initializer_range=0.05)
     pack_linears(weights)
     return TransformersModel(weights, vocab_size=VOCAB, kv_cache_tokens=kv_cache_tokens)
 
 
-@pytest.fixture(scope="module", params=[(a, d) for a in sorted(ARCHITECTURES) for d in DTYPES])
+@pytest.fixture(scope="module", params=[(name, d) for name in _DECODERS for d in DTYPES])
 def target(request: pytest.FixtureRequest) -> TransformersModel:
     torch.set_num_threads(1)
     model = loaded(*request.param, kv_cache_tokens=16384)

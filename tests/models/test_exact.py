@@ -24,19 +24,19 @@ from specdec_core.models.numerics import (
 )
 from specdec_core.models.packed_linear import pack_linears
 from specdec_core.models.transformers_adapter import TransformersModel
-from tests.tiny_models import ARCHITECTURES, VOCAB, tiny_model
+from tests.tiny_models import DECODERS, VOCAB, tiny_decoder, tiny_model
 
 DTYPES = (torch.bfloat16, torch.float32)
 
 
-def fast_model(architecture: str, dtype: torch.dtype) -> TransformersModel:
+def fast_model(decoder: str, dtype: torch.dtype) -> TransformersModel:
     torch.set_num_threads(1)
-    weights = tiny_model(architecture).to(dtype)
+    weights = tiny_decoder(decoder, dtype)
     pack_linears(weights)
     return TransformersModel(weights, vocab_size=VOCAB, kv_cache_tokens=16384)
 
 
-@pytest.fixture(scope="module", params=[(a, d) for a in sorted(ARCHITECTURES) for d in DTYPES])
+@pytest.fixture(scope="module", params=[(name, d) for name in DECODERS for d in DTYPES])
 def exact(request: pytest.FixtureRequest) -> TransformersModel:
     model = fast_model(*request.param)
     make_exact(model)
@@ -96,7 +96,7 @@ def sees_its_company(plain):  # type: ignore[no-untyped-def]
 
     def forward(input: Tensor) -> Tensor:
         output: Tensor = plain(input)
-        return output * (1 + 2**-7) if input.shape[1] > 1 else output
+        return output * (1 + 2**-7) if input.numel() > input.shape[-1] else output
 
     return forward
 
@@ -109,6 +109,14 @@ def test_a_row_that_sees_its_company_is_named(monkeypatch: pytest.MonkeyPatch) -
         make_exact(model)
     assert model.numerics is Numerics.FAST
     assert not any(isinstance(module, ExactLinear) for module in model.module.modules())
+
+
+def test_in_our_own_forward_it_is_named_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = fast_model("fused llama", torch.bfloat16)
+    norm = model.module.layers[1].mlp_norm
+    monkeypatch.setattr(norm, "forward", sees_its_company(norm.forward))
+    with pytest.raises(NotExactError, match=r"layers\.1\.mlp_norm \(RMSNorm\)"):
+        make_exact(model)
 
 
 def test_attention_that_sees_its_company_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,14 +13,14 @@ from specdec_core.models.exact import make_exact
 from specdec_core.models.packed_linear import pack_linears
 from specdec_core.models.transformers_adapter import TransformersModel
 from specdec_core.stopwatch import Stopwatch
-from tests.tiny_models import ARCHITECTURES, VOCAB, tiny_model
+from tests.tiny_models import ARCHITECTURES, VOCAB, tiny_decoder
 
 PROMPT_LENS = (5, 150, 33, 1, 70)
 
 
-def loaded(architecture: str, dtype: torch.dtype, max_tokens_per_pass: int) -> TransformersModel:
+def loaded(decoder: str, dtype: torch.dtype, max_tokens_per_pass: int) -> TransformersModel:
     torch.set_num_threads(1)
-    weights = tiny_model(architecture, initializer_range=0.05).to(dtype)
+    weights = tiny_decoder(decoder, dtype, initializer_range=0.05)
     pack_linears(weights)
     return TransformersModel(
         weights,
@@ -58,23 +58,21 @@ def both_logits(model: TransformersModel, num_rounds: int) -> Iterator[tuple[tor
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("architecture", sorted(ARCHITECTURES))
-def test_exact_logits_are_those_of_the_in_place_cache(
-    architecture: str, dtype: torch.dtype
-) -> None:
+@pytest.mark.parametrize("decoder", [*ARCHITECTURES, "fused qwen3"])
+def test_exact_logits_are_those_of_the_in_place_cache(decoder: str, dtype: torch.dtype) -> None:
     """The prompts do not fit into one pass, so that chunks differ too."""
-    model = loaded(architecture, dtype, max_tokens_per_pass=64)
+    model = loaded(decoder, dtype, max_tokens_per_pass=64)
     make_exact(model)
     for padded_logits, logits in both_logits(model, num_rounds=8):
         assert torch.equal(padded_logits, logits)
 
 
 @pytest.mark.parametrize("max_tokens_per_pass", [512, 40, 3])
-@pytest.mark.parametrize("architecture", sorted(ARCHITECTURES))
+@pytest.mark.parametrize("decoder", [*ARCHITECTURES, "fused qwen3"])
 def test_fast_logits_are_close_to_those_of_the_in_place_cache(
-    architecture: str, max_tokens_per_pass: int
+    decoder: str, max_tokens_per_pass: int
 ) -> None:
-    model = loaded(architecture, torch.float32, max_tokens_per_pass)
+    model = loaded(decoder, torch.float32, max_tokens_per_pass)
     for padded_logits, logits in both_logits(model, num_rounds=4):
         torch.testing.assert_close(padded_logits, logits, atol=1e-4, rtol=1e-4)
 

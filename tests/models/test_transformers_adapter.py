@@ -16,26 +16,34 @@ from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError, OutOfBlocksError
 from specdec_core.models.cached_model import CachedModel, Feed
 from specdec_core.models.transformers_adapter import TransformersModel
-from tests.tiny_models import ARCHITECTURES, VOCAB, reference_greedy, tiny_model
+from tests.tiny_models import (
+    ARCHITECTURES,
+    DECODERS,
+    VOCAB,
+    architecture_of,
+    reference_greedy,
+    tiny_decoder,
+    tiny_model,
+)
 
 PROMPT_LENS = (1, 2, 15, 16, 17, 33, 64, 65, 90)
 
 
-@pytest.fixture(scope="module", params=sorted(ARCHITECTURES))
-def architecture(request: pytest.FixtureRequest) -> str:
+@pytest.fixture(scope="module", params=DECODERS)
+def decoder(request: pytest.FixtureRequest) -> str:
     torch.set_num_threads(1)
     return str(request.param)
 
 
 @pytest.fixture(scope="module")
-def stock(architecture: str) -> PreTrainedModel:
+def stock(decoder: str) -> PreTrainedModel:
     """The model as transformers runs it, never adapted."""
-    return tiny_model(architecture)
+    return tiny_model(architecture_of(decoder))
 
 
-def adapted(architecture: str, **limits: Any) -> TransformersModel:
+def adapted(decoder: str, **limits: Any) -> TransformersModel:
     limits = {"kv_cache_tokens": 4096} | limits
-    return TransformersModel(tiny_model(architecture), vocab_size=VOCAB, **limits)
+    return TransformersModel(tiny_decoder(decoder), vocab_size=VOCAB, **limits)
 
 
 def prompt(length: int, seed: int = 0) -> list[int]:
@@ -64,20 +72,18 @@ def greedy(
     return emitted
 
 
-def test_greedy_ids_of_a_ragged_batch_equal_generate(
-    architecture: str, stock: PreTrainedModel
-) -> None:
+def test_greedy_ids_of_a_ragged_batch_equal_generate(decoder: str, stock: PreTrainedModel) -> None:
     prompts = [prompt(length) for length in PROMPT_LENS]
     expected = [reference_greedy(stock, p, 40) for p in prompts]
-    assert greedy(adapted(architecture), prompts, 40) == expected
+    assert greedy(adapted(decoder), prompts, 40) == expected
 
 
 @pytest.mark.parametrize("max_tokens_per_pass", [5, 512])
 def test_any_interleaving_of_feeds_and_rollbacks_gives_the_full_forwards_logits(
-    architecture: str, stock: PreTrainedModel, max_tokens_per_pass: int
+    decoder: str, stock: PreTrainedModel, max_tokens_per_pass: int
 ) -> None:
     rng = random.Random(max_tokens_per_pass)
-    model = adapted(architecture, max_tokens_per_pass=max_tokens_per_pass)
+    model = adapted(decoder, max_tokens_per_pass=max_tokens_per_pass)
     ids_of: dict[int, list[int]] = {}
     for _ in range(60):
         if len(ids_of) < 6 and rng.random() < 0.5:
@@ -115,8 +121,8 @@ def check_feeds(
     torch.testing.assert_close(model.score(feeds), torch.cat(expected), atol=1e-4, rtol=1e-4)
 
 
-def test_out_of_blocks_leaves_everything_unchanged(architecture: str) -> None:
-    model = adapted(architecture, kv_cache_tokens=64)
+def test_out_of_blocks_leaves_everything_unchanged(decoder: str) -> None:
+    model = adapted(decoder, kv_cache_tokens=64)
     first, second = model.allocate(), model.allocate()
     before = model.score([Feed(first, prompt(20), 1), Feed(second, prompt(10), 1)])
     with pytest.raises(OutOfBlocksError):
@@ -130,9 +136,9 @@ def test_out_of_blocks_leaves_everything_unchanged(architecture: str) -> None:
 
 
 def test_a_pass_that_raises_leaves_everything_unchanged(
-    architecture: str, monkeypatch: pytest.MonkeyPatch
+    decoder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = adapted(architecture, max_tokens_per_pass=8)
+    model = adapted(decoder, max_tokens_per_pass=8)
     slot = model.allocate()
     model.score([Feed(slot, prompt(12), 1)])
     with pytest.raises(IndexError):
@@ -141,9 +147,9 @@ def test_a_pass_that_raises_leaves_everything_unchanged(
     assert model.num_free_blocks == model.num_blocks - 1
 
 
-def test_the_adapted_model_stays_usable_by_generate(
-    architecture: str, stock: PreTrainedModel
-) -> None:
+@pytest.mark.parametrize("architecture", sorted(ARCHITECTURES))
+def test_the_adapted_model_stays_usable_by_generate(architecture: str) -> None:
+    stock = tiny_model(architecture)
     shared = tiny_model(architecture)
     model = TransformersModel(shared, vocab_size=VOCAB, kv_cache_tokens=4096)
     asked = prompt(20)
@@ -154,9 +160,9 @@ def test_the_adapted_model_stays_usable_by_generate(
 
 
 def test_a_model_whose_weights_are_shared_by_two_adapters_keeps_their_slots_apart(
-    architecture: str, stock: PreTrainedModel
+    decoder: str, stock: PreTrainedModel
 ) -> None:
-    shared = tiny_model(architecture)
+    shared = tiny_decoder(decoder)
     draft = TransformersModel(shared, vocab_size=VOCAB, kv_cache_tokens=512)
     target = TransformersModel(shared, vocab_size=VOCAB, kv_cache_tokens=512)
     draft.score([Feed(draft.allocate(), prompt(40), 1)])

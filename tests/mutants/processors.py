@@ -160,9 +160,9 @@ MUTANTS = (
     ),
     Mutant(
         name="ties-of-the-top-in-any-order",
-        path=_LOGPROBS,
-        old="return rank_AV.mul_(2**32).sub_(ids_V).topk(count, dim=-1).indices",
-        new="return rank_AV.mul_(2**32).add_(ids_V).topk(count, dim=-1).indices",
+        path="specdec_core/top_ids.py",
+        old="    return rank.mul_(2**32).sub_(ids)\n",
+        new="    return rank.mul_(2**32).add_(ids)\n",
         breaks="equally probable ids are listed in another order than by id",
         killed_by=(_LOGPROB_TESTS + "test_values_and_order_equal_the_reference",),
     ),
