@@ -8,7 +8,7 @@ from specdec_core.config import PoolConfig
 from specdec_core.leases import GroupLease, LeaseRow, Role
 from specdec_core.pool.counters import Tally
 from specdec_core.pool.fleet import Fleet, OpenLease, ReplicaRecord
-from specdec_core.pool.grouping import RowPlan, choose_group
+from specdec_core.pool.grouping import RowPlan
 from specdec_core.pool.outbox import Outbox
 from specdec_core.pool.placement import Placement
 from specdec_core.pool.proposals import Proposer
@@ -53,28 +53,41 @@ class Dispatcher:
     def _dispatch_to(self, replica: ReplicaRecord, now: float) -> bool:
         """Send the replica's next group if it is due; say whether one was sent."""
         replica.wake_at = None
-        plans = list(self._plans(replica))
-        if not plans or not self._is_due(replica, plans, now):
+        self._update_boards()
+        board = replica.board
+        if not board.num_ready or not self._is_due(replica, now):
             return False
-        plans = _seat_clients_first(plans, self._config.max_group_size)
-        overdue_at = now - self._config.max_group_wait_s
-        group = choose_group(plans, self._config.max_group_size, overdue_at)
+        group = board.choose(now - self._config.max_group_wait_s)
         if replica.role is Role.TARGET and self._config.verification_budget is not None:
             budget = whole_tiles(self._config.verification_budget, replica.info.tile_rows)
             group = keep_within(group, budget)
         rows = [row for plan in sorted(group, key=_rank) for row in self._reserve(replica, plan)]
-        if not rows:  # the oldest always gets room, whether it was chosen or not
-            rows = list(self._reserve(replica, min(plans, key=_rank)))
+        if (
+            not rows and board.num_ready
+        ):  # the oldest always gets room, whether it was chosen or not
+            rows = list(self._reserve(replica, board.first()))
         if rows:
             self._send(replica, rows, now)
         return bool(rows)
 
-    def _plans(self, replica: ReplicaRecord) -> Iterator[RowPlan]:
-        plan_of = self._plan_target if replica.role is Role.TARGET else self._plan_draft
-        for sequence in list(replica.sequences.values()):
-            plan = plan_of(replica, sequence)
-            if plan is not None:
-                yield plan
+    def _update_boards(self) -> None:
+        """Plan every sequence that was touched anew, on each replica where it has a place."""
+        for sequence in self._fleet.take_changed():
+            for role, place in list(sequence.places.items()):
+                replica = self._fleet[place.replica_id]
+                plan, target = self._plan(replica, sequence), sequence.target
+                if sequence.places.get(role) is not place:
+                    continue  # it has left rather than make a plan
+                if target is None:
+                    replica.board.forget(sequence.sequence_id)
+                else:
+                    is_out = sequence.is_owned if role is Role.TARGET else sequence.is_verifying
+                    replica.board.note(sequence.sequence_id, target.replica_id, plan, is_out=is_out)
+
+    def _plan(self, replica: ReplicaRecord, sequence: Sequence) -> RowPlan | None:
+        if replica.role is Role.TARGET:
+            return self._plan_target(replica, sequence)
+        return self._plan_draft(replica, sequence)
 
     def _plan_target(self, replica: ReplicaRecord, sequence: Sequence) -> RowPlan | None:
         num_live = len(replica.sequences)
@@ -101,32 +114,17 @@ class Dispatcher:
             return plan_drafting(sequence, place, 0, chunk)
         return None
 
-    def _is_due(self, replica: ReplicaRecord, plans: list[RowPlan], now: float) -> bool:
+    def _is_due(self, replica: ReplicaRecord, now: float) -> bool:
         """Full, or waited its bound, or nobody is about to join. Notes when to look again."""
-        ready = [plan.ready_since for plan in plans if not plan.sequence.is_background]
-        if len(ready) >= self._config.max_group_size or not self._expects_more(replica, plans):
+        clients = replica.board.clients
+        if len(clients) >= self._config.max_group_size or not _expects_more(replica):
             return True
-        if not ready:
+        if not len(clients):
             return False  # background rows go along with a client's, or when there is none
-        bound = min(ready) + self._config.max_group_wait_s
+        bound = clients.ready_since + self._config.max_group_wait_s
         if bound > now:
             replica.wake_at = bound
         return bound <= now
-
-    def _expects_more(self, replica: ReplicaRecord, plans: list[RowPlan]) -> bool:
-        """Whether some sequence that would join these rows is out at this moment."""
-        sequences = replica.sequences.values()
-        if replica.role is Role.TARGET:
-            return any(sequence.is_owned for sequence in sequences)
-        if any(plan.num_choices == 0 for plan in plans):
-            return False
-        # Rows of a target that is busy with the rest of its sequences can wait for these; rows
-        # of an idle target cannot.
-        targets = {plan.sequence.places[Role.TARGET].replica_id for plan in plans}
-        return any(
-            sequence.is_verifying and sequence.places[Role.TARGET].replica_id in targets
-            for sequence in sequences
-        )
 
     def _reserve(self, replica: ReplicaRecord, plan: RowPlan) -> Iterator[LeaseRow]:
         """The row of the plan, once its blocks are spoken for; nothing when they are not to be had.
@@ -181,17 +179,17 @@ class Dispatcher:
         """Mark the row as out; return how long a client's was ready."""
         sequence = replica.sequences[row.sequence_id]
         place = sequence.places[replica.role]
+        replica.touch(sequence)
         place.row = row
         place.lease_id = lease_id
         place.has_rules = True
         return 0.0 if sequence.is_background else now - sequence.ready_since
 
 
-def _seat_clients_first(plans: list[RowPlan], num_seats: int) -> list[RowPlan]:
-    """Background rows take the seats that clients leave."""
-    clients = [plan for plan in plans if not plan.sequence.is_background]
-    background = [plan for plan in plans if plan.sequence.is_background]
-    return clients + background[: max(num_seats - len(clients), 0)]
+def _expects_more(replica: ReplicaRecord) -> bool:
+    """Whether some sequence that would join the ready rows is out at this moment."""
+    board = replica.board
+    return board.has_out if replica.role is Role.TARGET else board.may_draft_more
 
 
 def _rank(plan: RowPlan) -> tuple[float, int]:

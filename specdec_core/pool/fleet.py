@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from specdec_core.errors import InvalidRequestError
 from specdec_core.leases import GroupLease, ReplicaInfo, Role
 from specdec_core.models.numerics import Numerics
+from specdec_core.pool.board import Board
 from specdec_core.pool.sequence import Place, Sequence
 from specdec_core.request import Request
 
@@ -34,6 +35,9 @@ class ReplicaRecord:
 
     info: ReplicaInfo
     last_seen: float
+    board: Board
+    changed: dict[int, Sequence]
+    """Of the whole fleet: sequences whose plans must be made again."""
     sequences: dict[int, Sequence] = field(default_factory=dict)
     """Those that have a place here, by sequence id."""
     leases: dict[int, OpenLease] = field(default_factory=dict)
@@ -92,11 +96,18 @@ class ReplicaRecord:
         self.sequences[sequence.sequence_id] = sequence
         is_reserved = self.reserve(place, length)
         assert is_reserved, "room is checked before a place is given"
+        self.touch(sequence)
 
     def remove(self, sequence: Sequence) -> None:
         place = sequence.places.pop(self.role)
         del self.sequences[sequence.sequence_id]
+        self.board.forget(sequence.sequence_id)
+        self.touch(sequence)
         self.num_reserved_blocks -= self.num_blocks(place.reserved_len)
+
+    def touch(self, sequence: Sequence) -> None:
+        """Something that a plan depends on has changed: ids, a place, a lease, the round."""
+        self.changed[sequence.sequence_id] = sequence
 
     def max_len(self, place: Place) -> int:
         """Positions that the place can grow to."""
@@ -122,8 +133,10 @@ class ReplicaRecord:
 class Fleet:
     """The replicas by id."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_group_size: int) -> None:
+        self._max_group_size = max_group_size
         self._replicas: dict[str, ReplicaRecord] = {}
+        self._changed: dict[int, Sequence] = {}
 
     def __iter__(self) -> Iterator[ReplicaRecord]:
         return iter(self._replicas.values())
@@ -136,10 +149,16 @@ class Fleet:
 
     def add(self, info: ReplicaInfo, now: float) -> None:
         assert info.replica_id not in self._replicas, "the older incarnation is removed first"
-        self._replicas[info.replica_id] = ReplicaRecord(info, now)
+        board = Board(self._max_group_size)
+        self._replicas[info.replica_id] = ReplicaRecord(info, now, board, self._changed)
 
     def remove(self, replica_id: str) -> None:
         del self._replicas[replica_id]
+
+    def take_changed(self) -> Iterator[Sequence]:
+        """Every sequence that was touched since, also those that are touched meanwhile."""
+        while self._changed:
+            yield self._changed.pop(next(iter(self._changed)))
 
     def of_role(self, role: Role) -> list[ReplicaRecord]:
         return [replica for replica in self if replica.role is role]

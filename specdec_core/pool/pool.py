@@ -36,7 +36,7 @@ class SequencePool:
     def __init__(self, config: PoolConfig, *, epoch: int, k_policy: KPolicy | None = None) -> None:
         self._config = config
         self._epoch = epoch
-        self._fleet = Fleet()
+        self._fleet = Fleet(config.max_group_size)
         self._outbox = Outbox()
         self._tally = Tally()
         self._k_policy = k_policy or make_k_policy(config)

@@ -42,6 +42,7 @@ class Settlement:
             place = sequence.places[replica.role]
             assert place.lease_id == lease.lease_id, "a place is kept while it is leased"
             place.row = place.lease_id = None
+            replica.touch(sequence)
             answer = answers.get(row.sequence_id) or _no_answer(row)
             self._settle_row(replica, sequence, row, answer, now)
 

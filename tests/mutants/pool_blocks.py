@@ -156,9 +156,9 @@ MUTANTS = (
     ),
     Mutant(
         name="group-never-waits",
-        path=_POOL + "dispatch.py",
-        old="return any(sequence.is_owned for sequence in sequences)",
-        new="return False",
+        path=_POOL + "board.py",
+        old="        return bool(self._out)\n",
+        new="        return False\n",
         breaks="groups of one: members that are being drafted are never waited for",
         killed_by=(
             "tests/pool/test_grouping.py::test_a_target_waits_for_members_that_are_being_drafted_but_not_beyond_the_bound",
@@ -177,8 +177,8 @@ MUTANTS = (
     Mutant(
         name="equal-lengths-starve-the-oldest",
         path=_POOL + "grouping.py",
-        old="if oldest.ready_since > overdue_at:",
-        new="if oldest.ready_since >= 0.0:",
+        old="elif self.ready_since > overdue_at and self._full:",
+        new="elif self._full:",
         breaks="a row of a rare length waits for ever (the paper's P99 of 134 s)",
         killed_by=(
             "tests/pool/test_grouping.py::test_overdue_rows_go_first_by_age_and_the_rest_of_the_group_resembles_the_oldest",
@@ -187,21 +187,49 @@ MUTANTS = (
     Mutant(
         name="overdue-rows-by-likeness",
         path=_POOL + "grouping.py",
-        old='waited_from = plan.ready_since if plan.ready_since <= overdue_at else float("inf")',
-        new="waited_from = 0.0",
+        old="num_overdue = bisect_right(self._ages, overdue_at, key=_since)",
+        new="num_overdue = 0",
         breaks="a row unlike the oldest one waits without bound",
         killed_by=(
             "tests/pool/test_grouping.py::test_overdue_rows_go_first_by_age_and_the_rest_of_the_group_resembles_the_oldest",
         ),
     ),
     Mutant(
-        name="first-bucket-instead-of-the-largest",
+        name="oldest-bucket-instead-of-the-largest",
         path=_POOL + "grouping.py",
-        old="return max(buckets.values(), key=len)",
-        new="return next(iter(buckets.values()))",
-        breaks="full groups of equal length are not formed where they could be",
+        old="key=lambda bucket: (-len(bucket), bucket[0])",
+        new="key=lambda bucket: bucket[0]",
+        breaks="rows of a common length wait behind those of a rare one",
+        killed_by=("tests/pool/test_grouping.py::test_the_largest_bucket_wins_among_full_ones",),
+    ),
+    Mutant(
+        name="row-that-left-stays-in-its-bucket",
+        path=_POOL + "grouping.py",
+        old="        if len(bucket) < self._max_size:\n",
+        new="        if len(bucket) < self._max_size - 1:\n",
+        breaks="a group goes out with fewer rows than are ready",
         killed_by=(
-            "tests/pool/test_grouping.py::test_a_full_group_of_equal_rows_goes_before_an_older_row",
+            "tests/pool/test_grouping.py::test_rows_that_come_and_go_are_chosen_as_from_a_list_of_them",
+        ),
+    ),
+    Mutant(
+        name="answered-row-is-not-planned-again",
+        path=_POOL + "settlement.py",
+        old="            replica.touch(sequence)\n",
+        new="",
+        breaks="a sequence stops for good after its first round",
+        killed_by=(
+            "tests/pool/test_grouping.py::test_equal_length_groups_are_formed_and_counted_when_lengths_allow",
+        ),
+    ),
+    Mutant(
+        name="sequence-that-left-stays-on-the-board",
+        path=_POOL + "fleet.py",
+        old="        self.board.forget(sequence.sequence_id)\n",
+        new="",
+        breaks="a group is formed with a sequence that has ended",
+        killed_by=(
+            "tests/pool/test_life.py::test_an_abort_at_any_status_tells_the_client_at_once_and_leaves_nothing",
         ),
     ),
 )

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from specdec_core.config import PoolConfig, SpecMethod
 from specdec_core.leases import GroupLease, Role
 from specdec_core.pool import SendLease, SequenceStatus
-from specdec_core.pool.grouping import RowPlan, choose_group
+from specdec_core.pool.grouping import ReadyRows, RowPlan
 from specdec_core.pool.sequence import Sequence
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info
@@ -33,6 +33,13 @@ def plan(ready_since: float, length: int, num_fed: int = 1) -> RowPlan:
         shape=(length, num_fed),
         likeness=(length,),
     )
+
+
+def choose_group(plans: list[RowPlan], max_size: int, overdue_at: float) -> list[RowPlan]:
+    ready = ReadyRows(max_size)
+    for ready_plan in plans:
+        ready.put(ready_plan)
+    return ready.choose(overdue_at)
 
 
 def lengths(group: list[RowPlan]) -> list[int]:
@@ -286,3 +293,49 @@ def _leases(arrivals: list[tuple[float, int]]) -> list[GroupLease]:
         cell.join(info(replica_id, role))
     simulate(cell, arrivals, {"t1": 0.05, "t2": 0.05, "draft": 0.02})
     return cell.leases
+
+
+def naive_group(plans: list[RowPlan], max_size: int, overdue_at: float) -> list[RowPlan]:
+    """The rule, from the plans themselves."""
+    by_age = sorted(plans, key=lambda plan: plan.age)
+    if len(by_age) <= max_size:
+        return by_age
+    oldest = by_age[0]
+    if oldest.sequence.ready_since > overdue_at:
+        buckets: dict[tuple[int, ...], list[RowPlan]] = {}
+        for ready_plan in by_age:
+            buckets.setdefault(ready_plan.shape, []).append(ready_plan)
+        largest = max(buckets.values(), key=len)
+        if len(largest) >= max_size:
+            return largest[:max_size]
+
+    def turn(plan: RowPlan) -> tuple[float, int]:
+        since = plan.sequence.ready_since
+        waited_from = since if since <= overdue_at else float("inf")
+        return waited_from, abs(plan.likeness[0] - oldest.likeness[0])
+
+    return sorted(by_age, key=turn)[:max_size]
+
+
+@given(
+    events=st.lists(
+        st.tuples(st.integers(0, 9), st.integers(1, 12), st.integers(1, 2), st.booleans()),
+        max_size=60,
+    ),
+    max_size=st.integers(1, 6),
+    overdue_at=st.integers(-1, 10),
+)
+def test_rows_that_come_and_go_are_chosen_as_from_a_list_of_them(
+    events: list[tuple[int, int, int, bool]], max_size: int, overdue_at: int
+) -> None:
+    ready, plans = ReadyRows(max_size), []
+    for since, length, num_fed, leaves in events:
+        if leaves and plans:
+            gone = plans.pop(since % len(plans))
+            ready.discard(gone.sequence.sequence_id)
+        else:
+            plans.append(plan(float(since), length, num_fed))
+            ready.put(plans[-1])
+        chosen = ready.choose(overdue_at)
+        assert chosen == naive_group(plans, max_size, overdue_at)
+    assert sorted(p.age for p in ready) == sorted(p.age for p in plans)
