@@ -29,21 +29,26 @@ class DemoDraft:
     """What it is used by when nobody says: the fastest that was measured."""
 
     @property
+    def data(self) -> Path:
+        """Its compact folder."""
+        return DATA / self.name
+
+    @property
     def is_shipped(self) -> bool:
-        return (DATA / self.name / _CARD).is_file()
+        return (self.data / _CARD).is_file()
 
     def is_current(self, folder: Path) -> bool:
         """Whether `folder` was made from the draft that is shipped: another one has another card,
         which tells its figures."""
         card = folder / _CARD
-        return card.is_file() and card.read_bytes() == (DATA / self.name / _CARD).read_bytes()
+        return card.is_file() and card.read_bytes() == (self.data / _CARD).read_bytes()
 
     def materialise(self, target_folder: Path, folder: Path) -> None:
         """Make the complete folder. Raises ModelNotSupportedError for another target."""
         from specdec_core.training.draft_folder import materialise
         from specdec_core.training.target_files import open_target
 
-        materialise(DATA / self.name, open_target(str(target_folder)), folder)
+        materialise(self.data, open_target(str(target_folder)), folder)
 
 
 DEMO_DRAFTS = {
@@ -54,7 +59,7 @@ DEMO_DRAFTS = {
             target="smollm2-135m",
             licence="Apache-2.0",
             summary="draft for smollm2-135m, made with `specdec train-draft`",
-            method=SpecMethod.DRAFT_MODEL,
+            method=SpecMethod.HYBRID,
         ),
     )
 }

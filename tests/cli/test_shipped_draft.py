@@ -1,0 +1,66 @@
+"""The draft that ships for the demo model: its size, its card, and that it drafts."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deployments.config import ServiceConfig
+from deployments.demo_drafts import DEMO_DRAFTS
+from deployments.prompt_file import read_prompt_file
+from specdec_core import PoolConfig, Request, SamplingParams, SpecMethod, SpeculationConfig
+from specdec_core.engine import AlgorithmName, Engine
+from specdec_core.models.loading import LoadConfig, load_pair
+
+DRAFT = DEMO_DRAFTS["smollm2-135m-draft"]
+LARGEST_BYTES = 25_000_000
+
+
+def card_settings() -> dict[str, Any]:
+    """The JSON at the end of the card."""
+    card = (DRAFT.data / "README.md").read_text()
+    settings: dict[str, Any] = json.loads(card.rpartition("```json")[2].partition("```")[0])
+    return settings
+
+
+def test_its_weights_are_small_and_nothing_lies_beside_them() -> None:
+    files = {path.name: path.stat().st_size for path in DRAFT.data.iterdir()}
+    assert {"README.md", "config.json", "model.safetensors"} <= files.keys()
+    assert files.keys() <= {"README.md", "config.json", "model.safetensors", "draft_vocab.json"}
+    assert sum(files.values()) <= LARGEST_BYTES
+
+
+def test_its_training_text_shares_no_run_of_words_with_spec_bench(spec_bench: Path) -> None:
+    """Texts that did were dropped when it was made; the card says what they were compared with."""
+    text = card_settings()["text"]
+    turns = [turn for line in read_prompt_file(spec_bench) for turn in line.turns or []]
+    assert text["excluded_sha256"] == hashlib.sha256("\0".join(turns).encode()).hexdigest()
+    assert text["num_excluded_texts"] == len(turns)
+    assert text["prompts_sha256"] == hashlib.sha256(b"").hexdigest(), "the target made them up"
+
+
+def test_the_demo_is_served_with_it_unless_something_else_is_said() -> None:
+    config = ServiceConfig()
+    assert (config.draft, config.num_draft_replicas) == (DRAFT.name, 1)
+    assert ServiceConfig(spec_method="ngram").draft is None
+    assert ServiceConfig(model="another").draft is None
+
+
+@pytest.mark.slow
+def test_it_drafts_for_the_demo_model(demo_model: Path, tmp_path: Path) -> None:
+    DRAFT.materialise(demo_model, tmp_path / "draft")
+    load = LoadConfig(kv_cache_tokens=4096, max_model_len=1024)
+    pair = load_pair(str(demo_model), str(tmp_path / "draft"), load)
+    assert pair.draft is not None
+    params = SamplingParams(temperature=0.0, max_tokens=48)
+    request = Request(request_id="a", prompt_token_ids=tuple(range(500, 540)), params=params)
+    speculation = SpeculationConfig(method=SpecMethod.DRAFT_MODEL, num_draft_tokens=4)
+    config = PoolConfig(speculation=speculation)
+    engine = Engine(pair.target.model, pair.draft.model, config=config)
+    plain = Engine(pair.target.model, algorithm=AlgorithmName.AUTOREGRESSIVE)
+    assert list(engine.tokens(request)) == list(plain.tokens(request))
+    assert engine.stats.num_accepted > 0
