@@ -20,7 +20,7 @@ from tests.tiny_models import ARCHITECTURES, VOCAB, tiny_decoder
 DTYPES = (torch.bfloat16, torch.float32)
 CELLS = [(1, 1), (2, 8), (5, 4), (8, 2), (32, 3)]
 """(batch size, K)"""
-_DECODERS = (*sorted(ARCHITECTURES), "fused llama", "fused qwen2")
+_DECODERS = (*sorted(ARCHITECTURES), "fused llama")
 
 
 def loaded(decoder: str, dtype: torch.dtype, kv_cache_tokens: int) -> TransformersModel:

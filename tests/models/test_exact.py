@@ -24,9 +24,11 @@ from specdec_core.models.numerics import (
 )
 from specdec_core.models.packed_linear import pack_linears
 from specdec_core.models.transformers_adapter import TransformersModel
-from tests.tiny_models import DECODERS, VOCAB, tiny_decoder, tiny_model
+from tests.tiny_models import ARCHITECTURES, VOCAB, tiny_decoder, tiny_model
 
 DTYPES = (torch.bfloat16, torch.float32)
+_DECODERS = (*sorted(ARCHITECTURES), "fused llama")
+"""Our own forward has the bits of the hooked one (test_fused_decoder.py): one of it will do."""
 
 
 def fast_model(decoder: str, dtype: torch.dtype) -> TransformersModel:
@@ -36,7 +38,7 @@ def fast_model(decoder: str, dtype: torch.dtype) -> TransformersModel:
     return TransformersModel(weights, vocab_size=VOCAB, kv_cache_tokens=16384)
 
 
-@pytest.fixture(scope="module", params=[(name, d) for name in DECODERS for d in DTYPES])
+@pytest.fixture(scope="module", params=[(name, d) for name in _DECODERS for d in DTYPES])
 def exact(request: pytest.FixtureRequest) -> TransformersModel:
     model = fast_model(*request.param)
     make_exact(model)
