@@ -219,7 +219,7 @@ MUTANTS = (
         new="",
         breaks="a sequence stops for good after its first round",
         killed_by=(
-            "tests/pool/test_grouping.py::test_equal_length_groups_are_formed_and_counted_when_lengths_allow",
+            "tests/pool/test_grouping.py::test_a_drafted_member_joins_the_group_that_waited_for_it",
         ),
     ),
     Mutant(

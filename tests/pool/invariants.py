@@ -29,6 +29,8 @@ def check_empty(pool: SequencePool) -> None:
         assert not replica.sequences
         assert not replica.leases
         assert replica.num_reserved_blocks == 0
+        assert not replica.board.num_ready
+        assert not replica.board.has_out
 
 
 def _check_replica(replica: ReplicaRecord, live: dict[int, Sequence]) -> None:
