@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from specdec_core.pool.grouping import ReadyRows, RowPlan
+from specdec_core.pool.grouping import ReadyRows, RowPlan, rank_of
 
 
 class Board:
@@ -86,7 +86,7 @@ class Board:
 
     def first(self) -> RowPlan:
         """The ready row of the sequence that ranks first."""
-        return min(self, key=_rank)
+        return min(self, key=rank_of)
 
     def __iter__(self) -> Iterator[RowPlan]:
         yield from self.clients
@@ -101,7 +101,3 @@ def _take_one(counter: Counter[str], name: str) -> None:
 
 def _age(plan: RowPlan) -> tuple[float, tuple[float, int]]:
     return plan.age
-
-
-def _rank(plan: RowPlan) -> tuple[float, int]:
-    return plan.sequence.rank

@@ -8,7 +8,7 @@ from specdec_core.config import PoolConfig
 from specdec_core.leases import GroupLease, LeaseRow, Role
 from specdec_core.pool.counters import Tally
 from specdec_core.pool.fleet import Fleet, OpenLease, ReplicaRecord
-from specdec_core.pool.grouping import RowPlan
+from specdec_core.pool.grouping import RowPlan, rank_of
 from specdec_core.pool.outbox import Outbox
 from specdec_core.pool.placement import Placement
 from specdec_core.pool.proposals import Proposer
@@ -61,10 +61,9 @@ class Dispatcher:
         if replica.role is Role.TARGET and self._config.verification_budget is not None:
             budget = whole_tiles(self._config.verification_budget, replica.info.tile_rows)
             group = keep_within(group, budget)
-        rows = [row for plan in sorted(group, key=_rank) for row in self._reserve(replica, plan)]
-        if (
-            not rows and board.num_ready
-        ):  # the oldest always gets room, whether it was chosen or not
+        rows = [row for plan in sorted(group, key=rank_of) for row in self._reserve(replica, plan)]
+        if not rows and board.num_ready:
+            # The oldest always gets room, whether it was chosen or not.
             rows = list(self._reserve(replica, board.first()))
         if rows:
             self._send(replica, rows, now)
@@ -190,10 +189,6 @@ def _expects_more(replica: ReplicaRecord) -> bool:
     """Whether some sequence that would join the ready rows is out at this moment."""
     board = replica.board
     return board.has_out if replica.role is Role.TARGET else board.may_draft_more
-
-
-def _rank(plan: RowPlan) -> tuple[float, int]:
-    return plan.sequence.rank
 
 
 def _seniority(sequence: Sequence) -> tuple[float, int]:

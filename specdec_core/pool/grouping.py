@@ -47,6 +47,10 @@ class RowPlan(NamedTuple):
         return self.sequence.ready_since, self.sequence.rank
 
 
+def rank_of(plan: RowPlan) -> tuple[float, int]:
+    return plan.sequence.rank
+
+
 class ReadyRows:
     """Plans in the orders that groups are chosen by, so that a choice looks at a group's worth of
     them: thousands may be ready while 32 are wanted."""

@@ -3,6 +3,7 @@
 from tests.mutants import (
     drafting,
     exact,
+    forward,
     grammar,
     kv,
     padded,
@@ -24,6 +25,7 @@ MUTANTS = (
     *kv.MUTANTS,
     *padded.MUTANTS,
     *exact.MUTANTS,
+    *forward.MUTANTS,
     *drafting.MUTANTS,
     *grammar.MUTANTS,
     *pool_rounds.MUTANTS,
