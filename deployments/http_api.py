@@ -159,7 +159,7 @@ class _Routes:
     async def tokenize(self, request: Request) -> JSONResponse:
         body = parse_body(TokenizeBody, await request.body())
         self._service.check_model(body.model)
-        ids = await self._service.encode(body.prompt, add_special_tokens=body.add_special_tokens)
+        ids = await self._ids_to_count(body)
         return JSONResponse(
             {
                 "tokens": list(ids),
@@ -172,6 +172,14 @@ class _Routes:
         body = parse_body(DetokenizeBody, await request.body())
         self._service.check_model(body.model)
         return JSONResponse({"prompt": await self._service.decode_all(body.tokens, "tokens")})
+
+    async def _ids_to_count(self, body: TokenizeBody) -> Sequence[int]:
+        if body.messages is not None:
+            messages = checked_messages(body.messages)
+            return await self._service.encode_chat(messages, body.chat_options)
+        assert body.prompt is not None, "a body has one of the two"
+        adds = body.add_special_tokens is not False
+        return await self._service.encode(body.prompt, add_special_tokens=adds)
 
     async def _ids_of(self, prompt: str | list[int], body: CompletionBody) -> Sequence[int]:
         if not isinstance(prompt, str):

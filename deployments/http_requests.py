@@ -6,11 +6,11 @@ import json
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic_core import from_json
 
 from deployments.ask import Ask
-from deployments.chat_template import ChatOptions
+from deployments.chat_fields import ChatFields
 from deployments.errors import WrongTypeError
 from deployments.messages import describe
 from deployments.output import View
@@ -167,37 +167,11 @@ class CompletionBody(CommonBody):
         return self.logprobs if self.echo else None
 
 
-class ChatBody(CommonBody):
+class ChatBody(ChatFields, CommonBody):
     messages: list[dict[str, Any]]
     max_completion_tokens: int | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
-    add_generation_prompt: bool | None = None
-    continue_final_message: bool | None = None
-    chat_template: str | None = None
-    chat_template_kwargs: dict[str, Any] | None = None
-    add_special_tokens: bool = False
-    tools: list[Any] | None = None
-    tool_choice: str | dict[str, Any] | None = None
-
-    @property
-    def calls_tools(self) -> bool:
-        """Whether the answer is read for calls."""
-        return bool(self.tools) and self.tool_choice != "none"
-
-    @property
-    def chat_options(self) -> ChatOptions:
-        """An answer goes on with the last message, or begins a new one unless that is declined."""
-        continues = bool(self.continue_final_message)
-        adds = self.add_generation_prompt
-        return ChatOptions(
-            add_generation_prompt=not continues if adds is None else adds,
-            continues_final_message=continues,
-            variables=self.chat_template_kwargs or {},
-            template=self.chat_template,
-            add_special_tokens=self.add_special_tokens,
-            tools=checked_tools(self.tools or []) if self.calls_tools else (),
-        )
 
     def _grammar(self) -> GrammarSpec | None:
         wanted, forced = super()._grammar(), self._forced_call()
@@ -237,10 +211,18 @@ class ChatBody(CommonBody):
         return count if self.logprobs else None
 
 
-class TokenizeBody(_Body):
+class TokenizeBody(ChatFields, _Body):
+    """A text, or a conversation as the chat route would feed it."""
+
     model: str | None = None
-    prompt: str
-    add_special_tokens: bool = True
+    prompt: str | None = None
+    messages: list[dict[str, Any]] | None = None
+
+    @model_validator(mode="after")
+    def _check_input(self) -> TokenizeBody:
+        if (self.prompt is None) == (self.messages is None):
+            raise ValueError("exactly one of prompt and messages is needed")
+        return self
 
 
 class DetokenizeBody(_Body):

@@ -136,11 +136,24 @@ def _check_nodes(config: ServiceConfig) -> None:
         )
 
 
+_LEAN_SERVE = {
+    "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
+    "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "0",
+    "RAY_SERVE_USE_GRPC_BY_DEFAULT": "1",
+    "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.5",
+}
+"""Serve's throughput mode without its direct ingress, which listens on all interfaces: one loop for
+an ingress and its router, fewer hops to it; and a controller that looks five times less often. What
+they leave of a small machine is the target's."""
+
+
 def _prepare_environment() -> None:
     """Before Ray is imported; every process of a local Ray inherits it."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_SERVE_LOG_TO_STDERR", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    for name, value in _LEAN_SERVE.items():
+        os.environ.setdefault(name, value)
     # Applications are importable where this process finds them, installed or not.
     paths = [path for path in sys.path if path]
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))

@@ -298,6 +298,32 @@ def test_the_version_is_that_of_the_package() -> None:
     run(scenario)
 
 
+def test_a_conversation_is_tokenized_as_the_chat_feeds_it() -> None:
+    messages = [{"role": "system", "content": "AB"}, {"role": "user", "content": "CDE"}]
+
+    async def scenario() -> None:
+        async with server() as (client, _):
+            answer = (await client.post("/tokenize", json={"messages": messages})).json()
+            chat = {"messages": messages, "max_tokens": 1}
+            usage = (await client.post("/v1/chat/completions", json=chat)).json()["usage"]
+            assert answer["count"] == usage["prompt_tokens"] == 5
+            back = await client.post("/detokenize", json={"tokens": answer["tokens"]})
+            assert back.json()["prompt"] == "ABCDE"
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("body", [{}, {"prompt": "A", "messages": [{"role": "user"}]}])
+def test_tokenize_takes_one_of_prompt_and_messages(body: dict[str, Any]) -> None:
+    async def scenario() -> None:
+        async with server() as (client, _):
+            answer = await client.post("/tokenize", json=body)
+            assert answer.status_code == 400
+            assert "exactly one of prompt and messages" in answer.json()["error"]["message"]
+
+    run(scenario)
+
+
 def test_tokenize_and_back() -> None:
     async def scenario() -> None:
         async with server() as (client, _):

@@ -1,0 +1,235 @@
+"""What serving costs: tokens per second of a service beside those of the engine that it runs.
+
+Both decode the same conversations at the same batch and with the same threads, in turns; while the
+engine runs, every process of the service is stopped. A ratio belongs to one turn, so that what else
+the machine does weighs on both sides.
+
+    python -m benchmarks.served_vs_engine --input spec_bench_240.jsonl --spec-method ngram
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import psutil
+import typer
+from rich.console import Console
+from rich.progress import track
+
+from deployments.bench_http import http_client
+from deployments.bench_load import Load, run_load
+from deployments.bench_prompts import Prompt
+from deployments.config import ServiceConfig
+from deployments.demo_models import resolve_model
+from deployments.prompt_file import PromptLine, read_prompt_file, select
+from deployments.prompt_text import encode_line, first_messages
+from deployments.text import TextModel, load_text_model
+from specdec_core import Engine, Request, SamplingParams
+from specdec_core.config import SpecMethod
+from specdec_core.models.loading import LoadConfig
+
+_START_TIMEOUT_S = 300.0
+_PAUSE_S = 1.0
+"""Between two sides, so that neither pays for the end of the other."""
+_WARM_UP_TOKENS = 16
+_TIMEOUT_S = 600.0
+
+
+def main(
+    input: Annotated[Path, typer.Option(help="JSON lines with turns: Spec-Bench.")],
+    batch: Annotated[int, typer.Option(help="Streams at a time, and rows of a group.")] = 16,
+    turns: Annotated[int, typer.Option(help="Batches that each side decodes.")] = 6,
+    max_tokens: int = 128,
+    threads: Annotated[int, typer.Option(help="Torch threads of each side.")] = 2,
+    spec_method: SpecMethod = SpecMethod.NGRAM,
+    model: str = "smollm2-135m",
+    port: int = 8123,
+    output: Path | None = None,
+) -> None:
+    """Measure, print the turns, write them to --output."""
+    lines = select(read_prompt_file(input), sample=batch * turns)
+    batches = [lines[turn::turns] for turn in range(turns)]
+    config = ServiceConfig(
+        model=model,
+        spec_method=spec_method,
+        max_group_size=batch,
+        torch_threads=threads,
+        port=port,
+        grpc_port=port + 1000,
+    )
+    with _service(config) as service:
+        engine = _EngineSide(config)
+        sides = (engine, _ServiceSide(config))
+        _turn(service, sides, batches[0], _WARM_UP_TOKENS)
+        measured = [_turn(service, sides, part, max_tokens) for part in _shown(batches)]
+    found = {
+        "model": model,
+        "batch": batch,
+        "max_tokens": max_tokens,
+        "threads": threads,
+        "method": spec_method,
+        "environment": {n: v for n, v in os.environ.items() if n.startswith(("RAY_", "GOMP"))},
+        "turns": measured,
+        "median_ratio": statistics.median(turn["ratio"] for turn in measured),
+        "engine_tokens_per_second": _rate(measured, "engine"),
+        "service_tokens_per_second": _rate(measured, "service"),
+    }
+    text = json.dumps(found, indent=2)
+    Console().print_json(text)
+    if output is not None:
+        output.write_text(text + "\n")
+
+
+def _shown(batches: list[list[PromptLine]]) -> Iterator[list[PromptLine]]:
+    return iter(track(batches, description="turns"))
+
+
+def _turn(
+    service: subprocess.Popen[bytes],
+    sides: tuple[_EngineSide, _ServiceSide],
+    lines: Sequence[PromptLine],
+    max_tokens: int,
+) -> dict[str, Any]:
+    engine, served = sides
+    with _stopped(service), _Steal() as from_engine:
+        engine_tokens, engine_s = engine.decode(lines, max_tokens)
+    with _Steal() as from_service:
+        served_tokens, served_s = served.decode(lines, max_tokens)
+    assert engine_tokens == served_tokens, "the service and the engine decode other tokens"
+    return {
+        "tokens": engine_tokens,
+        "engine_s": engine_s,
+        "service_s": served_s,
+        "ratio": engine_s / served_s,
+        "stolen_from_engine": from_engine.share,
+        "stolen_from_service": from_service.share,
+    }
+
+
+class _Steal:
+    """The share of the machine that its host gave to others meanwhile: noise."""
+
+    share = 0.0
+
+    def __enter__(self) -> _Steal:
+        self._before = psutil.cpu_times()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        spent = [b - a for a, b in zip(self._before, psutil.cpu_times(), strict=True)]
+        stolen = psutil.cpu_times().steal - self._before.steal
+        self.share = stolen / sum(spent)
+
+
+def _rate(turns: Sequence[dict[str, Any]], side: str) -> float:
+    return float(sum(t["tokens"] for t in turns) / sum(t[f"{side}_s"] for t in turns))
+
+
+class _EngineSide:
+    """The engine, loaded as `specdec generate` loads it."""
+
+    def __init__(self, config: ServiceConfig) -> None:
+        folder = resolve_model(config.model)
+        draft = resolve_model(config.draft) if config.draft else None
+        self._text: TextModel = load_text_model(folder)
+        self._engine = Engine.load(folder, draft, pool=config.pool_config(), load=LoadConfig())
+        self._num_requests = 0
+
+    def decode(self, lines: Sequence[PromptLine], max_tokens: int) -> tuple[int, float]:
+        requests = [self._request(line, max_tokens) for line in lines]
+        started = time.perf_counter()
+        num_tokens = sum(len(event.token_ids) for event in self._engine.generate(requests))
+        return num_tokens, time.perf_counter() - started
+
+    def _request(self, line: PromptLine, max_tokens: int) -> Request:
+        self._num_requests += 1
+        return Request(
+            request_id=str(self._num_requests),
+            prompt_token_ids=encode_line(self._text, line, is_raw=False),
+            params=SamplingParams(temperature=0.0, max_tokens=max_tokens),
+            end_token_ids=self._engine.end_token_ids,
+        )
+
+
+class _ServiceSide:
+    """As many streams as lines, over HTTP."""
+
+    def __init__(self, config: ServiceConfig) -> None:
+        self._url = f"http://127.0.0.1:{config.port}"
+
+    def decode(self, lines: Sequence[PromptLine], max_tokens: int) -> tuple[int, float]:
+        sampling = {"temperature": 0, "max_tokens": max_tokens}
+        prompts = [Prompt(messages=first_messages(line), sampling=sampling) for line in lines]
+        return asyncio.run(self._load(prompts))
+
+    async def _load(self, prompts: Sequence[Prompt]) -> tuple[int, float]:
+        load = Load(
+            prompts=prompts,
+            arrivals_s=[0.0] * len(prompts),
+            max_concurrency=None,
+            timeout_s=_TIMEOUT_S,
+        )
+        async with http_client(
+            self._url, is_chat=True, model=None, api_key=None, extra_body={}
+        ) as client:
+            run = await run_load(client, load, lambda num_ended, speed: None)
+        assert not run.failures, run.failures
+        return sum(record.usage.num_output for record in run.records), run.duration_s
+
+
+@contextmanager
+def _service(config: ServiceConfig) -> Iterator[subprocess.Popen[bytes]]:
+    """`specdec serve` in processes of its own, until it answers and then until it has ended."""
+    settings = {f"SPECDEC_{name}".upper(): str(v) for name, v in config.deployable().items()}
+    command = [sys.executable, "-c", "from deployments.cli import main; main()", "serve"]
+    service = subprocess.Popen(command, env={**os.environ, **settings})
+    try:
+        _wait_until_ready(config, service)
+        yield service
+    finally:
+        service.send_signal(signal.SIGINT)
+        service.wait()
+
+
+def _wait_until_ready(config: ServiceConfig, service: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + _START_TIMEOUT_S
+    while time.monotonic() < deadline and service.poll() is None:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{config.port}/ready", timeout=2):
+                return
+        except (OSError, urllib.error.URLError):
+            time.sleep(1)
+    raise RuntimeError("the service did not start")
+
+
+@contextmanager
+def _stopped(service: subprocess.Popen[bytes]) -> Iterator[None]:
+    """None of the service's processes runs inside."""
+    root = psutil.Process(service.pid)
+    processes = [root, *root.children(recursive=True)]
+    for process in processes:
+        process.suspend()
+    time.sleep(_PAUSE_S)
+    try:
+        yield
+    finally:
+        for process in reversed(processes):
+            process.resume()
+        time.sleep(_PAUSE_S)
+
+
+if __name__ == "__main__":
+    typer.run(main)
