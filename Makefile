@@ -24,8 +24,8 @@ serve: setup
 # Fast files side by side, a process each; then what takes a Ray or the demo model, one by one.
 # pytest ends with 5 where ARGS leave nothing of a half.
 test: setup
-	$(BIN)/python -m pytest -m "not slow" --numprocesses logical --maxprocesses 4 --dist loadfile $(ARGS) || [ $$? -eq 5 ]
-	$(BIN)/python -m pytest -m slow $(ARGS) || [ $$? -eq 5 ]
+	$(BIN)/python -m pytest -m "not slow" --durations 15 --numprocesses logical --maxprocesses 4 --dist loadfile $(ARGS) || [ $$? -eq 5 ]
+	$(BIN)/python -m pytest -m slow --durations 15 $(ARGS) || [ $$? -eq 5 ]
 
 lint: $(INSTALLED) proto-check
 	$(BIN)/ruff format --check .

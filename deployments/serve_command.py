@@ -101,7 +101,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 @contextmanager
 def _ray(config: ServiceConfig, joins: bool) -> Iterator[None]:
     """A Ray of our own, ended with us; or the one that RAY_ADDRESS names, left running."""
-    _prepare_environment()
+    prepare_environment()
     import ray
     from ray import serve
 
@@ -147,7 +147,7 @@ an ingress and its router, fewer hops to it; and a controller that looks five ti
 they leave of a small machine is the target's."""
 
 
-def _prepare_environment() -> None:
+def prepare_environment() -> None:
     """Before Ray is imported; every process of a local Ray inherits it."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_SERVE_LOG_TO_STDERR", "0")

@@ -148,7 +148,8 @@ def _deployments(application: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    ("replicas", "cores", "threads"), [(1, 2, 1), (1, 9, 8), (2, 9, 4), (3, 2, 1)]
+    ("replicas", "cores", "threads"),
+    [(1, 1, 1), (1, 2, 2), (1, 3, 2), (1, 9, 8), (2, 9, 4), (3, 2, 1)],
 )
 def test_threads_are_shared_among_replicas(replicas: int, cores: int, threads: int) -> None:
     config = ServiceConfig(target_replicas=replicas, spec_method="ngram")

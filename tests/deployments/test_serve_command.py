@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,13 @@ import pytest
 
 from deployments.config import ServiceConfig
 from deployments.preflight import check_start
-from deployments.serve_command import ready_line, refusal_in, warn_when_fast, warn_when_open
+from deployments.serve_command import (
+    prepare_environment,
+    ready_line,
+    refusal_in,
+    warn_when_fast,
+    warn_when_open,
+)
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
 from specdec_core.models.numerics import Numerics
 from tests.service.conftest import free_port
@@ -25,6 +32,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def config(folder: Path, **settings: Any) -> ServiceConfig:
     ports = {"port": free_port(), "grpc_port": free_port()}
     return ServiceConfig(model=str(folder), **{**ports, **settings})
+
+
+def test_what_the_environment_says_of_serve_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "environ", {"RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "3"})
+    prepare_environment()
+    assert os.environ["RAY_SERVE_CONTROL_LOOP_INTERVAL_S"] == "3"
+    assert os.environ["RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD"] == "0"
 
 
 def test_a_good_configuration_passes(folder: Path) -> None:
