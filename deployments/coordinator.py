@@ -130,7 +130,8 @@ async def resolve(spec: CoordinatorSpec) -> Endpoint:
     """Where the coordinator's server is. Raises ConnectionError while there is none."""
     try:
         handle = await asyncio.to_thread(find_or_create, spec)
-        endpoint: Endpoint = await asyncio.wait_for(handle.endpoint.remote(), _RESOLVE_TIMEOUT_S)
+        async with asyncio.timeout(_RESOLVE_TIMEOUT_S):
+            endpoint: Endpoint = await handle.endpoint.remote()
     except (RayError, asyncio.InvalidStateError, TimeoutError, ValueError) as error:
         raise ConnectionError(f"no coordinator: {type(error).__name__}") from error
     return endpoint

@@ -200,7 +200,8 @@ class GenerationService:
             while True:
                 remaining = None if deadline is None else deadline - time.monotonic()
                 try:
-                    event = await asyncio.wait_for(anext(events), remaining)
+                    async with asyncio.timeout(remaining):  # see PoolDriver._sleep
+                        event = await anext(events)
                 except TimeoutError:
                     raise DeadlineError(f"not finished within {generation.timeout_s:g} s") from None
                 except StopAsyncIteration:

@@ -198,7 +198,8 @@ class PoolDriver:
         deadline = self.pool.next_deadline()
         timeout = None if deadline is None else max(deadline - self._clock(), _MIN_SLEEP_S)
         try:
-            await asyncio.wait_for(self._wake.wait(), timeout)
+            async with asyncio.timeout(timeout):  # wait_for loses an end that comes with the news
+                await self._wake.wait()
         except TimeoutError:
             return
 

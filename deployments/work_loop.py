@@ -94,7 +94,8 @@ class WorkLoop:
             return
         self._outgoing.put_nowait(pb.WorkUp(drain=pb.Drain()))
         try:
-            await asyncio.wait_for(self._drained.wait(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await self._drained.wait()
         except TimeoutError:
             logger.warning("not drained after %.0f s: the rest is replayed elsewhere", timeout_s)
             self._drained.set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
@@ -11,10 +12,12 @@ import pytest
 
 from deployments.errors import PoolUnavailableError
 from deployments.pool_client import PoolClient
+from deployments.pool_driver import PoolDriver
 from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.errors import InvalidRequestError, QueueFullError
 from specdec_core.leases import GroupLease, GroupResult, Role
 from specdec_core.logprobs import TokenLogprobs
+from specdec_core.pool import SequencePool
 from specdec_core.request import FinishReason, Request
 from specdec_core.sampling_params import SamplingParams
 from tests.deployments.cell import cell
@@ -294,5 +297,26 @@ def test_without_the_token_nobody_is_heard() -> None:
             client = await parts.client()
             await asyncio.sleep(0.3)
             assert (parts.driver.num_streams, client.state) == (0, None)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("num_turns", range(5))
+def test_a_driver_that_is_ended_as_news_comes_has_ended(
+    num_turns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Turns of the loop between the news and the end."""
+    monkeypatch.setattr(SequencePool, "next_deadline", lambda pool: time.monotonic() + 60)
+
+    async def scenario() -> None:
+        driver = PoolDriver(SequencePool(PoolConfig(), epoch=1), epoch=1)
+        running = asyncio.create_task(driver.run())
+        await asyncio.sleep(0.01)
+        driver.abort(driver.attach(), "nobody")
+        for _ in range(num_turns):
+            await asyncio.sleep(0)
+        running.cancel()
+        await asyncio.wait({running}, timeout=1)
+        assert running.done()
 
     run(scenario)

@@ -95,3 +95,50 @@ def test_what_a_request_leaves_open_follows_the_models_own_defaults() -> None:
     params = service.prepare((5,), Ask(sampling=given)).request.params
     assert (params.temperature, params.top_k, params.max_tokens) == (0.0, 0, 60)
     assert service.prepare((5,) * 500, Ask()).request.params.max_tokens == 12
+
+
+class _TellingPool:
+    """Emits a token whenever it is told to."""
+
+    state = None
+
+    def __init__(self) -> None:
+        self.told = asyncio.Event()
+        self.num_left = 0
+
+    async def generate(self, request: Request) -> AsyncIterator[TokenEvent]:
+        try:
+            for index in range(request.params.max_tokens):
+                await self.told.wait()
+                self.told.clear()
+                yield TokenEvent(request_id=request.request_id, index=index, token_ids=(1,))
+        finally:
+            self.num_left += 1
+
+
+@pytest.mark.parametrize("num_turns", range(5))
+def test_a_client_that_leaves_as_a_token_comes_has_left(num_turns: int) -> None:
+    """Turns of the loop between the token and the departure."""
+
+    async def scenario() -> None:
+        pool: Any = _TellingPool()
+        service = GenerationService(
+            fake_text_model(), pool, model_name="fake", speculation=SpeculationConfig()
+        )
+        asked = service.prepare((5,), Ask(timeout_s=60.0))
+
+        async def listen() -> None:
+            async for _ in service.run(asked):
+                pass
+
+        client = asyncio.create_task(listen())
+        await asyncio.sleep(0.01)
+        pool.told.set()
+        for _ in range(num_turns):
+            await asyncio.sleep(0)
+        client.cancel()
+        await asyncio.wait({client}, timeout=1)
+        assert client.done()
+        assert pool.num_left == 1
+
+    asyncio.run(scenario())
