@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import psutil
+import torch
 import typer
 from rich.console import Console
 from rich.progress import track
@@ -74,7 +75,9 @@ def main(
         engine = _EngineSide(config)
         sides = (engine, _ServiceSide(config))
         _turn(service, sides, batches[0], _WARM_UP_TOKENS)
-        measured = [_turn(service, sides, part, max_tokens) for part in _shown(batches)]
+        measured = [
+            _turn(service, sides, part, max_tokens) for part in track(batches, description="turns")
+        ]
     found = {
         "model": model,
         "batch": batch,
@@ -91,10 +94,6 @@ def main(
     Console().print_json(text)
     if output is not None:
         output.write_text(text + "\n")
-
-
-def _shown(batches: list[list[PromptLine]]) -> Iterator[list[PromptLine]]:
-    return iter(track(batches, description="turns"))
 
 
 def _turn(
@@ -129,9 +128,8 @@ class _Steal:
         return self
 
     def __exit__(self, *error: object) -> None:
-        spent = [b - a for a, b in zip(self._before, psutil.cpu_times(), strict=True)]
-        stolen = psutil.cpu_times().steal - self._before.steal
-        self.share = stolen / sum(spent)
+        after = psutil.cpu_times()
+        self.share = (after.steal - self._before.steal) / (sum(after) - sum(self._before))
 
 
 def _rate(turns: Sequence[dict[str, Any]], side: str) -> float:
@@ -142,6 +140,8 @@ class _EngineSide:
     """The engine, loaded as `specdec generate` loads it."""
 
     def __init__(self, config: ServiceConfig) -> None:
+        if config.torch_threads is not None:
+            torch.set_num_threads(config.torch_threads)
         folder = resolve_model(config.model)
         draft = resolve_model(config.draft) if config.draft else None
         self._text: TextModel = load_text_model(folder)

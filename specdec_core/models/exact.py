@@ -23,8 +23,7 @@ from specdec_core.models.exact_linear import ExactLinear, make_linears_exact, un
 from specdec_core.models.numerics import ClassTable, NotExactError
 from specdec_core.models.transformers_adapter import TransformersModel, kv_shape
 
-_CHECKED_LENGTHS = (3, 33, 71, 130, 700)
-"""The longest passes every number of keys below its own; the others make the company ragged."""
+_CHECKED_LENGTHS = (3, 33, 71, 130, 260, 410, 700)
 _NUM_SINGLE = 4
 """The last tokens of a sequence: alone one by one, in company as one proposal."""
 

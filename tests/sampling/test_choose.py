@@ -66,7 +66,7 @@ def test_flat_and_peaked_rows_of_a_large_vocabulary_equal_the_reference(spread: 
         SamplingParams(temperature=50.0, seed=7),
     ]
     generator = torch.Generator().manual_seed(3)
-    rows = [ChoiceRow(ChoiceRules(p, 0), 40 + i) for i, p in enumerate(params)]
+    rows = [ChoiceRow(ChoiceRules(p, 0), 40 + i) for i in range(3) for p in params]
     logits = spread * torch.randn(len(rows), vocab_size, generator=generator)
     expected = [
         reference.choose_one(z, row.rules.params, row.position)
