@@ -20,7 +20,7 @@ from specdec_core.models.exact_activation import (
 )
 from specdec_core.models.exact_attention import find_attention_shape
 from specdec_core.models.exact_linear import ExactLinear, make_linears_exact, undo_exact_linears
-from specdec_core.models.numerics import ClassTable, NotExactError
+from specdec_core.models.numerics import ANY_ATTENTION, AttentionShape, ClassTable, NotExactError
 from specdec_core.models.transformers_adapter import TransformersModel, kv_shape
 
 _CHECKED_LENGTHS = (3, 33, 71, 130, 260, 410, 700)
@@ -31,13 +31,7 @@ _NUM_SINGLE = 4
 def make_exact(model: TransformersModel) -> ClassTable:
     """Bring `model` into exact numerics. Raises NotExactError, naming the operation that differs,
     and then leaves the model as it was."""
-    config = model.module.config
-    attention = find_attention_shape(
-        kv_shape(config, model.dtype, model.device),
-        config.num_attention_heads,
-        model.max_model_len,
-    )
-    table = ClassTable(linears=make_linears_exact(model.module), attention=attention)
+    table = ClassTable(linears=make_linears_exact(model.module), attention=_attention_shape(model))
     model.class_table = table
     if model.device.type == "cpu":
         make_activations_exact(model.module)
@@ -49,6 +43,15 @@ def make_exact(model: TransformersModel) -> ClassTable:
         undo_exact_activations(model.module)
         raise
     return table
+
+
+def _attention_shape(model: TransformersModel) -> AttentionShape:
+    """Our kernels take a lane for each query and the keys in order: any shape will do."""
+    if model.kernels is not None:
+        return ANY_ATTENTION
+    config = model.module.config
+    shape = kv_shape(config, model.dtype, model.device)
+    return find_attention_shape(shape, config.num_attention_heads, model.max_model_len)
 
 
 @torch.inference_mode()

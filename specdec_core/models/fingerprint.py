@@ -27,6 +27,7 @@ def numerics_fingerprint(model: TransformersModel, digest: str) -> str:
         torch.__config__.show(),
         transformers.__version__,
         _device_name(model.device),
+        model.kernels.identity if model.kernels is not None else "no kernels",
         str(torch.get_num_threads()),
     ]
     hashed = hashlib.sha256("\n".join(facts).encode()).hexdigest()[:12]

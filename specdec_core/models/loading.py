@@ -25,6 +25,7 @@ from specdec_core.models.files import local_folder, model_digest, weight_files
 from specdec_core.models.fingerprint import numerics_fingerprint
 from specdec_core.models.fused_decoder import FusedDecoder, fuse
 from specdec_core.models.memory import default_kv_tokens
+from specdec_core.models.native_linear import replace_linears
 from specdec_core.models.numerics import NotExactError, Numerics
 from specdec_core.models.packed_linear import pack_linears
 from specdec_core.models.support import check_supported
@@ -60,6 +61,8 @@ class LoadConfig:
     """Tokens that the KV cache can hold; None takes a share of the free memory."""
     numerics: Numerics = Numerics.AUTO
     model_impl: ModelImpl = ModelImpl.AUTO
+    enforce_eager: bool = False
+    """PyTorch's own operations only, where there are kernels of ours as well."""
 
     def __post_init__(self) -> None:
         device_type = self.device.partition(":")[0]
@@ -188,7 +191,13 @@ def _weights(folder: Path, config: LoadConfig) -> PreTrainedModel | FusedDecoder
         )
     weights: PreTrainedModel = model.to(device)
     reduce_head(weights, folder)
-    decoder = weights if config.model_impl is ModelImpl.TRANSFORMERS else fuse(weights)
+    decoder = (
+        weights
+        if config.model_impl is ModelImpl.TRANSFORMERS
+        else fuse(weights, uses_kernels=not config.enforce_eager)
+    )
+    if isinstance(decoder, FusedDecoder) and decoder.kernels and decoder.kernels.has_linear:
+        replace_linears(decoder, decoder.kernels)
     pack_linears(decoder)
     return decoder
 

@@ -58,11 +58,17 @@ class AttentionShape:
         return num_whole + self.key_lens[bisect_left(self.key_lens, num_keys - num_whole)]
 
     def __str__(self) -> str:
+        if self.queries.high == sys.maxsize and self.key_lens == (1,):
+            return "attention of any shape"
         return f"attention {self.queries} queries, keys by {'/'.join(map(str, self.key_lens))}"
 
 
 FAST_ATTENTION = AttentionShape(queries=SizeRange(1, sys.maxsize), key_lens=(64,))
 """Rounded all the same: few lengths mean few shapes for the kernels to prepare."""
+
+
+ANY_ATTENTION = AttentionShape(queries=SizeRange(1, sys.maxsize), key_lens=(1,))
+"""Of kernels whose results no shape changes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +85,7 @@ class ClassTable:
 
     def __str__(self) -> str:
         linears = ", ".join(f"{shape}: {rows} rows" for shape, rows in self.linears)
-        return f"{linears}; {self.attention}"
+        return f"{linears or 'linears of any rows'}; {self.attention}"
 
 
 def cheapest_run(

@@ -19,8 +19,14 @@ from torch import Tensor
 from specdec_core.kv.padded import COLUMN_STEP, PaddedKV
 from specdec_core.kv.paged import KVShape
 from specdec_core.models.cached_model import Feed
+from specdec_core.models.native_kernels import NativeKernels
 from specdec_core.models.pass_plan import PassPlan
-from specdec_core.models.ragged_attention import attend_rows, attend_segment, gather_rows
+from specdec_core.models.ragged_attention import (
+    attend_blocks,
+    attend_rows,
+    attend_segment,
+    gather_rows,
+)
 from specdec_core.stopwatch import Stopwatch
 
 
@@ -42,10 +48,17 @@ class RowOffsets:
 
 
 class OffsetPass:
-    """Exact numerics. Making the view is timed by itself: `view_watch`."""
+    """Exact numerics. Making the view is timed by itself, `view_watch`; kernels need none."""
 
-    def __init__(self, plan: PassPlan, kv: PaddedKV, view_watch: Stopwatch) -> None:
+    def __init__(
+        self,
+        plan: PassPlan,
+        kv: PaddedKV,
+        view_watch: Stopwatch,
+        kernels: NativeKernels | None = None,
+    ) -> None:
         self._plan = plan
+        self._kernels = kernels
         self._kv = kv
         self._offsets = RowOffsets(kv)
         self._view_watch = view_watch
@@ -59,6 +72,11 @@ class OffsetPass:
         scaling: float,
     ) -> Tensor:
         """See AttentionPass."""
+        if self._plan.table is not None:
+            pools = self._kv.pools(layer)
+            return attend_blocks(
+                self._kernels, self._plan, pools, query_THD, key_TKD, value_TKD, scaling
+            )
         keys, values = _write(self._kv, layer, self._plan, key_TKD, value_TKD)
         outputs = []
         for segment in self._plan.segments:
@@ -141,7 +159,6 @@ def plan_rectangle(kv: PaddedKV, feeds: Sequence[Feed]) -> PassPlan:
         position_ids=kv.places(kv.num_columns).flatten()[write_index].unsqueeze(0),
         write_index=write_index,
         logits_index=torch.tensor(wanted, dtype=torch.long, device=device),
-        segments=(),
     )
 
 

@@ -21,7 +21,7 @@ from specdec_core.models.padded_attention import (
     RowOffsets,
     plan_rectangle,
 )
-from specdec_core.models.pass_plan import plan_pass, split_into_passes
+from specdec_core.models.pass_plan import split_into_passes
 from specdec_core.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
@@ -64,13 +64,12 @@ class PaddedTransformersModel:
         model = self._model
         starts = [kv.cached_lens[feed.slot] for feed in feeds]
         kv.extend({feed.slot: len(feed.tokens) for feed in feeds})
-        shape = model.attention
         for pieces in split_into_passes(
-            feeds, starts, model.max_tokens_per_pass, shape.queries.high
+            feeds, starts, model.max_tokens_per_pass, model.attention.queries.high
         ):
             if pieces:
-                plan = plan_pass(pieces, RowOffsets(kv), model.num_query_groups, shape)
-                yield model.run_pass(plan, OffsetPass(plan, kv, self._view_watch))
+                plan = model.plan(pieces, RowOffsets(kv))
+                yield model.run_pass(plan, OffsetPass(plan, kv, self._view_watch, model.kernels))
 
     def _fast_passes(self, kv: PaddedKV, feeds: Sequence[Feed]) -> Iterator[Tensor]:
         """Windows of columns from the left; every logit that is wanted lies in the last one."""

@@ -73,9 +73,19 @@ class Segment:
     """[R, 1, G * Q, S] additive."""
 
 
+class PieceTable(NamedTuple):
+    """Where the keys of every piece lie, for kernels that read the blocks themselves."""
+
+    pieces: Tensor
+    """[P, 3] int32: first token of the pass, number of tokens, place of the first one."""
+    blocks: Tensor
+    """[P, W] int32: blocks of the piece's sequence; those behind the last one are never read."""
+    block_size: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassPlan:
-    """One forward pass."""
+    """One forward pass. Either `segments` or `table` says how to attend."""
 
     input_ids: Tensor
     """[1, T]"""
@@ -85,7 +95,8 @@ class PassPlan:
     """[T] row of the key and value pools that each token writes."""
     logits_index: Tensor
     """[N] tokens whose logits are wanted, in the order of the feeds."""
-    segments: tuple[Segment, ...]
+    segments: tuple[Segment, ...] = ()
+    table: PieceTable | None = None
 
 
 def split_into_passes(
@@ -114,6 +125,31 @@ def _piece(feed: Feed, start: int, first: int, end: int) -> Piece:
     first_wanted = len(feed.tokens) - feed.num_logits
     num_logits = max(end - max(first, first_wanted), 0)
     return Piece(feed.slot, start + first, feed.tokens[first:end], num_logits)
+
+
+def plan_native_pass(pieces: Sequence[Piece], kv: KVBlocks) -> PassPlan:
+    """The indices alone: kernels that read blocks take rows of any lengths as they are."""
+    ends = list(accumulate(len(piece.tokens) for piece in pieces))
+    firsts = [end - len(piece.tokens) for piece, end in zip(pieces, ends, strict=True)]
+    wanted = [range(end - piece.num_logits, end) for piece, end in zip(pieces, ends, strict=True)]
+    facts = [
+        (first, len(piece.tokens), piece.start) for piece, first in zip(pieces, firsts, strict=True)
+    ]
+    return PassPlan(
+        input_ids=_index([token for p in pieces for token in p.tokens], kv).unsqueeze(0),
+        position_ids=_index([i for p in pieces for i in _places(p)], kv).unsqueeze(0),
+        write_index=_index([i for p in pieces for i in _pool_rows(p, kv)], kv),
+        logits_index=_index([i for some in wanted for i in some], kv),
+        table=PieceTable(
+            torch.tensor(facts, dtype=torch.int32), _block_rows(pieces, kv), kv.block_size
+        ),
+    )
+
+
+def _block_rows(pieces: Sequence[Piece], kv: KVBlocks) -> Tensor:
+    rows = [kv.block_table(piece.slot)[: -(-piece.end // kv.block_size)] for piece in pieces]
+    width = max(map(len, rows))
+    return torch.tensor([[*row, *[0] * (width - len(row))] for row in rows], dtype=torch.int32)
 
 
 def plan_pass(

@@ -14,6 +14,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from specdec_core.errors import ModelNotSupportedError
 from specdec_core.kv.paged import PagedKV
+from specdec_core.models.native_kernels import NativeKernels
 from specdec_core.models.pass_plan import KVBlocks, PassPlan, Segment
 
 
@@ -35,9 +36,11 @@ class AttentionPass(Protocol):
 class RaggedPass:
     """One pass's plan over the cache; the attention of every layer goes through `attend`."""
 
-    def __init__(self, plan: PassPlan, kv: PagedKV) -> None:
+    def __init__(self, plan: PassPlan, kv: PagedKV, kernels: NativeKernels | None = None) -> None:
+        """`kernels` run a plan that has a table."""
         self._plan = plan
         self._kv = kv
+        self._kernels = kernels
         self.layers_seen: set[int] = set()
 
     def attend(
@@ -52,6 +55,10 @@ class RaggedPass:
         self._check(key_TKD, value_TKD)
         self.layers_seen.add(layer)
         keys, values = self._kv.pools(layer)
+        if self._plan.table is not None:
+            return attend_blocks(
+                self._kernels, self._plan, (keys, values), query_THD, key_TKD, value_TKD, scaling
+            )
         keys.index_copy_(0, self._plan.write_index, key_TKD)
         values.index_copy_(0, self._plan.write_index, value_TKD)
         outputs = [
@@ -69,6 +76,23 @@ class RaggedPass:
                 f"keys of shape {tuple(key_TKD.shape)} and values of {tuple(value_TKD.shape)} "
                 f"where the model's configuration promises {expected}"
             )
+
+
+def attend_blocks(
+    kernels: NativeKernels | None,
+    plan: PassPlan,
+    pools: tuple[Tensor, Tensor],
+    query_THD: Tensor,
+    key_TKD: Tensor,
+    value_TKD: Tensor,
+    scaling: float,
+) -> Tensor:
+    """Cache the new keys and values and attend to the blocks where they lie; [T, H, D]."""
+    assert kernels is not None
+    assert plan.table is not None
+    return kernels.attend(
+        query_THD, key_TKD, value_TKD, pools, plan.write_index, plan.table, scaling
+    )
 
 
 def _attend_segment(

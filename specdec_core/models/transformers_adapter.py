@@ -19,7 +19,14 @@ from specdec_core.models.fused_decoder import FusedDecoder
 from specdec_core.models.hooked_decoder import HookedDecoder
 from specdec_core.models.numerics import FAST_ATTENTION, AttentionShape, ClassTable, Numerics
 from specdec_core.models.padded_model import PaddedTransformersModel
-from specdec_core.models.pass_plan import PassPlan, Piece, plan_pass, split_into_passes
+from specdec_core.models.pass_plan import (
+    KVBlocks,
+    PassPlan,
+    Piece,
+    plan_native_pass,
+    plan_pass,
+    split_into_passes,
+)
 from specdec_core.models.ragged_attention import AttentionPass, RaggedPass
 from specdec_core.models.support import check_supported
 
@@ -60,6 +67,7 @@ class TransformersModel:
         self.vocab_size = min(vocab_size, config.vocab_size)
         self._model = model
         self._decoder: Decoder = model if isinstance(model, FusedDecoder) else HookedDecoder(model)
+        self.kernels = model.kernels if isinstance(model, FusedDecoder) else None
         self.max_tokens_per_pass = max_tokens_per_pass
         self.num_query_groups = config.num_attention_heads // num_kv_heads(config)
         num_blocks = -(-kv_cache_tokens // BLOCK_SIZE)
@@ -156,8 +164,14 @@ class TransformersModel:
 
     def _forward(self, pieces: Sequence[Piece]) -> Tensor:
         """One pass; logits of the wanted tokens, [N, V]."""
-        plan = plan_pass(pieces, self._kv, self.num_query_groups, self.attention)
-        return self.run_pass(plan, RaggedPass(plan, self._kv))
+        plan = self.plan(pieces, self._kv)
+        return self.run_pass(plan, RaggedPass(plan, self._kv, self.kernels))
+
+    def plan(self, pieces: Sequence[Piece], kv: KVBlocks) -> PassPlan:
+        """One pass over the blocks of `kv`."""
+        if self.kernels is not None:
+            return plan_native_pass(pieces, kv)
+        return plan_pass(pieces, kv, self.num_query_groups, self.attention)
 
     def run_pass(self, plan: PassPlan, ragged_pass: AttentionPass) -> Tensor:
         """One forward pass with the attention of `ragged_pass`; the wanted logits, [N, V]."""
@@ -168,8 +182,8 @@ class TransformersModel:
         """Let one token prove that every layer's keys and values go through our cache."""
         slot = self._kv.allocate()
         self._kv.extend({slot: 1})
-        plan = plan_pass([Piece(slot, 0, (0,), 1)], self._kv, self.num_query_groups, self.attention)
-        ragged_pass = RaggedPass(plan, self._kv)
+        plan = self.plan([Piece(slot, 0, (0,), 1)], self._kv)
+        ragged_pass = RaggedPass(plan, self._kv, self.kernels)
         try:
             self.run_pass(plan, ragged_pass)
         finally:

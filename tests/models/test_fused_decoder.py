@@ -21,6 +21,14 @@ from tests.tiny_models import FUSED, VOCAB, architecture_of, tiny_decoder, tiny_
 WIDE = {"hidden_size": 576, "num_attention_heads": 9, "num_key_value_heads": 3, "head_dim": 64}
 
 
+SIZES = {
+    torch.float32: ((1, 40, 17, 3, 64), (1, 1, 5, 4, 1), (3, 1, 1, 1, 9)),
+    # With AMX the library chooses its kernel for 33 rows and more by the width of the weight, so
+    # that joined weights may round otherwise there.
+    torch.bfloat16: ((1, 12, 7, 3, 9), (1, 1, 5, 4, 1), (3, 1, 1, 1, 9), (2, 10, 5, 8, 7)),
+}
+
+
 def logits_of(decoder: str, dtype: torch.dtype) -> Tensor:
     """Of prefills, single tokens and proposals, some rolled back, over packed weights."""
     torch.set_num_threads(1)
@@ -30,7 +38,7 @@ def logits_of(decoder: str, dtype: torch.dtype) -> Tensor:
     rng = random.Random(0)
     slots = [model.allocate() for _ in range(5)]
     logits = []
-    for sizes in ((1, 40, 17, 3, 64), (1, 1, 5, 4, 1), (3, 1, 1, 1, 9)):
+    for sizes in SIZES[dtype]:
         fed = [[rng.randrange(VOCAB) for _ in range(size)] for size in sizes]
         feeds = [Feed(s, ids, len(ids)) for s, ids in zip(slots, fed, strict=True)]
         logits.append(model.score(feeds))

@@ -4,14 +4,16 @@ from tests.mutants.mutant import Mutant
 
 _FUSED = "specdec_core/models/fused_decoder.py"
 _FUSED_TESTS = "tests/models/test_fused_decoder.py::"
+_KERNELS = "specdec_core/models/kernels.c"
+_KERNEL_TESTS = "tests/models/test_native_kernels.py::"
 _SAME_BITS = _FUSED_TESTS + "test_its_logits_are_those_of_transformers_bit_for_bit[fused {}-dtype0]"
 
 MUTANTS = (
     Mutant(
         name="halves-turned-the-other-way",
-        path=_FUSED,
-        old="    return torch.cat([-first, second], dim=-1)\n",
-        new="    return torch.cat([first, -second], dim=-1)\n",
+        path="specdec_core/models/layer_ops.py",
+        old="    swapped = torch.cat([-second, first], dim=-1)\n",
+        new="    swapped = torch.cat([second, -first], dim=-1)\n",
         breaks="queries and keys turn backwards: their angles agree, the trained ones do not",
         killed_by=(_SAME_BITS.format("llama"),),
     ),
@@ -26,8 +28,8 @@ MUTANTS = (
     Mutant(
         name="head-norms-left-out",
         path=_FUSED,
-        old='names = [name for name in ("q_norm", "k_norm") if hasattr(attention, name)]',
-        new='names = [name for name in ("q_norm", "k_norm") if hasattr(layer, name)]',
+        old="RMSNorm(getattr(attention, name)) if hasattr(attention, name) else None",
+        new="RMSNorm(getattr(attention, name)) if hasattr(layer, name) else None",
         breaks="Qwen3's queries and keys keep their lengths",
         killed_by=(_SAME_BITS.format("qwen3"),),
     ),
@@ -38,5 +40,47 @@ MUTANTS = (
         new="    has_bias = False\n",
         breaks="Qwen2 without its biases: fluent at first",
         killed_by=(_FUSED_TESTS + "test_biases_and_tied_heads_are_kept",),
+    ),
+    Mutant(
+        name="a-kernel-query-misses-its-own-key",
+        path=_KERNELS,
+        old="(last_key < (int32_t)j)",
+        new="(last_key <= (int32_t)j)",
+        breaks="a token does not see itself",
+        killed_by=(_KERNEL_TESTS + "test_attention_is_that_of_the_textbook",),
+    ),
+    Mutant(
+        name="a-kernel-reads-keys-behind-the-last",
+        path=_KERNELS,
+        old="const bf16 *even = j < tile->count ?",
+        new="const bf16 *even = j < KEYS ?",
+        breaks="what an earlier request left in a block spreads, if it is no number",
+        killed_by=(_KERNEL_TESTS + "test_what_lies_behind_the_last_key_never_spreads",),
+    ),
+    Mutant(
+        name="a-kernel-sums-by-company",
+        path=_KERNELS,
+        old="v16 highest = least, total = zero;",
+        new="v16 highest = least, total = zero + 1e-6f * (float)(u->num_keys % 7);",
+        breaks="a query's weights depend on how far the last query of its chunk sees",
+        killed_by=(
+            _KERNEL_TESTS + "test_a_query_has_the_same_bits_alone_in_company_and_in_any_chunk",
+        ),
+    ),
+    Mutant(
+        name="a-kernel-linear-without-bias",
+        path=_KERNELS,
+        old="const bf16 *bias = p->bias ? p->bias + block * OUTPUTS : no_bias;",
+        new="const bf16 *bias = no_bias;",
+        breaks="Qwen2 without its biases: fluent at first",
+        killed_by=(_KERNEL_TESTS + "test_a_linear_is_a_product_and_a_row_never_sees_its_company",),
+    ),
+    Mutant(
+        name="a-kernel-linear-loses-the-last-rows",
+        path=_KERNELS,
+        old="first + 16 * (i + 1) <= p->rows ?",
+        new="first + 16 * (i + 1) <= p->rows + 15 ?",
+        breaks="rows behind the last whole tile are read from behind the input",
+        killed_by=(_KERNEL_TESTS + "test_a_linear_is_a_product_and_a_row_never_sees_its_company",),
     ),
 )

@@ -38,7 +38,8 @@ class Mutant:
             )
         defective = text.replace(self.old, self.new)
         try:
-            compile(defective, self.path, "exec")
+            if path.suffix == ".py":
+                compile(defective, self.path, "exec")
         except SyntaxError as error:
             raise StaleMutantError(f"{self.name}: the mutant does not compile: {error}") from error
         if ast.dump(ast.parse(defective)) == ast.dump(ast.parse(text)):

@@ -1,0 +1,346 @@
+"""The CPU kernels: against float64, and rows that never see each other."""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+from collections.abc import Sequence
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from specdec_core.kv.paged import KVShape, PagedKV
+from specdec_core.models import native_kernels
+from specdec_core.models.cached_model import Feed
+from specdec_core.models.exact import check_rows, make_exact
+from specdec_core.models.fused_decoder import FusedDecoder, fuse
+from specdec_core.models.layer_ops import Heads, NativeOps, RMSNorm, Rotation, TorchOps
+from specdec_core.models.native_kernels import (
+    FLAGS,
+    NativeKernels,
+    build_kernels,
+    load_kernels,
+)
+from specdec_core.models.native_linear import NativeLinear, replace_linears
+from specdec_core.models.pass_plan import Piece, plan_native_pass
+from specdec_core.models.ragged_attention import RaggedPass
+from specdec_core.models.transformers_adapter import TransformersModel
+from tests.tiny_models import VOCAB, tiny_model
+
+WIDE = {"hidden_size": 192, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 64}
+BUILDS = {"as this machine is": FLAGS, "without AMX": (*FLAGS, "-mno-amx-bf16")}
+
+
+@pytest.fixture(scope="module", params=BUILDS)
+def kernels(request: pytest.FixtureRequest) -> NativeKernels:
+    if load_kernels() is None:
+        pytest.skip("no C compiler")
+    torch.set_num_threads(2)
+    return build_kernels(BUILDS[request.param])
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).bfloat16()
+
+
+def assert_nearly_rounded(actual: Tensor, exact: Tensor) -> None:
+    """`actual` is one of the two bfloat16 numbers next to `exact`, but for float32's own error."""
+    error = (actual.double() - exact).abs()
+    assert (error <= exact.abs() * 2**-8 * 1.01 + 1e-30).all(), error.max()
+
+
+def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+    normed = x.double() / (x.double().square().mean(-1, keepdim=True) + epsilon).sqrt()
+    return normed.bfloat16().double() * weight.double()
+
+
+@pytest.mark.parametrize("num_tokens", [1, 3, 40])
+def test_the_norm_of_a_sum_is_rounded_as_transformers_rounds_it(
+    kernels: NativeKernels, num_tokens: int
+) -> None:
+    x, update, weight = normal(num_tokens, 576), normal(num_tokens, 576, seed=1), normal(576)
+    expected_x = x + update
+    normed = kernels.add_norm(x, update, weight, 1e-5)
+    assert torch.equal(x, expected_x)
+    exact = rms_norm(expected_x, weight, 1e-5)
+    off = (normed.double() - exact).abs() > exact.abs() * 2**-8 * 1.01
+    assert off.double().mean() < 0.002, "a product of two roundings may fall to the other side"
+    torch.testing.assert_close(normed.double(), exact, rtol=2**-6, atol=0)
+
+
+def test_without_an_update_the_rows_stay_and_only_the_norm_is_taken(kernels: NativeKernels) -> None:
+    x, weight = normal(5, 64), normal(64, seed=1)
+    before = x.clone()
+    normed = kernels.add_norm(x, None, weight, 1e-5)
+    assert torch.equal(x, before)
+    torch.testing.assert_close(normed.double(), rms_norm(x, weight, 1e-5), rtol=2**-6, atol=0)
+
+
+def test_a_gate_is_silu_times_up(kernels: NativeKernels) -> None:
+    gate_up = torch.cat([normal(7, 96) * 8, normal(7, 96, seed=1)], dim=1)
+    gate, up = gate_up.double().chunk(2, dim=1)
+    silu = (gate * gate.sigmoid()).bfloat16().double()
+    torch.testing.assert_close(kernels.gate(gate_up).double(), silu * up, rtol=2**-6, atol=1e-30)
+
+
+def test_a_gate_keeps_what_is_no_number_and_what_is_far_out(kernels: NativeKernels) -> None:
+    gate = torch.tensor([math.nan, math.inf, -math.inf, -200.0, 200.0, 0.0, -88.0, 88.0] * 2)
+    gate_up = torch.cat([gate, torch.ones(16)]).bfloat16().unsqueeze(0)
+    expected = nn.functional.silu(gate.bfloat16().float())
+    actual = kernels.gate(gate_up)[0].float()
+    torch.testing.assert_close(actual, expected, rtol=2**-7, atol=1e-35, equal_nan=True)
+
+
+@pytest.mark.parametrize("has_norms", [False, True])
+def test_heads_turn_as_with_the_operations_of_pytorch(
+    kernels: NativeKernels, has_norms: bool
+) -> None:
+    rotation = Rotation(normal(9, 64, seed=1), normal(9, 64, seed=2))
+    norms = (_norm(3), _norm(4)) if has_norms else (None, None)
+    heads = Heads(6, 2, *norms)
+    row = normal(9, 10, 64)
+    expected = TorchOps().turn(row.clone(), rotation, heads)
+    actual = NativeOps(kernels).turn(row.clone(), rotation, heads)
+    if has_norms:
+        torch.testing.assert_close(actual, expected, rtol=2**-6, atol=2**-7)
+    else:
+        assert torch.equal(actual, expected)
+    assert torch.equal(actual[:, 8:], row[:, 8:]), "values stay"
+
+
+def _norm(seed: int) -> RMSNorm:
+    norm = nn.Module()
+    norm.weight = nn.Parameter(normal(64, seed=seed), requires_grad=False)
+    norm.variance_epsilon = 1e-6  # type: ignore[assignment]
+    return RMSNorm(norm)
+
+
+class Cache:
+    """A paged cache of one layer with random keys and values, and queries for its pieces."""
+
+    num_heads, num_kv_heads, head_dim = 6, 2, 64
+
+    def __init__(self, kernels: NativeKernels, head_dim: int = 64) -> None:
+        self.head_dim = head_dim
+        shape = KVShape(
+            num_layers=1,
+            num_kv_heads=self.num_kv_heads,
+            head_dim=head_dim,
+            dtype=torch.bfloat16,
+            device=torch.device("cpu"),
+        )
+        self.kv = PagedKV(shape, num_blocks=200)
+        self.kernels = kernels
+
+    def attend(self, pieces: Sequence[Piece], heads: Tensor) -> Tensor:
+        """`heads` [T, H + 2 K, D] of the pieces' tokens; caches them."""
+        plan = plan_native_pass(pieces, self.kv)
+        sizes = [self.num_heads, self.num_kv_heads, self.num_kv_heads]
+        query, key, value = torch.split(heads, sizes, dim=1)
+        ragged = RaggedPass(plan, self.kv, self.kernels)
+        return ragged.attend(0, query, key, value, self.head_dim**-0.5)
+
+    def sequence(self, num_tokens: int, seed: int) -> Tensor:
+        num_heads = self.num_heads + 2 * self.num_kv_heads
+        return normal(num_tokens, num_heads, self.head_dim, seed=seed)
+
+    def slot_for(self, num_tokens: int) -> int:
+        slot = self.kv.allocate()
+        self.kv.extend({slot: num_tokens})
+        return slot
+
+
+def plain_attention(heads: Tensor, num_heads: int, num_kv_heads: int) -> Tensor:
+    """Of one whole sequence, in float64."""
+    sizes = [num_heads, num_kv_heads, num_kv_heads]
+    query, key, value = (some.double() for some in torch.split(heads, sizes, dim=1))
+    groups = num_heads // num_kv_heads
+    key, value = (some.repeat_interleave(groups, dim=1) for some in (key, value))
+    scores = torch.einsum("qhd,khd->hqk", query, key) * heads.shape[2] ** -0.5
+    hidden = torch.ones(scores.shape[1:]).triu(1).bool()
+    weights = scores.masked_fill(hidden, -math.inf).softmax(-1)
+    return torch.einsum("hqk,khd->qhd", weights, value)
+
+
+@pytest.mark.parametrize("head_dim", [32, 64, 128, 256])
+@pytest.mark.parametrize("num_tokens", [1, 16, 17, 45, 300])
+def test_attention_is_that_of_the_textbook(
+    kernels: NativeKernels, num_tokens: int, head_dim: int
+) -> None:
+    cache = Cache(kernels, head_dim)
+    heads = cache.sequence(num_tokens, seed=0)
+    piece = Piece(cache.slot_for(num_tokens), 0, range(num_tokens), 0)
+    expected = plain_attention(heads, cache.num_heads, cache.num_kv_heads)
+    torch.testing.assert_close(
+        cache.attend([piece], heads).double(), expected, rtol=2**-6, atol=2**-7
+    )
+
+
+def test_a_query_has_the_same_bits_alone_in_company_and_in_any_chunk(
+    kernels: NativeKernels,
+) -> None:
+    lengths = (1, 7, 16, 33, 100, 257)
+    alone = [_one_by_one(Cache(kernels), length, seed) for seed, length in enumerate(lengths)]
+    cache, rng = Cache(kernels), random.Random(0)
+    sequences = [cache.sequence(length, seed) for seed, length in enumerate(lengths)]
+    slots = [cache.slot_for(length) for length in lengths]
+    together: list[list[Tensor]] = [[] for _ in lengths]
+    done = [0] * len(lengths)
+    while done != list(lengths):
+        counts = [min(rng.randint(0, 40), n - d) for n, d in zip(lengths, done, strict=True)]
+        members = [i for i, count in enumerate(counts) if count]
+        pieces = [Piece(slots[i], done[i], range(counts[i]), 0) for i in members]
+        fed = [sequences[i][done[i] : done[i] + counts[i]] for i in members]
+        outputs = cache.attend(pieces, torch.cat(fed)) if members else torch.empty(0)
+        for i, output in zip(members, outputs.split([counts[i] for i in members]), strict=True):
+            together[i].append(output)
+            done[i] += counts[i]
+    for one, parts in zip(alone, together, strict=True):
+        assert torch.equal(one, torch.cat(parts))
+
+
+def _one_by_one(cache: Cache, length: int, seed: int) -> Tensor:
+    heads, slot = cache.sequence(length, seed), cache.slot_for(length)
+    return torch.cat(
+        [cache.attend([Piece(slot, i, (0,), 0)], heads[i : i + 1]) for i in range(length)]
+    )
+
+
+def test_what_lies_behind_the_last_key_never_spreads(kernels: NativeKernels) -> None:
+    cache = Cache(kernels)
+    heads, slot = cache.sequence(20, seed=0), cache.slot_for(20)
+    for pool in cache.kv.pools(0):
+        pool.fill_(math.nan)
+    output = cache.attend([Piece(slot, 0, range(20), 0)], heads)
+    assert not output.isnan().any()
+    torch.testing.assert_close(
+        output.double(), plain_attention(heads, 6, 2), rtol=2**-6, atol=2**-7
+    )
+
+
+class OneTokenBlocks:
+    """A cache of one-token blocks, as the padded algorithms read their batch."""
+
+    block_size = 1
+
+    def __init__(self, kv: PagedKV, num_tokens: int) -> None:
+        self.shape = kv.shape
+        rows = list(range(40, 40 + num_tokens))
+        random.Random(0).shuffle(rows)
+        self.rows = rows
+
+    def block_table(self, slot: int) -> Sequence[int]:
+        return self.rows
+
+
+def test_blocks_of_any_size_give_the_same_bits(kernels: NativeKernels) -> None:
+    cache = Cache(kernels)
+    heads, slot = cache.sequence(45, seed=0), cache.slot_for(45)
+    piece = Piece(slot, 0, range(45), 0)
+    expected = cache.attend([piece], heads)
+    plan = plan_native_pass([piece], OneTokenBlocks(cache.kv, 45))
+    query, key, value = torch.split(heads, [6, 2, 2], dim=1)
+    assert plan.table is not None
+    pools = cache.kv.pools(0)
+    actual = kernels.attend(query, key, value, pools, plan.write_index, plan.table, 64**-0.5)
+    assert torch.equal(actual, expected)
+
+
+@pytest.fixture(scope="module")
+def linear_kernels() -> NativeKernels:
+    kernels = load_kernels()
+    if kernels is None or not kernels.has_linear:
+        pytest.skip("this machine has no AMX")
+    return kernels
+
+
+@pytest.mark.parametrize("has_bias", [False, True])
+@pytest.mark.parametrize("shape", [(32, 32), (64, 96), (576, 960), (1536, 576)])
+def test_a_linear_is_a_product_and_a_row_never_sees_its_company(
+    linear_kernels: NativeKernels, shape: tuple[int, int], has_bias: bool
+) -> None:
+    plain = nn.Linear(*shape, bias=has_bias).bfloat16()
+    linear = NativeLinear(plain, linear_kernels)
+    rows = normal(150, shape[0])
+    exact = nn.functional.linear(
+        rows.double(), plain.weight.double(), plain.bias.double() if has_bias else None
+    )
+    with torch.inference_mode():
+        all_at_once = linear(rows)
+        scale = exact.abs().amax()
+        torch.testing.assert_close(
+            all_at_once.double() / scale, exact / scale, rtol=2**-7, atol=2**-16
+        )
+        for size in (*range(1, 67), 100, 149):
+            for first in (0, 150 - size):
+                part = linear(rows[first : first + size].contiguous())
+                assert torch.equal(part, all_at_once[first : first + size]), (size, first)
+
+
+def test_linears_that_do_not_fit_stay(linear_kernels: NativeKernels) -> None:
+    model = nn.Sequential(
+        nn.Linear(64, 32).bfloat16(), nn.Linear(32, 40).bfloat16(), nn.Linear(40, 32)
+    )
+    assert replace_linears(model, linear_kernels) == 1
+    assert [type(layer) for layer in model] == [NativeLinear, nn.Linear, nn.Linear]
+
+
+def native_model(architecture: str, kernels: NativeKernels) -> TransformersModel:
+    decoder = FusedDecoder(tiny_model(architecture, **WIDE).bfloat16(), kernels)
+    if kernels.has_linear:
+        replace_linears(decoder, kernels)
+    return TransformersModel(decoder, vocab_size=VOCAB, kv_cache_tokens=8192)
+
+
+@pytest.mark.parametrize("architecture", ["llama", "mistral", "qwen2", "qwen3"])
+def test_a_whole_model_is_exact_in_any_shape(kernels: NativeKernels, architecture: str) -> None:
+    model = native_model(architecture, kernels)
+    table = make_exact(model)
+    assert str(table.attention) == "attention of any shape"
+    check_rows(model)
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen3"])
+def test_its_logits_are_as_near_to_float32_as_those_of_transformers(
+    kernels: NativeKernels, architecture: str
+) -> None:
+    ids = [random.Random(0).randrange(VOCAB) for _ in range(120)]
+    plain = tiny_model(architecture, **WIDE).bfloat16()
+    with torch.inference_mode():
+        theirs = plain(input_ids=torch.tensor([ids])).logits[0].float()
+        best = plain.float()(input_ids=torch.tensor([ids])).logits[0]
+    model = native_model(architecture, kernels)
+    ours = model.score([Feed(model.allocate(), ids, len(ids))])
+    error, their_error = ((some - best).square().mean().sqrt() for some in (ours, theirs))
+    assert error < 1.15 * their_error
+
+
+def test_only_bfloat16_models_of_whole_vectors_take_the_kernels() -> None:
+    if load_kernels() is None:
+        pytest.skip("no C compiler")
+    taken = [
+        fuse(tiny_model("llama", **changes).to(dtype), uses_kernels=True).kernels is not None
+        for dtype, changes in (
+            (torch.bfloat16, WIDE),
+            (torch.float32, WIDE),
+            (torch.bfloat16, {**WIDE, "head_dim": 16}),
+            (torch.bfloat16, {**WIDE, "hidden_act": "gelu"}),
+        )
+    ]
+    assert taken == [True, False, False, False]
+
+
+def test_without_a_compiler_pytorch_does_the_work(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("CC", "/nowhere/cc")
+    native_kernels.load_kernels.cache_clear()
+    try:
+        with caplog.at_level(logging.WARNING):
+            assert load_kernels() is None
+    finally:
+        native_kernels.load_kernels.cache_clear()
+    assert "/nowhere/cc" in caplog.text
+    assert "C compiler" in caplog.text
