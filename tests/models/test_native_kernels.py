@@ -210,10 +210,10 @@ def _one_by_one(cache: Cache, length: int, seed: int) -> Tensor:
 
 def test_what_lies_behind_the_last_key_never_spreads(kernels: NativeKernels) -> None:
     cache = Cache(kernels)
-    heads, slot = cache.sequence(20, seed=0), cache.slot_for(20)
+    heads, slot = cache.sequence(21, seed=0), cache.slot_for(21)
     for pool in cache.kv.pools(0):
         pool.fill_(math.nan)
-    output = cache.attend([Piece(slot, 0, range(20), 0)], heads)
+    output = cache.attend([Piece(slot, 0, range(21), 0)], heads)
     assert not output.isnan().any()
     torch.testing.assert_close(
         output.double(), plain_attention(heads, 6, 2), rtol=2**-6, atol=2**-7

@@ -52,8 +52,8 @@ MUTANTS = (
     Mutant(
         name="a-kernel-reads-keys-behind-the-last",
         path=_KERNELS,
-        old="const bf16 *even = j < tile->count ?",
-        new="const bf16 *even = j < KEYS ?",
+        old="const bf16 *odd = j + 1 < tile->count ?",
+        new="const bf16 *odd = j < tile->count ?",
         breaks="what an earlier request left in a block spreads, if it is no number",
         killed_by=(_KERNEL_TESTS + "test_what_lies_behind_the_last_key_never_spreads",),
     ),
@@ -78,9 +78,9 @@ MUTANTS = (
     Mutant(
         name="a-kernel-linear-loses-the-last-rows",
         path=_KERNELS,
-        old="first + 16 * (i + 1) <= p->rows ?",
-        new="first + 16 * (i + 1) <= p->rows + 15 ?",
-        breaks="rows behind the last whole tile are read from behind the input",
+        old="memcpy(last, x + (rows - num_left) * inputs,",
+        new="memcpy(last, x,",
+        breaks="rows behind the last whole tile are those of another request",
         killed_by=(_KERNEL_TESTS + "test_a_linear_is_a_product_and_a_row_never_sees_its_company",),
     ),
 )

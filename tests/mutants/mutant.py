@@ -37,14 +37,17 @@ class Mutant:
                 f"{self.name}: the old text occurs {text.count(self.old)} times in {self.path}"
             )
         defective = text.replace(self.old, self.new)
+        if path.suffix == ".py":
+            self._check_python(defective, text)
+        return defective
+
+    def _check_python(self, defective: str, text: str) -> None:
         try:
-            if path.suffix == ".py":
-                compile(defective, self.path, "exec")
+            compile(defective, self.path, "exec")
         except SyntaxError as error:
             raise StaleMutantError(f"{self.name}: the mutant does not compile: {error}") from error
         if ast.dump(ast.parse(defective)) == ast.dump(ast.parse(text)):
             raise StaleMutantError(f"{self.name}: the mutant changes nothing")
-        return defective
 
     def check_tests(self, root: Path) -> None:
         """Raise StaleMutantError when a named test does not exist."""
