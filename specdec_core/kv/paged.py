@@ -57,16 +57,18 @@ class PagedKV:
             dtype=shape.dtype,
             device=shape.device,
         )
-        self._pools = [tuple(pair.flatten(1, 2)) for pair in self._pool_L2NBHD]
+        self.all_pools: Sequence[tuple[Tensor, Tensor]] = [
+            (keys.flatten(0, 1), values.flatten(0, 1)) for keys, values in self._pool_L2NBHD
+        ]
+        """Keys and values of every layer, each [N * B, H, D]; views, for reading and writing."""
 
     @property
     def num_free_blocks(self) -> int:
         return self._allocator.num_free
 
     def pools(self, layer: int) -> tuple[Tensor, Tensor]:
-        """Keys and values of a layer, each [N * B, H, D]; views, for reading and writing."""
-        keys, values = self._pools[layer]
-        return keys, values
+        """`all_pools` of a layer."""
+        return self.all_pools[layer]
 
     def allocate(self) -> int:
         """A new empty slot; numbers are not used twice, so that a stale one is an error."""

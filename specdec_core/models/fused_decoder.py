@@ -24,6 +24,8 @@ from specdec_core.models.layer_ops import (
     TorchOps,
 )
 from specdec_core.models.native_kernels import NativeKernels, load_kernels, suits
+from specdec_core.models.native_linear import replace_linears
+from specdec_core.models.native_stack import NativeStack, stack_of
 from specdec_core.models.pass_plan import PassPlan
 from specdec_core.models.ragged_attention import AttentionPass
 
@@ -114,6 +116,13 @@ class FusedDecoder(nn.Module):
         self.norm = RMSNorm(body.norm)
         self.head = model.lm_head
         self.requires_grad_(False)
+        self._stack: NativeStack | None = None
+
+    def use_native_linears(self) -> None:
+        """Take our own matrix product where there is one, and then all layers in one call."""
+        if self.kernels is not None and self.kernels.has_linear:
+            replace_linears(self, self.kernels)
+            self._stack = stack_of(self.kernels, self.layers)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -130,15 +139,25 @@ class FusedDecoder(nn.Module):
         x_TE = self.embedding(plan.input_ids[0])
         cos_1TD, sin_1TD = self.rotary(x_TE, plan.position_ids)
         rotation = Rotation(cos_1TD[0], sin_1TD[0])
-        update_TE: Tensor | None = None
-        for layer in self.layers:
-            update_TE = layer(x_TE, update_TE, rotation, attention_pass, self._ops)
-        assert update_TE is not None, "a model has layers"
+        update_TE = self._run_layers(x_TE, rotation, plan, attention_pass)
         wanted = plan.logits_index
         logits_NV: Tensor = self.head(
             self._ops.add_norm(x_TE[wanted], update_TE[wanted], self.norm)
         )
         return logits_NV
+
+    def _run_layers(
+        self, x_TE: Tensor, rotation: Rotation, plan: PassPlan, attention_pass: AttentionPass
+    ) -> Tensor:
+        """Adds to `x_TE` in place; returns what is still to be added."""
+        pools = None if self._stack is None else attention_pass.block_pools
+        if self._stack is not None and pools is not None:
+            return self._stack.run(x_TE, rotation, plan, pools)
+        update_TE: Tensor | None = None
+        for layer in self.layers:
+            update_TE = layer(x_TE, update_TE, rotation, attention_pass, self._ops)
+        assert update_TE is not None, "a model has layers"
+        return update_TE
 
 
 def _join(*linears: nn.Linear) -> nn.Linear:

@@ -540,6 +540,70 @@ void specdec_linear(const bf16 *x, const bf16 *weights, const bf16 *bias, bf16 *
     }
 }
 
+/* One layer's weights and pools; what a model does not have is NULL. */
+typedef struct {
+    const bf16 *attention_norm, *qkv, *qkv_bias, *query_norm, *key_norm, *output, *output_bias;
+    const bf16 *mlp_norm, *gate_up, *gate_up_bias, *down, *down_bias;
+    bf16 *keys, *values;
+} Layer;
+
+/* All layers of a pass. x [T, E] holds the embeddings; what is to be added to it in the end is left
+ * in `update`. The rest is room: normed [T, E], heads [T, (H + 2 K) D], mixed [T, H D],
+ * gate_up [T, 2 I], gated [T, I]. */
+typedef struct {
+    const Layer *layers;
+    bf16 *x, *update, *normed, *heads, *mixed, *gate_up, *gated;
+    const bf16 *cosine, *sine;
+    const int64_t *write_index;
+    const int32_t *pieces, *tables;
+    int64_t num_layers, num_tokens, num_pieces, table_width, block_size;
+    int64_t width, mlp_width, num_heads, key_heads, size;
+    float epsilon, head_epsilon, scaling;
+} Pass;
+
+static void run_layer(const Pass *p, const Layer *layer, int is_first) {
+    int64_t tokens = p->num_tokens, all_heads = (p->num_heads + 2 * p->key_heads) * p->size;
+    specdec_add_norm(p->x, is_first ? NULL : p->update, layer->attention_norm, p->normed, tokens,
+                     p->width, p->epsilon);
+    specdec_linear(p->normed, layer->qkv, layer->qkv_bias, p->heads, tokens, p->width, all_heads);
+    specdec_turn(p->heads, p->cosine, p->sine, layer->query_norm, layer->key_norm, tokens,
+                 all_heads, p->num_heads, p->key_heads, p->size, p->head_epsilon);
+    const bf16 *new_keys = p->heads + p->num_heads * p->size;
+    Attention attention = {.query = p->heads,
+                           .new_keys = new_keys,
+                           .new_values = new_keys + p->key_heads * p->size,
+                           .query_stride = all_heads,
+                           .key_stride = all_heads,
+                           .value_stride = all_heads,
+                           .keys = layer->keys,
+                           .values = layer->values,
+                           .write_index = p->write_index,
+                           .out = p->mixed,
+                           .pieces = p->pieces,
+                           .tables = p->tables,
+                           .num_tokens = tokens,
+                           .num_pieces = p->num_pieces,
+                           .table_width = p->table_width,
+                           .block_size = p->block_size,
+                           .heads = p->num_heads,
+                           .key_heads = p->key_heads,
+                           .size = p->size,
+                           .scaling = p->scaling};
+    specdec_attend(&attention);
+    specdec_linear(p->mixed, layer->output, layer->output_bias, p->update, tokens,
+                   p->num_heads * p->size, p->width);
+    specdec_add_norm(p->x, p->update, layer->mlp_norm, p->normed, tokens, p->width, p->epsilon);
+    specdec_linear(p->normed, layer->gate_up, layer->gate_up_bias, p->gate_up, tokens, p->width,
+                   2 * p->mlp_width);
+    specdec_gate(p->gate_up, p->gated, tokens, p->mlp_width);
+    specdec_linear(p->gated, layer->down, layer->down_bias, p->update, tokens, p->mlp_width,
+                   p->width);
+}
+
+void specdec_run_layers(const Pass *p) {
+    for (int64_t l = 0; l < p->num_layers; l++) run_layer(p, p->layers + l, l == 0);
+}
+
 int specdec_has_linear(void) { return 1; }
 
 #else
@@ -547,6 +611,13 @@ int specdec_has_linear(void) { return 1; }
 void specdec_linear(const bf16 *x, const bf16 *weights, const bf16 *bias, bf16 *out, int64_t rows,
                     int64_t inputs, int64_t outputs) {
     (void)x, (void)weights, (void)bias, (void)out, (void)rows, (void)inputs, (void)outputs;
+    abort();
+}
+
+typedef struct Pass Pass;
+
+void specdec_run_layers(const Pass *p) {
+    (void)p;
     abort();
 }
 

@@ -25,7 +25,6 @@ from specdec_core.models.files import local_folder, model_digest, weight_files
 from specdec_core.models.fingerprint import numerics_fingerprint
 from specdec_core.models.fused_decoder import FusedDecoder, fuse
 from specdec_core.models.memory import default_kv_tokens
-from specdec_core.models.native_linear import replace_linears
 from specdec_core.models.numerics import NotExactError, Numerics
 from specdec_core.models.packed_linear import pack_linears
 from specdec_core.models.support import check_supported
@@ -196,8 +195,8 @@ def _weights(folder: Path, config: LoadConfig) -> PreTrainedModel | FusedDecoder
         if config.model_impl is ModelImpl.TRANSFORMERS
         else fuse(weights, uses_kernels=not config.enforce_eager)
     )
-    if isinstance(decoder, FusedDecoder) and decoder.kernels and decoder.kernels.has_linear:
-        replace_linears(decoder, decoder.kernels)
+    if isinstance(decoder, FusedDecoder):
+        decoder.use_native_linears()
     pack_linears(decoder)
     return decoder
 

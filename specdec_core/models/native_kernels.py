@@ -60,6 +60,9 @@ class NativeKernels:
         self._linear = _declare(library.specdec_linear, 4 * "p" + 3 * "i")
         self.has_linear: bool = library.specdec_has_linear() != 0
         """Whether this machine has the units that `linear` needs."""
+        self._run_layers = library.specdec_run_layers
+        self._run_layers.argtypes = (c_void_p,)
+        self._run_layers.restype = None
         self._attend = library.specdec_attend
         self._attend.argtypes = (POINTER(_Attention),)
         self._attend.restype = None
@@ -114,6 +117,10 @@ class NativeKernels:
         pointers = rows_MI.data_ptr(), packed.data_ptr(), bias, out_MO.data_ptr()
         self._linear(*pointers, *rows_MI.shape, num_outputs)
         return out_MO
+
+    def run_layers(self, arguments: ctypes.Structure) -> None:
+        """All layers of a pass; native_stack.py has the structure."""
+        self._run_layers(byref(arguments))
 
     def attend(
         self,

@@ -25,11 +25,11 @@ class NativeLinear(nn.Module):
         self.out_features = linear.out_features
         self.bias = linear.bias
         self._kernels = kernels
-        self._packed = _pack(linear.weight.detach())
+        self.packed = _pack(linear.weight.detach())
 
     def forward(self, input: Tensor) -> Tensor:
-        rows_MI = input.reshape(-1, self.in_features)
-        output_MO = self._kernels.linear(rows_MI, self._packed, self.bias, self.out_features)
+        rows_MI = input if input.dim() == 2 else input.reshape(-1, self.in_features)
+        output_MO = self._kernels.linear(rows_MI, self.packed, self.bias, self.out_features)
         return output_MO.view(*input.shape[:-1], self.out_features)
 
 

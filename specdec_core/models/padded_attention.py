@@ -63,6 +63,10 @@ class OffsetPass:
         self._offsets = RowOffsets(kv)
         self._view_watch = view_watch
 
+    @property
+    def block_pools(self) -> None:
+        """See AttentionPass."""
+
     def attend(
         self,
         layer: int,
@@ -104,6 +108,10 @@ class RectanglePass:
         is_full = min(counts) == self._num_queries
         self._query_index = None if is_full else _query_index(counts, kv)
         self._mask_B1QS = self._mask(counts).repeat(1, 1, num_query_groups, 1)
+
+    @property
+    def block_pools(self) -> None:
+        """See AttentionPass."""
 
     def attend(
         self,

@@ -6,6 +6,7 @@ query heads per key-value head, H = K * G, S keys per row, D head size.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import torch
@@ -20,6 +21,12 @@ from specdec_core.models.pass_plan import KVBlocks, PassPlan, Segment
 
 class AttentionPass(Protocol):
     """One forward pass, as the attention of every layer sees it."""
+
+    @property
+    def block_pools(self) -> Sequence[tuple[Tensor, Tensor]] | None:
+        """Keys and values of every layer, the same object while they are; None where `attend` must
+        be asked, layer by layer."""
+        ...
 
     def attend(
         self,
@@ -42,6 +49,14 @@ class RaggedPass:
         self._kv = kv
         self._kernels = kernels
         self.layers_seen: set[int] = set()
+
+    @property
+    def block_pools(self) -> Sequence[tuple[Tensor, Tensor]] | None:
+        """See AttentionPass."""
+        if self._plan.table is None:
+            return None
+        self.layers_seen.update(range(self._kv.shape.num_layers))
+        return self._kv.all_pools
 
     def attend(
         self,

@@ -289,8 +289,7 @@ def test_linears_that_do_not_fit_stay(linear_kernels: NativeKernels) -> None:
 
 def native_model(architecture: str, kernels: NativeKernels) -> TransformersModel:
     decoder = FusedDecoder(tiny_model(architecture, **WIDE).bfloat16(), kernels)
-    if kernels.has_linear:
-        replace_linears(decoder, kernels)
+    decoder.use_native_linears()
     return TransformersModel(decoder, vocab_size=VOCAB, kv_cache_tokens=8192)
 
 
@@ -300,6 +299,25 @@ def test_a_whole_model_is_exact_in_any_shape(kernels: NativeKernels, architectur
     table = make_exact(model)
     assert str(table.attention) == "attention of any shape"
     check_rows(model)
+
+
+@pytest.mark.parametrize("architecture", ["llama", "mistral", "qwen2", "qwen3"])
+def test_all_layers_in_one_call_have_the_bits_of_the_layers_one_by_one(
+    linear_kernels: NativeKernels, architecture: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_once = _logits_of_rounds(native_model(architecture, linear_kernels))
+    monkeypatch.setattr("specdec_core.models.fused_decoder.stack_of", lambda *_: None)
+    assert torch.equal(at_once, _logits_of_rounds(native_model(architecture, linear_kernels)))
+
+
+def _logits_of_rounds(model: TransformersModel) -> Tensor:
+    rng = random.Random(0)
+    slots = [model.allocate() for _ in range(4)]
+    logits = []
+    for sizes in ((1, 40, 17, 64), (1, 5, 4, 1), (3, 1, 1, 9)):
+        fed = [[rng.randrange(VOCAB) for _ in range(size)] for size in sizes]
+        logits.append(model.score([Feed(s, f, len(f)) for s, f in zip(slots, fed, strict=True)]))
+    return torch.cat(logits)
 
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen3"])
