@@ -1,6 +1,8 @@
-"""What our own forward saves: one pass of B rows of K + 1 tokens, ours over transformers'.
+"""What our own forward and its kernels save: one pass of B rows of K + 1 tokens.
 
-Both run over the same packed weights, cache and attention, in turns; medians are compared.
+Three forwards of the same model, in turns, medians compared: with our kernels; the same with
+PyTorch's operations over packed weights; that of transformers over the same packed weights, our
+cache and attention.
 
     python -m benchmarks.forward_cost --output benchmarks/results/forward_cost.json
 """
@@ -8,6 +10,7 @@ Both run over the same packed weights, cache and attention, in turns; medians ar
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -23,7 +26,7 @@ from specdec_core.config import ModelImpl
 from specdec_core.models.loading import DType, LoadConfig, load_model
 from specdec_core.models.numerics import Numerics
 
-_SHAPES = ((1, 0), (1, 4), (4, 0), (4, 4), (8, 0), (8, 4), (16, 0), (32, 0))
+_SHAPES = tuple((batch, k) for batch in (1, 4, 8, 16, 32) for k in (0, 4)) + ((8, 8),)
 """(batch, K)"""
 
 
@@ -33,31 +36,32 @@ def main(
     prompt_len: Annotated[int, typer.Option(help="Cached tokens of every row.")] = 200,
     repeats: Annotated[int, typer.Option(help="Timed passes of each forward and shape.")] = 21,
     threads: Annotated[int, typer.Option()] = 2,
+    numerics: Annotated[
+        Numerics, typer.Option(help="Of the kernels; the others are fast.")
+    ] = Numerics.EXACT,
     output: Annotated[Path | None, typer.Option(help="JSON file.")] = None,
 ) -> None:
-    """Time both forwards at every shape and print how many times as fast ours is."""
+    """Time the forwards at every shape and print how many times as fast the kernels are."""
     torch.set_num_threads(threads)
     folder = resolve_model(model)
-    loads = [
-        LoadConfig(
-            dtype=dtype,
-            numerics=Numerics.FAST,
-            kv_cache_tokens=16384,
-            max_model_len=2048,
-            model_impl=impl,
-        )
-        for impl in ModelImpl
-    ]
-    models = [load_model(folder, load).model for load in loads]
+    fast = LoadConfig(
+        dtype=dtype, numerics=Numerics.FAST, kv_cache_tokens=32768, max_model_len=2048
+    )
+    loads = {
+        "kernels": replace(fast, numerics=numerics),
+        "eager": replace(fast, enforce_eager=True),
+        "transformers": replace(fast, model_impl=ModelImpl.TRANSFORMERS),
+    }
+    models = [load_model(folder, load).model for load in loads.values()]
     cells = []
     for batch, k in track(_SHAPES, description="shapes"):
-        ours_s, theirs_s = median_pass_s(models, batch, k, prompt_len, repeats)
-        cells.append({"batch": batch, "k": k, "ours_ms": ours_s * 1e3})
-        cells[-1] |= {"transformers_ms": theirs_s * 1e3, "ratio": theirs_s / ours_s}
-    table = Table("B", "K", "ours, ms", "transformers, ms", "times as fast")
+        seconds = median_pass_s(models, batch, k, prompt_len, repeats)
+        times = {f"{name}_ms": s * 1e3 for name, s in zip(loads, seconds, strict=True)}
+        cells.append({"batch": batch, "k": k, **times, "ratio": seconds[1] / seconds[0]})
+    table = Table("B", "K", *(f"{name}, ms" for name in loads), "eager / kernels")
     for cell in cells:
-        times = (f"{cell['ours_ms']:.1f}", f"{cell['transformers_ms']:.1f}")
-        table.add_row(f"{cell['batch']}", f"{cell['k']}", *times, f"{cell['ratio']:.2f}")
+        shown = (f"{cell[f'{name}_ms']:.1f}" for name in loads)
+        table.add_row(f"{cell['batch']}", f"{cell['k']}", *shown, f"{cell['ratio']:.2f}")
     Console().print(table)
     if output is not None:
         result = {"model": model, "dtype": dtype, "threads": threads, "prompt_len": prompt_len}
