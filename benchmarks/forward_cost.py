@@ -26,7 +26,7 @@ from specdec_core.config import ModelImpl
 from specdec_core.models.loading import DType, LoadConfig, load_model
 from specdec_core.models.numerics import Numerics
 
-_SHAPES = tuple((batch, k) for batch in (1, 4, 8, 16, 32) for k in (0, 4)) + ((8, 8),)
+_SHAPES = (*((batch, k) for batch in (1, 4, 8, 16, 32) for k in (0, 4)), (8, 8))
 """(batch, K)"""
 
 
