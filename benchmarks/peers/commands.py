@@ -29,8 +29,8 @@ from specdec_core.models.loading import DType
 from specdec_core.models.numerics import Numerics
 
 app = typer.Typer(
-    help="specdec beside other engines, each in an environment of its own: the same prompts, dtype, "
-    "threads and number of tokens, in turns.",
+    help="specdec beside other engines, each in an environment of its own: the same prompts, "
+    "dtype, threads and number of tokens, in turns.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
@@ -52,7 +52,7 @@ _RUN = (
 def setup(venvs: _Venvs, engines: _Engines = _DEFAULT_ENGINES) -> None:
     """Make the environments that are missing, with pinned versions, from PyPI (6 GB)."""
     names = _names(engines)
-    with _errors_told(), stage_progress() as report:
+    with errors_told(), stage_progress() as report:
         unknown = [name for name in names if name not in ENGINES]
         if unknown:
             raise InvalidRequestError(f"no engine {unknown[0]!r}; known are: {', '.join(ENGINES)}")
@@ -98,7 +98,7 @@ def run(
     plot: Annotated[Path | None, typer.Option(help="The picture, as PNG.")] = None,
 ) -> None:
     """Measure every engine that is there, in turns; what is left out is listed with its reason."""
-    with _errors_told():
+    with errors_told():
         axes = Axes(
             methods=_names(methods),
             drafts=_names(drafts),
@@ -160,7 +160,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 @contextmanager
-def _errors_told() -> Iterator[None]:
+def errors_told() -> Iterator[None]:
     """What the caller can put right ends the command with its text alone. A command that is told
     to end does so like one that fails, so that no stopped runner is left behind."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import torch
 
-from benchmarks.peers.cells import Cell, NotRun, Seat, cells_of, seat_of
+from benchmarks.peers.cells import NotRun, Seat, cells_of, seat_of
 from benchmarks.peers.engines import ENGINES, EngineSpec, environment, python_of
 from benchmarks.peers.options import RunOptions
 from benchmarks.peers.processes import RunnerProcess

@@ -106,7 +106,9 @@ def unused_id(folder: Path, prompts: Sequence[Sequence[int]]) -> int:
     """A special id that is in no prompt. Raises InvalidRequestError where there is none."""
     added = json.loads((folder / "tokenizer.json").read_text())["added_tokens"]
     used = {token for prompt in prompts for token in prompt}
-    free = [token["id"] for token in added if token["special"] and token["id"] not in used]
+    free: list[int] = [
+        token["id"] for token in added if token["special"] and token["id"] not in used
+    ]
     if not free:
         raise InvalidRequestError(f"every special token of {folder} is in some prompt")
     return max(free)

@@ -30,7 +30,7 @@ class RunnerProcess:
         self, command: Sequence[str], *, variables: Mapping[str, str], log: Path, timeout_s: float
     ) -> None:
         self._log = log
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
         self._buffer = b""
         self._closed = False
         with log.open("wb") as output:
@@ -53,19 +53,19 @@ class RunnerProcess:
             return from_line(self._read_line())
         except (OSError, TimeoutError, EOFError, ValueError) as error:
             reason = f"{type(error).__name__}: {error}; the log ends with: {self._end_of_log()}"
-            self.close()
+            self._kill()
             return Failed(reason=reason)
         finally:
             self._signal(signal.SIGSTOP)
 
     def _read_line(self) -> str:
         assert self._process.stdout is not None
-        deadline = time.monotonic() + self._timeout_s
+        deadline = time.monotonic() + self.timeout_s
         with selectors.DefaultSelector() as selector:
             selector.register(self._process.stdout, selectors.EVENT_READ)
             while b"\n" not in self._buffer:
                 if not selector.select(max(deadline - time.monotonic(), 0.0)):
-                    raise TimeoutError(f"no answer in {self._timeout_s:g} s")
+                    raise TimeoutError(f"no answer in {self.timeout_s:g} s")
                 part = os.read(self._process.stdout.fileno(), 1 << 20)
                 if not part:
                     raise EOFError("the runner ended")
@@ -96,13 +96,16 @@ class RunnerProcess:
                 os.killpg(self._process.pid, number)
 
     def close(self) -> None:
-        """End the process and its children: with its input, or by force."""
+        """End the process and its children: by the end of its input, else by force."""
         self._signal(signal.SIGCONT)
-        if self._process.stdin is not None:
-            with suppress(OSError):
-                self._process.stdin.close()
+        assert self._process.stdin is not None
+        with suppress(OSError):
+            self._process.stdin.close()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_END_S)
+        self._kill()
+
+    def _kill(self) -> None:
         self._signal(signal.SIGKILL)
         self._process.wait()
         self._closed = True

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from rich.table import Table
+from rich.table import Column, Table
 
 from benchmarks.peers.cells import Cell
 from benchmarks.peers.engines import PLAIN
@@ -98,7 +98,9 @@ def _fastest(cells: Sequence[Cell], runs: Runs) -> Cell | None:
 
 
 def cells_table(found: Sequence[Record]) -> Table:
-    table = Table("cell", title="Tokens per second: median, slowest and fastest round")
+    table = Table(
+        Column("cell", no_wrap=True), title="Tokens per second: median, slowest and fastest round"
+    )
     for title in ("tokens/s", "range", "over its plain", "acceptance length", "equal ids"):
         table.add_column(title, justify="right")
     for place, record in enumerate(found):
@@ -118,8 +120,10 @@ def cells_table(found: Sequence[Record]) -> Table:
 
 def comparisons_table(found: Sequence[Record]) -> Table:
     table = Table("batch", "peer", title="specdec over its peers")
-    for title in ("plain / plain", "best / best", "specdec's best", "the peer's best"):
-        table.add_column(title)
+    for title in ("plain / plain", "best / best"):
+        table.add_column(title, justify="right")
+    for title in ("specdec's best", "the peer's best"):
+        table.add_column(title, no_wrap=True)
     for record in found:
         table.add_row(
             str(record["batch_size"]),

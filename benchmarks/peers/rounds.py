@@ -10,6 +10,7 @@ import psutil
 
 from benchmarks.peers.cells import Cell, NotRun, Seat
 from benchmarks.peers.messages import Decoded, Failed, Load, Loaded, Message, Turn
+from specdec_core.errors import SpecdecError
 
 Report = Callable[[str, int], None]
 """Called with (what runs, turns finished)."""
@@ -85,11 +86,16 @@ class Rounds:
         return self._measured
 
     def _open(self, seat: Seat) -> None:
+        try:
+            message = self._load(seat)
+        except SpecdecError as error:
+            self._measured.not_run.append(NotRun(seat.name, str(error)))
+            return
         process = self._start(seat)
         if isinstance(process, NotRun):
             self._measured.not_run.append(process)
             return
-        answer = process.ask(self._load(seat))
+        answer = process.ask(message)
         if isinstance(answer, Loaded):
             self._processes[seat] = process
             load = {"load_seconds": f"{answer.seconds:.1f}"}
@@ -148,4 +154,5 @@ def _cpu_seconds(processes: Sequence[Process]) -> float:
 
 def _stolen(before: Any, after: Any) -> float:
     passed = [late - early for early, late in zip(before, after, strict=True)]
-    return passed[after._fields.index("steal")] / max(sum(passed), 1e-9)
+    stolen: float = passed[after._fields.index("steal")]
+    return stolen / max(sum(passed), 1e-9)
