@@ -36,7 +36,8 @@ class Seat(NamedTuple):
     @property
     def name(self) -> str:
         settled = [part for part in (self.method, self.draft) if part]
-        return "-".join([self.engine, *settled, *([f"k{self.spec_tokens}"] * bool(settled))])
+        k = [f"k{self.spec_tokens}"] if self.spec_tokens else []
+        return "-".join([self.engine, *settled, *k])
 
 
 class NotRun(NamedTuple):

@@ -19,10 +19,11 @@ from benchmarks.peers.engines import DRAFT_MODEL, ENGINES, HYBRID, NGRAM, PLAIN
 from benchmarks.peers.environments import make_environments
 from benchmarks.peers.options import RunOptions
 from benchmarks.peers.plot import plot as draw
+from benchmarks.peers.progress import turn_progress
 from benchmarks.peers.report import cells_table, comparisons_table
 from benchmarks.prompts import chat_prompts
 from deployments.eval_draft_plot import check_can_plot
-from deployments.progress import cell_progress, stage_progress
+from deployments.progress import stage_progress
 from specdec_core.config import KPolicyName
 from specdec_core.errors import InvalidRequestError, SpecdecError
 from specdec_core.models.loading import DType
@@ -131,7 +132,7 @@ def _run(options: RunOptions, input: Path, sample: int) -> None:
     if options.plot is not None:
         check_can_plot()
     comparison = Comparison(options, chat_prompts(options.folder, input, sample))
-    with cell_progress(comparison.num_turns) as report:
+    with turn_progress(comparison.num_turns) as report:
         found = comparison.measure(report)
     if options.save_result is not None:
         options.save_result.write_text(json.dumps(found, indent=1, default=str) + "\n")
@@ -146,6 +147,8 @@ def _show(found: dict[str, Any]) -> None:
     console.print(comparisons_table(found["comparisons"]))
     for entry in found["not_run"]:
         console.print(f"not run: {entry['name']}: {entry['reason']}", style="yellow", markup=False)
+    if not found["cells"]:
+        raise SpecdecError("nothing was measured")
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -70,7 +70,6 @@ _OPENVINO = EngineSpec(
     venv="openvino",
     installs=(("openvino-genai==2026.4.1",),),
     loads_per_method=True,
-    options={"precision": "bf16"},
 )
 _SPECDEC = EngineSpec(
     name="specdec",

@@ -30,7 +30,7 @@ def _make(spec: EngineSpec, folder: Path, report: Report) -> None:
     commands = pip_commands(spec)
     log = folder / "setup.log"
     report(str(spec.venv), 0, len(commands) + 1)
-    venv.create(folder, with_pip=True)
+    venv.create(folder, symlinks=True, with_pip=True)
     with log.open("w") as output:
         for done, command in enumerate(commands, start=1):
             report(str(spec.venv), done, len(commands) + 1)

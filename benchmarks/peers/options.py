@@ -15,6 +15,8 @@ from benchmarks.peers.peer_models import PeerModels
 from deployments.demo_models import resolve_model
 from specdec_core.errors import InvalidRequestError
 
+_PRECISIONS = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}
+"""OpenVINO's names of dtypes."""
 _ROUND_LEN_TO = 128
 _SPARE_TOKENS = 32
 """Room behind the last token for drafted ones that are thrown away."""
@@ -46,6 +48,8 @@ class RunOptions:
         for file in (self.save_result, self.plot):
             if file is not None and not file.parent.is_dir():
                 raise InvalidRequestError(f"{file}: there is no folder {file.parent}")
+        if self.dtype not in _PRECISIONS:
+            raise InvalidRequestError(f"--dtype must name one, for all: {', '.join(_PRECISIONS)}")
         if min(self.max_tokens, self.repeats, self.threads, *self.axes.batch_sizes) < 1:
             raise InvalidRequestError("tokens, repeats, threads and batch sizes are at least 1")
 
@@ -76,6 +80,7 @@ class RunOptions:
             threads=self.threads,
             unused_id=unused_id(Path(self.folder), prompts),
             options={
+                "precision": _PRECISIONS[self.dtype],
                 **spec.options,
                 "weights": spec.weights.value,
                 "checkout": str(self.paper_checkout),

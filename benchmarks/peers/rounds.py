@@ -13,7 +13,7 @@ from benchmarks.peers.messages import Decoded, Failed, Load, Loaded, Message, Tu
 from specdec_core.errors import SpecdecError
 
 Report = Callable[[str, int], None]
-"""Called with (what runs, turns finished)."""
+"""Called with (what runs, turns finished): before it runs with 0."""
 
 
 class Process(Protocol):
@@ -132,6 +132,7 @@ class Rounds:
 
     def _ask(self, cell: Cell, seat: Seat, turn: Turn, told: str) -> Decoded | None:
         """None, and the reason is kept, where the answer is not what was asked for."""
+        self._report(told, 0)
         answer = self._processes[seat].ask(turn)
         self._report(told, 1)
         if isinstance(answer, Decoded):

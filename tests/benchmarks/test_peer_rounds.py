@@ -163,4 +163,4 @@ def test_a_process_serves_every_batch_size_and_one_draft_where_loading_settles_i
     seats = {seat_of(cell, ENGINES[cell.engine]) for cell in cells}
     names = sorted(seat.name for seat in seats)
     drafts = [f"vllm-draft_model-{draft}-k{k}" for draft in ("self", "small") for k in (2, 4)]
-    assert names == ["specdec", *drafts, "vllm-ngram-k2", "vllm-ngram-k4", "vllm-plain-k0"]
+    assert names == ["specdec", *drafts, "vllm-ngram-k2", "vllm-ngram-k4", "vllm-plain"]
