@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from rich.table import Column, Table
+from rich.table import Table
 
 from benchmarks.peers.cells import Cell
 from benchmarks.peers.engines import PLAIN
@@ -101,8 +101,8 @@ def cells_table(found: Sequence[Record]) -> Table:
     table = Table(
         Column("cell", no_wrap=True), title="Tokens per second: median, slowest and fastest round"
     )
-    for title in ("tokens/s", "range", "over its plain", "acceptance length", "equal ids"):
-        table.add_column(title, justify="right")
+    for title in ("tokens/s", "range", "over plain", "acceptance", "equal"):
+        table.add_column(title, justify="right", no_wrap=True)
     for place, record in enumerate(found):
         if place and record["batch_size"] != found[place - 1]["batch_size"]:
             table.add_section()
@@ -110,7 +110,7 @@ def cells_table(found: Sequence[Record]) -> Table:
         table.add_row(
             record["name"],
             f"{record['tokens_per_second']:.1f}",
-            f"{min(speeds):.1f} to {max(speeds):.1f}",
+            f"{min(speeds):.1f}-{max(speeds):.1f}",
             _number(record["over_own_plain"]),
             _number(record["figures"].get("acceptance_length")),
             str(record["equal_to_specdec_plain"]),
@@ -121,9 +121,9 @@ def cells_table(found: Sequence[Record]) -> Table:
 def comparisons_table(found: Sequence[Record]) -> Table:
     table = Table("batch", "peer", title="specdec over its peers")
     for title in ("plain / plain", "best / best"):
-        table.add_column(title, justify="right")
+        table.add_column(title, justify="right", no_wrap=True)
     for title in ("specdec's best", "the peer's best"):
-        table.add_column(title, no_wrap=True)
+        table.add_column(title)
     for record in found:
         table.add_row(
             str(record["batch_size"]),
