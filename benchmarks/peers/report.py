@@ -98,9 +98,7 @@ def _fastest(cells: Sequence[Cell], runs: Runs) -> Cell | None:
 
 
 def cells_table(found: Sequence[Record]) -> Table:
-    table = Table(
-        Column("cell", no_wrap=True), title="Tokens per second: median, slowest and fastest round"
-    )
+    table = Table("cell", title="Tokens per second: median, slowest and fastest round")
     for title in ("tokens/s", "range", "over plain", "acceptance", "equal"):
         table.add_column(title, justify="right", no_wrap=True)
     for place, record in enumerate(found):

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.peers.cells import Cell
 from benchmarks.peers.plot import plot
-from benchmarks.peers.report import comparisons, comparisons_table, records
+from benchmarks.peers.report import cells_table, comparisons, comparisons_table, records
 from benchmarks.peers.rounds import Run
 
 OURS = Cell("specdec", "plain", None, 0, 8)
@@ -88,6 +88,14 @@ def test_the_table_names_every_comparison() -> None:
         OUR_NGRAM.name,
         PEER_NGRAM.name,
     ]
+
+
+def test_every_cell_has_a_row_and_what_is_not_known_is_a_dash() -> None:
+    lonely = Cell("paper", "draft_model", "d", 4, 8)
+    table = cells_table(records({**ALL, lonely: runs(5, 15, 10)}))
+    rows = list(zip(*(column.cells for column in table.columns), strict=True))
+    assert len(rows) == 6
+    assert rows[-1] == (lonely.name, "10.0", "5.0-15.0", "-", "1.00", "2")
 
 
 def test_the_picture_is_a_png(tmp_path: Path) -> None:
