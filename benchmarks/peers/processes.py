@@ -97,6 +97,8 @@ class RunnerProcess:
 
     def close(self) -> None:
         """End the process and its children: by the end of its input, else by force."""
+        if self._closed:
+            return
         self._signal(signal.SIGCONT)
         assert self._process.stdin is not None
         with suppress(OSError):

@@ -68,6 +68,7 @@ class Rounds:
     ) -> None:
         self._start, self._load, self._turn, self._report = start, load, turn, report
         self._processes: dict[Seat, Process] = {}
+        self._started: list[Process] = []
         self._measured = Measured()
 
     def run(self, seats: Mapping[Cell, Seat], repeats: int) -> Measured:
@@ -81,7 +82,7 @@ class Rounds:
                 for cell in cells if number % 2 == 0 else reversed(cells):
                     self._measure(cell, seats[cell], f"{cell.name}, round {number + 1}")
         finally:
-            for process in self._processes.values():
+            for process in self._started:
                 process.close()
         return self._measured
 
@@ -95,6 +96,7 @@ class Rounds:
         if isinstance(process, NotRun):
             self._measured.not_run.append(process)
             return
+        self._started.append(process)
         answer = process.ask(message)
         if isinstance(answer, Loaded):
             self._processes[seat] = process

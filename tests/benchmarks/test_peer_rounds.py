@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pytest
+
 from benchmarks.peers.cells import Axes, Cell, NotRun, Seat, cells_of, seat_of
 from benchmarks.peers.engines import ENGINES
 from benchmarks.peers.messages import Decoded, Failed, Load, Loaded, Message, Turn
@@ -113,6 +115,18 @@ def test_a_model_that_cannot_be_made_for_one_engine_leaves_the_others() -> None:
     measured = measure({**processes}, A, B, load=cannot)
     assert list(measured.runs) == [B]
     assert measured.not_run == [NotRun("a", "needs the GGUF file of a demo model")]
+
+
+def test_a_runner_that_loads_when_the_command_ends_is_closed_too() -> None:
+    class Ended(FakeProcess):
+        def ask(self, message: Message) -> Message:
+            raise SystemExit
+
+    first, second = FakeProcess("a", [], decoded), Ended("b", [], decoded)
+    with pytest.raises(SystemExit):
+        measure({"a": first, "b": second}, A, B)
+    assert first.is_closed
+    assert second.is_closed
 
 
 def test_what_the_waiting_runners_take_is_told() -> None:
