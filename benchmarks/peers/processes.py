@@ -51,7 +51,7 @@ class RunnerProcess:
             self._process.stdin.write(to_line(message).encode())
             self._process.stdin.flush()
             return from_line(self._read_line())
-        except (OSError, TimeoutError, EOFError, ValueError) as error:
+        except (OSError, EOFError, ValueError, subprocess.TimeoutExpired) as error:
             reason = f"{type(error).__name__}: {error}; the log ends with: {self._end_of_log()}"
             self._kill()
             return Failed(reason=reason)
@@ -68,7 +68,7 @@ class RunnerProcess:
                     raise TimeoutError(f"no answer in {self.timeout_s:g} s")
                 part = os.read(self._process.stdout.fileno(), 1 << 20)
                 if not part:
-                    raise EOFError("the runner ended")
+                    raise EOFError(f"the runner ended with status {self._process.wait(_END_S)}")
                 self._buffer += part
         line, _, self._buffer = self._buffer.partition(b"\n")
         return line.decode()

@@ -116,7 +116,7 @@ def test_a_runner_that_ends_is_a_failure_with_the_end_of_its_log(runner: RunnerP
     assert isinstance(runner.ask(load()), Loaded)
     answer = runner.ask(turn("dies"))
     assert isinstance(answer, Failed)
-    assert "ended" in answer.reason
+    assert "the runner ended with status 3" in answer.reason
     assert "a banner of the engine" in answer.reason
     assert isinstance(runner.ask(turn()), Failed), "and stays one"
     assert runner.cpu_seconds() == 0.0
