@@ -1,0 +1,113 @@
+"""A runner's process: started in a session of its own, stopped whenever it is not its turn.
+
+Engines keep threads that may spin or answer heartbeats; a stopped process takes no core from the
+one that is measured, whatever it would do.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from benchmarks.peers.messages import Failed, Message, from_line, to_line
+
+_LOG_LINES = 5
+_END_S = 10.0
+
+
+class RunnerProcess:
+    """Every answer of a process that ended, or took too long, is Failed."""
+
+    def __init__(
+        self, command: Sequence[str], *, variables: Mapping[str, str], log: Path, timeout_s: float
+    ) -> None:
+        self._log = log
+        self.timeout_s = timeout_s
+        self._buffer = b""
+        self._closed = False
+        with log.open("wb") as output:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=output,
+                env={**os.environ, **variables},
+                start_new_session=True,
+            )
+
+    def ask(self, message: Message) -> Message:
+        """Wake the process, wait for its answer, stop it again."""
+        self._signal(signal.SIGCONT)
+        try:
+            assert self._process.stdin is not None
+            self._process.stdin.write(to_line(message).encode())
+            self._process.stdin.flush()
+            return from_line(self._read_line())
+        except (OSError, EOFError, ValueError, subprocess.TimeoutExpired) as error:
+            reason = f"{type(error).__name__}: {error}; the log ends with: {self._end_of_log()}"
+            self._kill()
+            return Failed(reason=reason)
+        finally:
+            self._signal(signal.SIGSTOP)
+
+    def _read_line(self) -> str:
+        assert self._process.stdout is not None
+        deadline = time.monotonic() + self.timeout_s
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._process.stdout, selectors.EVENT_READ)
+            while b"\n" not in self._buffer:
+                if not selector.select(max(deadline - time.monotonic(), 0.0)):
+                    raise TimeoutError(f"no answer in {self.timeout_s:g} s")
+                part = os.read(self._process.stdout.fileno(), 1 << 20)
+                if not part:
+                    raise EOFError(f"the runner ended with status {self._process.wait(_END_S)}")
+                self._buffer += part
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return line.decode()
+
+    def _end_of_log(self) -> str:
+        lines = self._log.read_text(errors="replace").splitlines()
+        return " | ".join(line.strip() for line in lines[-_LOG_LINES:])
+
+    def cpu_seconds(self) -> float:
+        """Of the process and its children, until now."""
+        return sum(sum(member.cpu_times()[:2]) for member in self._members())
+
+    def resident_bytes(self) -> int:
+        return sum(member.memory_info().rss for member in self._members())
+
+    def _members(self) -> list[psutil.Process]:
+        if self._process.poll() is not None:
+            return []
+        process = psutil.Process(self._process.pid)
+        return [process, *process.children(recursive=True)]
+
+    def _signal(self, number: int) -> None:
+        if not self._closed:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, number)
+
+    def close(self) -> None:
+        """End the process and its children: by the end of its input, else by force."""
+        if self._closed:
+            return
+        self._signal(signal.SIGCONT)
+        assert self._process.stdin is not None
+        with suppress(OSError):
+            self._process.stdin.close()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_END_S)
+        self._kill()
+
+    def _kill(self) -> None:
+        self._signal(signal.SIGKILL)
+        self._process.wait()
+        self._closed = True
