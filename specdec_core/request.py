@@ -58,6 +58,9 @@ class Request:
     """Whose it is, for whoever keeps count; it changes nothing here."""
     is_background: bool = False
     """Takes only what every other request leaves, and counts in no figure of requests."""
+    cache_salt: str = ""
+    """Only requests of an equal one share what is cached of their beginnings: whoever else measures
+    times learns nothing of this prompt."""
     pinned_fingerprint: str = ""
     """Of the exact targets that began it: no other may go on. Empty: any may."""
 
@@ -99,7 +102,7 @@ class Request:
 
     @property
     def rules(self) -> ChoiceRules:
-        return ChoiceRules(self.params, len(self.prompt_token_ids), self.stop_ids)
+        return ChoiceRules(self.params, len(self.prompt_token_ids), self.stop_ids, self.cache_salt)
 
     @property
     def max_len(self) -> int:

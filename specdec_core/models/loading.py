@@ -60,6 +60,8 @@ class LoadConfig:
     """Tokens that the KV cache can hold; None takes a share of the free memory."""
     numerics: Numerics = Numerics.AUTO
     model_impl: ModelImpl = ModelImpl.AUTO
+    enable_prefix_caching: bool = True
+    """Prompts that begin alike share what is cached of them."""
 
     def __post_init__(self) -> None:
         device_type = self.device.partition(":")[0]
@@ -128,6 +130,7 @@ def load_model(path_or_id: str, config: LoadConfig | None = None) -> LoadedModel
         vocab_size=vocab_size,
         kv_cache_tokens=_kv_cache_tokens(weights, config, max_model_len),
         max_model_len=max_model_len,
+        enable_prefix_caching=config.enable_prefix_caching,
     )
     settle_numerics(model, config.numerics)
     digest = model_digest(folder)
