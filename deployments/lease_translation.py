@@ -145,6 +145,7 @@ def _rules_to_pb(place: int, rules: ChoiceRules) -> pb.RowRules:
         sampling=sampling_to_pb(rules.params),
         prompt_len=rules.prompt_len,
         stop_ids=pack_ids(sorted(rules.stop_ids)),
+        cache_salt=rules.cache_salt,
     )
 
 
@@ -153,6 +154,7 @@ def _rules_from_pb(message: pb.RowRules) -> ChoiceRules:
         params=sampling_from_pb(message.sampling),
         prompt_len=message.prompt_len,
         stop_ids=frozenset(unpack_ids(message.stop_ids)),
+        cache_salt=message.cache_salt,
     )
 
 

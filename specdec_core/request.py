@@ -12,6 +12,7 @@ from specdec_core.logprobs import TokenLogprobs
 from specdec_core.sampling_params import SamplingParams
 
 MAX_PRIORITY = 2**31 - 1
+MAX_SALT_LEN = 256
 
 
 class ErrorKind(StrEnum):
@@ -79,6 +80,10 @@ class Request:
             raise InvalidRequestError(
                 f"{len(self.emitted_token_ids)} tokens were emitted already, "
                 f"max_tokens is {self.params.max_tokens}"
+            )
+        if len(self.cache_salt) > MAX_SALT_LEN:
+            raise InvalidRequestError(
+                f"cache_salt has {len(self.cache_salt)} characters, at most {MAX_SALT_LEN} are kept"
             )
         self._check_choice()
 

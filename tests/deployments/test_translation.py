@@ -73,7 +73,7 @@ free_params = st.builds(
 params = free_params | st.builds(
     replace, free_params, ignore_eos=st.just(False), min_tokens=st.just(0), grammar=grammars
 )
-rules = st.builds(ChoiceRules, params, int32, st.frozensets(int32, max_size=3))
+rules = st.builds(ChoiceRules, params, int32, st.frozensets(int32, max_size=3), st.text(max_size=5))
 float32 = st.floats(width=32, allow_nan=False)
 
 
@@ -97,6 +97,7 @@ requests = st.builds(
     priority=st.integers(-5, 5),
     client=st.text(max_size=5),
     pinned_fingerprint=st.text(max_size=5),
+    cache_salt=st.text(max_size=5),
 )
 rows = st.builds(
     LeaseRow,
@@ -227,11 +228,11 @@ def test_every_field_of_the_core_records_is_carried() -> None:
     """A field added to a record and forgotten here would come back as its default."""
     assert len(dataclasses.fields(SamplingParams)) == 18
     is_background = 1  # made and read by the coordinator alone
-    assert len(dataclasses.fields(Request)) == 11 + is_background
+    assert len(dataclasses.fields(Request)) == 12 + is_background
     assert len(dataclasses.fields(ReplicaInfo)) == 11
     assert len(dataclasses.fields(LeaseRow)) == 8
     assert len(dataclasses.fields(RowResult)) == 8
     compiled = 1  # never travels
-    assert len(dataclasses.fields(ChoiceRules)) == 3 + compiled
+    assert len(dataclasses.fields(ChoiceRules)) == 4 + compiled
     error_kind = 1  # told by the failure
     assert len(dataclasses.fields(TokenEvent)) == 8 + error_kind
