@@ -21,6 +21,7 @@ from specdec_core.leases import (
     GroupLease,
     GroupResult,
     LeaseRow,
+    Occupancy,
     Role,
     RowResult,
     RowStatus,
@@ -68,14 +69,21 @@ class Replica:
         self._role = role
         self._grammars = grammars
         self._sequences: dict[int, _CachedSequence] = {}
+        self._num_prefix_queries = 0
+        self._num_prefix_hits = 0
 
     @property
     def num_slots(self) -> int:
         return len(self._sequences)
 
     @property
-    def num_free_blocks(self) -> int:
-        return self._model.num_free_blocks
+    def occupancy(self) -> Occupancy:
+        return Occupancy(
+            num_slots=self.num_slots,
+            num_free_blocks=self._model.num_free_blocks,
+            num_prefix_queries=self._num_prefix_queries,
+            num_prefix_hits=self._num_prefix_hits,
+        )
 
     def free(self, sequence_ids: Iterable[int]) -> None:
         """Forget sequences; unknown ids are ignored (the lease that named them may have missed)."""
@@ -159,6 +167,7 @@ class Replica:
     def _turn(self, row: LeaseRow) -> Turn:
         cached = self._sequences[row.sequence_id]
         self._adopt(row, cached)
+        self._count(row, cached)
         fed = row.new_ids[cached.cached_len - row.base_len :]
         history = (*cached.ids, *fed) if cached.rules.needs_history else ()
         return Turn(
@@ -184,6 +193,13 @@ class Replica:
         ids = cached.ids + array("i", row.new_ids[: end - row.base_len])
         adopted = self._cache.adopt(cached.slot, ids, cached.rules.cache_salt)
         cached.extend(ids[cached.cached_len : adopted])
+
+    def _count(self, row: LeaseRow, cached: _CachedSequence) -> None:
+        """What there was of the row's part of the prompt."""
+        if self._cache is not None:
+            prompt_len = max(cached.rules.prompt_len, row.base_len)
+            self._num_prefix_queries += min(row.end_len, prompt_len) - row.base_len
+            self._num_prefix_hits += min(cached.cached_len, prompt_len) - row.base_len
 
     def _verified(self, row: LeaseRow, verdict: Verdict) -> RowResult:
         if verdict.tokens == (NO_CHOICE,):

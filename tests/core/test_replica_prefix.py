@@ -203,6 +203,18 @@ def test_what_a_failed_row_computed_is_not_found() -> None:
     cell.end([2])
 
 
+def test_prompt_tokens_that_were_looked_up_and_found_are_counted() -> None:
+    """Answers are neither; a chunk of a prompt counts as far as it goes."""
+    cell = Cell()
+    (answer,) = cell.run(first(SHARED, 1))
+    ids = (*SHARED, *answer.tokens, *greedy(cell.model, (*SHARED, *answer.tokens), 1))
+    cell.run(row(ids, 12, sequence_id=1, num_choices=1))
+    cell.run(first(SHARED[:8], 2, num_choices=0))
+    cell.run(row(SHARED, 8, sequence_id=2, num_choices=1))
+    counted = cell.replica.occupancy
+    assert (counted.num_prefix_queries, counted.num_prefix_hits) == (24, 8)
+
+
 def test_sequences_of_other_salts_share_nothing() -> None:
     cell = Cell()
     for salt, sequence_id, num_fed in (("a", 1, 13), ("b", 2, 13), ("", 3, 13), ("a", 4, 1)):

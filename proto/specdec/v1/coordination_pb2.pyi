@@ -200,12 +200,16 @@ class Heartbeat(_message.Message):
     def __init__(self, occupancy: _Optional[_Union[Occupancy, _Mapping]] = ...) -> None: ...
 
 class Occupancy(_message.Message):
-    __slots__ = ("num_slots", "num_free_blocks")
+    __slots__ = ("num_slots", "num_free_blocks", "num_prefix_queries", "num_prefix_hits")
     NUM_SLOTS_FIELD_NUMBER: _ClassVar[int]
     NUM_FREE_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    NUM_PREFIX_QUERIES_FIELD_NUMBER: _ClassVar[int]
+    NUM_PREFIX_HITS_FIELD_NUMBER: _ClassVar[int]
     num_slots: int
     num_free_blocks: int
-    def __init__(self, num_slots: _Optional[int] = ..., num_free_blocks: _Optional[int] = ...) -> None: ...
+    num_prefix_queries: int
+    num_prefix_hits: int
+    def __init__(self, num_slots: _Optional[int] = ..., num_free_blocks: _Optional[int] = ..., num_prefix_queries: _Optional[int] = ..., num_prefix_hits: _Optional[int] = ...) -> None: ...
 
 class ResetDone(_message.Message):
     __slots__ = ("incarnation",)

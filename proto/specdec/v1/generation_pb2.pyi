@@ -310,7 +310,7 @@ class PoolStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class ReplicaStatus(_message.Message):
-    __slots__ = ("replica_id", "role", "num_groups", "num_rows", "num_slots", "num_free_blocks", "num_blocks", "block_size", "busy_s", "model_digest", "fingerprint", "num_sequences", "is_fenced", "is_draining", "numerics")
+    __slots__ = ("replica_id", "role", "num_groups", "num_rows", "num_slots", "num_free_blocks", "num_blocks", "block_size", "busy_s", "model_digest", "fingerprint", "num_sequences", "is_fenced", "is_draining", "numerics", "num_prefix_queries", "num_prefix_hits")
     REPLICA_ID_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     NUM_GROUPS_FIELD_NUMBER: _ClassVar[int]
@@ -326,6 +326,8 @@ class ReplicaStatus(_message.Message):
     IS_FENCED_FIELD_NUMBER: _ClassVar[int]
     IS_DRAINING_FIELD_NUMBER: _ClassVar[int]
     NUMERICS_FIELD_NUMBER: _ClassVar[int]
+    NUM_PREFIX_QUERIES_FIELD_NUMBER: _ClassVar[int]
+    NUM_PREFIX_HITS_FIELD_NUMBER: _ClassVar[int]
     replica_id: str
     role: str
     num_groups: int
@@ -341,7 +343,9 @@ class ReplicaStatus(_message.Message):
     is_fenced: bool
     is_draining: bool
     numerics: str
-    def __init__(self, replica_id: _Optional[str] = ..., role: _Optional[str] = ..., num_groups: _Optional[int] = ..., num_rows: _Optional[int] = ..., num_slots: _Optional[int] = ..., num_free_blocks: _Optional[int] = ..., num_blocks: _Optional[int] = ..., block_size: _Optional[int] = ..., busy_s: _Optional[float] = ..., model_digest: _Optional[str] = ..., fingerprint: _Optional[str] = ..., num_sequences: _Optional[int] = ..., is_fenced: _Optional[bool] = ..., is_draining: _Optional[bool] = ..., numerics: _Optional[str] = ...) -> None: ...
+    num_prefix_queries: int
+    num_prefix_hits: int
+    def __init__(self, replica_id: _Optional[str] = ..., role: _Optional[str] = ..., num_groups: _Optional[int] = ..., num_rows: _Optional[int] = ..., num_slots: _Optional[int] = ..., num_free_blocks: _Optional[int] = ..., num_blocks: _Optional[int] = ..., block_size: _Optional[int] = ..., busy_s: _Optional[float] = ..., model_digest: _Optional[str] = ..., fingerprint: _Optional[str] = ..., num_sequences: _Optional[int] = ..., is_fenced: _Optional[bool] = ..., is_draining: _Optional[bool] = ..., numerics: _Optional[str] = ..., num_prefix_queries: _Optional[int] = ..., num_prefix_hits: _Optional[int] = ...) -> None: ...
 
 class AuditStatus(_message.Message):
     __slots__ = ("num_audited", "num_diverged", "num_skipped", "num_pending")
