@@ -22,6 +22,7 @@ class Ask:
     num_draft_tokens: int | None = None
     spec_method: str | None = None
     priority: int = 0
+    cache_salt: str = ""
     client: str = ""
     """Name of the API key."""
     request_id: str = ""

@@ -174,6 +174,7 @@ def _replay(record: _Record, replay_id: str) -> Request:
         speculation_enabled=False,
         num_draft_tokens=None,
         priority=0,
+        cache_salt=replay_id,  # what the request left is what is to be checked
         is_background=True,
         pinned_fingerprint=record.origin.fingerprint if is_exact else "",
     )

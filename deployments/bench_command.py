@@ -106,6 +106,7 @@ def offline(
     chat_template: flag.ChatTemplate = None,
     max_model_len: flag.MaxModelLen = None,
     kv_cache_tokens: flag.KvCacheTokens = None,
+    enable_prefix_caching: flag.EnablePrefixCaching = False,
 ) -> None:
     """Measure the engine in this process: every algorithm and draft at every batch size.
 

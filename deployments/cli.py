@@ -129,6 +129,7 @@ def generate(
     chat_template: flag.ChatTemplate = None,
     max_model_len: flag.MaxModelLen = None,
     kv_cache_tokens: flag.KvCacheTokens = None,
+    enable_prefix_caching: flag.EnablePrefixCaching = True,
 ) -> None:
     """Decode a file of prompts in this process.
 
@@ -244,6 +245,7 @@ def serve(
     chat_template: flag.ChatTemplate = None,
     max_model_len: flag.MaxModelLen = None,
     kv_cache_tokens: flag.KvCacheTokens = None,
+    enable_prefix_caching: flag.EnablePrefixCaching = None,
 ) -> None:
     """Serve a model over HTTP (OpenAI's routes) and gRPC; Ctrl-C drains and stops.
 

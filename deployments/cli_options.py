@@ -182,6 +182,14 @@ KvCacheTokens = Annotated[
     int | None, _model(min=64, help="Tokens that one KV cache holds [by free memory].")
 ]
 
+EnablePrefixCaching = Annotated[
+    bool | None,
+    _model(
+        "--enable-prefix-caching/--no-enable-prefix-caching",
+        help="Prompts that begin alike share what is cached of them.",
+    ),
+]
+
 ConfigFile = Annotated[Path | None, _input_file(help="YAML file of settings; flags win over it.")]
 PrintConfig = Annotated[
     bool, typer.Option("--print-config", help="Print the serveConfigV2 text and stop.")

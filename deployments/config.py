@@ -107,6 +107,7 @@ class ServiceConfig(BaseSettings):
     """None: what the model has positions for."""
     kv_cache_tokens: int | None = Field(default=None, ge=64)
     """Capacity of one replica's KV cache; None: chosen by the loader."""
+    enable_prefix_caching: bool = True
 
     max_num_seqs: int = 32
     """Most admitted sequences per target replica (the window, W)."""
@@ -267,8 +268,7 @@ class ServiceConfig(BaseSettings):
 
     def with_environment(self) -> ServiceConfig:
         """SPECDEC_* of this process for what was left out; API keys may come from a Secret so."""
-        given = {name: getattr(self, name) for name in self.model_fields_set}
-        return ServiceConfig(**given)
+        return ServiceConfig(**{name: getattr(self, name) for name in self.model_fields_set})
 
     def deployable(self) -> dict[str, Any]:
         """What travels to the cluster: only what differs from the defaults, keys as digests."""

@@ -12,7 +12,12 @@ from typing import Any
 import grpc
 
 from deployments.endpoint import MESSAGE_OPTIONS, TOKEN_KEY, Endpoint
-from deployments.lease_translation import lease_to_pb, register_from_pb, result_from_pb
+from deployments.lease_translation import (
+    lease_to_pb,
+    occupancy_from_pb,
+    register_from_pb,
+    result_from_pb,
+)
 from deployments.outbox import Flush, IngressOutbox, PoolState, WorkCommand
 from deployments.pool_driver import ConnectedReplica, PoolDriver
 from deployments.pool_status import pool_status
@@ -129,19 +134,16 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
         driver = self._driver
         match message.WhichOneof("kind"):
             case "result":
-                self._occupancy(replica, message.result.occupancy)
+                driver.on_occupancy(replica, occupancy_from_pb(message.result.occupancy))
                 driver.on_result(replica, result_from_pb(message.result, replica.info.replica_id))
             case "heartbeat":
-                self._occupancy(replica, message.heartbeat.occupancy)
+                driver.on_occupancy(replica, occupancy_from_pb(message.heartbeat.occupancy))
             case "reset_done":
                 driver.on_reset_done(replica, message.reset_done.incarnation)
             case "drain":
                 driver.drain(replica)
             case other:
                 logger.warning("a replica sent %s, which is not expected here", other)
-
-    def _occupancy(self, replica: ConnectedReplica, message: pb.Occupancy) -> None:
-        self._driver.on_occupancy(replica, message.num_slots, message.num_free_blocks)
 
 
 async def start_server(driver: PoolDriver, host: str) -> tuple[grpc.aio.Server, Endpoint]:

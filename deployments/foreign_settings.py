@@ -14,7 +14,6 @@ UNSUPPORTED: dict[str, tuple[tuple[object, ...], str]] = {
     "kv_cache_dtype": ((None, "auto"), "the KV cache has the model's dtype"),
     "enable_lora": ((None, False), "merge the adapter into the weights and serve the folder"),
     "lora_modules": ((None, []), "merge the adapter into the weights and serve the folder"),
-    "enable_prefix_caching": ((None, False), "leave it out: prompts are always computed"),
     "trust_remote_code": ((None, False), "use a model that transformers has itself"),
     "ssl_keyfile": ((None, ""), "end TLS at the gateway in front of the service"),
     "ssl_certfile": ((None, ""), "end TLS at the gateway in front of the service"),

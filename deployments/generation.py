@@ -138,6 +138,7 @@ class GenerationService:
             spec_method=self._checked_method(ask.spec_method),
             priority=ask.priority,
             client=ask.client,
+            cache_salt=ask.cache_salt,
         )
         timeouts = [t for t in (ask.timeout_s, self._limits.timeout_s) if t is not None]
         return Generation(

@@ -25,6 +25,7 @@ def ask_of(message: pb.GenerateRequest) -> Ask:
         num_draft_tokens=num_draft_tokens,
         spec_method=method,
         priority=message.priority,
+        cache_salt=message.cache_salt,
         request_id=message.request_id,
         timeout_s=message.deadline_ms / 1000 if message.deadline_ms else None,
         view=View(

@@ -31,7 +31,6 @@ _IGNORED = {
     "service_tier",
     "safety_identifier",
     "prompt_cache_key",
-    "cache_salt",
     "parallel_tool_calls",
 }
 """Names that change no token: accepted and not looked at."""
@@ -82,6 +81,7 @@ class CommonBody(_Body, SamplingFields):
     truncate_prompt_tokens: int | None = None
     prompt_logprobs: int | None = None
     priority: int = 0
+    cache_salt: str | None = None
     request_id: str | None = None
 
     @property
@@ -98,6 +98,8 @@ class CommonBody(_Body, SamplingFields):
                 f"prompt_logprobs={self.prompt_logprobs} is for whole answers: leave stream out, "
                 "or take echo with logprobs"
             )
+        if self.cache_salt == "":
+            raise InvalidRequestError("cache_salt is empty, which keeps nobody out: leave it out")
         speculative = self.speculative or SpeculativeOptions()
         stop = [self.stop] if isinstance(self.stop, str) else self.stop or []
         return Ask(
@@ -114,6 +116,7 @@ class CommonBody(_Body, SamplingFields):
             num_draft_tokens=speculative.num_speculative_tokens,
             spec_method=speculative.method,
             priority=self.priority,
+            cache_salt=self.cache_salt or "",
             request_id=self.request_id or "",
             view=View(
                 shows_special_tokens=self.skip_special_tokens is False,

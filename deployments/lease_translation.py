@@ -19,6 +19,7 @@ from specdec_core.leases import (
     GroupLease,
     GroupResult,
     LeaseRow,
+    Occupancy,
     ReplicaInfo,
     Role,
     RowResult,
@@ -26,7 +27,7 @@ from specdec_core.leases import (
 )
 from specdec_core.models.numerics import Numerics
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 
 _ROLES = {Role.TARGET: pb.ROLE_TARGET, Role.DRAFT: pb.ROLE_DRAFT}
 _ROLES_BACK = {value: role for role, value in _ROLES.items()}
@@ -145,6 +146,7 @@ def _rules_to_pb(place: int, rules: ChoiceRules) -> pb.RowRules:
         sampling=sampling_to_pb(rules.params),
         prompt_len=rules.prompt_len,
         stop_ids=pack_ids(sorted(rules.stop_ids)),
+        cache_salt=rules.cache_salt,
     )
 
 
@@ -153,6 +155,25 @@ def _rules_from_pb(message: pb.RowRules) -> ChoiceRules:
         params=sampling_from_pb(message.sampling),
         prompt_len=message.prompt_len,
         stop_ids=frozenset(unpack_ids(message.stop_ids)),
+        cache_salt=message.cache_salt,
+    )
+
+
+def occupancy_to_pb(occupancy: Occupancy) -> pb.Occupancy:
+    return pb.Occupancy(
+        num_slots=occupancy.num_slots,
+        num_free_blocks=occupancy.num_free_blocks,
+        num_prefix_queries=occupancy.num_prefix_queries,
+        num_prefix_hits=occupancy.num_prefix_hits,
+    )
+
+
+def occupancy_from_pb(message: pb.Occupancy) -> Occupancy:
+    return Occupancy(
+        num_slots=message.num_slots,
+        num_free_blocks=message.num_free_blocks,
+        num_prefix_queries=message.num_prefix_queries,
+        num_prefix_hits=message.num_prefix_hits,
     )
 
 

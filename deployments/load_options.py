@@ -23,6 +23,8 @@ class LoadOptions:
     chat_template: Path | None
     max_model_len: int | None
     kv_cache_tokens: int | None
+    enable_prefix_caching: bool = False
+    """Off where runs are compared: one would find the prompts that another has computed."""
 
     def load_config(self) -> LoadConfig:
         return LoadConfig(
@@ -32,6 +34,7 @@ class LoadOptions:
             max_model_len=self.max_model_len,
             kv_cache_tokens=self.kv_cache_tokens,
             numerics=Numerics(self.numerics),
+            enable_prefix_caching=self.enable_prefix_caching,
         )
 
     def load_text(self, model: str) -> TextModel:

@@ -80,6 +80,7 @@ class _Collector(Collector):
         for position, count in enumerate(status.accepted_per_position):
             by_position.add_metric([*model, str(position)], count)
         yield by_position
+        yield from self._prefix_cache(prefix)
         finished = CounterMetricFamily(
             f"{prefix}request_success",
             "Finished requests, by reason.",
@@ -97,6 +98,20 @@ class _Collector(Collector):
             gauge = GaugeMetricFamily(prefix + name, text, labels=["model_name"])
             gauge.add_metric(model, value)
             yield gauge
+
+    def _prefix_cache(self, prefix: str) -> Iterator[Metric]:
+        """A series per target, which ends with it: their sum would fall when one leaves."""
+        for name, field, text in (
+            ("prefix_cache_queries", "num_prefix_queries", "Prompt tokens that were looked up."),
+            ("prefix_cache_hits", "num_prefix_hits", "Those that were found."),
+        ):
+            labels = ["model_name", "engine"]
+            counter = CounterMetricFamily(prefix + name, text, labels=labels)
+            for replica in self._status.replicas:
+                if replica.role == _TARGET:
+                    count = getattr(replica, field)
+                    counter.add_metric([self._model_name, replica.replica_id], count)
+            yield counter
 
     def _own(self) -> Iterator[Metric]:
         status = self._status

@@ -18,7 +18,7 @@ from deployments.client_ledger import ClientLedger, ClientLimits
 from deployments.errors import ClientLimitError, Failure, FailureKind, failure_of, failure_of_event
 from deployments.outbox import Delivery, IngressOutbox, PoolState, WorkOutbox
 from specdec_core.errors import InvalidRequestError, QueueFullError, SpecdecError
-from specdec_core.leases import GroupResult, ReplicaInfo, Role
+from specdec_core.leases import GroupResult, Occupancy, ReplicaInfo, Role
 from specdec_core.models.numerics import Numerics
 from specdec_core.pool import Command, Drained, Emit, SendFree, SendLease, SendReset, SequencePool
 from specdec_core.request import FinishReason, Request, TokenEvent
@@ -35,8 +35,7 @@ class ConnectedReplica:
 
     info: ReplicaInfo
     outbox: WorkOutbox
-    num_slots: int = 0
-    num_free_blocks: int = 0
+    occupancy: Occupancy
 
 
 class PoolDriver:
@@ -130,7 +129,7 @@ class PoolDriver:
         earlier = self.replicas.get(info.replica_id)
         if earlier is not None:
             earlier.outbox.close()
-        replica = ConnectedReplica(info, WorkOutbox(), num_free_blocks=info.num_blocks)
+        replica = ConnectedReplica(info, WorkOutbox(), Occupancy(num_free_blocks=info.num_blocks))
         self.replicas[info.replica_id] = replica
         self._tell_state()
         return replica
@@ -151,10 +150,9 @@ class PoolDriver:
         if self.replicas.get(replica.info.replica_id) is replica:
             self._guard(lambda now: self.pool.on_result(result, now))
 
-    def on_occupancy(self, replica: ConnectedReplica, num_slots: int, num_free_blocks: int) -> None:
+    def on_occupancy(self, replica: ConnectedReplica, occupancy: Occupancy) -> None:
         """A sign of life, with the replica's own count of its memory."""
-        replica.num_slots = num_slots
-        replica.num_free_blocks = num_free_blocks
+        replica.occupancy = occupancy
         self._guard(lambda now: self.pool.heartbeat(replica.info.replica_id, now))
 
     def on_reset_done(self, replica: ConnectedReplica, incarnation: int) -> None:

@@ -64,15 +64,17 @@ def _totals(counters: PoolCounters) -> dict[str, int]:
 
 def _replica(driver: PoolDriver, counters: ReplicaCounters) -> pb.ReplicaStatus:
     connected = driver.replicas[counters.replica_id]
-    info = connected.info
+    info, occupancy = connected.info, connected.occupancy
     return pb.ReplicaStatus(
         replica_id=counters.replica_id,
         role=counters.role.value,
         num_groups=counters.num_leases,
         num_rows=counters.num_rows,
         num_sequences=counters.num_sequences,
-        num_slots=connected.num_slots,
-        num_free_blocks=connected.num_free_blocks,
+        num_slots=occupancy.num_slots,
+        num_free_blocks=occupancy.num_free_blocks,
+        num_prefix_queries=occupancy.num_prefix_queries,
+        num_prefix_hits=occupancy.num_prefix_hits,
         num_blocks=info.num_blocks,
         block_size=info.block_size,
         busy_s=counters.busy_s,

@@ -147,6 +147,7 @@ def submit_to_pb(request: Request, *, resume: bool) -> pb.Submit:
         priority=request.priority,
         pinned_fingerprint=request.pinned_fingerprint,
         client=request.client,
+        cache_salt=request.cache_salt,
     )
 
 
@@ -172,6 +173,7 @@ def submit_from_pb(message: pb.Submit) -> Request:
         priority=message.priority,
         pinned_fingerprint=message.pinned_fingerprint,
         client=message.client,
+        cache_salt=message.cache_salt,
     )
 
 

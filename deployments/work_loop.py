@@ -17,10 +17,15 @@ import grpc
 
 from deployments.backoff import Backoff
 from deployments.endpoint import Endpoint
-from deployments.lease_translation import lease_from_pb, register_to_pb, result_to_pb
+from deployments.lease_translation import (
+    lease_from_pb,
+    occupancy_to_pb,
+    register_to_pb,
+    result_to_pb,
+)
 from specdec.v1 import coordination_pb2 as pb
 from specdec.v1 import coordination_pb2_grpc as pb_grpc
-from specdec_core.leases import GroupLease, GroupResult, ReplicaInfo
+from specdec_core.leases import GroupLease, GroupResult, Occupancy, ReplicaInfo
 
 logger = logging.getLogger(__name__)
 
@@ -33,10 +38,7 @@ class LeaseRunner(Protocol):
     """What `specdec_core.replica.Replica` offers. Called from one executor thread, in order."""
 
     @property
-    def num_slots(self) -> int: ...
-
-    @property
-    def num_free_blocks(self) -> int: ...
+    def occupancy(self) -> Occupancy: ...
 
     def execute(self, lease: GroupLease) -> GroupResult: ...
 
@@ -126,7 +128,8 @@ class WorkLoop:
     async def _beat(self, outgoing: Outgoing) -> None:
         while True:
             await asyncio.sleep(HEARTBEAT_S)
-            outgoing.put_nowait(pb.WorkUp(heartbeat=pb.Heartbeat(occupancy=self._occupancy())))
+            occupancy = occupancy_to_pb(self._runner.occupancy)
+            outgoing.put_nowait(pb.WorkUp(heartbeat=pb.Heartbeat(occupancy=occupancy)))
 
     async def _carry_out(self, message: pb.WorkDown, info: ReplicaInfo, backoff: Backoff) -> None:
         match message.WhichOneof("kind"):
@@ -154,13 +157,8 @@ class WorkLoop:
             self.failure = error
             return
         message = result_to_pb(result)
-        message.occupancy.CopyFrom(self._occupancy())
+        message.occupancy.CopyFrom(occupancy_to_pb(self._runner.occupancy))
         self._outgoing.put_nowait(pb.WorkUp(result=message))
-
-    def _occupancy(self) -> pb.Occupancy:
-        return pb.Occupancy(
-            num_slots=self._runner.num_slots, num_free_blocks=self._runner.num_free_blocks
-        )
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._executor, call)

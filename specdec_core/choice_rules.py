@@ -21,6 +21,8 @@ class ChoiceRules:
     request emitted them."""
     stop_ids: frozenset[int] = frozenset()
     """Every id that ends the request: what min_tokens bans."""
+    cache_salt: str = ""
+    """Sequences of other salts share nothing with it. No choice depends on it."""
     grammar: Grammar | None = field(default=None, compare=False)
     """That of the parameters, compiled; it never travels."""
 

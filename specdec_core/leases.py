@@ -104,6 +104,18 @@ class GroupLease:
     """DRAFT: a proposal ends before the first token that the draft gives less probability."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Occupancy:
+    """What a replica's KV cache holds now, and what sharing has saved since its start."""
+
+    num_slots: int = 0
+    num_free_blocks: int = 0
+    num_prefix_queries: int = 0
+    """Prompt tokens that it was given to cache, a preempted sequence's once more."""
+    num_prefix_hits: int = 0
+    """Those of them that other sequences had left."""
+
+
 class RowStatus(StrEnum):
     OK = "ok"
     KV_MISS = "kv_miss"

@@ -2,6 +2,7 @@
 
 It allocates slots itself, in lease order, and knows for each which ids its KV came from. It never
 decides what is committed: it answers, and the pool commits. All its state can be rebuilt from ids.
+What sequences share of their beginnings is its own matter: the pool counts as if nothing were.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ from dataclasses import dataclass, field
 
 from specdec_core.algorithms.speculative_round import Turn, propose, score_and_verify
 from specdec_core.choice_rules import ChoiceRules
-from specdec_core.errors import InvalidRequestError
+from specdec_core.errors import InvalidRequestError, OutOfBlocksError
 from specdec_core.grammar import GrammarCompiler
 from specdec_core.leases import (
     EMPTY_HASH,
     GroupLease,
     GroupResult,
     LeaseRow,
+    Occupancy,
     Role,
     RowResult,
     RowStatus,
@@ -61,17 +63,27 @@ class Replica:
         self, model: CachedModel, role: Role, grammars: GrammarCompiler | None = None
     ) -> None:
         self._model = model
+        self._cache = model.prefix_cache
+        if self._cache is not None:
+            self._cache.withdraw_all()  # a replica starts with nothing, whoever used the model
         self._role = role
         self._grammars = grammars
         self._sequences: dict[int, _CachedSequence] = {}
+        self._num_prefix_queries = 0
+        self._num_prefix_hits = 0
 
     @property
     def num_slots(self) -> int:
         return len(self._sequences)
 
     @property
-    def num_free_blocks(self) -> int:
-        return self._model.num_free_blocks
+    def occupancy(self) -> Occupancy:
+        return Occupancy(
+            num_slots=self.num_slots,
+            num_free_blocks=self._model.num_free_blocks,
+            num_prefix_queries=self._num_prefix_queries,
+            num_prefix_hits=self._num_prefix_hits,
+        )
 
     def free(self, sequence_ids: Iterable[int]) -> None:
         """Forget sequences; unknown ids are ignored (the lease that named them may have missed)."""
@@ -88,10 +100,11 @@ class Replica:
         """Run the rows that can run in one pass; answer for every row, in order."""
         assert lease.role is self._role, f"a {lease.role} lease reached a {self._role} replica"
         started = time.perf_counter()
+        refusals = [(row, self._truncate(row)) for row in lease.rows]
         answers: dict[int, RowResult] = {}
         ready: list[LeaseRow] = []
-        for row in lease.rows:
-            refusal = self._truncate(row) or self._refuse_without_room(row, ready)
+        for row, truncated in refusals:
+            refusal = truncated or self._refuse_without_room(row, ready)
             if refusal is None:
                 ready.append(row)
             else:
@@ -122,18 +135,18 @@ class Replica:
             return _miss(row, cached.cached_len)
         if cached.prefix_hashes[row.base_len] != row.base_hash:
             return _miss(row, 0)
+        try:
+            self._model.rollback(cached.slot, row.base_len)
+        except OutOfBlocksError:
+            return _no_room(row, cached.cached_len)
         cached.truncate(row.base_len)
-        self._model.rollback(cached.slot, row.base_len)
         return None
 
     def _refuse_without_room(self, row: LeaseRow, ready: list[LeaseRow]) -> RowResult | None:
         needed = sum(self._new_blocks(r) for r in (*ready, row))
         if needed <= self._model.num_free_blocks:
             return None
-        cached = self._sequences[row.sequence_id]
-        return RowResult(
-            sequence_id=row.sequence_id, status=RowStatus.NO_ROOM, cached_len=cached.cached_len
-        )
+        return _no_room(row, self._sequences[row.sequence_id].cached_len)
 
     def _new_blocks(self, row: LeaseRow) -> int:
         """Blocks the row takes beyond those that its base_len positions hold."""
@@ -153,10 +166,13 @@ class Replica:
 
     def _turn(self, row: LeaseRow) -> Turn:
         cached = self._sequences[row.sequence_id]
-        history = (*cached.ids, *row.new_ids) if cached.rules.needs_history else ()
+        self._adopt(row, cached)
+        self._count(row, cached)
+        fed = row.new_ids[cached.cached_len - row.base_len :]
+        history = (*cached.ids, *fed) if cached.rules.needs_history else ()
         return Turn(
             cached.slot,
-            row.new_ids,
+            fed,
             row.proposal,
             row.num_choices,
             cached.rules,
@@ -164,10 +180,32 @@ class Replica:
             row.num_scored,
         )
 
+    def _adopt(self, row: LeaseRow, cached: _CachedSequence) -> None:
+        """Cache what other sequences have left of the row's new ids, in whole blocks.
+
+        The last one is fed all the same where the row chooses: its logits are not kept. A row that
+        scores its prompt needs the logits of all.
+        """
+        end = row.end_len - min(row.num_choices, 1)
+        size = self._model.block_size
+        if self._cache is None or row.num_scored or end // size == cached.cached_len // size:
+            return
+        ids = cached.ids + array("i", row.new_ids[: end - row.base_len])
+        adopted = self._cache.adopt(cached.slot, ids, cached.rules.cache_salt)
+        cached.extend(ids[cached.cached_len : adopted])
+
+    def _count(self, row: LeaseRow, cached: _CachedSequence) -> None:
+        """What there was of the row's part of the prompt."""
+        if self._cache is not None:
+            prompt_len = max(cached.rules.prompt_len, row.base_len)
+            self._num_prefix_queries += min(row.end_len, prompt_len) - row.base_len
+            self._num_prefix_hits += min(cached.cached_len, prompt_len) - row.base_len
+
     def _verified(self, row: LeaseRow, verdict: Verdict) -> RowResult:
         if verdict.tokens == (NO_CHOICE,):
             return self._failed(row)
         cached = self._keep(row, verdict.tokens[: verdict.num_accepted])
+        self._publish(cached, cached.cached_len)
         return RowResult(
             sequence_id=row.sequence_id,
             cached_len=cached.cached_len,
@@ -179,18 +217,26 @@ class Replica:
 
     def _drafted(self, row: LeaseRow, tokens: tuple[int, ...]) -> RowResult:
         cached = self._keep(row, tokens[: max(row.num_choices - 1, 0)])
+        self._publish(cached, row.end_len)  # most of what is only drafted is soon rolled back
         return RowResult(sequence_id=row.sequence_id, cached_len=cached.cached_len, tokens=tokens)
 
     def _keep(self, row: LeaseRow, drafted: tuple[int, ...]) -> _CachedSequence:
         """Record the ids whose KV the pass has left in the slot."""
         cached = self._sequences[row.sequence_id]
-        cached.extend(row.new_ids)
+        cached.extend(row.new_ids[cached.cached_len - row.base_len :])
         cached.extend(drafted)
         assert cached.cached_len == self._model.cached_len(cached.slot), "ids and KV disagree"
         return cached
 
+    def _publish(self, cached: _CachedSequence, length: int) -> None:
+        if self._cache is not None:
+            self._cache.publish(cached.slot, cached.ids[:length], cached.rules.cache_salt)
+
     def _failed(self, row: LeaseRow) -> RowResult:
-        why = self._sequences[row.sequence_id].rules.failure
+        cached = self._sequences[row.sequence_id]
+        why = cached.rules.failure
+        if self._cache is not None and why is None:
+            self._cache.withdraw(cached.slot)  # a NaN in there would fail whoever begins alike
         self.free([row.sequence_id])
         if why is not None:
             return _failure(row, why, RowStatus.INVALID)
@@ -199,6 +245,10 @@ class Replica:
 
 def _failure(row: LeaseRow, error: str, status: RowStatus = RowStatus.FAILED) -> RowResult:
     return RowResult(sequence_id=row.sequence_id, status=status, error=error)
+
+
+def _no_room(row: LeaseRow, have: int) -> RowResult:
+    return RowResult(sequence_id=row.sequence_id, status=RowStatus.NO_ROOM, cached_len=have)
 
 
 def _miss(row: LeaseRow, have: int) -> RowResult:

@@ -12,6 +12,7 @@ from specdec_core.logprobs import TokenLogprobs
 from specdec_core.sampling_params import SamplingParams
 
 MAX_PRIORITY = 2**31 - 1
+MAX_SALT_LEN = 256
 
 
 class ErrorKind(StrEnum):
@@ -58,6 +59,9 @@ class Request:
     """Whose it is, for whoever keeps count; it changes nothing here."""
     is_background: bool = False
     """Takes only what every other request leaves, and counts in no figure of requests."""
+    cache_salt: str = ""
+    """Only requests of an equal one share what is cached of their beginnings: whoever else measures
+    times learns nothing of this prompt."""
     pinned_fingerprint: str = ""
     """Of the exact targets that began it: no other may go on. Empty: any may."""
 
@@ -76,6 +80,10 @@ class Request:
             raise InvalidRequestError(
                 f"{len(self.emitted_token_ids)} tokens were emitted already, "
                 f"max_tokens is {self.params.max_tokens}"
+            )
+        if len(self.cache_salt) > MAX_SALT_LEN:
+            raise InvalidRequestError(
+                f"cache_salt has {len(self.cache_salt)} characters, at most {MAX_SALT_LEN} are kept"
             )
         self._check_choice()
 
@@ -99,7 +107,7 @@ class Request:
 
     @property
     def rules(self) -> ChoiceRules:
-        return ChoiceRules(self.params, len(self.prompt_token_ids), self.stop_ids)
+        return ChoiceRules(self.params, len(self.prompt_token_ids), self.stop_ids, self.cache_salt)
 
     @property
     def max_len(self) -> int:

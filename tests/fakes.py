@@ -16,7 +16,7 @@ from specdec_core.errors import OutOfBlocksError
 from specdec_core.kv.padded import PaddedKV
 from specdec_core.kv.paged import KVShape
 from specdec_core.leases import EMPTY_HASH, extend_hash
-from specdec_core.models.cached_model import Feed
+from specdec_core.models.cached_model import Feed, PrefixCache
 
 LogitsOf = Callable[[Sequence[int]], Tensor]
 MakePaddedKV = Callable[[KVShape, Sequence[int]], PaddedKV]
@@ -28,6 +28,8 @@ _TOKEN_SHAPE = KVShape(
 
 class TokenListModel:
     """A CachedModel whose next-token logits are a random function of all the slot's tokens."""
+
+    prefix_cache: PrefixCache | None = None
 
     def __init__(
         self,

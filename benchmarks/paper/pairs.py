@@ -121,6 +121,7 @@ def _load_config(workload: Workload, options: PairOptions, numerics: Numerics) -
         numerics=numerics,
         max_model_len=max_len,
         kv_cache_tokens=(options.max_sequences + 1) * max_len,
+        enable_prefix_caching=False,  # other algorithms have none to compare with
     )
 
 
@@ -181,6 +182,7 @@ def _random(
         vocab_size=vocab_size,
         kv_cache_tokens=(options.max_sequences + 1) * max_len,
         max_model_len=max_len,
+        enable_prefix_caching=False,
     )
 
 

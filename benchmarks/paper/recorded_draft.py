@@ -19,6 +19,8 @@ from specdec_core.models.padded_lm import Paddable
 class RecordedDraft:
     """A CachedModel that runs `model` for its cost and proposes from the book. Greedy only."""
 
+    prefix_cache = None
+
     def __init__(self, model: CachedModel, book: AnswerBook) -> None:
         self._model = model
         self._book = book

@@ -1,20 +1,23 @@
 """In-place KV slots over fixed-size blocks (docs/decisions/0001-kv-blocks.md).
 
 A slot's token at place p lies in row `block_table[p // block_size]`, offset `p % block_size`, for
-good: a rollback is a smaller length, and nothing is ever moved.
+good: a rollback is a smaller length, and nothing is ever moved. Slots may share full blocks whose
+ids and all ids before them are the same; nobody writes into one of those any more
+(docs/decisions/0009-prefix-cache.md).
 
 Shape legend: L layers, N blocks, B tokens of a block, H key-value heads, D head size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from array import array
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from specdec_core.kv.blocks import BlockAllocator
+from specdec_core.kv.blocks import BlockAllocator, BlockName, NamedBlock
 
 BLOCK_SIZE = 16
 
@@ -38,6 +41,8 @@ class KVShape:
 class _Slot:
     blocks: list[int] = field(default_factory=list)
     length: int = 0
+    serials: list[int] = field(default_factory=list)
+    """Of its blocks' names: the first so many blocks are full and have one."""
 
 
 class PagedKV:
@@ -78,7 +83,7 @@ class PagedKV:
         return slot
 
     def free(self, slot: int) -> None:
-        self._allocator.give_back(self._slots.pop(slot).blocks)
+        self._allocator.give_back(reversed(self._slots.pop(slot).blocks))
 
     def cached_len(self, slot: int) -> int:
         return self._slots[slot].length
@@ -101,15 +106,84 @@ class PagedKV:
             del taken[: needed[slot]]
 
     def rollback(self, slot: int, length: int) -> None:
-        """Forget every place at or after `length`; a no-op when fewer are cached."""
+        """Forget every place at or after `length`; a no-op when fewer are cached.
+
+        Raises OutOfBlocksError, and then changes nothing, where it ends inside of a shared block
+        and none is free for a copy.
+        """
         assert length >= 0
         state = self._slots[slot]
         if length >= state.length:
             return
+        num_full, num_begun = divmod(length, self.block_size)
+        if num_begun and num_full < len(state.serials):
+            self._make_private(state, num_full, num_begun)
         state.length = length
         num_kept = self._blocks_for(length)
-        self._allocator.give_back(state.blocks[num_kept:])
+        self._allocator.give_back(reversed(state.blocks[num_kept:]))
         del state.blocks[num_kept:]
+        del state.serials[num_full:]
+
+    def publish(self, slot: int, ids: array[int], root: str = "") -> None:
+        """Let others find the slot's full blocks, whose keys and values came from `ids`."""
+        state = self._slots[slot]
+        assert len(ids) <= state.length
+        for index in range(len(state.serials), len(ids) // self.block_size):
+            name = BlockName(state.serials[-1] if index else root, self._ids_of(index, ids))
+            state.blocks[index], serial = self._allocator.name(state.blocks[index], name)
+            state.serials.append(serial)
+
+    def adopt(self, slot: int, ids: array[int], root: str = "") -> int:
+        """Let the slot share what others have published of `ids`, which begin like its own.
+
+        Whole blocks only, behind the slot's own full ones. Returns how many tokens it now caches.
+        """
+        state = self._slots[slot]
+        num_full = state.length // self.block_size
+        if len(state.serials) < num_full:
+            return state.length
+        found = list(self._find(state, ids, root))
+        if found:
+            for named in found:
+                self._allocator.hold(named.block)
+            self._allocator.give_back(state.blocks[num_full:])
+            state.blocks[num_full:] = [named.block for named in found]
+            state.serials += [named.serial for named in found]
+            state.length = len(state.blocks) * self.block_size
+        return state.length
+
+    def withdraw(self, slot: int) -> None:
+        """No other slot finds what this one holds any more."""
+        for block in self._slots[slot].blocks:
+            self._allocator.unname(block)
+
+    def withdraw_all(self) -> None:
+        self._allocator.unname_all()
+
+    def _find(self, state: _Slot, ids: array[int], root: str) -> Iterator[NamedBlock]:
+        parent: int | str = state.serials[-1] if state.serials else root
+        for index in range(len(state.serials), len(ids) // self.block_size):
+            found = self._allocator.find(BlockName(parent, self._ids_of(index, ids)))
+            if found is None:
+                return
+            yield found
+            parent = found.serial
+
+    def _ids_of(self, index: int, ids: array[int]) -> bytes:
+        return ids[index * self.block_size : (index + 1) * self.block_size].tobytes()
+
+    def _make_private(self, state: _Slot, index: int, num_places: int) -> None:
+        """The slot is to write behind the first places of a block that others hold or may find."""
+        block = state.blocks[index]
+        if not self._allocator.is_shared(block):
+            self._allocator.unname(block)
+            return
+        (own,) = self._allocator.take(1)
+        self._clear((own,))
+        kept = self._pool_L2NBHD[:, :, block, :num_places]
+        self._pool_L2NBHD[:, :, own, :num_places].copy_(kept)
+        self._allocator.give_back((block,))
+        state.blocks[index] = own
 
     def _blocks_for(self, length: int) -> int:
         return -(-length // self.block_size)

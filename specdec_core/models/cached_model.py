@@ -6,6 +6,7 @@ and kernels hide behind these methods; draft and target are used through the sam
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
@@ -34,7 +35,8 @@ class ScoringModel(Protocol):
     def rollback(self, slot: int, length: int) -> None:
         """Forget every cached position at or after `length`; a no-op when fewer are cached.
 
-        Blocks that hold no position any more are given back.
+        Blocks that hold no position any more are given back. Raises OutOfBlocksError before
+        anything changed when a block that is shared has to be copied and none is free.
         """
         ...
 
@@ -45,6 +47,32 @@ class ScoringModel(Protocol):
         its fed tokens afterwards. Raises OutOfBlocksError before anything changed when the tokens
         do not fit.
         """
+        ...
+
+
+class PrefixCache(Protocol):
+    """Slots of equal beginnings share full blocks (docs/decisions/0009-prefix-cache.md).
+
+    Names go by the ids themselves. `root` keeps those apart that may not share.
+    """
+
+    def publish(self, slot: int, ids: array[int], root: str) -> None:
+        """Let others find the slot's full blocks, which cache `ids`."""
+        ...
+
+    def adopt(self, slot: int, ids: array[int], root: str) -> int:
+        """Cache as much of `ids`, which begin like the slot's own, as is found in whole blocks.
+
+        Returns how many tokens the slot caches then. Takes no block that feeding them would not.
+        """
+        ...
+
+    def withdraw(self, slot: int) -> None:
+        """No other slot finds what this one holds any more."""
+        ...
+
+    def withdraw_all(self) -> None:
+        """What slots hold stays theirs; nobody finds any of it any more."""
         ...
 
 
@@ -68,7 +96,14 @@ class CachedModel(ScoringModel, Protocol):
         ...
 
     @property
-    def num_free_blocks(self) -> int: ...
+    def num_free_blocks(self) -> int:
+        """Blocks that can be taken; what only the prefix cache keeps is among them."""
+        ...
+
+    @property
+    def prefix_cache(self) -> PrefixCache | None:
+        """None where slots share nothing."""
+        ...
 
     def allocate(self) -> int:
         """A new empty slot. Costs nothing until tokens are fed."""

@@ -62,6 +62,8 @@ class LoadConfig:
     model_impl: ModelImpl = ModelImpl.AUTO
     enforce_eager: bool = False
     """PyTorch's own operations only, where there are kernels of ours as well."""
+    enable_prefix_caching: bool = True
+    """Prompts that begin alike share what is cached of them."""
 
     def __post_init__(self) -> None:
         device_type = self.device.partition(":")[0]
@@ -130,6 +132,7 @@ def load_model(path_or_id: str, config: LoadConfig | None = None) -> LoadedModel
         vocab_size=vocab_size,
         kv_cache_tokens=_kv_cache_tokens(weights, config, max_model_len),
         max_model_len=max_model_len,
+        enable_prefix_caching=config.enable_prefix_caching,
     )
     settle_numerics(model, config.numerics)
     digest = model_digest(folder)

@@ -55,6 +55,7 @@ class TransformersModel:
         kv_cache_tokens: int,
         max_model_len: int | None = None,
         max_tokens_per_pass: int = 512,
+        enable_prefix_caching: bool = True,
     ) -> None:
         """Adapt `model`, which stays usable by others; `vocab_size` is the tokenizer's range.
 
@@ -74,6 +75,7 @@ class TransformersModel:
         if num_blocks < 1:
             raise InvalidRequestError(f"kv_cache_tokens must be at least 1, got {kv_cache_tokens}")
         self._kv = PagedKV(kv_shape(config, model.dtype, model.device), num_blocks)
+        self.prefix_cache = self._kv if enable_prefix_caching else None
         self._probe()
 
     @property

@@ -10,6 +10,7 @@ from specdec_core.leases import (
     GroupLease,
     GroupResult,
     LeaseRow,
+    Occupancy,
     ReplicaInfo,
     Role,
     RowResult,
@@ -76,8 +77,15 @@ class FakeReplica:
         return len(self.cached)
 
     @property
-    def num_free_blocks(self) -> int:
-        return 1000 - sum(-(-len(ids) // 4) for ids in self.cached.values())
+    def occupancy(self) -> Occupancy:
+        """As if every prompt were found by half."""
+        num_queries = sum(rules.prompt_len for rules in self.rules_seen)
+        return Occupancy(
+            num_slots=len(self.cached),
+            num_free_blocks=1000 - sum(-(-len(ids) // 4) for ids in self.cached.values()),
+            num_prefix_queries=num_queries,
+            num_prefix_hits=num_queries // 2,
+        )
 
     def info(self, replica_id: str, incarnation: int) -> ReplicaInfo:
         return ReplicaInfo(

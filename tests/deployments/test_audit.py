@@ -65,6 +65,7 @@ def test_a_replay_is_the_request_without_speculation_under_another_id() -> None:
         speculation_enabled=False,
         num_draft_tokens=None,
         priority=0,
+        cache_salt="replay-0",
         is_background=True,
         pinned_fingerprint="here",
     )

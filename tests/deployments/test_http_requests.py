@@ -7,7 +7,21 @@ from typing import Any
 import pytest
 
 from deployments.chat_messages import checked_messages
+from deployments.grpc_requests import ask_of
+from deployments.http_requests import ChatBody, CompletionBody
+from specdec.v1 import generation_pb2 as pb
 from specdec_core.errors import InvalidRequestError
+
+
+def test_a_cache_salt_is_passed_on_in_both_protocols() -> None:
+    common = {"model": "m", "cache_salt": "tenant 7"}
+    bodies = (
+        CompletionBody(prompt="x", **common),
+        ChatBody(messages=[{"role": "user", "content": "x"}], **common),
+    )
+    assert [body.ask().cache_salt for body in bodies] == ["tenant 7"] * 2
+    assert ask_of(pb.GenerateRequest(prompt="x", cache_salt="tenant 7")).cache_salt == "tenant 7"
+    assert CompletionBody(prompt="x").ask().cache_salt == ""
 
 
 def test_role_content_and_name_are_passed_on_and_empty_fields_mean_nothing() -> None:

@@ -46,6 +46,8 @@ def test_the_page_tells_the_pools_totals(compat: MetricsCompat) -> None:
                 ):
                     assert found[prefix + name, ""] == expected
                 assert found[f"{prefix}request_success_total", "length"] == 2
+                assert found[f"{prefix}prefix_cache_queries_total", "t0"] == 120
+                assert found[f"{prefix}prefix_cache_hits_total", "t0"] == 60
                 accepted = [
                     value
                     for (name, _), value in found.items()

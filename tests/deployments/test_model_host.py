@@ -11,6 +11,7 @@ import torch
 
 from deployments.config import ServiceConfig
 from deployments.model_host import host_model
+from deployments.serve_flags import service_config
 from specdec_core.leases import ReplicaInfo, Role
 from specdec_core.models.numerics import NotExactError, Numerics
 from tests.service.tiny_folder import save_tiny_llama
@@ -39,6 +40,17 @@ def test_a_target_is_exact_when_asked_and_a_draft_is_always_fast(tmp_path: Path)
     assert (target.numerics, draft.numerics) == (Numerics.EXACT, Numerics.FAST)
     assert " exact " in target.fingerprint
     assert describe(folder, numerics="exact").fingerprint == target.fingerprint
+
+
+@pytest.mark.parametrize("role", Role)
+def test_the_prefix_cache_is_on_unless_it_is_switched_off(tmp_path: Path, role: Role) -> None:
+    folder = str(save_tiny_llama(tmp_path))
+    settings = {"model": folder, "spec_model": folder, "device": "cpu", "kv_cache_tokens": 2048}
+    for is_off in (False, True):
+        flags = {"enable_prefix_caching": False} if is_off else {}
+        config = service_config(None, {**settings, "numerics": "fast", **flags})
+        hosted = host_model(config, role, torch.get_num_threads())
+        assert (hosted.loaded.model.prefix_cache is None) is is_off
 
 
 def test_auto_goes_on_in_fast_numerics_and_says_which_operation_differs(

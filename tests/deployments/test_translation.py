@@ -12,6 +12,8 @@ from deployments.errors import Failure, FailureKind
 from deployments.lease_translation import (
     lease_from_pb,
     lease_to_pb,
+    occupancy_from_pb,
+    occupancy_to_pb,
     register_from_pb,
     register_to_pb,
     result_from_pb,
@@ -33,6 +35,7 @@ from specdec_core.leases import (
     GroupLease,
     GroupResult,
     LeaseRow,
+    Occupancy,
     ReplicaInfo,
     Role,
     RowResult,
@@ -73,7 +76,7 @@ free_params = st.builds(
 params = free_params | st.builds(
     replace, free_params, ignore_eos=st.just(False), min_tokens=st.just(0), grammar=grammars
 )
-rules = st.builds(ChoiceRules, params, int32, st.frozensets(int32, max_size=3))
+rules = st.builds(ChoiceRules, params, int32, st.frozensets(int32, max_size=3), st.text(max_size=5))
 float32 = st.floats(width=32, allow_nan=False)
 
 
@@ -97,6 +100,7 @@ requests = st.builds(
     priority=st.integers(-5, 5),
     client=st.text(max_size=5),
     pinned_fingerprint=st.text(max_size=5),
+    cache_salt=st.text(max_size=5),
 )
 rows = st.builds(
     LeaseRow,
@@ -223,15 +227,24 @@ def test_events_come_back(
     assert back == (event, failure if is_failed else None)
 
 
+@given(st.lists(st.integers(0, 2**31 - 1), min_size=4, max_size=4))
+def test_occupancies_survive_the_wire(numbers: list[int]) -> None:
+    names = [field.name for field in dataclasses.fields(Occupancy)]
+    occupancy = Occupancy(**dict(zip(names, numbers, strict=True)))
+    wire = pb.Occupancy.FromString(occupancy_to_pb(occupancy).SerializeToString())
+    assert occupancy_from_pb(wire) == occupancy
+
+
 def test_every_field_of_the_core_records_is_carried() -> None:
     """A field added to a record and forgotten here would come back as its default."""
     assert len(dataclasses.fields(SamplingParams)) == 18
     is_background = 1  # made and read by the coordinator alone
-    assert len(dataclasses.fields(Request)) == 11 + is_background
+    assert len(dataclasses.fields(Request)) == 12 + is_background
     assert len(dataclasses.fields(ReplicaInfo)) == 11
     assert len(dataclasses.fields(LeaseRow)) == 8
     assert len(dataclasses.fields(RowResult)) == 8
     compiled = 1  # never travels
-    assert len(dataclasses.fields(ChoiceRules)) == 3 + compiled
+    assert len(dataclasses.fields(ChoiceRules)) == 4 + compiled
+    assert len(dataclasses.fields(Occupancy)) == 4
     error_kind = 1  # told by the failure
     assert len(dataclasses.fields(TokenEvent)) == 8 + error_kind

@@ -20,7 +20,7 @@ MUTANTS = (
     Mutant(
         name="returned-blocks-stay-lost",
         path=_BLOCKS,
-        old="return self.num_blocks - self._num_fresh_taken + len(self._returned)",
+        old="return self.num_blocks - len(self._num_holders)",
         new="return self.num_blocks - self._num_fresh_taken",
         breaks="a cache that was full once admits nothing more",
         killed_by=(_BLOCKS_TESTS + "test_random_use_never_hands_a_block_out_twice",),
@@ -62,10 +62,9 @@ MUTANTS = (
     Mutant(
         name="rollback-to-the-present-length-drops-a-place",
         path=_PAGED,
-        old="        if length >= state.length:\n            return\n"
-        "        state.length = length\n",
+        old="        if length >= state.length:\n            return\n",
         new="        if length > state.length:\n            return\n"
-        "        state.length = length - (length == state.length)\n",
+        "        length -= length == state.length\n",
         breaks="a full acceptance loses its last key",
         killed_by=(
             _PAGED_TESTS + "test_a_slot_takes_blocks_as_it_grows_and_gives_them_back_as_it_shrinks",
@@ -100,7 +99,7 @@ MUTANTS = (
     Mutant(
         name="rolled-back-blocks-not-given-back",
         path=_PAGED,
-        old="        self._allocator.give_back(state.blocks[num_kept:])\n",
+        old="        self._allocator.give_back(reversed(state.blocks[num_kept:]))\n",
         new="",
         breaks="every rejection leaks blocks",
         killed_by=(

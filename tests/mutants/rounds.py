@@ -166,8 +166,8 @@ MUTANTS = (
     Mutant(
         name="ids-truncated-but-not-their-kv",
         path=_REPLICA,
-        old="        self._model.rollback(cached.slot, row.base_len)\n",
-        new="",
+        old="            self._model.rollback(cached.slot, row.base_len)\n",
+        new="            self._model.cached_len(cached.slot)\n",
         breaks="what was fed before base_len moved back is attended to",
         killed_by=(_REPLICA_TESTS + "test_truncation_to_base_len_is_the_rollback",),
     ),

@@ -1,0 +1,113 @@
+"""In exact numerics the prefix cache hands out the bits that computing them would give."""
+
+from __future__ import annotations
+
+import random
+from array import array
+
+import pytest
+import torch
+from torch import Tensor
+
+from specdec_core import PoolConfig, Request, SamplingParams, SpecMethod, SpeculationConfig
+from specdec_core.engine import AlgorithmName, Engine
+from specdec_core.models.cached_model import Feed
+from specdec_core.models.exact import make_exact
+from specdec_core.models.packed_linear import pack_linears
+from specdec_core.models.transformers_adapter import TransformersModel
+from tests.equivalence.test_fakes import outputs
+from tests.tiny_models import VOCAB, tiny_decoder
+
+
+@pytest.fixture(scope="module", params=[torch.bfloat16, torch.float32])
+def exact(request: pytest.FixtureRequest) -> TransformersModel:
+    torch.set_num_threads(1)
+    weights = tiny_decoder("fused llama", request.param)
+    pack_linears(weights)
+    model = TransformersModel(weights, vocab_size=VOCAB, kv_cache_tokens=4096)
+    make_exact(model)
+    return model
+
+
+def requests_that_begin_alike(count: int) -> list[Request]:
+    rng = random.Random(0)
+    system = tuple(rng.randrange(VOCAB) for _ in range(150))
+    return [
+        Request(
+            request_id=f"r{index}",
+            prompt_token_ids=(
+                *system[: rng.choice([40, 100, 150])],
+                *(rng.randrange(VOCAB) for _ in range(rng.choice([1, 7]))),
+            ),
+            params=SamplingParams(
+                temperature=rng.choice([0.0, 1.0]), seed=index, max_tokens=rng.choice([4, 20])
+            ),
+        )
+        for index in range(count)
+    ]
+
+
+def numbers_of(model: TransformersModel, slot: int) -> Tensor:
+    """Every key and value that the slot caches."""
+    kv = model.prefix_cache
+    assert kv is not None
+    table = kv.block_table(slot)
+    places = [table[i // 16] * 16 + i % 16 for i in range(kv.cached_len(slot))]
+    pools = [pool for layer in range(kv.shape.num_layers) for pool in kv.pools(layer)]
+    return torch.stack([pool[places] for pool in pools])
+
+
+def test_answers_are_those_of_plain_decoding(exact: TransformersModel) -> None:
+    requests = requests_that_begin_alike(16)
+    speculation = SpeculationConfig(method=SpecMethod.NGRAM, num_draft_tokens=3)
+    config = PoolConfig(max_group_size=3, window=6, prefill_chunk=24, speculation=speculation)
+    plain = Engine(exact, config=config, algorithm=AlgorithmName.AUTOREGRESSIVE)
+    assert outputs(Engine(exact, config=config), requests) == outputs(plain, requests)
+    assert exact.num_free_blocks == exact.num_blocks
+
+
+def test_adopted_keys_and_values_are_the_bits_of_computing_them_alone(
+    exact: TransformersModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They came from chunks, proposals and prefills in company; alone it is token by token."""
+    requests = requests_that_begin_alike(8)
+    num_adopted = 0
+    kv = exact.prefix_cache
+    assert kv is not None
+    adopt = kv.adopt
+
+    def compare(slot, ids, root):  # type: ignore[no-untyped-def]
+        nonlocal num_adopted
+        before = kv.cached_len(slot)
+        length = adopt(slot, ids, root)
+        num_adopted += length - before
+        alone = exact.allocate()
+        for token in ids[:length]:
+            exact.score([Feed(alone, [token], 0)])
+        assert torch.equal(numbers_of(exact, slot), numbers_of(exact, alone))
+        exact.free(alone)
+        return length
+
+    monkeypatch.setattr(kv, "adopt", compare)
+    config = PoolConfig(max_group_size=3, window=6, prefill_chunk=24)
+    outputs(Engine(exact, config=config), requests)
+    assert num_adopted > 200
+
+
+def test_the_bits_of_a_copy_are_those_of_the_shared_block(exact: TransformersModel) -> None:
+    kv = exact.prefix_cache
+    assert kv is not None
+    ids = list(range(3, 35))
+    first, second = exact.allocate(), exact.allocate()
+    exact.score([Feed(first, ids, 0)])
+    kv.publish(first, array("i", ids))
+    assert kv.adopt(second, array("i", ids)) == 32
+    exact.rollback(second, 20)
+    rewritten = exact.score([Feed(second, [1, 2], 2)])
+    alone = exact.allocate()
+    assert torch.equal(rewritten, exact.score([Feed(alone, [*ids[:20], 1, 2], 2)]))
+    exact.rollback(alone, 0)
+    exact.score([Feed(alone, ids, 0)])
+    assert torch.equal(numbers_of(exact, first), numbers_of(exact, alone))
+    for slot in (first, second, alone):
+        exact.free(slot)

@@ -1,0 +1,169 @@
+"""Defects of the prefix cache: what is found, who may write, what is given back."""
+
+from tests.mutants.mutant import Mutant
+
+_BLOCKS = "specdec_core/kv/blocks.py"
+_PAGED = "specdec_core/kv/paged.py"
+_REPLICA = "specdec_core/replica.py"
+_KV_TESTS = "tests/kv/test_prefix_cache.py::"
+_REPLICA_TESTS = "tests/core/test_replica_prefix.py::"
+_EVICTION = _KV_TESTS + "test_unnamed_blocks_go_first_then_the_ends_of_what_was_let_go_first"
+
+MUTANTS = (
+    Mutant(
+        name="blocks-known-by-their-own-ids-alone",
+        path=_BLOCKS,
+        old="            self._num_serials += 1\n",
+        new="",
+        breaks="a sentence that occurs in two prompts brings the other prompt's keys",
+        killed_by=(_KV_TESTS + "test_equal_ids_behind_another_beginning_are_another_block",),
+    ),
+    Mutant(
+        name="salt-not-asked-for",
+        path=_PAGED,
+        old="parent: int | str = state.serials[-1] if state.serials else root",
+        new='parent: int | str = state.serials[-1] if state.serials else ""',
+        breaks="a salted prompt takes what the others left: its time tells of theirs",
+        killed_by=(_KV_TESTS + "test_other_roots_share_nothing",),
+    ),
+    Mutant(
+        name="begun-block-published",
+        path=_PAGED,
+        old="        for index in range(len(state.serials), len(ids) // self.block_size):\n"
+        "            name",
+        new="        for index in range(len(state.serials), -(-len(ids) // self.block_size)):\n"
+        "            name",
+        breaks="blocks that are still written are named by what they held for a moment",
+        killed_by=(
+            _KV_TESTS + "test_random_use_reads_right_and_never_needs_more_than_without_sharing",
+        ),
+    ),
+    Mutant(
+        name="shared-block-written",
+        path=_PAGED,
+        old="if not self._allocator.is_shared(block):",
+        new="if block >= 0:",
+        breaks="one request writes its ids into the prompt of another",
+        killed_by=(
+            _KV_TESTS + "test_a_write_behind_a_rollback_spares_those_who_share_the_block",
+            _REPLICA_TESTS + "test_a_rollback_into_a_shared_block_spares_the_others",
+        ),
+    ),
+    Mutant(
+        name="rewritten-block-keeps-its-name",
+        path=_PAGED,
+        old="            self._allocator.unname(block)\n            return\n",
+        new="            return\n",
+        breaks="a prompt finds a block whose end was written again with other ids",
+        killed_by=(_KV_TESTS + "test_a_block_that_is_written_again_is_not_found_by_its_old_ids",),
+    ),
+    Mutant(
+        name="copy-left-empty",
+        path=_PAGED,
+        old="        self._pool_L2NBHD[:, :, own, :num_places].copy_(kept)\n",
+        new="        assert kept.shape[3] == num_places\n",
+        breaks="behind a rollback into a shared block the first keys of it are zeros",
+        killed_by=(_KV_TESTS + "test_a_write_behind_a_rollback_spares_those_who_share_the_block",),
+    ),
+    Mutant(
+        name="copy-of-the-whole-block",
+        path=_PAGED,
+        old="        kept = self._pool_L2NBHD[:, :, block, :num_places]\n"
+        "        self._pool_L2NBHD[:, :, own, :num_places].copy_(kept)\n",
+        new="        self._pool_L2NBHD[:, :, own].copy_(self._pool_L2NBHD[:, :, block])\n",
+        breaks="a NaN behind the places that are kept reaches another request",
+        killed_by=(_KV_TESTS + "test_a_copy_takes_only_the_places_that_are_kept",),
+    ),
+    Mutant(
+        name="begun-block-lost-at-adoption",
+        path=_PAGED,
+        old="            self._allocator.give_back(state.blocks[num_full:])\n",
+        new="",
+        breaks="chunks that end inside of a block leak it",
+        killed_by=(_KV_TESTS + "test_adoption_goes_on_behind_what_a_slot_has",),
+    ),
+    Mutant(
+        name="adopts-behind-drafted-blocks",
+        path=_PAGED,
+        old="if len(state.serials) < num_full:",
+        new="if len(state.serials) > num_full:",
+        breaks="a draft's slot loses the block that was only drafted and takes one place twice",
+        killed_by=(
+            _KV_TESTS + "test_a_slot_with_full_blocks_that_it_keeps_to_itself_adopts_nothing",
+        ),
+    ),
+    Mutant(
+        name="second-copy-leaks",
+        path=_BLOCKS,
+        old="            self.hold(found.block)\n            self.give_back([block])\n",
+        new="            self.hold(found.block)\n",
+        breaks="requests that begin alike at one time leak a block for every one they share",
+        killed_by=(_KV_TESTS + "test_two_slots_that_computed_the_same_keep_one_block",),
+    ),
+    Mutant(
+        name="evicted-block-still-found",
+        path=_BLOCKS,
+        old="        self.unname(block)\n        return block\n",
+        new="        return block\n",
+        breaks="a prompt finds a block that holds another request's keys by now",
+        killed_by=(_EVICTION,),
+    ),
+    Mutant(
+        name="last-used-evicted-first",
+        path=_BLOCKS,
+        old="popitem(last=False)",
+        new="popitem(last=True)",
+        breaks="the prompts that come back are the first to be forgotten",
+        killed_by=(_EVICTION,),
+    ),
+    Mutant(
+        name="beginnings-evicted-first",
+        path=_PAGED,
+        old="give_back(reversed(self._slots.pop(slot).blocks))",
+        new="give_back(self._slots.pop(slot).blocks)",
+        breaks="one evicted block makes a whole prompt unfindable",
+        killed_by=(_EVICTION,),
+    ),
+    Mutant(
+        name="last-token-adopted",
+        path=_REPLICA,
+        old="end = row.end_len - min(row.num_choices, 1)",
+        new="end = row.end_len",
+        breaks="a prompt of whole blocks that was seen before has no logits to choose by",
+        killed_by=(_REPLICA_TESTS + "test_the_last_token_is_fed_where_a_token_is_chosen",),
+    ),
+    Mutant(
+        name="scored-prompt-adopted",
+        path=_REPLICA,
+        old="if self._cache is None or row.num_scored or end",
+        new="if self._cache is None or end",
+        breaks="prompt_logprobs of a prompt that was seen before are those of other places",
+        killed_by=(_REPLICA_TESTS + "test_a_row_that_scores_its_prompt_feeds_all_of_it",),
+    ),
+    Mutant(
+        name="drafted-tokens-published",
+        path=_REPLICA,
+        old="self._publish(cached, row.end_len)",
+        new="self._publish(cached, cached.cached_len)",
+        breaks="every rejection inside of a full block renames it; the cache fills with guesses",
+        killed_by=(
+            _REPLICA_TESTS + "test_what_a_draft_only_drafted_is_not_found_until_it_is_committed",
+        ),
+    ),
+    Mutant(
+        name="failed-row-stays-findable",
+        path=_REPLICA,
+        old="            self._cache.withdraw(cached.slot)",
+        new="            self._cache.publish(cached.slot, cached.ids, cached.rules.cache_salt)",
+        breaks="a system prompt that met a NaN once fails every request until a restart",
+        killed_by=(_REPLICA_TESTS + "test_what_a_failed_row_computed_is_not_found",),
+    ),
+    Mutant(
+        name="replica-finds-what-another-left",
+        path=_REPLICA,
+        old="            self._cache.withdraw_all()",
+        new="            self._cache.withdraw(model.allocate())",
+        breaks="a benchmark's second run over a model finds the prompts of its first",
+        killed_by=(_REPLICA_TESTS + "test_a_replica_starts_with_nothing_whoever_used_its_model",),
+    ),
+)
