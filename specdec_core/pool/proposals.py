@@ -7,7 +7,7 @@ from specdec_core.drafting.limits import draft_limit, draft_method
 from specdec_core.drafting.ngram import NgramIndex
 from specdec_core.leases import Role
 from specdec_core.pool.k_policy import Drafter, KPolicy
-from specdec_core.pool.sequence import Round, Sequence
+from specdec_core.pool.sequence import Drafting, Round, Sequence
 
 
 class Proposer:
@@ -20,8 +20,8 @@ class Proposer:
 
     def may_draft(self, sequence: Sequence) -> bool:
         """Whether a place on a draft replica is of use to the sequence."""
-        method = draft_method(self._config, sequence.request)
-        return method.uses_draft_model and sequence.is_draftable and self._cap(sequence) > 0
+        method, max_tokens = sequence.drafting or self._drafting(sequence)
+        return method.uses_draft_model and sequence.is_draftable and max_tokens > 0
 
     def begin_round(self, sequence: Sequence, num_live: int) -> Round:
         """The round of the sequence's present length."""
@@ -37,7 +37,7 @@ class Proposer:
         The first token never waits for the draft, and no token waits for a long catch-up of it.
         """
         current = self.begin_round(sequence, num_live)
-        if current.proposal is not None or not sequence.is_caught_up or sequence.draft is None:
+        if current.proposal is not None or sequence.draft is None or not sequence.is_caught_up:
             return Role.TARGET
         has_side_lease = sequence.draft.row is not None
         behind = len(sequence.ids) - sequence.draft.cached_len
@@ -50,12 +50,15 @@ class Proposer:
         behind = len(sequence.ids) - sequence.draft.cached_len
         return behind > self._chunk or (behind > 0 and not sequence.is_caught_up)
 
-    def proposal(self, sequence: Sequence, num_live: int) -> tuple[int, ...]:
-        """What the target checks if it is leased the sequence now."""
-        current = self.begin_round(sequence, num_live)
-        if current.proposal is not None:
-            return current.proposal
+    def proposal(self, sequence: Sequence, num_live: int) -> tuple[int, ...] | None:
+        """What the target checks if it is leased the sequence now; None: the draft comes first."""
+        proposal = self.begin_round(sequence, num_live).proposal
+        if proposal is not None:
+            return proposal
+        if self.next_role(sequence, num_live) is Role.DRAFT:
+            return None
         if sequence.draft is None:
+            current = self.begin_round(sequence, num_live)
             current.found = self._look_up(sequence, current.num_draft_tokens)
             return current.found
         return ()
@@ -63,8 +66,8 @@ class Proposer:
     def _new_round(self, sequence: Sequence, num_live: int) -> Round:
         """Prompt lookup first, where the method has it: it costs nothing."""
         committed_len = len(sequence.ids)
-        cap = max(min(self._cap(sequence), sequence.budget - 1), 0)
-        method = draft_method(self._config, sequence.request)
+        method, max_tokens = sequence.drafting or self._drafting(sequence)
+        cap = max(min(max_tokens, sequence.budget - 1), 0)
         found: tuple[int, ...] = ()
         if cap > 0 and method in (SpecMethod.NGRAM, SpecMethod.HYBRID):
             found = self._look_up(sequence, cap)
@@ -83,8 +86,10 @@ class Proposer:
         wanted = self._k_policy.num_draft_tokens(sequence.history, drafter, limit, num_live)
         return max(0, min(wanted, limit))
 
-    def _cap(self, sequence: Sequence) -> int:
-        return draft_limit(self._config, sequence.request)
+    def _drafting(self, sequence: Sequence) -> Drafting:
+        config, request = self._config, sequence.request
+        sequence.drafting = Drafting(draft_method(config, request), draft_limit(config, request))
+        return sequence.drafting
 
     def _look_up(self, sequence: Sequence, num_tokens: int) -> tuple[int, ...]:
         if sequence.ngram is None:
