@@ -17,10 +17,12 @@ class Proposer:
         self._config = config
         self._k_policy = k_policy
         self._chunk = chunk
+        self._known_drafting: dict[Drafting, Drafting] = {}
+        """One object for all sequences alike."""
 
     def may_draft(self, sequence: Sequence) -> bool:
         """Whether a place on a draft replica is of use to the sequence."""
-        method, max_tokens = sequence.drafting or self._drafting(sequence)
+        method, max_tokens, _ = sequence.drafting or self._drafting(sequence)
         return method.uses_draft_model and sequence.is_draftable and max_tokens > 0
 
     def begin_round(self, sequence: Sequence, num_live: int) -> Round:
@@ -66,29 +68,32 @@ class Proposer:
     def _new_round(self, sequence: Sequence, num_live: int) -> Round:
         """Prompt lookup first, where the method has it: it costs nothing."""
         committed_len = len(sequence.ids)
-        method, max_tokens = sequence.drafting or self._drafting(sequence)
+        method, max_tokens, is_fixed = sequence.drafting or self._drafting(sequence)
         cap = max(min(max_tokens, sequence.budget - 1), 0)
         found: tuple[int, ...] = ()
         if cap > 0 and method in (SpecMethod.NGRAM, SpecMethod.HYBRID):
             found = self._look_up(sequence, cap)
-            k = self._num_draft_tokens(sequence, Drafter.LOOKUP, len(found), num_live)
+            k = len(found)
+            if not is_fixed:
+                k = self._num_draft_tokens(sequence, Drafter.LOOKUP, k, num_live)
             if k > 0 or method is SpecMethod.NGRAM:
                 return Round(committed_len, k, found[:k], found)
-        k = self._num_draft_tokens(sequence, Drafter.MODEL, cap, num_live)
+        k = cap if is_fixed else self._num_draft_tokens(sequence, Drafter.MODEL, cap, num_live)
         return Round(committed_len, k, None if k else (), found)
 
     def _num_draft_tokens(
         self, sequence: Sequence, drafter: Drafter, limit: int, num_live: int
     ) -> int:
-        """A request that names its K has it, whatever the policy says."""
-        if limit == 0 or sequence.request.num_draft_tokens is not None:
-            return limit
+        if limit == 0:
+            return 0
         wanted = self._k_policy.num_draft_tokens(sequence.history, drafter, limit, num_live)
         return max(0, min(wanted, limit))
 
     def _drafting(self, sequence: Sequence) -> Drafting:
         config, request = self._config, sequence.request
-        sequence.drafting = Drafting(draft_method(config, request), draft_limit(config, request))
+        is_fixed = request.num_draft_tokens is not None
+        drafting = Drafting(draft_method(config, request), draft_limit(config, request), is_fixed)
+        sequence.drafting = self._known_drafting.setdefault(drafting, drafting)
         return sequence.drafting
 
     def _look_up(self, sequence: Sequence, num_tokens: int) -> tuple[int, ...]:

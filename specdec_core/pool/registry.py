@@ -46,7 +46,7 @@ class Registry:
         self, sequence: Sequence, tokens: tuple[int, ...], logprobs: tuple[TokenLogprobs, ...]
     ) -> None:
         """Commit tokens and tell the client."""
-        event = TokenEvent(sequence.request.request_id, sequence.num_emitted, tokens)
+        event = TokenEvent(sequence.request_id, sequence.num_emitted, tokens)
         if logprobs or sequence.prompt_logprobs:
             told = _untold(sequence, tokens)
             event = event._replace(logprobs=logprobs, prompt_logprobs=told)

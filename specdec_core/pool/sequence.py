@@ -73,6 +73,8 @@ class Drafting(NamedTuple):
     method: SpecMethod
     max_tokens: int
     """Of one round; 0 decodes plainly."""
+    is_fixed: bool
+    """The request names its K: it has it, whatever the policy says."""
 
 
 @dataclass(eq=False, slots=True)
@@ -87,10 +89,14 @@ class Sequence:
     """Index i: hash of ids[:i]."""
     rank: tuple[float, int] = field(init=False)
     """The lower, the sooner admitted and the later preempted."""
-    is_background: bool = field(init=False)
-    stop_ids: frozenset[int] = field(init=False)
+    # Of the request, which a round therefore need not touch: with 10,000 sequences it is cold.
+    request_id: str = field(init=False)
+    num_prompt: int = field(init=False)
     max_len: int = field(init=False)
     """Ids at which its budget is spent."""
+    stop_ids: frozenset[int] = field(init=False)
+    has_logprobs: bool = field(init=False)
+    is_background: bool = field(init=False)
     target: Place | None = None
     draft: Place | None = None
     round: Round | None = None
@@ -114,9 +120,12 @@ class Sequence:
     def __post_init__(self) -> None:
         self.pinned_fingerprint = self.request.pinned_fingerprint
         self.rank = _rank(self.request, self.arrived_at), self.sequence_id
-        self.is_background = self.request.is_background
-        self.stop_ids = self.request.stop_ids
+        self.request_id = self.request.request_id
+        self.num_prompt = len(self.request.prompt_token_ids)
         self.max_len = self.request.max_len
+        self.stop_ids = self.request.stop_ids
+        self.has_logprobs = self.request.params.num_logprobs is not None
+        self.is_background = self.request.is_background
         self.ids = []
         self.prefix_hashes = array("Q", [EMPTY_HASH])
         self.append(self.request.prompt_token_ids)
@@ -124,7 +133,7 @@ class Sequence:
 
     @property
     def num_emitted(self) -> int:
-        return len(self.ids) - len(self.request.prompt_token_ids)
+        return len(self.ids) - self.num_prompt
 
     @property
     def budget(self) -> int:
@@ -170,9 +179,9 @@ class Sequence:
     def num_unscored(self) -> int:
         """Prompt tokens whose log-probabilities the client waits for. An attempt that has emitted
         tokens has told them."""
-        if self.request.params.num_prompt_logprobs is None or self.num_emitted:
+        if self.num_emitted or self.request.params.num_prompt_logprobs is None:
             return 0
-        return len(self.request.prompt_token_ids) - 1 - len(self.prompt_logprobs)
+        return self.num_prompt - 1 - len(self.prompt_logprobs)
 
     @property
     def proposal(self) -> tuple[int, ...] | None:

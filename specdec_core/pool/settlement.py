@@ -154,7 +154,7 @@ def _believe_less(place: Place, row: LeaseRow, cached_len: int) -> None:
 def _is_consistent(sequence: Sequence, row: LeaseRow, answer: RowResult) -> bool:
     n, tokens = answer.num_accepted, answer.tokens
     num_tokens = n + 1 if row.num_choices else 0
-    num_logprobs = 0 if sequence.request.params.num_logprobs is None else num_tokens
+    num_logprobs = num_tokens if sequence.has_logprobs else 0
     return (
         len(tokens) == num_tokens
         and len(answer.prompt_logprobs) == row.num_scored

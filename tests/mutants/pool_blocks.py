@@ -212,6 +212,26 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        name="cohorts-that-have-gone-pile-up",
+        path=_POOL + "grouping.py",
+        old="if len(sinces) > 2 * len(self) + _SPARE:",
+        new="if False:",
+        breaks="behind a row that stays, every group that has gone leaves a record for ever",
+        killed_by=(
+            "tests/pool/test_upkeep.py::test_rows_that_come_and_go_behind_one_that_stays_leave_nothing",
+        ),
+    ),
+    Mutant(
+        name="row-that-left-is-entered-by-likeness",
+        path=_POOL + "grouping.py",
+        old="        if self._to_enter.pop(sequence_id, None) is None:\n",
+        new="        if sequence_id not in self._to_enter:\n",
+        breaks="every row that ever was ready is remembered and entered once more",
+        killed_by=(
+            "tests/pool/test_upkeep.py::test_a_row_that_left_before_it_was_compared_with_others_is_not_chosen",
+        ),
+    ),
+    Mutant(
         name="answered-row-is-not-planned-again",
         path=_POOL + "settlement.py",
         old="            replica.touch(sequence)\n",

@@ -115,8 +115,8 @@ MUTANTS = (
     Mutant(
         name="event-index-behind-its-tokens",
         path=_POOL + "registry.py",
-        old="TokenEvent(sequence.request.request_id, sequence.num_emitted, tokens)",
-        new="TokenEvent(sequence.request.request_id, sequence.num_emitted + len(tokens), tokens)",
+        old="TokenEvent(sequence.request_id, sequence.num_emitted, tokens)",
+        new="TokenEvent(sequence.request_id, sequence.num_emitted + len(tokens), tokens)",
         breaks="a client that resumes by index loses or repeats tokens",
         killed_by=(
             "tests/pool/test_life.py::test_a_resumed_request_continues_its_indexes_and_its_budget",

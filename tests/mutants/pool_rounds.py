@@ -235,7 +235,7 @@ MUTANTS = (
     Mutant(
         name="resumed-tokens-count-again",
         path=_POOL + "sequence.py",
-        old="return len(self.ids) - len(self.request.prompt_token_ids)",
+        old="return len(self.ids) - self.num_prompt",
         new="return (\n"
         "            len(self.ids)\n"
         "            - len(self.request.prompt_token_ids)\n"
