@@ -34,6 +34,10 @@ class RowPlan(NamedTuple):
     """Rows are alike as far as these numbers are near, the first one first."""
     num_scored: int = 0
     """Prompt tokens among the new ids, behind the first, to report log-probabilities of."""
+    base_hash: int = 0
+    """What a row is built of is read when it is planned, right behind the sequence's last round: by
+    the time it is chosen thousands of others have pushed it out of the cache."""
+    new_ids: tuple[int, ...] = ()
 
     @property
     def slot_len(self) -> int:

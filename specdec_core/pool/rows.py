@@ -26,7 +26,6 @@ def plan_verification(
     checked = proposal if is_last else ()
     num_checked = len(checked)
     num_choices = num_checked + 1 if is_last else 0
-    shape = base_len, end_len - base_len + num_checked
     return RowPlan(  # by place: keywords double its time
         sequence,
         base_len,
@@ -34,9 +33,11 @@ def plan_verification(
         num_choices,
         checked,
         num_checked,
-        shape,
+        (base_len, end_len - base_len + num_checked),
         (end_len,),
         num_scored,
+        sequence.prefix_hashes[base_len],
+        tuple(sequence.ids[base_len:end_len]),
     )
 
 
@@ -54,6 +55,8 @@ def plan_drafting(sequence: Sequence, place: Place, num_draft_tokens: int, chunk
         num_drafted=num_drafted,
         shape=(num_draft_tokens, base_len, end_len - base_len),
         likeness=(num_draft_tokens, end_len),
+        base_hash=sequence.prefix_hashes[base_len],
+        new_ids=tuple(sequence.ids[base_len:end_len]),
     )
 
 
@@ -73,12 +76,11 @@ def fit(plan: RowPlan, max_len: int) -> RowPlan:
 
 def build_row(plan: RowPlan, place: Place) -> LeaseRow:
     sequence = plan.sequence
-    base_len = plan.base_len
-    return LeaseRow(  # by place: keywords double its time
+    return LeaseRow(  # by place, as above
         sequence.sequence_id,
-        base_len,
-        sequence.prefix_hashes[base_len],
-        tuple(sequence.ids[base_len : plan.end_len]),
+        plan.base_len,
+        plan.base_hash,
+        plan.new_ids,
         plan.proposal,
         plan.num_choices,
         plan.num_scored,

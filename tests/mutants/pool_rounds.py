@@ -199,8 +199,8 @@ MUTANTS = (
     Mutant(
         name="stale-base-hash",
         path=_POOL + "rows.py",
-        old="sequence.prefix_hashes[base_len]",
-        new="sequence.prefix_hashes[base_len - 1]",
+        old="        sequence.prefix_hashes[base_len],\n",
+        new="        sequence.prefix_hashes[base_len - 1],\n",
         breaks="the check of what a replica caches compares another prefix",
         killed_by=(
             "tests/pool/test_life.py::test_rows_carry_the_hash_of_what_the_replica_should_cache_and_the_rest_of_the_ids",
