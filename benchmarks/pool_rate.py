@@ -3,7 +3,7 @@
 Replicas answer at once, without a model: of every proposal a random part is accepted. A decision is
 what one result leads to: it is merged, its tokens go out, the next group is formed.
 
-    python -m benchmarks.pool_rate --sequences 10000 --output benchmarks/results/pool_rate.json
+    python -m benchmarks.pool_rate --rounds 1000000 --output benchmarks/results/pool_rate.json
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from __future__ import annotations
 import gc
 import json
 import random
+import sys
 import time
 from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from rich.console import Console
@@ -24,56 +25,73 @@ from rich.table import Table
 
 from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.leases import GroupLease, GroupResult, LeaseRow, ReplicaInfo, Role, RowResult
-from specdec_core.pool import Command, SendLease, SequencePool
+from specdec_core.pool import Command, Emit, SendLease, SequencePool
 from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
 
 _VOCAB = 1000
 _COMMON = 50
-"""The target says one of so many ids: prompt lookup finds something almost always."""
+"""The target says one of so many ids: prompt lookup finds something now and then."""
 _PROMPT_LEN = 100
 _MAX_LEN = 4096
-_CELLS = ((1, 64), (8, 64), (32, 32))
-"""(targets, rows of a group)"""
+_LONG = (_MAX_LEN - _PROMPT_LEN, _MAX_LEN - _PROMPT_LEN)
+"""Tokens of an answer, at least and at most: none ends while decisions are timed."""
+_SHORT = (16, 64)
+"""Of the soak: sequences end all the time, and others take their places."""
+_PATIENT_S = 100.0
+"""Nothing is overdue: groups go by shape and likeness."""
+_NUM_CHECKS = 10
+_TICK_S = 0.001
+
+
+class Cell(NamedTuple):
+    """What is measured."""
+
+    sequences: int
+    targets: int
+    group_size: int
+    max_group_wait_s: float = 0.1
+
+
+class Decision(NamedTuple):
+    """One result and what it led to."""
+
+    num_rows: int
+    wall_s: float
+    cpu_s: float
+    """Of this thread: without what other processes take of the core."""
 
 
 @dataclass
 class World:
-    """A pool, and targets that answer in turn."""
+    """A pool, and targets that answer in turn. Sequences that end are replaced at once."""
 
-    num_sequences: int
-    num_targets: int
-    group_size: int
+    cell: Cell
+    answer_lens: tuple[int, int] = _LONG
     rng: random.Random = field(default_factory=lambda: random.Random(0))
     now: float = 0.0
+    num_added: int = 0
     leases: deque[GroupLease] = field(default_factory=deque)
 
     def __post_init__(self) -> None:
-        window = -(-self.num_sequences // self.num_targets)
+        window = -(-self.cell.sequences // self.cell.targets)
         speculation = SpeculationConfig(method=SpecMethod.NGRAM, num_draft_tokens=4)
         config = PoolConfig(
-            max_group_size=self.group_size,
+            max_group_size=self.cell.group_size,
             window=window,
-            max_queued=self.num_sequences,
+            max_queued=self.cell.sequences,
+            max_group_wait_s=self.cell.max_group_wait_s,
             speculation=speculation,
         )
         self.pool = SequencePool(config, epoch=1)
-        for index in range(self.num_targets):
+        for index in range(self.cell.targets):
             self.pool.register(_target(index, num_blocks=window * _MAX_LEN // 16), self.now)
-        for index in range(self.num_sequences):
-            self.pool.add(self._request(index), self.now)
-        self.send(self.pool.advance(self.now))
+        for _ in range(self.cell.sequences):
+            self._add()
+        self._carry_out(self.pool.advance(self.now))
 
-    def _request(self, index: int) -> Request:
-        prompt = tuple(self.rng.randrange(_COMMON) for _ in range(_PROMPT_LEN))
-        params = SamplingParams(max_tokens=_MAX_LEN - _PROMPT_LEN)
-        return Request(request_id=str(index), prompt_token_ids=prompt, params=params)
-
-    def send(self, commands: list[Command]) -> None:
-        self.leases += (c.lease for c in commands if isinstance(c, SendLease))
-
-    def decide(self) -> tuple[int, float]:
-        """Let one target answer; its rows, and the seconds that the pool took."""
+    def decide(self) -> Decision:
+        """Let one target answer."""
         lease = self.leases.popleft()
         result = GroupResult(
             lease_id=lease.lease_id,
@@ -82,13 +100,27 @@ class World:
             rows=tuple(self._answer(row) for row in lease.rows),
             seconds=0.01,
         )
-        self.now += 0.001
-        started = time.perf_counter()
+        self.now += _TICK_S
+        wall, cpu = time.perf_counter(), time.thread_time()
         self.pool.on_result(result, self.now)
         commands = self.pool.advance(self.now)
-        seconds = time.perf_counter() - started
-        self.send(commands)
-        return len(lease.rows), seconds
+        decision = Decision(len(lease.rows), time.perf_counter() - wall, time.thread_time() - cpu)
+        self._carry_out(commands)
+        return decision
+
+    def _carry_out(self, commands: list[Command]) -> None:
+        for command in commands:
+            if isinstance(command, SendLease):
+                self.leases.append(command.lease)
+            elif isinstance(command, Emit) and command.event.finish_reason is not None:
+                self._add()
+
+    def _add(self) -> None:
+        prompt = tuple(self.rng.randrange(_COMMON) for _ in range(_PROMPT_LEN))
+        params = SamplingParams(max_tokens=self.rng.randint(*self.answer_lens))
+        request = Request(request_id=str(self.num_added), prompt_token_ids=prompt, params=params)
+        self.num_added += 1
+        self.pool.add(request, self.now)
 
     def _answer(self, row: LeaseRow) -> RowResult:
         cached_len = row.base_len + len(row.new_ids)
@@ -116,43 +148,93 @@ def _target(index: int, num_blocks: int) -> ReplicaInfo:
     )
 
 
-def measure(
-    num_sequences: int, num_targets: int, group_size: int, num_decisions: int
-) -> dict[str, Any]:
-    """Behind a first round of every sequence, which is not counted."""
-    world = World(num_sequences, num_targets, group_size)
-    for _ in range(2 * num_sequences // group_size):
+def measure(cell: Cell, num_rounds: int) -> dict[str, Any]:
+    """Behind two rounds of every sequence, which are not counted."""
+    world = World(cell)
+    for _ in range(2 * cell.sequences // cell.group_size):
         world.decide()
     gc.collect()
-    decisions = [world.decide() for _ in range(num_decisions)]
-    seconds = sorted(took for _, took in decisions)
-    num_rows = sum(rows for rows, _ in decisions)
+    decisions = [world.decide() for _ in range(num_rounds // cell.group_size)]
+    num_rows = sum(decision.num_rows for decision in decisions)
+    wall = sorted(decision.wall_s for decision in decisions)
+    cpu = sorted(decision.cpu_s for decision in decisions)
     return {
-        "sequences": num_sequences,
-        "targets": num_targets,
-        "group_size": group_size,
-        "decision_p50_ms": seconds[len(seconds) // 2] * 1e3,
-        "decision_p99_ms": seconds[len(seconds) * 99 // 100] * 1e3,
-        "sequence_rounds_per_s": num_rows / sum(seconds),
+        **cell._asdict(),
+        "decisions": len(decisions),
+        "decision_p50_ms": wall[len(wall) // 2] * 1e3,
+        "decision_p99_ms": wall[len(wall) * 99 // 100] * 1e3,
+        "decision_cpu_p50_ms": cpu[len(cpu) // 2] * 1e3,
+        "decision_cpu_p99_ms": cpu[len(cpu) * 99 // 100] * 1e3,
+        "sequence_rounds_per_s": num_rows / sum(wall),
+        "sequence_rounds_per_cpu_s": num_rows / sum(cpu),
+    }
+
+
+def soak(cell: Cell, num_rounds: int) -> list[dict[str, float]]:
+    """Memory while sequences come and go, from the moment when all the first ones have gone."""
+    world = World(cell, answer_lens=_SHORT)
+    done = 0
+    while world.num_added < 3 * cell.sequences:
+        world.decide()
+    checks = [_memory(world, done)]
+    for check in range(1, _NUM_CHECKS + 1):
+        while done < num_rounds * check // _NUM_CHECKS:
+            done += world.decide().num_rows
+        checks.append(_memory(world, done))
+    return checks
+
+
+def _memory(world: World, num_rounds: int) -> dict[str, float]:
+    gc.collect()
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return {
+        "rounds": num_rounds,
+        "sequences_added": world.num_added,
+        "allocated_blocks": sys.getallocatedblocks(),
+        "resident_mib": pages * 4096 / 2**20,
     }
 
 
 def main(
     sequences: Annotated[int, typer.Option(help="Live sequences.")] = 10_000,
-    decisions: Annotated[int, typer.Option(help="Timed decisions of every cell.")] = 1000,
+    timed: Annotated[int, typer.Option(help="Sequence-rounds timed in every cell.")] = 100_000,
+    rounds: Annotated[int, typer.Option(help="Sequence-rounds of the soak; 0: none.")] = 0,
     output: Annotated[Path | None, typer.Option(help="JSON file.")] = None,
 ) -> None:
-    """Time decisions with few and with many live sequences."""
-    cells = [(64, 1, 64), *((sequences, targets, size) for targets, size in _CELLS)]
-    found = [measure(*cell, decisions) for cell in track(cells, description="cells")]
-    table = Table("sequences", "targets", "group", "p50, ms", "p99, ms", "sequence-rounds/s")
-    for cell in found:
-        times = (f"{cell['decision_p50_ms']:.2f}", f"{cell['decision_p99_ms']:.2f}")
-        sizes = (cell["sequences"], cell["targets"], cell["group_size"])
-        table.add_row(*map(str, sizes), *times, f"{cell['sequence_rounds_per_s']:.0f}")
-    Console().print(table)
+    """Time decisions with few and with many live sequences; watch memory over many rounds."""
+    cells = [
+        Cell(64, 1, 64),
+        Cell(sequences, 1, 8),
+        Cell(sequences, 1, 64),
+        Cell(sequences, 8, 64),
+        Cell(sequences, 32, 32),
+        Cell(sequences, 32, 32, _PATIENT_S),
+    ]
+    found: dict[str, Any] = {
+        "cells": [measure(cell, timed) for cell in track(cells, description="cells")]
+    }
+    _show(found["cells"])
+    if rounds:
+        found["soak"] = soak(Cell(sequences, 1, 64), rounds)
+        for check in found["soak"]:
+            Console().print(check)
     if output is not None:
-        output.write_text(json.dumps({"cells": found}, indent=1) + "\n")
+        output.write_text(json.dumps(found, indent=1) + "\n")
+
+
+def _show(cells: list[dict[str, Any]]) -> None:
+    times = ("decision_p50_ms", "decision_p99_ms", "decision_cpu_p50_ms", "decision_cpu_p99_ms")
+    rates = ("sequence_rounds_per_s", "sequence_rounds_per_cpu_s")
+    table = Table("sequences", "targets", "group", "wait, s", "p50, ms", "p99, ms")
+    for name in ("CPU p50, ms", "CPU p99, ms", "rounds/s", "rounds/CPU s"):
+        table.add_column(name)
+    for cell in cells:
+        table.add_row(
+            *(f"{cell[name]:g}" for name in Cell._fields),
+            *(f"{cell[name]:.2f}" for name in times),
+            *(f"{cell[name]:.0f}" for name in rates),
+        )
+    Console().print(table)
 
 
 if __name__ == "__main__":

@@ -114,8 +114,7 @@ def _merge(first: Delivery, second: Delivery) -> Delivery | None:
     ours, theirs = first.event, second.event
     if ours.finish_reason is not None or ours.index + len(ours.token_ids) != theirs.index:
         return None
-    event = replace(
-        theirs,
+    event = theirs._replace(
         index=ours.index,
         token_ids=ours.token_ids + theirs.token_ids,
         logprobs=ours.logprobs + theirs.logprobs,

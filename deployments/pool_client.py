@@ -247,8 +247,7 @@ class PoolClient:
             self.num_divergences += 1
             logger.error("request %s diverged when it was replayed", event.request_id)
             return None
-        return replace(
-            event,
+        return event._replace(
             index=event.index + len(replayed),
             token_ids=event.token_ids[overlap:],
             logprobs=event.logprobs[overlap:],

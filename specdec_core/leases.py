@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from specdec_core.choice_rules import ChoiceRules
 from specdec_core.logprobs import TokenLogprobs
@@ -25,10 +26,17 @@ EMPTY_HASH = 0x9E3779B97F4A7C15
 
 def extend_hash(prefix_hash: int, token_ids: Iterable[int]) -> int:
     """Hash of a prefix of ids followed by `token_ids`; an unsigned 64-bit integer."""
+    return [prefix_hash, *hashes_behind(prefix_hash, token_ids)][-1]
+
+
+def hashes_behind(prefix_hash: int, token_ids: Iterable[int]) -> list[int]:
+    """Hash of the prefix followed by the first of `token_ids`, by the first two, and so on."""
+    hashes = []
     for token_id in token_ids:
         mixed = (prefix_hash ^ (token_id + 1)) * 0xBF58476D1CE4E5B9 & _MASK64
         prefix_hash = mixed ^ (mixed >> 29)
-    return prefix_hash
+        hashes.append(prefix_hash)
+    return hashes
 
 
 class Role(StrEnum):
@@ -61,9 +69,9 @@ class ReplicaInfo:
     """What it keeps. Only EXACT promises that a replay gives the same bits."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaseRow:
-    """One sequence's part of a group."""
+class LeaseRow(NamedTuple):
+    """One sequence's part of a group. A tuple, because the pool makes one per sequence and round:
+    0.6 us, where a frozen dataclass takes 2.7."""
 
     sequence_id: int
     base_len: int

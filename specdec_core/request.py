@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from specdec_core.choice_rules import ChoiceRules
 from specdec_core.config import SpecMethod
@@ -122,9 +123,10 @@ def cut_at_stop(
 
     Returns the tokens to emit and why the request ended, or None when it goes on.
     """
-    for count, token in enumerate(tokens[:budget], start=1):
-        if token in stop_ids:
-            return tokens[:count], FinishReason.STOP
+    if not stop_ids.isdisjoint(tokens):
+        for count, token in enumerate(tokens[:budget], start=1):
+            if token in stop_ids:
+                return tokens[:count], FinishReason.STOP
     if len(tokens) >= budget:
         return tokens[:budget], FinishReason.LENGTH
     return tokens, None
@@ -158,12 +160,12 @@ class RequestStats:
         return 1.0 + self.num_accepted / rounds if rounds else 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenEvent:
-    """Newly committed tokens of one request; the last event carries the finish reason."""
+class TokenEvent(NamedTuple):
+    """Newly committed tokens of one request; the last event carries the finish reason. A tuple,
+    because the pool makes one per sequence and round (see LeaseRow)."""
 
     request_id: str
-    index: int
+    index: int  # type: ignore[assignment]  # nobody asks it for tuple.index
     """Place of the first token of `token_ids` among the request's emitted tokens."""
     token_ids: tuple[int, ...]
     finish_reason: FinishReason | None = None

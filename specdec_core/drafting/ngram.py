@@ -22,6 +22,8 @@ _MAX_CHAIN = 32
 class NgramIndex:
     """Earlier occurrences of every suffix of a growing list of ids, which the caller owns."""
 
+    __slots__ = ("_ids", "_key", "_key_mask", "_latest", "_max", "_min", "_previous")
+
     def __init__(self, ids: Sequence[int], config: NgramConfig) -> None:
         self._ids = ids
         self._min = config.lookup_min
@@ -39,24 +41,30 @@ class NgramIndex:
         A copy that reaches the end of the ids goes on in itself, so a loop is continued.
         """
         self._catch_up()
-        start = self._find_continuation()
-        if start == _NO_POSITION:
+        if not self._previous or self._previous[-1] == _NO_POSITION:
             return ()
-        period = len(self._ids) - start
-        return tuple(self._ids[start + j % period] for j in range(num_tokens))
+        start = self._find_continuation()
+        copied = list(self._ids[start : start + num_tokens])
+        while len(copied) < num_tokens:  # its end is that of the ids: it goes on in itself
+            copied += copied[: num_tokens - len(copied)]
+        return tuple(copied)
 
     def _catch_up(self) -> None:
-        for position in range(len(self._previous), len(self._ids)):
-            self._key = (self._key << _ID_BITS | self._ids[position]) & self._key_mask
-            if position + 1 < self._min:
-                self._previous.append(_NO_POSITION)
+        key, mask, latest, previous = self._key, self._key_mask, self._latest, self._previous
+        length = len(previous)
+        for token_id in self._ids[length:]:
+            length += 1
+            key = (key << _ID_BITS | token_id) & mask
+            if length < self._min:
+                previous.append(_NO_POSITION)
             else:
-                self._previous.append(self._latest.get(self._key, _NO_POSITION))
-                self._latest[self._key] = position + 1
+                previous.append(latest.get(key, _NO_POSITION))
+                latest[key] = length
+        self._key = key
 
     def _find_continuation(self) -> int:
         best_len, best = 0, _NO_POSITION
-        end = self._previous[-1] if self._previous else _NO_POSITION
+        end = self._previous[-1]
         for _ in range(_MAX_CHAIN):
             if end == _NO_POSITION or best_len == self._max:
                 break
@@ -68,9 +76,7 @@ class NgramIndex:
 
     def _match_len(self, end: int) -> int:
         """How many ids before `end` equal the last ones, up to lookup_max."""
-        length = self._min
-        while (
-            length < min(self._max, end) and self._ids[end - length - 1] == self._ids[-length - 1]
-        ):
+        ids, length, longest = self._ids, self._min, min(self._max, end)
+        while length < longest and ids[end - length - 1] == ids[-length - 1]:
             length += 1
         return length

@@ -6,7 +6,6 @@ that it forms, however many sequences live here.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 
 from specdec_core.pool.grouping import ReadyRows, RowPlan, rank_of
@@ -21,15 +20,10 @@ class Board:
         self._background: dict[int, RowPlan] = {}
         self._out: dict[int, str] = {}
         """Sequence -> the target it is on, of those that are leased out and would join a group."""
-        self._out_at: Counter[str] = Counter()
-        self._ready_at: Counter[str] = Counter()
-        self._ready: dict[int, tuple[str, bool]] = {}
-        """Sequence -> the target it is on, and whether its row only catches up."""
-        self._num_catching_up = 0
 
     @property
     def num_ready(self) -> int:
-        return len(self._ready)
+        return len(self.clients) + len(self._background)
 
     @property
     def has_out(self) -> bool:
@@ -40,40 +34,31 @@ class Board:
     def may_draft_more(self) -> bool:
         """Whether a sequence is out on a target of these rows, so that a draft could wait for it.
 
-        Rows of an idle target cannot wait, nor can a row that only catches up.
+        Rows of an idle target cannot wait, nor can a row that only catches up. All rows are looked
+        at: ask while they are fewer than a group.
         """
-        if self._num_catching_up:
+        plans = list(self)
+        if any(plan.num_choices == 0 for plan in plans):
             return False
-        return any(self._out_at[target] for target in self._ready_at)
+        targets = {_target_of(plan) for plan in plans}
+        return any(target in targets for target in self._out.values())
 
-    def note(self, sequence_id: int, target: str, plan: RowPlan | None, *, is_out: bool) -> None:
-        """How a sequence on `target` stands here now, in place of what was noted before."""
-        self.forget(sequence_id)
-        if is_out:
-            self._out[sequence_id] = target
-            self._out_at[target] += 1
-        if plan is None:
-            return
-        self._ready[sequence_id] = target, plan.num_choices == 0
-        self._ready_at[target] += 1
-        self._num_catching_up += plan.num_choices == 0
+    def put(self, plan: RowPlan) -> None:
+        """The sequence, which is not noted here, has this row ready."""
         if plan.sequence.is_background:
-            self._background[sequence_id] = plan
+            self._background[plan.sequence.sequence_id] = plan
         else:
             self.clients.put(plan)
 
+    def put_out(self, sequence_id: int, target: str) -> None:
+        """The sequence, which is not noted as out, is leased out and would join a group."""
+        self._out[sequence_id] = target
+
     def forget(self, sequence_id: int) -> None:
         """The sequence has left, or is about to be noted again."""
-        out_at = self._out.pop(sequence_id, None)
-        if out_at is not None:
-            _take_one(self._out_at, out_at)
-        if sequence_id not in self._ready:
-            return
-        ready_at, is_catching_up = self._ready.pop(sequence_id)
-        _take_one(self._ready_at, ready_at)
-        self._num_catching_up -= is_catching_up
-        if self._background.pop(sequence_id, None) is None:
-            self.clients.discard(sequence_id)
+        self._out.pop(sequence_id, None)
+        if not self.clients.discard(sequence_id) and self._background:
+            self._background.pop(sequence_id, None)
 
     def choose(self, overdue_at: float) -> list[RowPlan]:
         """The next group; background rows take the seats that clients leave."""
@@ -93,11 +78,11 @@ class Board:
         yield from self._background.values()
 
 
-def _take_one(counter: Counter[str], name: str) -> None:
-    counter[name] -= 1
-    if not counter[name]:
-        del counter[name]
+def _target_of(plan: RowPlan) -> str:
+    target = plan.sequence.target
+    assert target is not None, "rows are made for sequences that a target has"
+    return target.replica_id
 
 
-def _age(plan: RowPlan) -> tuple[float, tuple[float, int]]:
+def _age(plan: RowPlan) -> tuple[float, float, int]:
     return plan.age

@@ -72,10 +72,9 @@ class Tally:
     max_wait_s: float = 0.0
     sum_wait_s: float = 0.0
     max_draft_wait_s: float = 0.0
-    num_sequence_rounds: int = 0
-    num_proposed_rounds: int = 0
-    drafted_per_position: Counter[int] = field(default_factory=Counter)
-    accepted_per_position: Counter[int] = field(default_factory=Counter)
+    rounds_per_drafted: Counter[int] = field(default_factory=Counter)
+    """Drafted tokens of a round -> how many rounds."""
+    rounds_per_accepted: Counter[int] = field(default_factory=Counter)
     num_committed: int = 0
     num_finished: Counter[FinishReason] = field(default_factory=Counter)
     num_kv_misses: int = 0
@@ -88,21 +87,45 @@ class Tally:
             self.max_draft_wait_s = max(self.max_draft_wait_s, *owning, 0.0)
             return
         self.group_sizes[len(lease.rows)] += 1
-        self.num_equal_length_groups += len({_shape(row) for row in lease.rows}) == 1
+        first = _shape(lease.rows[0])
+        self.num_equal_length_groups += all(_shape(row) == first for row in lease.rows)
         self.max_wait_s = max(self.max_wait_s, *waits)
         self.sum_wait_s += sum(waits)
 
     def record_round(self, num_drafted: int, num_accepted: int, num_committed: int) -> None:
-        self.num_sequence_rounds += 1
-        self.num_proposed_rounds += num_drafted > 0
-        self.drafted_per_position.update(range(num_drafted))
-        self.accepted_per_position.update(range(num_accepted))
+        self.rounds_per_drafted[num_drafted] += 1
+        self.rounds_per_accepted[num_accepted] += 1
         self.num_committed += num_committed
+
+    @property
+    def num_sequence_rounds(self) -> int:
+        return self.rounds_per_drafted.total()
+
+    @property
+    def num_proposed_rounds(self) -> int:
+        return self.num_sequence_rounds - self.rounds_per_drafted[0]
+
+    @property
+    def drafted_per_position(self) -> Counter[int]:
+        """Position -> rounds that drafted a token there."""
+        return _per_position(self.rounds_per_drafted)
+
+    @property
+    def accepted_per_position(self) -> Counter[int]:
+        return _per_position(self.rounds_per_accepted)
 
 
 def dense(counter: Counter[int]) -> tuple[int, ...]:
     """Counts by index, zeros included."""
     return tuple(counter[index] for index in range(max(counter, default=-1) + 1))
+
+
+def _per_position(rounds: Counter[int]) -> Counter[int]:
+    """A round of n tokens has one at each of the positions 0 to n - 1."""
+    per_position: Counter[int] = Counter()
+    for num_tokens, num_rounds in rounds.items():
+        per_position.update(dict.fromkeys(range(num_tokens), num_rounds))
+    return per_position
 
 
 def _shape(row: LeaseRow) -> tuple[int, int]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from specdec_core.config import PoolConfig
 from specdec_core.leases import GroupLease, LeaseRow, Role
 from specdec_core.pool.counters import Tally
@@ -13,7 +11,7 @@ from specdec_core.pool.outbox import Outbox
 from specdec_core.pool.placement import Placement
 from specdec_core.pool.proposals import Proposer
 from specdec_core.pool.rows import build_row, fit, plan_drafting, plan_verification
-from specdec_core.pool.sequence import Sequence
+from specdec_core.pool.sequence import Place, Sequence
 from specdec_core.pool.verification_budget import keep_within, whole_tiles
 
 MAX_OPEN_LEASES = 1
@@ -46,7 +44,7 @@ class Dispatcher:
     def dispatch(self, now: float) -> None:
         for role in (Role.DRAFT, Role.TARGET):
             for replica in self._fleet.of_role(role):
-                while replica.is_usable and len(replica.leases) < MAX_OPEN_LEASES:
+                while len(replica.leases) < MAX_OPEN_LEASES and replica.is_usable:
                     if not self._dispatch_to(replica, now):
                         break
 
@@ -57,44 +55,47 @@ class Dispatcher:
         board = replica.board
         if not board.num_ready or not self._is_due(replica, now):
             return False
-        group = board.choose(now - self._config.max_group_wait_s)
+        group = sorted(board.choose(now - self._config.max_group_wait_s), key=rank_of)
         if replica.role is Role.TARGET and self._config.verification_budget is not None:
             budget = whole_tiles(self._config.verification_budget, replica.info.tile_rows)
             group = keep_within(group, budget)
-        rows = [row for plan in sorted(group, key=rank_of) for row in self._reserve(replica, plan)]
-        if not rows and board.num_ready:
+        plans = self._reserve_all(replica, group)
+        if not plans and board.num_ready:
             # The oldest always gets room, whether it was chosen or not.
-            rows = list(self._reserve(replica, board.first()))
-        if rows:
-            self._send(replica, rows, now)
-        return bool(rows)
+            plans = self._reserve_all(replica, [board.first()])
+        if plans:
+            self._send(replica, plans, now)
+        return bool(plans)
 
     def _update_boards(self) -> None:
         """Plan every sequence that was touched anew, on each replica where it has a place."""
         for sequence in self._fleet.take_changed():
-            for role, place in list(sequence.places.items()):
-                replica = self._fleet[place.replica_id]
-                plan, target = self._plan(replica, sequence), sequence.target
-                if sequence.places.get(role) is not place:
-                    continue  # it has left rather than make a plan
-                if target is None:
-                    replica.board.forget(sequence.sequence_id)
-                else:
-                    is_out = sequence.is_owned if role is Role.TARGET else sequence.is_verifying
-                    replica.board.note(sequence.sequence_id, target.replica_id, plan, is_out=is_out)
+            if sequence.target is not None:
+                self._note_on_target(sequence, sequence.target)
+            if sequence.draft is not None:
+                self._note_on_draft(sequence, sequence.draft)
 
-    def _plan(self, replica: ReplicaRecord, sequence: Sequence) -> RowPlan | None:
-        if replica.role is Role.TARGET:
-            return self._plan_target(replica, sequence)
-        return self._plan_draft(replica, sequence)
+    def _note_on_target(self, sequence: Sequence, place: Place) -> None:
+        replica = self._fleet[place.replica_id]
+        board = replica.board
+        board.forget(sequence.sequence_id)
+        if sequence.is_owned:
+            board.put_out(sequence.sequence_id, place.replica_id)
+            return
+        proposal = self._proposer.proposal(sequence, len(replica.sequences))
+        if proposal is not None:
+            board.put(plan_verification(sequence, place, proposal, self._config.prefill_chunk))
 
-    def _plan_target(self, replica: ReplicaRecord, sequence: Sequence) -> RowPlan | None:
-        num_live = len(replica.sequences)
-        if sequence.is_owned or self._proposer.next_role(sequence, num_live) is not Role.TARGET:
-            return None
-        proposal = self._proposer.proposal(sequence, num_live)
-        place = sequence.places[Role.TARGET]
-        return plan_verification(sequence, place, proposal, self._config.prefill_chunk)
+    def _note_on_draft(self, sequence: Sequence, place: Place) -> None:
+        replica = self._fleet[place.replica_id]
+        plan = self._plan_draft(replica, sequence)
+        if sequence.draft is not place:
+            return  # it has left rather than make a plan
+        replica.board.forget(sequence.sequence_id)
+        if sequence.target is not None and sequence.is_verifying:
+            replica.board.put_out(sequence.sequence_id, sequence.target.replica_id)
+        if plan is not None:
+            replica.board.put(plan)
 
     def _plan_draft(self, replica: ReplicaRecord, sequence: Sequence) -> RowPlan | None:
         place = sequence.places[Role.DRAFT]
@@ -125,27 +126,32 @@ class Dispatcher:
             replica.wake_at = bound
         return bound <= now
 
-    def _reserve(self, replica: ReplicaRecord, plan: RowPlan) -> Iterator[LeaseRow]:
-        """The row of the plan, once its blocks are spoken for; nothing when they are not to be had.
+    def _reserve_all(self, replica: ReplicaRecord, plans: list[RowPlan]) -> list[RowPlan]:
+        fitting = [self._reserve(replica, plan) for plan in plans]
+        return [plan for plan in fitting if plan is not None]
+
+    def _reserve(self, replica: ReplicaRecord, plan: RowPlan) -> RowPlan | None:
+        """The plan, once its blocks are spoken for; None when they are not to be had.
 
         Drafted tokens shrink before anybody is preempted. Only a younger sequence makes room, so
         the oldest one always goes on.
         """
         sequence = plan.sequence
-        while (place := sequence.places.get(replica.role)) is not None:
+        while (place := sequence.place(replica.role)) is not None:
+            if replica.reserve(place, plan.slot_len):
+                return plan
             max_len = replica.max_len(place)
             if max_len >= plan.end_len:
-                fitting = fit(plan, max_len)
-                replica.reserve(place, fitting.slot_len)
-                yield build_row(fitting, place)
-                return
+                plan = fit(plan, max_len)
+                continue
             victim = self._victim(replica, sequence)
             if victim is not None:
                 self._take_room(replica, victim)
             elif replica.role is Role.DRAFT:
                 self._placement.leave(sequence, Role.DRAFT)
             else:
-                return
+                break
+        return None
 
     def _victim(self, replica: ReplicaRecord, sequence: Sequence) -> Sequence | None:
         idle = (s for s in replica.sequences.values() if s.places[replica.role].row is None)
@@ -158,37 +164,46 @@ class Dispatcher:
         else:
             self._placement.leave(victim, Role.DRAFT)
 
-    def _send(self, replica: ReplicaRecord, rows: list[LeaseRow], now: float) -> None:
+    def _send(self, replica: ReplicaRecord, plans: list[RowPlan], now: float) -> None:
         lease = GroupLease(
             lease_id=self._next_lease_id,
             epoch=self._epoch,
             replica_id=replica.replica_id,
             role=replica.role,
-            rows=tuple(rows),
+            rows=tuple([self._lend(replica, plan) for plan in plans]),
             ttl_s=self._config.lease_ttl_s,
             min_confidence=self._config.speculation.min_confidence,
         )
         self._next_lease_id += 1
-        waits = [self._lend(replica, row, lease.lease_id, now) for row in rows]
         replica.leases[lease.lease_id] = OpenLease(lease, now + lease.ttl_s)
-        self._tally.record_lease(lease, waits)
+        self._tally.record_lease(lease, [_wait(plan.sequence, now) for plan in plans])
         self._outbox.lease(lease)
 
-    def _lend(self, replica: ReplicaRecord, row: LeaseRow, lease_id: int, now: float) -> float:
-        """Mark the row as out; return how long a client's was ready."""
-        sequence = replica.sequences[row.sequence_id]
-        place = sequence.places[replica.role]
-        replica.touch(sequence)
-        place.row = row
-        place.lease_id = lease_id
+    def _lend(self, replica: ReplicaRecord, plan: RowPlan) -> LeaseRow:
+        """The plan's row, marked as out."""
+        sequence = plan.sequence
+        place = sequence.place(replica.role)
+        assert place is not None, "blocks were reserved for it"
+        place.row = row = build_row(plan, place)
+        place.lease_id = self._next_lease_id
         place.has_rules = True
-        return 0.0 if sequence.is_background else now - sequence.ready_since
+        if sequence.draft is None:  # nobody else plans for it
+            replica.board.forget(sequence.sequence_id)
+            replica.board.put_out(sequence.sequence_id, replica.replica_id)
+        else:
+            replica.touch(sequence)
+        return row
 
 
 def _expects_more(replica: ReplicaRecord) -> bool:
     """Whether some sequence that would join the ready rows is out at this moment."""
     board = replica.board
     return board.has_out if replica.role is Role.TARGET else board.may_draft_more
+
+
+def _wait(sequence: Sequence, now: float) -> float:
+    """How long a client's row was ready."""
+    return 0.0 if sequence.is_background else now - sequence.ready_since
 
 
 def _seniority(sequence: Sequence) -> tuple[float, int]:

@@ -90,16 +90,18 @@ class ReplicaRecord:
 
     def add(self, sequence: Sequence, length: int) -> None:
         """Give the sequence a place with room for `length` positions."""
-        assert self.role not in sequence.places, "a sequence has one place per role"
+        assert sequence.place(self.role) is None, "a sequence has one place per role"
         place = Place(self.replica_id)
-        sequence.places[self.role] = place
+        sequence.take_place(self.role, place)
         self.sequences[sequence.sequence_id] = sequence
         is_reserved = self.reserve(place, length)
         assert is_reserved, "room is checked before a place is given"
         self.touch(sequence)
 
     def remove(self, sequence: Sequence) -> None:
-        place = sequence.places.pop(self.role)
+        place = sequence.place(self.role)
+        assert place is not None, "what is removed was here"
+        sequence.take_place(self.role, None)
         del self.sequences[sequence.sequence_id]
         self.board.forget(sequence.sequence_id)
         self.touch(sequence)
@@ -116,18 +118,25 @@ class ReplicaRecord:
 
     def reserve(self, place: Place, length: int) -> bool:
         """Grow the place to `length` positions, or change nothing. It never shrinks here."""
-        if length > self.max_len(place):
+        if length <= place.reserved_len:
+            return True
+        more = self._num_blocks_between(place.reserved_len, length)
+        if more > 0 and more > self.num_free_blocks:
             return False
-        self._set_reserved(place, max(length, place.reserved_len))
+        self.num_reserved_blocks += more
+        place.reserved_len = length
         return True
 
     def settle(self, place: Place, held_len: int, wanted_len: int) -> None:
         """The replica has answered: give back what it neither holds nor needs next."""
-        self._set_reserved(place, min(place.reserved_len, max(held_len, wanted_len)))
+        length = max(held_len, wanted_len)
+        if length < place.reserved_len:
+            self.num_reserved_blocks -= self._num_blocks_between(length, place.reserved_len)
+            place.reserved_len = length
 
-    def _set_reserved(self, place: Place, length: int) -> None:
-        self.num_reserved_blocks += self.num_blocks(length) - self.num_blocks(place.reserved_len)
-        place.reserved_len = length
+    def _num_blocks_between(self, length: int, longer: int) -> int:
+        size = self.info.block_size
+        return length // -size - longer // -size
 
 
 class Fleet:
@@ -136,6 +145,7 @@ class Fleet:
     def __init__(self, max_group_size: int) -> None:
         self._max_group_size = max_group_size
         self._replicas: dict[str, ReplicaRecord] = {}
+        self._by_role: dict[Role, list[ReplicaRecord]] = {role: [] for role in Role}
         self._changed: dict[int, Sequence] = {}
 
     def __iter__(self) -> Iterator[ReplicaRecord]:
@@ -150,18 +160,23 @@ class Fleet:
     def add(self, info: ReplicaInfo, now: float) -> None:
         assert info.replica_id not in self._replicas, "the older incarnation is removed first"
         board = Board(self._max_group_size)
-        self._replicas[info.replica_id] = ReplicaRecord(info, now, board, self._changed)
+        replica = ReplicaRecord(info, now, board, self._changed)
+        self._replicas[info.replica_id] = replica
+        self._by_role[info.role].append(replica)
 
     def remove(self, replica_id: str) -> None:
-        del self._replicas[replica_id]
+        replica = self._replicas.pop(replica_id)
+        self._by_role[replica.role].remove(replica)
 
     def take_changed(self) -> Iterator[Sequence]:
         """Every sequence that was touched since, also those that are touched meanwhile."""
         while self._changed:
-            yield self._changed.pop(next(iter(self._changed)))
+            changed = list(self._changed.values())
+            self._changed.clear()
+            yield from changed
 
     def of_role(self, role: Role) -> list[ReplicaRecord]:
-        return [replica for replica in self if replica.role is role]
+        return self._by_role[role]
 
     def roomiest_target(self, length: int, window: int) -> ReplicaRecord | None:
         """The target with most free blocks among those with room; ties go to the lowest id."""

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import heapq
-from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Iterator
+from bisect import insort
+from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import NamedTuple, TypeVar
+from operator import attrgetter
+from typing import NamedTuple
 
 from specdec_core.pool import sequence as pool_sequence
+from specdec_core.pool.alike import Age, Alike, Likeness, Shape
 
-Age = tuple[float, tuple[float, int]]
-"""(ready since, rank): the lower, the older. The rank ends with the sequence's id."""
-Likeness = tuple[int, ...]
-_Entry = tuple[Likeness, Age]
-_Item = TypeVar("_Item", Age, _Entry)
 _FEW = 4
 """So many times the rows that are wanted are looked at one by one."""
+_SPARE = 64
+"""Empty cohorts are not counted below this."""
 
 
 class RowPlan(NamedTuple):
@@ -30,12 +28,16 @@ class RowPlan(NamedTuple):
     proposal: tuple[int, ...]
     num_drafted: int
     """Positions fed behind `end_len`."""
-    shape: tuple[int, ...]
+    shape: Shape
     """Rows of equal shape need no padding and no mask of their own."""
     likeness: Likeness
     """Rows are alike as far as these numbers are near, the first one first."""
     num_scored: int = 0
     """Prompt tokens among the new ids, behind the first, to report log-probabilities of."""
+    base_hash: int = 0
+    """What a row is built of is read when it is planned, right behind the sequence's last round: by
+    the time it is chosen thousands of others have pushed it out of the cache."""
+    new_ids: tuple[int, ...] = ()
 
     @property
     def slot_len(self) -> int:
@@ -44,142 +46,131 @@ class RowPlan(NamedTuple):
 
     @property
     def age(self) -> Age:
-        return self.sequence.ready_since, self.sequence.rank
+        return self.sequence.ready_since, *self.sequence.rank
 
 
-def rank_of(plan: RowPlan) -> tuple[float, int]:
-    return plan.sequence.rank
+rank_of: Callable[[RowPlan], tuple[float, int]] = attrgetter("sequence.rank")
 
 
 class ReadyRows:
-    """Plans in the orders that groups are chosen by, so that a choice looks at a group's worth of
-    them: thousands may be ready while 32 are wanted."""
+    """Plans by age, so that a choice looks at a group's worth of them: thousands may be ready while
+    32 are wanted.
+
+    Rows become ready together, as the group that they were, and wait in a cohort. While rows are
+    overdue, cohorts alone say who goes: only a choice that goes by shape or likeness lets the rows
+    that came since be entered by those, too.
+    """
 
     def __init__(self, max_size: int) -> None:
         """Groups have at most `max_size` rows."""
         self._max_size = max_size
-        self._plans: dict[int, tuple[RowPlan, Age]] = {}
-        self._ages: list[Age] = []
-        self._alike: list[_Entry] = []
-        self._buckets: dict[tuple[int, ...], list[Age]] = {}
-        """By shape."""
-        self._full: set[tuple[int, ...]] = set()
-        """Shapes of which a whole group is ready."""
+        self._cohorts: dict[float, dict[int, RowPlan]] = {}
+        """Ready since -> the rows, by sequence."""
+        self._cohort_of: dict[int, dict[int, RowPlan]] = {}
+        self._sinces: list[float] = []
+        """Of the cohorts, in order; also of those that are empty by now."""
+        self._alike = Alike(max_size)
+        self._to_enter: dict[int, RowPlan] = {}
+        """Not yet in `_alike`."""
 
     def __len__(self) -> int:
-        return len(self._plans)
+        return len(self._cohort_of)
 
     def __iter__(self) -> Iterator[RowPlan]:
-        return (plan for plan, _ in self._plans.values())
+        return (cohort[sequence_id] for sequence_id, cohort in self._cohort_of.items())
 
     @property
     def ready_since(self) -> float:
         """Of the oldest row."""
-        return self._ages[0][0]
+        self._drop_empty()
+        return self._sinces[0]
 
     def put(self, plan: RowPlan) -> None:
         """Add a sequence's plan, which has none here."""
-        age = plan.age
-        self._plans[plan.sequence.sequence_id] = plan, age
-        insort(self._ages, age)
-        insort(self._alike, (plan.likeness, age))
-        bucket = self._buckets.setdefault(plan.shape, [])
-        insort(bucket, age)
-        if len(bucket) == self._max_size:
-            self._full.add(plan.shape)
+        sequence = plan.sequence
+        sequence_id, since = sequence.sequence_id, sequence.ready_since
+        cohort = self._cohorts.get(since)
+        if cohort is None:
+            cohort = self._cohorts[since] = {}
+            insort(self._sinces, since)
+        cohort[sequence_id] = plan
+        self._cohort_of[sequence_id] = cohort
+        self._to_enter[sequence_id] = plan
 
-    def discard(self, sequence_id: int) -> None:
-        """Take a sequence's plan out, if it has one."""
-        if sequence_id not in self._plans:
-            return
-        plan, age = self._plans.pop(sequence_id)
-        _remove(self._ages, age)
-        _remove(self._alike, (plan.likeness, age))
-        bucket = self._buckets[plan.shape]
-        _remove(bucket, age)
-        if len(bucket) < self._max_size:
-            self._full.discard(plan.shape)
-        if not bucket:
-            del self._buckets[plan.shape]
+    def discard(self, sequence_id: int) -> bool:
+        """Take a sequence's plan out; False if it has none."""
+        cohort = self._cohort_of.pop(sequence_id, None)
+        if cohort is None:
+            return False
+        del cohort[sequence_id]
+        if self._to_enter.pop(sequence_id, None) is None:
+            self._alike.discard(sequence_id)
+        return True
 
     def choose(self, overdue_at: float) -> list[RowPlan]:
         """Rows ready at or before `overdue_at` first; else a full group of one shape; else alike.
 
+        They are the group; their order says nothing.
         The oldest row is in every group but a full one of equal shape, and in that one too once it
         is overdue: no row waits for more than a bounded number of groups.
         """
+        self._drop_empty()
         if len(self) <= self._max_size:
-            ages: Iterable[Age] = self._ages
-        elif self.ready_since > overdue_at and self._full:
-            ages = islice(self._largest_bucket(), self._max_size)
-        else:
-            ages = self._oldest_and_alike(overdue_at)
-        return [self._plans[sequence_id][0] for _, (_, sequence_id) in ages]
+            return [plan for since in self._sinces for plan in self._cohorts[since].values()]
+        is_overdue = self.ready_since <= overdue_at
+        if not is_overdue and self._entered.has_full:
+            return self._plans(self._entered.largest_bucket())
+        return self._oldest_and_alike(overdue_at)
 
-    def _largest_bucket(self) -> list[Age]:
-        buckets = (self._buckets[shape] for shape in self._full)
-        return min(buckets, key=lambda bucket: (-len(bucket), bucket[0]))
+    def _drop_empty(self) -> None:
+        """Forget the cohorts that have gone: the first ones now, others once they are many."""
+        sinces, cohorts = self._sinces, self._cohorts
+        num_gone = 0
+        while num_gone < len(sinces) and not cohorts[sinces[num_gone]]:
+            del cohorts[sinces[num_gone]]
+            num_gone += 1
+        del sinces[:num_gone]
+        if len(sinces) > 2 * len(self) + _SPARE:
+            self._cohorts = {since: cohort for since, cohort in cohorts.items() if cohort}
+            self._sinces = sorted(self._cohorts)
 
-    def _oldest_and_alike(self, overdue_at: float) -> list[Age]:
+    @property
+    def _entered(self) -> Alike:
+        """All rows by shape and likeness."""
+        for plan in self._to_enter.values():
+            self._alike.put(plan.shape, plan.likeness, plan.age)
+        self._to_enter.clear()
+        return self._alike
+
+    def _oldest_and_alike(self, overdue_at: float) -> list[RowPlan]:
         """Overdue rows by age, those that are equally overdue and the rest as like the oldest."""
-        origin = self._plan_of(self._ages[0]).likeness
-        num_overdue = bisect_right(self._ages, overdue_at, key=_since)
-        chosen: list[Age] = []
-        while len(chosen) < min(num_overdue, self._max_size):
-            end = bisect_right(self._ages, _since(self._ages[len(chosen)]), key=_since)
-            room = self._max_size - len(chosen)
-            chosen += self._most_alike(origin, self._ages[len(chosen) : end], room)
-        taken = set(chosen)
-        rest = (age for age in self._by_likeness(origin) if age not in taken)
-        return chosen + list(islice(rest, self._max_size - len(chosen)))
+        origin = min(self._cohorts[self._sinces[0]].values(), key=rank_of).likeness
+        chosen: list[RowPlan] = []
+        for since in self._sinces:
+            if since > overdue_at or len(chosen) == self._max_size:
+                break
+            chosen += self._most_alike(origin, since, self._max_size - len(chosen))
+        if len(chosen) == self._max_size:
+            return chosen
+        taken = {plan.sequence.sequence_id for plan in chosen}
+        rest = (age for age in self._entered.by_likeness(origin) if age[2] not in taken)
+        return chosen + self._plans(list(islice(rest, self._max_size - len(chosen))))
 
-    def _most_alike(self, origin: Likeness, ages: list[Age], count: int) -> list[Age]:
+    def _most_alike(self, origin: Likeness, since: float, count: int) -> list[RowPlan]:
         """Of rows that are equally old. Many of them are found faster among all rows."""
-        if len(ages) <= _FEW * count:
-            near = [(_distance(self._plan_of(age).likeness, origin), age) for age in ages]
-            return [age for _, age in heapq.nsmallest(count, near)]
-        wanted = set(ages)
-        return list(islice((age for age in self._by_likeness(origin) if age in wanted), count))
+        cohort = self._cohorts[since]
+        if len(cohort) <= count:
+            return list(cohort.values())
+        if len(cohort) ** 2 <= _FEW * count * len(self):
+            first, last = origin[0], origin[-1]  # as Alike's, without a call per row
+            near = [
+                (abs(plan.likeness[0] - first), abs(plan.likeness[-1] - last), plan.sequence.rank)
+                for plan in cohort.values()
+            ]
+            near.sort()
+            return [cohort[sequence_id] for _, _, (_, sequence_id) in near[:count]]
+        ages = (age for age in self._entered.by_likeness(origin) if age[0] == since)
+        return self._plans(list(islice(ages, count)))
 
-    def _by_likeness(self, origin: Likeness) -> Iterator[Age]:
-        """All rows, by distance from `origin` and then by age; of numbers behind the first, those
-        count only among rows whose first one is equal."""
-        alike = self._alike
-        left = right = bisect_left(alike, origin, key=_likeness)
-        while left > 0 or right < len(alike):
-            below = _distance(alike[left - 1][0], origin) if left > 0 else _FAR
-            above = _distance(alike[right][0], origin) if right < len(alike) else _FAR
-            start, end = left, right
-            if below <= above:
-                start = bisect_left(alike, alike[left - 1][0], key=_likeness)
-            if above <= below:
-                end = bisect_right(alike, alike[right][0], key=_likeness)
-            yield from heapq.merge(map(_age, alike[start:left]), map(_age, alike[right:end]))
-            left, right = start, end
-
-    def _plan_of(self, age: Age) -> RowPlan:
-        return self._plans[age[1][1]][0]
-
-
-_FAR = (float("inf"),)
-"""Farther than any row."""
-
-
-def _since(age: Age) -> float:
-    return age[0]
-
-
-def _likeness(entry: _Entry) -> Likeness:
-    return entry[0]
-
-
-def _age(entry: _Entry) -> Age:
-    return entry[1]
-
-
-def _remove(ordered: list[_Item], item: _Item) -> None:
-    del ordered[bisect_left(ordered, item)]
-
-
-def _distance(likeness: Likeness, other: Likeness) -> tuple[float, ...]:
-    return tuple([abs(a - b) for a, b in zip(likeness, other, strict=True)])
+    def _plans(self, ages: list[Age]) -> list[RowPlan]:
+        return [self._cohort_of[sequence_id][sequence_id] for _, _, sequence_id in ages]

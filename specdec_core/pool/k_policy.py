@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cache
 from typing import Protocol
 
 from specdec_core.leases import GroupLease, GroupResult
@@ -47,6 +48,12 @@ def _no_rates() -> dict[Drafter, AcceptanceRate]:
     return {drafter: AcceptanceRate(_RECENT) for drafter in Drafter}
 
 
+@cache
+def _step(num_drafted: int, num_accepted: int) -> tuple[int, int]:
+    """One object for all rounds alike: histories of live sequences are long."""
+    return num_drafted, num_accepted
+
+
 @dataclass(eq=False, slots=True)
 class AcceptanceHistory:
     """What came of one sequence's rounds so far."""
@@ -72,7 +79,7 @@ class AcceptanceHistory:
         self.num_drafted += num_drafted
         self.num_accepted += num_accepted
         if num_drafted:
-            self.steps.append((num_drafted, num_accepted))
+            self.steps.append(_step(num_drafted, num_accepted))
 
 
 class KPolicy(Protocol):

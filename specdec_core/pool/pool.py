@@ -209,8 +209,10 @@ class SequencePool:
 
     def _expire(self, now: float) -> None:
         for replica in self._fleet:
-            if any(open_.deadline <= now for open_ in replica.leases.values()):
-                self._fence(replica)
+            for open_ in replica.leases.values():
+                if open_.deadline <= now:
+                    self._fence(replica)
+                    break
 
     def _fence(self, replica: ReplicaRecord) -> None:
         """It may be dead or slow: nothing it holds counts any more until it says it forgot all."""

@@ -7,7 +7,7 @@ from specdec_core.drafting.limits import draft_limit, draft_method
 from specdec_core.drafting.ngram import NgramIndex
 from specdec_core.leases import Role
 from specdec_core.pool.k_policy import Drafter, KPolicy
-from specdec_core.pool.sequence import Round, Sequence
+from specdec_core.pool.sequence import Drafting, Round, Sequence
 
 
 class Proposer:
@@ -17,11 +17,13 @@ class Proposer:
         self._config = config
         self._k_policy = k_policy
         self._chunk = chunk
+        self._known_drafting: dict[Drafting, Drafting] = {}
+        """One object for all sequences alike."""
 
     def may_draft(self, sequence: Sequence) -> bool:
         """Whether a place on a draft replica is of use to the sequence."""
-        method = draft_method(self._config, sequence.request)
-        return method.uses_draft_model and sequence.is_draftable and self._cap(sequence) > 0
+        method, max_tokens, _ = sequence.drafting or self._drafting(sequence)
+        return method.uses_draft_model and sequence.is_draftable and max_tokens > 0
 
     def begin_round(self, sequence: Sequence, num_live: int) -> Round:
         """The round of the sequence's present length."""
@@ -37,7 +39,7 @@ class Proposer:
         The first token never waits for the draft, and no token waits for a long catch-up of it.
         """
         current = self.begin_round(sequence, num_live)
-        if current.proposal is not None or not sequence.is_caught_up or sequence.draft is None:
+        if current.proposal is not None or sequence.draft is None or not sequence.is_caught_up:
             return Role.TARGET
         has_side_lease = sequence.draft.row is not None
         behind = len(sequence.ids) - sequence.draft.cached_len
@@ -50,12 +52,15 @@ class Proposer:
         behind = len(sequence.ids) - sequence.draft.cached_len
         return behind > self._chunk or (behind > 0 and not sequence.is_caught_up)
 
-    def proposal(self, sequence: Sequence, num_live: int) -> tuple[int, ...]:
-        """What the target checks if it is leased the sequence now."""
-        current = self.begin_round(sequence, num_live)
-        if current.proposal is not None:
-            return current.proposal
+    def proposal(self, sequence: Sequence, num_live: int) -> tuple[int, ...] | None:
+        """What the target checks if it is leased the sequence now; None: the draft comes first."""
+        proposal = self.begin_round(sequence, num_live).proposal
+        if proposal is not None:
+            return proposal
+        if self.next_role(sequence, num_live) is Role.DRAFT:
+            return None
         if sequence.draft is None:
+            current = self.begin_round(sequence, num_live)
             current.found = self._look_up(sequence, current.num_draft_tokens)
             return current.found
         return ()
@@ -63,28 +68,33 @@ class Proposer:
     def _new_round(self, sequence: Sequence, num_live: int) -> Round:
         """Prompt lookup first, where the method has it: it costs nothing."""
         committed_len = len(sequence.ids)
-        cap = max(min(self._cap(sequence), sequence.budget - 1), 0)
-        method = draft_method(self._config, sequence.request)
+        method, max_tokens, is_fixed = sequence.drafting or self._drafting(sequence)
+        cap = max(min(max_tokens, sequence.budget - 1), 0)
         found: tuple[int, ...] = ()
         if cap > 0 and method in (SpecMethod.NGRAM, SpecMethod.HYBRID):
             found = self._look_up(sequence, cap)
-            k = self._num_draft_tokens(sequence, Drafter.LOOKUP, len(found), num_live)
+            k = len(found)
+            if not is_fixed:
+                k = self._num_draft_tokens(sequence, Drafter.LOOKUP, k, num_live)
             if k > 0 or method is SpecMethod.NGRAM:
                 return Round(committed_len, k, found[:k], found)
-        k = self._num_draft_tokens(sequence, Drafter.MODEL, cap, num_live)
+        k = cap if is_fixed else self._num_draft_tokens(sequence, Drafter.MODEL, cap, num_live)
         return Round(committed_len, k, None if k else (), found)
 
     def _num_draft_tokens(
         self, sequence: Sequence, drafter: Drafter, limit: int, num_live: int
     ) -> int:
-        """A request that names its K has it, whatever the policy says."""
-        if limit == 0 or sequence.request.num_draft_tokens is not None:
-            return limit
+        if limit == 0:
+            return 0
         wanted = self._k_policy.num_draft_tokens(sequence.history, drafter, limit, num_live)
         return max(0, min(wanted, limit))
 
-    def _cap(self, sequence: Sequence) -> int:
-        return draft_limit(self._config, sequence.request)
+    def _drafting(self, sequence: Sequence) -> Drafting:
+        config, request = self._config, sequence.request
+        is_fixed = request.num_draft_tokens is not None
+        drafting = Drafting(draft_method(config, request), draft_limit(config, request), is_fixed)
+        sequence.drafting = self._known_drafting.setdefault(drafting, drafting)
+        return sequence.drafting
 
     def _look_up(self, sequence: Sequence, num_tokens: int) -> tuple[int, ...]:
         if sequence.ngram is None:

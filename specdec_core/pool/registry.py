@@ -46,17 +46,12 @@ class Registry:
         self, sequence: Sequence, tokens: tuple[int, ...], logprobs: tuple[TokenLogprobs, ...]
     ) -> None:
         """Commit tokens and tell the client."""
-        index, prompt_logprobs = sequence.num_emitted, _untold(sequence, tokens)
+        event = TokenEvent(sequence.request_id, sequence.num_emitted, tokens)
+        if logprobs or sequence.prompt_logprobs:
+            told = _untold(sequence, tokens)
+            event = event._replace(logprobs=logprobs, prompt_logprobs=told)
         sequence.append(tokens)
-        self._outbox.emit(
-            TokenEvent(
-                request_id=sequence.request.request_id,
-                index=index,
-                token_ids=tokens,
-                logprobs=logprobs,
-                prompt_logprobs=prompt_logprobs,
-            )
-        )
+        self._outbox.emit(event)
 
     def finish(
         self,

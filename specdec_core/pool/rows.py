@@ -15,24 +15,29 @@ def plan_verification(
     sequence: Sequence, place: Place, proposal: tuple[int, ...], chunk: int
 ) -> RowPlan:
     """Catch up and check `proposal`; a bare chunk while more than `chunk` ids are missing."""
-    end_len = min(place.cached_len + chunk, len(sequence.ids))
-    base_len = min(place.cached_len, len(sequence.ids) - 1)
+    num_ids, cached_len = len(sequence.ids), place.cached_len
+    end_len = min(cached_len + chunk, num_ids)
+    base_len = min(cached_len, num_ids - 1)
     num_scored = 0
     if sequence.num_unscored:  # a place's logits come of feeding the one before it, once more
         base_len = min(base_len, len(sequence.prompt_logprobs))
         num_scored = min(end_len, len(sequence.request.prompt_token_ids)) - base_len - 1
-    is_last = end_len == len(sequence.ids)
+    is_last = end_len == num_ids
     checked = proposal if is_last else ()
-    return RowPlan(
-        sequence=sequence,
-        base_len=base_len,
-        end_len=end_len,
-        num_choices=len(checked) + 1 if is_last else 0,
-        proposal=checked,
-        num_drafted=len(checked),
-        shape=(base_len, end_len - base_len + len(checked)),
-        likeness=(end_len,),
-        num_scored=num_scored,
+    num_checked = len(checked)
+    num_choices = num_checked + 1 if is_last else 0
+    return RowPlan(  # by place: keywords double its time
+        sequence,
+        base_len,
+        end_len,
+        num_choices,
+        checked,
+        num_checked,
+        (base_len, end_len - base_len + num_checked),
+        (end_len,),
+        num_scored,
+        sequence.prefix_hashes[base_len],
+        tuple(sequence.ids[base_len:end_len]),
     )
 
 
@@ -50,6 +55,8 @@ def plan_drafting(sequence: Sequence, place: Place, num_draft_tokens: int, chunk
         num_drafted=num_drafted,
         shape=(num_draft_tokens, base_len, end_len - base_len),
         likeness=(num_draft_tokens, end_len),
+        base_hash=sequence.prefix_hashes[base_len],
+        new_ids=tuple(sequence.ids[base_len:end_len]),
     )
 
 
@@ -69,13 +76,13 @@ def fit(plan: RowPlan, max_len: int) -> RowPlan:
 
 def build_row(plan: RowPlan, place: Place) -> LeaseRow:
     sequence = plan.sequence
-    return LeaseRow(
-        sequence_id=sequence.sequence_id,
-        base_len=plan.base_len,
-        base_hash=sequence.prefix_hashes[plan.base_len],
-        new_ids=tuple(sequence.ids[plan.base_len : plan.end_len]),
-        proposal=plan.proposal,
-        num_choices=plan.num_choices,
-        num_scored=plan.num_scored,
-        rules=None if place.has_rules else sequence.request.rules,
+    return LeaseRow(  # by place, as above
+        sequence.sequence_id,
+        plan.base_len,
+        plan.base_hash,
+        plan.new_ids,
+        plan.proposal,
+        plan.num_choices,
+        plan.num_scored,
+        None if place.has_rules else sequence.request.rules,
     )

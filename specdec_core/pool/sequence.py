@@ -6,12 +6,13 @@ Status and ownership are derived from these facts and never stored beside them.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
+from specdec_core.config import SpecMethod
 from specdec_core.drafting.ngram import NgramIndex
-from specdec_core.leases import EMPTY_HASH, LeaseRow, Role, extend_hash
+from specdec_core.leases import EMPTY_HASH, LeaseRow, Role, hashes_behind
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.pool.k_policy import AcceptanceHistory
 from specdec_core.request import FinishReason, Request, RequestStats
@@ -66,6 +67,16 @@ class Round:
     """The proposal is the draft model's."""
 
 
+class Drafting(NamedTuple):
+    """What a request and the configuration together say of drafting."""
+
+    method: SpecMethod
+    max_tokens: int
+    """Of one round; 0 decodes plainly."""
+    is_fixed: bool
+    """The request names its K: it has it, whatever the policy says."""
+
+
 @dataclass(eq=False, slots=True)
 class Sequence:
     """A live request. Identity matters: a later attempt of the same request is another one."""
@@ -76,7 +87,18 @@ class Sequence:
     ids: list[int] = field(init=False)
     prefix_hashes: array[int] = field(init=False)
     """Index i: hash of ids[:i]."""
-    places: dict[Role, Place] = field(default_factory=dict)
+    rank: tuple[float, int] = field(init=False)
+    """The lower, the sooner admitted and the later preempted."""
+    # Of the request, which a round therefore need not touch: with 10,000 sequences it is cold.
+    request_id: str = field(init=False)
+    num_prompt: int = field(init=False)
+    max_len: int = field(init=False)
+    """Ids at which its budget is spent."""
+    stop_ids: frozenset[int] = field(init=False)
+    has_logprobs: bool = field(init=False)
+    is_background: bool = field(init=False)
+    target: Place | None = None
+    draft: Place | None = None
     round: Round | None = None
     ngram: NgramIndex | None = None
     ready_since: float = 0.0
@@ -84,6 +106,8 @@ class Sequence:
     admitted_at: float | None = None
     """First admission."""
     num_preemptions: int = 0
+    drafting: Drafting | None = None
+    """None until it is asked for."""
     is_draftable: bool = True
     """False once a draft replica could not serve it."""
     history: AcceptanceHistory = field(default_factory=AcceptanceHistory)
@@ -95,55 +119,56 @@ class Sequence:
 
     def __post_init__(self) -> None:
         self.pinned_fingerprint = self.request.pinned_fingerprint
+        self.rank = _rank(self.request, self.arrived_at), self.sequence_id
+        self.request_id = self.request.request_id
+        self.num_prompt = len(self.request.prompt_token_ids)
+        self.max_len = self.request.max_len
+        self.stop_ids = self.request.stop_ids
+        self.has_logprobs = self.request.params.num_logprobs is not None
+        self.is_background = self.request.is_background
         self.ids = []
         self.prefix_hashes = array("Q", [EMPTY_HASH])
         self.append(self.request.prompt_token_ids)
         self.append(self.request.emitted_token_ids)
 
     @property
-    def rank(self) -> tuple[float, int]:
-        """The lower, the sooner admitted and the later preempted."""
-        if self.is_background:
-            return BACKGROUND_RANK, self.sequence_id
-        return self.arrived_at + self.request.priority * PRIORITY_STEP_S, self.sequence_id
-
-    @property
-    def is_background(self) -> bool:
-        return self.request.is_background
-
-    @property
     def num_emitted(self) -> int:
-        return len(self.ids) - len(self.request.prompt_token_ids)
+        return len(self.ids) - self.num_prompt
 
     @property
     def budget(self) -> int:
         """Tokens that may still be emitted."""
-        return self.request.params.max_tokens - self.num_emitted
+        return self.max_len - len(self.ids)
 
     @property
-    def target(self) -> Place | None:
-        return self.places.get(Role.TARGET)
+    def places(self) -> dict[Role, Place]:
+        places = ((Role.TARGET, self.target), (Role.DRAFT, self.draft))
+        return {role: place for role, place in places if place is not None}
 
-    @property
-    def draft(self) -> Place | None:
-        return self.places.get(Role.DRAFT)
+    def place(self, role: Role) -> Place | None:
+        return self.target if role is Role.TARGET else self.draft
+
+    def take_place(self, role: Role, place: Place | None) -> None:
+        """Have a place on a replica, or none any more."""
+        if role is Role.TARGET:
+            self.target = place
+        else:
+            self.draft = place
 
     @property
     def is_verifying(self) -> bool:
         """Leased to its target, which will commit tokens."""
-        row = self.target.row if self.target is not None else None
-        return row is not None and row.num_choices > 0
+        return _chooses(self.target)
 
     @property
     def is_drafting(self) -> bool:
         """Leased to its draft, which will propose."""
-        row = self.draft.row if self.draft is not None else None
-        return row is not None and row.num_choices > 0
+        return _chooses(self.draft)
 
     @property
     def is_owned(self) -> bool:
         """Some lease will decide how this sequence goes on; no other may."""
-        return self.is_drafting or (self.target is not None and self.target.row is not None)
+        return (self.target is not None and self.target.row is not None) or _chooses(self.draft)
 
     @property
     def is_caught_up(self) -> bool:
@@ -154,9 +179,9 @@ class Sequence:
     def num_unscored(self) -> int:
         """Prompt tokens whose log-probabilities the client waits for. An attempt that has emitted
         tokens has told them."""
-        if self.request.params.num_prompt_logprobs is None or self.num_emitted:
+        if self.num_emitted or self.request.params.num_prompt_logprobs is None:
             return 0
-        return len(self.request.prompt_token_ids) - 1 - len(self.prompt_logprobs)
+        return self.num_prompt - 1 - len(self.prompt_logprobs)
 
     @property
     def proposal(self) -> tuple[int, ...] | None:
@@ -194,8 +219,17 @@ class Sequence:
         """Those of the tokens behind place `base_len`; known ones come again after a preemption."""
         self.prompt_logprobs += prompt_logprobs[len(self.prompt_logprobs) - base_len :]
 
-    def append(self, token_ids: Iterable[int]) -> None:
+    def append(self, token_ids: tuple[int, ...]) -> None:
         """Commit tokens: they are never taken back."""
-        for token_id in token_ids:
-            self.ids.append(token_id)
-            self.prefix_hashes.append(extend_hash(self.prefix_hashes[-1], (token_id,)))
+        self.ids += token_ids
+        self.prefix_hashes.fromlist(hashes_behind(self.prefix_hashes[-1], token_ids))
+
+
+def _rank(request: Request, arrived_at: float) -> float:
+    if request.is_background:
+        return BACKGROUND_RANK
+    return arrived_at + request.priority * PRIORITY_STEP_S
+
+
+def _chooses(place: Place | None) -> bool:
+    return place is not None and place.row is not None and place.row.num_choices > 0

@@ -35,46 +35,43 @@ class Settlement:
         self, replica: ReplicaRecord, lease: GroupLease, result: GroupResult, now: float
     ) -> None:
         answers = {answer.sequence_id: answer for answer in result.rows}
+        role = lease.role  # read once: this loop is half of a decision
         for row in lease.rows:
             sequence = replica.sequences.get(row.sequence_id)
             if sequence is None:
                 continue  # it has ended meanwhile: the answer is discarded
-            place = sequence.places[replica.role]
+            place = sequence.target if role is Role.TARGET else sequence.draft
+            assert place is not None, "who is here has a place"
             assert place.lease_id == lease.lease_id, "a place is kept while it is leased"
             place.row = place.lease_id = None
+            if role is Role.TARGET or row.num_choices > 0:  # it was the owner
+                sequence.ready_since = now
             replica.touch(sequence)
             answer = answers.get(row.sequence_id) or _no_answer(row)
-            self._settle_row(replica, sequence, row, answer, now)
+            if answer.status is not RowStatus.OK:
+                self._not_run(replica, sequence, row, answer)
+            elif role is Role.DRAFT:
+                self._drafted(replica, sequence, place, row, answer)
+            elif not _is_consistent(sequence, row, answer):
+                self._fail(sequence, "the replica's answer does not belong to the row")
+            else:
+                if answer.prompt_logprobs:
+                    sequence.take_scores(row.base_len, answer.prompt_logprobs)
+                if row.num_choices > 0:
+                    self._commit(replica, sequence, place, row, answer)
+                else:
+                    place.cached_len = min(answer.cached_len, row.end_len)
+                    replica.settle(place, answer.cached_len, len(sequence.ids))
 
-    def _settle_row(
-        self,
-        replica: ReplicaRecord,
-        sequence: Sequence,
-        row: LeaseRow,
-        answer: RowResult,
-        now: float,
+    def _not_run(
+        self, replica: ReplicaRecord, sequence: Sequence, row: LeaseRow, answer: RowResult
     ) -> None:
-        place = sequence.places[replica.role]
-        was_owner = replica.role is Role.TARGET or row.num_choices > 0
-        if was_owner:
-            sequence.ready_since = now
         can_send_more = row.base_len > 0 or row.rules is None
         if answer.status is RowStatus.KV_MISS and can_send_more:
             self._tally.num_kv_misses += 1
-            _believe_less(place, row, answer.cached_len)
-        elif answer.status is not RowStatus.OK:
-            self._refused(replica, sequence, answer)
-        elif replica.role is Role.DRAFT:
-            self._drafted(replica, sequence, row, answer)
-        elif not _is_consistent(sequence, row, answer):
-            self._fail(sequence, "the replica's answer does not belong to the row")
+            _believe_less(sequence.places[replica.role], row, answer.cached_len)
         else:
-            sequence.take_scores(row.base_len, answer.prompt_logprobs)
-            if row.num_choices > 0:
-                self._commit(replica, sequence, row, answer)
-            else:
-                place.cached_len = min(answer.cached_len, row.end_len)
-                replica.settle(place, answer.cached_len, len(sequence.ids))
+            self._refused(replica, sequence, answer)
 
     def _refused(self, replica: ReplicaRecord, sequence: Sequence, answer: RowResult) -> None:
         """NO_ROOM, FAILED, or a miss of nothing at all."""
@@ -89,10 +86,14 @@ class Settlement:
             self._fail(sequence, answer.error or f"the replica answered {answer.status}", kind)
 
     def _drafted(
-        self, replica: ReplicaRecord, sequence: Sequence, row: LeaseRow, answer: RowResult
+        self,
+        replica: ReplicaRecord,
+        sequence: Sequence,
+        place: Place,
+        row: LeaseRow,
+        answer: RowResult,
     ) -> None:
         tokens = answer.tokens[: row.num_choices]
-        place = sequence.places[Role.DRAFT]
         place.cached_len = min(answer.cached_len, row.end_len + len(tokens))
         replica.settle(place, answer.cached_len, len(sequence.ids))
         if row.num_choices > 0:
@@ -102,15 +103,21 @@ class Settlement:
             current.proposal, current.is_drafted = tokens, True
 
     def _commit(
-        self, replica: ReplicaRecord, sequence: Sequence, row: LeaseRow, answer: RowResult
+        self,
+        replica: ReplicaRecord,
+        sequence: Sequence,
+        place: Place,
+        row: LeaseRow,
+        answer: RowResult,
     ) -> None:
-        tokens, reason = cut_at_stop(answer.tokens, sequence.request.stop_ids, sequence.budget)
+        tokens, reason = cut_at_stop(answer.tokens, sequence.stop_ids, sequence.budget)
         logprobs = answer.logprobs[: len(tokens)]
         num_accepted = min(answer.num_accepted, len(tokens))
-        sequence.history.record(len(row.proposal), num_accepted)
+        num_drafted = len(row.proposal)
+        sequence.history.record(num_drafted, num_accepted)
         self._learn(sequence, row, answer)
         if not sequence.is_background:
-            self._tally.record_round(len(row.proposal), num_accepted, len(tokens))
+            self._tally.record_round(num_drafted, num_accepted, len(tokens))
         if replica.info.numerics is Numerics.EXACT:
             sequence.pinned_fingerprint = replica.info.fingerprint
         if sequence.draft is not None:
@@ -121,7 +128,6 @@ class Settlement:
             self._registry.finish(sequence, reason, tokens=tokens, logprobs=logprobs)
             return
         self._registry.emit(sequence, tokens, logprobs)
-        place = sequence.places[Role.TARGET]
         place.cached_len = min(answer.cached_len, len(sequence.ids) - 1)
         replica.settle(place, answer.cached_len, len(sequence.ids))
 
@@ -146,13 +152,13 @@ def _believe_less(place: Place, row: LeaseRow, cached_len: int) -> None:
 
 
 def _is_consistent(sequence: Sequence, row: LeaseRow, answer: RowResult) -> bool:
-    n = answer.num_accepted
+    n, tokens = answer.num_accepted, answer.tokens
     num_tokens = n + 1 if row.num_choices else 0
-    num_logprobs = 0 if sequence.request.params.num_logprobs is None else num_tokens
+    num_logprobs = num_tokens if sequence.has_logprobs else 0
     return (
-        len(answer.tokens) == num_tokens
+        len(tokens) == num_tokens
         and len(answer.prompt_logprobs) == row.num_scored
-        and answer.tokens[:n] == row.proposal[:n]
+        and tokens[:n] == row.proposal[:n]
         and len(answer.logprobs) == num_logprobs
     )
 

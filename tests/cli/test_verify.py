@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +50,7 @@ class WrongEngine(Engine):
             return event
         ids = list(event.token_ids)
         ids[place] = (ids[place] + 1) % self.vocab_size
-        return replace(event, token_ids=tuple(ids))
+        return event._replace(token_ids=tuple(ids))
 
 
 def wrong_unless_plain(*models: Any, algorithm: AlgorithmName, **settings: Any) -> Engine:

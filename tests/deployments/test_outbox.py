@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 from deployments.errors import Failure, FailureKind
 from deployments.outbox import Delivery, Flush, IngressOutbox, WorkOutbox
@@ -46,7 +45,7 @@ def test_log_probabilities_are_merged_in_step_with_their_tokens() -> None:
         (delivery("a", 2, 9, end=True), entries[2:]),
     ):
         scored = tuple(entries) if event.event.index == 0 else ()
-        told = replace(event.event, logprobs=tuple(reported), prompt_logprobs=scored)
+        told = event.event._replace(logprobs=tuple(reported), prompt_logprobs=scored)
         outbox.put(Delivery(told))
     flush = taken(outbox)
     assert flush is not None

@@ -8,8 +8,8 @@ MUTANTS = (
     Mutant(
         name="proposal-beyond-the-budget",
         path=_POOL + "proposals.py",
-        old="cap = max(min(self._cap(sequence), sequence.budget - 1), 0)",
-        new="cap = max(min(self._cap(sequence), sequence.budget), 0)",
+        old="cap = max(min(max_tokens, sequence.budget - 1), 0)",
+        new="cap = max(min(max_tokens, sequence.budget), 0)",
         breaks="a token is drafted and verified that can never be emitted",
         killed_by=(
             "tests/pool/test_drafting.py::test_a_proposal_never_exceeds_the_remaining_budget",
@@ -28,8 +28,8 @@ MUTANTS = (
     Mutant(
         name="first-token-waits-for-the-draft",
         path=_POOL + "proposals.py",
-        old="if current.proposal is not None or not sequence.is_caught_up or ",
-        new="if current.proposal is not None or ",
+        old=" or sequence.draft is None or not sequence.is_caught_up:",
+        new=" or sequence.draft is None:",
         breaks="the time to the first token includes the draft's prefill",
         killed_by=(
             "tests/pool/test_drafting.py::test_a_caught_up_draft_proposes_and_its_cache_is_fed_only_what_it_lacks",
@@ -66,8 +66,8 @@ MUTANTS = (
     Mutant(
         name="ngram-copy-runs-off-the-end",
         path="specdec_core/drafting/ngram.py",
-        old="return tuple(self._ids[start + j % period] for j in range(num_tokens))",
-        new="return tuple(self._ids[start : start + num_tokens])",
+        old="        while len(copied) < num_tokens:",
+        new="        while False:",
         breaks="a loop is proposed once round only: short proposals where long ones are right",
         killed_by=("tests/drafting/test_ngram.py::test_a_loop_is_continued_beyond_the_end",),
     ),

@@ -46,8 +46,8 @@ MUTANTS = (
     Mutant(
         name="held-blocks-given-back",
         path=_POOL + "fleet.py",
-        old="self._set_reserved(place, min(place.reserved_len, max(held_len, wanted_len)))",
-        new="self._set_reserved(place, min(place.reserved_len, wanted_len))",
+        old="        length = max(held_len, wanted_len)\n",
+        new="        length = wanted_len\n",
         breaks="blocks that the replica still holds are promised to another sequence",
         killed_by=(
             "tests/pool/test_fleet.py::test_blocks_that_the_replica_still_holds_stay_reserved",
@@ -127,8 +127,8 @@ MUTANTS = (
     ),
     Mutant(
         name="room-not-reserved",
-        path=_POOL + "dispatch.py",
-        old="                replica.reserve(place, fitting.slot_len)\n",
+        path=_POOL + "fleet.py",
+        old="        self.num_reserved_blocks += more\n        place.reserved_len = length\n",
         new="",
         breaks="rows of one group are promised the same free blocks",
         killed_by=(
@@ -138,9 +138,8 @@ MUTANTS = (
     Mutant(
         name="sequence-leased-twice",
         path=_POOL + "dispatch.py",
-        old="if sequence.is_owned or self._proposer.next_role(sequence, num_live) "
-        "is not Role.TARGET:",
-        new="if self._proposer.next_role(sequence, num_live) is not Role.TARGET:",
+        old="board.put_out(sequence.sequence_id, place.replica_id)\n            return\n",
+        new="board.put_out(sequence.sequence_id, place.replica_id)\n",
         breaks="two groups advance one sequence at the same time",
         killed_by=(
             "tests/pool/test_background.py::test_it_never_makes_a_target_busy_while_a_client_is_being_drafted",
@@ -177,8 +176,8 @@ MUTANTS = (
     Mutant(
         name="equal-lengths-starve-the-oldest",
         path=_POOL + "grouping.py",
-        old="elif self.ready_since > overdue_at and self._full:",
-        new="elif self._full:",
+        old="if not is_overdue and self._entered.has_full:",
+        new="if self._entered.has_full:",
         breaks="a row of a rare length waits for ever (the paper's P99 of 134 s)",
         killed_by=(
             "tests/pool/test_grouping.py::test_overdue_rows_go_first_by_age_and_the_rest_of_the_group_resembles_the_oldest",
@@ -187,8 +186,8 @@ MUTANTS = (
     Mutant(
         name="overdue-rows-by-likeness",
         path=_POOL + "grouping.py",
-        old="num_overdue = bisect_right(self._ages, overdue_at, key=_since)",
-        new="num_overdue = 0",
+        old="if since > overdue_at or len(chosen) == self._max_size:",
+        new="if True:",
         breaks="a row unlike the oldest one waits without bound",
         killed_by=(
             "tests/pool/test_grouping.py::test_overdue_rows_go_first_by_age_and_the_rest_of_the_group_resembles_the_oldest",
@@ -196,7 +195,7 @@ MUTANTS = (
     ),
     Mutant(
         name="oldest-bucket-instead-of-the-largest",
-        path=_POOL + "grouping.py",
+        path=_POOL + "alike.py",
         old="key=lambda bucket: (-len(bucket), bucket[0])",
         new="key=lambda bucket: bucket[0]",
         breaks="rows of a common length wait behind those of a rare one",
@@ -204,12 +203,32 @@ MUTANTS = (
     ),
     Mutant(
         name="row-that-left-stays-in-its-bucket",
-        path=_POOL + "grouping.py",
+        path=_POOL + "alike.py",
         old="        if len(bucket) < self._max_size:\n",
         new="        if len(bucket) < self._max_size - 1:\n",
         breaks="a group goes out with fewer rows than are ready",
         killed_by=(
             "tests/pool/test_grouping.py::test_rows_that_come_and_go_are_chosen_as_from_a_list_of_them",
+        ),
+    ),
+    Mutant(
+        name="cohorts-that-have-gone-pile-up",
+        path=_POOL + "grouping.py",
+        old="if len(sinces) > 2 * len(self) + _SPARE:",
+        new="if False:",
+        breaks="behind a row that stays, every group that has gone leaves a record for ever",
+        killed_by=(
+            "tests/pool/test_upkeep.py::test_rows_that_come_and_go_behind_one_that_stays_leave_nothing",
+        ),
+    ),
+    Mutant(
+        name="row-that-left-is-entered-by-likeness",
+        path=_POOL + "grouping.py",
+        old="        if self._to_enter.pop(sequence_id, None) is None:\n",
+        new="        if sequence_id not in self._to_enter:\n",
+        breaks="every row that ever was ready is remembered and entered once more",
+        killed_by=(
+            "tests/pool/test_upkeep.py::test_a_row_that_left_before_it_was_compared_with_others_is_not_chosen",
         ),
     ),
     Mutant(

@@ -97,8 +97,8 @@ MUTANTS = (
     Mutant(
         name="lease-expires-late",
         path=_POOL + "pool.py",
-        old="open_.deadline <= now for",
-        new="open_.deadline < now for",
+        old="if open_.deadline <= now:",
+        new="if open_.deadline < now:",
         breaks="the deadline that the driver was told passes without effect: it spins",
         killed_by=("tests/pool/test_replicas.py::test_heartbeats_do_not_extend_a_lease",),
     ),
@@ -115,12 +115,8 @@ MUTANTS = (
     Mutant(
         name="event-index-behind-its-tokens",
         path=_POOL + "registry.py",
-        old="        index, prompt_logprobs = sequence.num_emitted, _untold(sequence, tokens)\n"
-        "        sequence.append(tokens)\n"
-        "        self._outbox",
-        new="        sequence.append(tokens)\n"
-        "        index, prompt_logprobs = sequence.num_emitted, _untold(sequence, tokens)\n"
-        "        self._outbox",
+        old="TokenEvent(sequence.request_id, sequence.num_emitted, tokens)",
+        new="TokenEvent(sequence.request_id, sequence.num_emitted + len(tokens), tokens)",
         breaks="a client that resumes by index loses or repeats tokens",
         killed_by=(
             "tests/pool/test_life.py::test_a_resumed_request_continues_its_indexes_and_its_budget",

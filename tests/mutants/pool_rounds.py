@@ -41,7 +41,7 @@ MUTANTS = (
     Mutant(
         name="answer-not-compared-with-the-proposal",
         path=_POOL + "settlement.py",
-        old="        and answer.tokens[:n] == row.proposal[:n]\n",
+        old="        and tokens[:n] == row.proposal[:n]\n",
         new="",
         breaks="a replica that answers for another proposal commits its tokens",
         killed_by=(
@@ -51,8 +51,8 @@ MUTANTS = (
     Mutant(
         name="bonus-token-not-required",
         path=_POOL + "settlement.py",
-        old="len(answer.tokens) == num_tokens\n",
-        new="len(answer.tokens) >= n\n",
+        old="        len(tokens) == num_tokens\n",
+        new="        len(tokens) >= n\n",
         breaks="an answer without the target's own token is taken",
         killed_by=(
             "tests/pool/test_replicas.py::test_a_row_that_cannot_be_run_ends_its_request_alone",
@@ -85,7 +85,7 @@ MUTANTS = (
     Mutant(
         name="stop-ids-ignored-in-a-round",
         path=_POOL + "settlement.py",
-        old="cut_at_stop(answer.tokens, sequence.request.stop_ids, sequence.budget)",
+        old="cut_at_stop(answer.tokens, sequence.stop_ids, sequence.budget)",
         new="cut_at_stop(answer.tokens, frozenset(), sequence.budget)",
         breaks="a drafted and accepted end id is followed by more tokens",
         killed_by=(
@@ -139,8 +139,8 @@ MUTANTS = (
     Mutant(
         name="side-lease-makes-the-row-younger",
         path=_POOL + "settlement.py",
-        old="was_owner = replica.role is Role.TARGET or row.num_choices > 0",
-        new="was_owner = True",
+        old="if role is Role.TARGET or row.num_choices > 0:  # it was the owner",
+        new="if True:",
         breaks="a sequence whose draft catches up loses its place in the queue each time",
         killed_by=(
             "tests/pool/test_grouping.py::test_a_side_lease_does_not_make_a_ready_row_younger",
@@ -169,8 +169,8 @@ MUTANTS = (
     Mutant(
         name="k-choices-instead-of-k-plus-1",
         path=_POOL + "rows.py",
-        old="num_choices=len(checked) + 1 if is_last else 0",
-        new="num_choices=max(len(checked), 1) if is_last else 0",
+        old="num_choices = num_checked + 1 if is_last else 0",
+        new="num_choices = max(num_checked, 1) if is_last else 0",
         breaks="no bonus token: K = 1 gives no speed-up at all",
         killed_by=(
             "tests/pool/test_blocks.py::test_blocks_of_rejected_tokens_are_given_back_at_once",
@@ -199,8 +199,8 @@ MUTANTS = (
     Mutant(
         name="stale-base-hash",
         path=_POOL + "rows.py",
-        old="base_hash=sequence.prefix_hashes[plan.base_len]",
-        new="base_hash=sequence.prefix_hashes[plan.base_len - 1]",
+        old="        sequence.prefix_hashes[base_len],\n",
+        new="        sequence.prefix_hashes[base_len - 1],\n",
         breaks="the check of what a replica caches compares another prefix",
         killed_by=(
             "tests/pool/test_life.py::test_rows_carry_the_hash_of_what_the_replica_should_cache_and_the_rest_of_the_ids",
@@ -209,8 +209,8 @@ MUTANTS = (
     Mutant(
         name="rules-on-every-lease",
         path=_POOL + "rows.py",
-        old="rules=None if place.has_rules else sequence.request.rules",
-        new="rules=sequence.request.rules",
+        old="None if place.has_rules else sequence.request.rules",
+        new="sequence.request.rules",
         breaks="a replica that lost the sequence would start it anew and silently",
         killed_by=("tests/pool/test_life.py::test_parameters_travel_on_first_use_only",),
     ),
@@ -225,7 +225,7 @@ MUTANTS = (
     Mutant(
         name="budget-counts-the-prompt",
         path=_POOL + "sequence.py",
-        old="return self.request.params.max_tokens - self.num_emitted",
+        old="return self.max_len - len(self.ids)",
         new="return self.request.params.max_tokens - len(self.ids)",
         breaks="a long prompt leaves fewer tokens to emit",
         killed_by=(
@@ -235,7 +235,7 @@ MUTANTS = (
     Mutant(
         name="resumed-tokens-count-again",
         path=_POOL + "sequence.py",
-        old="return len(self.ids) - len(self.request.prompt_token_ids)",
+        old="return len(self.ids) - self.num_prompt",
         new="return (\n"
         "            len(self.ids)\n"
         "            - len(self.request.prompt_token_ids)\n"
@@ -249,8 +249,8 @@ MUTANTS = (
     Mutant(
         name="accepted-position-off-by-one",
         path=_POOL + "counters.py",
-        old="self.accepted_per_position.update(range(num_accepted))",
-        new="self.accepted_per_position.update(range(1, num_accepted + 1))",
+        old="dict.fromkeys(range(num_tokens), num_rounds)",
+        new="dict.fromkeys(range(1, num_tokens + 1), num_rounds)",
         breaks="acceptance per position is reported for the next position",
         killed_by=("tests/pool/test_life.py::test_the_last_event_carries_the_stats",),
     ),

@@ -1,0 +1,105 @@
+"""Ready rows by shape and by likeness: who could share a pass without padding, or with little."""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+from typing import TypeVar
+
+Age = tuple[float, float, int]
+"""(ready since, rank, the sequence's id, which ends its rank): the lower, the older."""
+Shape = tuple[int, ...]
+Likeness = tuple[int, ...]
+"""One number, or two of which the first counts first."""
+_Item = TypeVar("_Item", Age, Likeness)
+
+
+class Alike:
+    """Every row by its age under its shape and under its likeness."""
+
+    def __init__(self, max_size: int) -> None:
+        """Groups have at most `max_size` rows."""
+        self._max_size = max_size
+        self._rows: dict[int, tuple[Shape, Likeness, Age]] = {}
+        self._of_shape: dict[Shape, list[Age]] = {}
+        self._full: set[Shape] = set()
+        """Shapes of which a whole group is ready."""
+        self._of_likeness: dict[Likeness, list[Age]] = {}
+        self._likenesses: list[Likeness] = []
+        """In order."""
+
+    @property
+    def has_full(self) -> bool:
+        """Whether a whole group of one shape is ready."""
+        return bool(self._full)
+
+    def put(self, shape: Shape, likeness: Likeness, age: Age) -> None:
+        """Add a row, whose sequence has none here."""
+        self._rows[age[2]] = shape, likeness, age
+        bucket = self._of_shape.setdefault(shape, [])
+        _insert(bucket, age)
+        if len(bucket) == self._max_size:
+            self._full.add(shape)
+        if likeness not in self._of_likeness:
+            self._of_likeness[likeness] = []
+            insort(self._likenesses, likeness)
+        _insert(self._of_likeness[likeness], age)
+
+    def discard(self, sequence_id: int) -> None:
+        """Take a sequence's row out."""
+        shape, likeness, age = self._rows.pop(sequence_id)
+        bucket = self._of_shape[shape]
+        _remove(bucket, age)
+        if len(bucket) < self._max_size:
+            self._full.discard(shape)
+        if not bucket:
+            del self._of_shape[shape]
+        alike = self._of_likeness[likeness]
+        _remove(alike, age)
+        if not alike:
+            del self._of_likeness[likeness]
+            _remove(self._likenesses, likeness)
+
+    def largest_bucket(self) -> list[Age]:
+        """The oldest rows of the shape that most have, of which a whole group is ready."""
+        buckets = (self._of_shape[shape] for shape in self._full)
+        largest = min(buckets, key=lambda bucket: (-len(bucket), bucket[0]))
+        return largest[: self._max_size]
+
+    def by_likeness(self, origin: Likeness) -> Iterator[Age]:
+        """All rows, by distance from `origin` and then by age; of second numbers, those count only
+        among rows whose first one is equal."""
+        keys = self._likenesses
+        left = right = bisect_left(keys, origin)
+        while left > 0 or right < len(keys):
+            below = _distance(keys[left - 1], origin) if left > 0 else _FAR
+            above = _distance(keys[right], origin) if right < len(keys) else _FAR
+            nearest: list[list[Age]] = []
+            if below <= above:
+                left -= 1
+                nearest.append(self._of_likeness[keys[left]])
+            if above <= below:
+                nearest.append(self._of_likeness[keys[right]])
+                right += 1
+            yield from heapq.merge(*nearest)
+
+
+_FAR = (float("inf"), 0.0)
+"""Farther than any row."""
+
+
+def _distance(likeness: Likeness, other: Likeness) -> tuple[float, float]:
+    return abs(likeness[0] - other[0]), abs(likeness[-1] - other[-1])
+
+
+def _insert(ages: list[Age], age: Age) -> None:
+    """At the end nearly always: rows become ready in order."""
+    if not ages or ages[-1] < age:
+        ages.append(age)
+    else:
+        insort(ages, age)
+
+
+def _remove(ordered: list[_Item], item: _Item) -> None:
+    del ordered[bisect_left(ordered, item)]

@@ -1,0 +1,82 @@
+"""What a decision leaves behind: nothing that grows, and no work that is done twice."""
+
+from __future__ import annotations
+
+import gc
+import random
+import sys
+
+import pytest
+
+from benchmarks.pool_rate import Cell as BenchCell
+from benchmarks.pool_rate import World
+from specdec_core.config import SpecMethod
+from specdec_core.pool import dispatch
+from specdec_core.pool.grouping import ReadyRows, RowPlan
+from specdec_core.pool.sequence import Sequence
+from tests.pool.cell import Cell, config, request
+from tests.pool.fake_replica import info
+
+
+@pytest.mark.parametrize("num_targets", [1, 3])
+def test_every_plan_that_is_made_is_leased(
+    num_targets: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plans: list[RowPlan] = []
+    original = dispatch.plan_verification
+
+    def counted(*args: object) -> RowPlan:
+        plans.append(original(*args))  # type: ignore[arg-type]
+        return plans[-1]
+
+    monkeypatch.setattr(dispatch, "plan_verification", counted)
+    cell = Cell(config(SpecMethod.NGRAM, max_group_size=3, window=12))
+    for index in range(num_targets):
+        cell.join(info(f"t{index}"))
+    for index in range(20):
+        cell.add(request(str(index), (1, 2) * (1 + index % 4), 5 + index, seed=index))
+    cell.run()
+    assert len(plans) == sum(len(lease.rows) for lease in cell.leases) > 100
+
+
+def test_memory_does_not_grow_while_sequences_come_and_go() -> None:
+    """16,000 sequence-rounds of 64 sequences: a block kept per round, or per ten, would show."""
+    world = World(BenchCell(64, 2, 8), answer_lens=(8, 24))
+    blocks = []
+    for _ in range(3):
+        for _ in range(2000):
+            world.decide()
+        gc.collect()
+        blocks.append(sys.getallocatedblocks())
+    assert world.num_added > 1000
+    assert blocks[2] - blocks[1] < 1600
+
+
+def test_rows_that_come_and_go_behind_one_that_stays_leave_nothing() -> None:
+    ready = ReadyRows(max_size=1)
+    rng = random.Random(0)
+    oldest = _plan(0, 5)
+    ready.put(oldest)
+    for number in range(1, 2000):
+        ready.put(_plan(number, rng.randrange(100)))
+        ready.choose(overdue_at=-1)
+        ready.discard(number)
+    assert list(ready) == [oldest]
+    assert sum(map(len, (ready._sinces, ready._cohorts, ready._alike._rows))) < 300
+    assert len(ready._alike._likenesses) == 1
+
+
+def _plan(number: int, length: int) -> RowPlan:
+    sequence = Sequence(number, request("a"), 0.0)
+    sequence.ready_since = float(number)
+    return RowPlan(sequence, length, length + 1, 1, (), 0, (length, 1), (length,))
+
+
+def test_a_row_that_left_before_it_was_compared_with_others_is_not_chosen() -> None:
+    ready = ReadyRows(max_size=1)
+    left, *others = (_plan(number, 5) for number in range(3))
+    ready.put(left)
+    ready.discard(left.sequence.sequence_id)
+    for plan in others:
+        ready.put(plan)
+    assert ready.choose(overdue_at=-1) == others[:1]
