@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from specdec_core.leases import GroupLease, GroupResult
 
@@ -58,8 +58,6 @@ class AcceptanceHistory:
     """(drafted, accepted) of every round with a proposal, in order."""
     rates: dict[Drafter, AcceptanceRate] = field(default_factory=_no_rates)
     """For policies that learn."""
-    last_k: dict[Drafter, int] = field(default_factory=dict)
-    """What such a policy chose last."""
 
     @property
     def histogram(self) -> list[int]:
@@ -75,8 +73,23 @@ class AcceptanceHistory:
             self.steps.append((num_drafted, num_accepted))
 
 
+class Offer(NamedTuple):
+    """What one row of a group that is being formed would have checked."""
+
+    history: AcceptanceHistory
+    drafter: Drafter
+    num_drafted: int
+    is_fixed: bool = False
+    """Its request has named its K: nothing is left out."""
+
+
 class KPolicy(Protocol):
     """Chooses K, once per sequence and round."""
+
+    @property
+    def is_selective(self) -> bool:
+        """Whether `num_checked` may leave drafted tokens out; if not, it is not asked."""
+        ...
 
     def num_draft_tokens(
         self, history: AcceptanceHistory, drafter: Drafter, limit: int, num_live: int
@@ -84,6 +97,13 @@ class KPolicy(Protocol):
         """K for the next round, at most `limit`; `num_live` sequences share the sequence's target.
 
         The pool lowers it further where a replica has no room.
+        """
+        ...
+
+    def num_checked(self, offers: Sequence[Offer], tile_rows: int) -> list[int]:
+        """How many drafted tokens of each row the group's pass checks, from their beginning.
+
+        `tile_rows`: see ReplicaInfo.
         """
         ...
 
@@ -104,6 +124,13 @@ class KPolicy(Protocol):
 
 class _Heedless:
     """A policy that learns nothing."""
+
+    @property
+    def is_selective(self) -> bool:
+        return False
+
+    def num_checked(self, offers: Sequence[Offer], tile_rows: int) -> list[int]:
+        return [offer.num_drafted for offer in offers]
 
     def learn(
         self,

@@ -91,12 +91,12 @@ MUTANTS = (
     ),
     Mutant(
         name="rows-cost-nothing",
-        path=_POOL + "step_costs.py",
-        old="slope = (covariance + prior * _SLOPE_SHARE * share) / (variance + prior)",
-        new="slope = 0.0",
+        path=_POOL + "linear_fit.py",
+        old="                slopes[i] = slope\n",
+        new="                slopes[i] = 0.0\n",
         breaks="tokens are drafted that cost more time than they save",
         killed_by=(
-            "tests/pool/test_goodput.py::test_costs_are_learnt_from_few_passes_and_never_fall_with_the_rows",
+            "tests/pool/test_step_costs.py::test_costs_are_learnt_from_few_passes_and_never_fall_with_the_rows",
         ),
     ),
     Mutant(
