@@ -6,20 +6,14 @@ passes and verification are real. What comes out is compared with the recording.
 through all turns of its cell, as a service does: its first run, in which the controller learns what
 passes cost, is told apart.
 
-Examples, the second for parts of the sweep and the third for sizes that have no weights here:
-
     python -m benchmarks.no_slowdown --input spec_bench_240.jsonl --output F.json --plot F.png
-
-    python -m benchmarks.no_slowdown --batch-sizes 8,64 --acceptances 0.5 --drafter draft
-
-    python -m benchmarks.no_slowdown --model random-tinyllama --drafter draft --batch-sizes 1,8
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -44,6 +38,8 @@ from deployments.progress import cell_progress
 from specdec_core import SamplingParams
 from specdec_core.models.loading import DType
 from specdec_core.models.numerics import Numerics
+
+_TABLE_WIDTH = 110
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,10 +93,26 @@ def main(
     recording: Annotated[
         Path | None, typer.Option(help="JSON file that keeps the plain run for the next time.")
     ] = None,
+    traces: Annotated[
+        Path | None, typer.Option(help="Folder for what the controller saw and decided, by cell.")
+    ] = None,
     output: Annotated[Path | None, typer.Option(help="JSON file.")] = None,
     picture: Annotated[Path | None, typer.Option("--plot", help="PNG file.")] = None,
 ) -> None:
-    """Tokens/s of the controller over those of plain decoding and of the best fixed K."""
+    """Tokens/s of the controller over those of plain decoding and of the best fixed K.
+
+    \b
+    The whole sweep, in a quarter of an hour:
+    python -m benchmarks.no_slowdown --input spec_bench_240.jsonl --output F.json --plot F.png
+
+    \b
+    Parts of it, with a draft model that costs what the demo's does:
+    python -m benchmarks.no_slowdown --batch-sizes 8,64 --acceptances 0.5 --drafter draft
+
+    \b
+    Sizes that have no weights here:
+    python -m benchmarks.no_slowdown --model random-tinyllama --drafter draft --batch-sizes 1,8
+    """
     settings = {name: str(value) for name, value in locals().items()}
     torch.set_num_threads(threads)
     sweep = Sweep(
@@ -129,9 +141,9 @@ def main(
     )
     name = f"{model} {dtype} {numerics} {scale}"
     recorded = record(target, prompts, params, recording, name)
-    bench = Bench(target, load_draft(options, drafter), recorded, sweep.fixed_ks)
+    bench = Bench(target, load_draft(options, drafter), recorded, sweep.fixed_ks, traces)
     records = measure(bench, sweep)
-    Console().print(cells_table(records))
+    Console(width=_TABLE_WIDTH).print(cells_table(records))
     if output is not None:
         found = {"settings": settings, **_machine(), "cells": records}
         output.write_text(json.dumps(found, indent=1) + "\n")
@@ -160,8 +172,17 @@ def _measure_cell(
     report: Callable[[int], None],
 ) -> dict[str, list[Run]]:
     """Runs of every contestant; the controller's first one stands before its others."""
+    with bench.contest(cell) as contest:
+        return _take_turns(contest, repeats, share_s, report)
+
+
+def _take_turns(
+    contest: Mapping[str, Callable[[], Run]],
+    repeats: int,
+    share_s: float,
+    report: Callable[[int], None],
+) -> dict[str, list[Run]]:
     started = time.monotonic()
-    contest = bench.contest(cell)
     runs: dict[str, list[Run]] = {name: [] for name in contest}
     runs[CONTROLLER].append(contest[CONTROLLER]())
     for turn in range(repeats):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.paper.answer_book import AnswerBook
+from benchmarks.replay_k import traces_to
 from benchmarks.synthetic import Recording, lookups_from, plain_engine, synthetic_engine
 from specdec_core.config import KPolicyName
 from specdec_core.engine import Engine
@@ -51,9 +53,21 @@ class Bench:
     draft: CachedModel | None
     recording: Recording
     fixed_ks: tuple[int, ...]
+    traces: Path | None = None
+    """Folder for what the controller was told and decided."""
 
-    def contest(self, cell: Cell) -> dict[str, Callable[[], Run]]:
+    @contextmanager
+    def contest(self, cell: Cell) -> Iterator[dict[str, Callable[[], Run]]]:
         """Each of them runs the cell once more."""
+        if self.traces is None:
+            yield self._contest(cell)
+            return
+        self.traces.mkdir(parents=True, exist_ok=True)
+        name = f"batch_{cell.batch}_acceptance_{cell.acceptance:g}.jsonl"
+        with (self.traces / name).open("w") as file, traces_to(file):
+            yield self._contest(cell)
+
+    def _contest(self, cell: Cell) -> dict[str, Callable[[], Run]]:
         book = self.recording.book(self.target, cell.acceptance)
         make = partial(synthetic_engine, self.target, self.draft, book, batch=cell.batch)
         engines = {PLAIN: plain_engine(self.target, cell.batch)}

@@ -9,7 +9,7 @@ chosen before, for groups like those that were seen.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from specdec_core.config import KPolicyName, PoolConfig
 from specdec_core.leases import GroupLease, GroupResult, LeaseRow, Role
@@ -66,6 +66,8 @@ class GoodputK:
     """Of one draft step, a row for each sequence."""
     rates: dict[Drafter, AcceptanceRate] = field(default_factory=_common)
     """Of all sequences."""
+    last_chosen: Count | None = None
+    """Of the last group with drafted tokens."""
     last_steps: int = 0
     """Of the last group that was drafted for, or 0 where none was."""
     num_rests: int = 0
@@ -82,12 +84,25 @@ class GoodputK:
     def is_selective(self) -> bool:
         return True
 
+    @property
+    def figures(self) -> dict[str, float]:
+        """Seconds of passes and draft steps by the line, acceptance, and what was chosen last."""
+        found = {f"acceptance_{drafter}": self._common_rate(drafter) for drafter in Drafter}
+        found["last_steps"] = self.last_steps
+        if self.last_chosen is not None:
+            found["last_rows"] = self.last_chosen.num_rows
+            found["promised_tokens_per_second"] = self.last_chosen.tokens_per_second
+        for name, cost in (("verify", self.verify), ("draft", self.draft)):
+            if cost.is_known:
+                found |= {f"{name}_{part}": value for part, value in asdict(cost.line).items()}
+        return found
+
     def num_draft_tokens(
         self, history: AcceptanceHistory, drafter: Drafter, limit: int, num_live: int
     ) -> int:
         if drafter is Drafter.LOOKUP:
             return 0 if self._is_outdone(history) else limit
-        if self._num_choices < len(_FIRST_CHOICES):
+        if self._num_choices < len(_FIRST_CHOICES) or not self._knows_costs:
             return limit
         size = max(min(num_live, self.max_group_size), 1)
         steps, tokens_per_second = self._plan(size, limit)
@@ -168,6 +183,7 @@ class GoodputK:
         chosen = best(found)
         if self._num_choices % _LOOK_EVERY == 0:
             chosen = self._least_seen(found, chosen, size)
+        self.last_chosen = chosen
         return chosen.num_kept
 
     def _least_seen(self, found: Sequence[Count], chosen: Count, size: int) -> Count:
@@ -178,7 +194,8 @@ class GoodputK:
     def _is_trial(self, offers: Sequence[Offer]) -> bool:
         """Whether a draft model was asked only to see how good it is."""
         by_model = [offer.num_drafted for offer in offers if offer.drafter is Drafter.MODEL]
-        return max(by_model, default=0) == 1 and self._plan(len(offers), 1)[0] == 0
+        is_short = max(by_model, default=0) == 1
+        return is_short and self._knows_costs and self._plan(len(offers), 1)[0] == 0
 
     def _drafting_s(self, offers: Sequence[Offer]) -> float:
         by_model = [offer.num_drafted for offer in offers if offer.drafter is Drafter.MODEL]
@@ -208,10 +225,13 @@ class GoodputK:
         promised = [self._promised(size, k, rate) for k in range(limit + 1)]
         return max(promised) > promised[0]
 
+    @property
+    def _knows_costs(self) -> bool:
+        """Of a draft model's rounds."""
+        return self.draft.is_known and self.verify.is_known
+
     def _plan(self, size: int, limit: int) -> tuple[int, float]:
         """Draft steps of the next round, and the tokens per second that they promise."""
-        if not (self.draft.is_known and self.verify.is_known):
-            return limit, 0.0
         key = size, limit
         if key not in self._planned:
             rate = self._common_rate(Drafter.MODEL)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, Protocol
@@ -91,6 +91,11 @@ class KPolicy(Protocol):
         """Whether `num_checked` may leave drafted tokens out; if not, it is not asked."""
         ...
 
+    @property
+    def figures(self) -> Mapping[str, float]:
+        """What it believes at present, for whoever watches."""
+        ...
+
     def num_draft_tokens(
         self, history: AcceptanceHistory, drafter: Drafter, limit: int, num_live: int
     ) -> int:
@@ -128,6 +133,10 @@ class _Heedless:
     @property
     def is_selective(self) -> bool:
         return False
+
+    @property
+    def figures(self) -> Mapping[str, float]:
+        return {}
 
     def num_checked(self, offers: Sequence[Offer], tile_rows: int) -> list[int]:
         return [offer.num_drafted for offer in offers]

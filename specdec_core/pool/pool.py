@@ -192,6 +192,7 @@ class SequencePool:
             num_kv_misses=tally.num_kv_misses,
             num_stale_results=tally.num_stale_results,
             num_fenced=tally.num_fenced,
+            k_policy=self._k_policy.figures,
         )
 
     def _refuse_beyond_limit(self, sequence: Sequence, now: float) -> None:

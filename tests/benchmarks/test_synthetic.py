@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
+from benchmarks import replay_k
 from benchmarks.no_slowdown import Sweep, measure
 from benchmarks.no_slowdown_cells import CONTROLLER, PLAIN, Bench, Cell, Run
 from benchmarks.no_slowdown_report import cell_record, cells_table
@@ -15,6 +19,7 @@ from tests.fakes import TokenListModel
 
 PROMPTS = [(number, 1, 2, 3) for number in range(12)]
 GREEDY = SamplingParams(temperature=0.0, max_tokens=120)
+EVENTS = ("draft", "check", "learn", "observe")
 SAMPLED = SamplingParams(temperature=0.8, top_p=0.95, max_tokens=120)
 
 
@@ -77,6 +82,27 @@ def test_a_sweep_runs_every_contestant_in_turns_and_finds_no_other_token() -> No
         assert drafted[PLAIN] == 0.0
         assert 0.9 < drafted["K=1"] <= 1.0 < 2.5 < drafted["K=3"] <= 3.0
     assert cells_table([small, large]).row_count == 2
+
+
+def test_a_trace_is_decided_again_and_a_changed_one_is_found_out(tmp_path: Path) -> None:
+    bench = Bench(TokenListModel(), None, recorded(), (4,), tmp_path)
+    with bench.contest(Cell(4, 0.7, 12)) as contest:
+        contest[CONTROLLER]()
+    trace = tmp_path / "batch_4_acceptance_0.7.jsonl"
+    records = [json.loads(line) for line in trace.read_text().splitlines()]
+    assert {record["event"] for record in records} == {"policy", *EVENTS}
+    outcome = CliRunner().invoke(replay_app(), [str(trace)])
+    assert (outcome.exit_code, ", 0 of them different" in outcome.output) == (0, True)
+    next(record for record in records if record["event"] == "check")["decided"][0] += 1
+    trace.write_text("\n".join(map(json.dumps, records)))
+    outcome = CliRunner().invoke(replay_app(), [str(trace)])
+    assert (outcome.exit_code, ", 1 of them different" in outcome.output) == (1, True)
+
+
+def replay_app() -> typer.Typer:
+    app = typer.Typer()
+    app.command()(replay_k.main)
+    return app
 
 
 def test_a_sweep_without_time_makes_one_turn_of_every_cell() -> None:

@@ -209,6 +209,13 @@ def test_a_request_that_names_its_k_is_checked_as_it_asks() -> None:
         assert policy.num_checked([fixed, Offer(history, Drafter.LOOKUP, 3)], 0)[0] == 5
 
 
+def test_a_draft_model_is_heard_though_lookup_was_there_first() -> None:
+    """Its steps have no cost yet, while passes with lookup's proposals have been seen."""
+    policy = GoodputK(max_group_size=8)
+    Run(World((0.5,) * 8, 10.0, 0.5), policy).tokens_per_second()
+    assert policy.num_draft_tokens(AcceptanceHistory(), Drafter.MODEL, 5, 8) == 5
+
+
 def test_lookup_that_the_draft_model_outdoes_gives_way() -> None:
     policy, history = GoodputK(max_group_size=8), AcceptanceHistory()
     for _ in range(30):
