@@ -11,6 +11,8 @@ from torch import Tensor
 UNKNOWN = -1
 """Number of a sequence that was not recorded."""
 _NO_IDEA = 0
+_CERTAIN = 1e4
+"""A logit that no noise of the sampler outweighs, at any temperature that is used."""
 
 
 class AnswerBook:
@@ -61,4 +63,4 @@ def _with_mistakes(
 def one_hot_like(logits: Tensor, tokens: Sequence[int]) -> Tensor:
     """Logits of the same shape that choose `tokens`."""
     index = torch.tensor(tokens, dtype=torch.long, device=logits.device).unsqueeze(1)
-    return torch.zeros_like(logits).scatter_(1, index, 1.0)
+    return torch.zeros_like(logits).scatter_(1, index, _CERTAIN)

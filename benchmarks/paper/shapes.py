@@ -86,6 +86,12 @@ PAIR_SHAPES = {
         draft=_shape(24, 896, 4864, 14, 2, head_dim=64),
         vocab_size=151_552,
     ),
+    # Not of the paper: TinyLlama's 1.1B and a draft of 58M, sizes that a CPU decodes whole.
+    "tinyllama": PairShape(
+        target=_shape(22, 2048, 5632, 32, 4, head_dim=64),
+        draft=_shape(8, 512, 1408, 8, 8, head_dim=64),
+        vocab_size=32_000,
+    ),
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from specdec_core.leases import GroupLease, LeaseRow, Role
@@ -61,6 +62,8 @@ class PoolCounters:
     num_stale_results: int
     num_fenced: int
     """How often a replica was fenced."""
+    k_policy: Mapping[str, float] = field(default_factory=dict)
+    """What the K policy believes of costs and acceptance; see GoodputK.figures."""
 
 
 @dataclass(eq=False, slots=True)

@@ -12,7 +12,7 @@ from specdec_core.pool.placement import Placement
 from specdec_core.pool.proposals import Proposer
 from specdec_core.pool.rows import build_row, fit, plan_drafting, plan_verification
 from specdec_core.pool.sequence import Place, Sequence
-from specdec_core.pool.verification_budget import keep_within, whole_tiles
+from specdec_core.pool.verification_budget import VerificationBudget
 
 MAX_OPEN_LEASES = 1
 """Outstanding leases per replica. 2 would hide the message delay behind the running group."""
@@ -29,6 +29,7 @@ class Dispatcher:
         fleet: Fleet,
         placement: Placement,
         proposer: Proposer,
+        budget: VerificationBudget,
         outbox: Outbox,
         tally: Tally,
     ) -> None:
@@ -37,6 +38,7 @@ class Dispatcher:
         self._fleet = fleet
         self._placement = placement
         self._proposer = proposer
+        self._budget = budget
         self._outbox = outbox
         self._tally = tally
         self._next_lease_id = 0
@@ -56,9 +58,8 @@ class Dispatcher:
         if not board.num_ready or not self._is_due(replica, now):
             return False
         group = sorted(board.choose(now - self._config.max_group_wait_s), key=rank_of)
-        if replica.role is Role.TARGET and self._config.verification_budget is not None:
-            budget = whole_tiles(self._config.verification_budget, replica.info.tile_rows)
-            group = keep_within(group, budget)
+        if replica.role is Role.TARGET:
+            group = self._budget.shorten(group, replica.info.tile_rows)
         plans = self._reserve_all(replica, group)
         if not plans and board.num_ready:
             # The oldest always gets room, whether it was chosen or not.

@@ -1,59 +1,54 @@
-"""K by goodput: a token is drafted where it is expected to earn more tokens than its time would.
+"""K by goodput: tokens are drafted and checked where that makes the most tokens per second.
 
-A group of B sequences commits tokens at a rate of `goodput` per second. One more drafted token of
-one sequence costs a row of the target's pass, and with a draft model a share of a draft step: so
-many seconds are worth seconds x goodput tokens, its price. It earns the chance that it and all
-before it are accepted. Taking every token that earns more than its price maximises tokens per
-second (Dinkelbach's method for a ratio of sums; TETRIS, arXiv 2502.15197, chooses alike).
+What a group's pass checks is chosen when the group is formed: then its size is known, and so is
+what its rows offer. Prompt lookup therefore offers all it has, which costs nothing. A draft model
+takes time for every token, which all sequences of its group share: how many steps it makes is
+chosen before, for groups like those that were seen.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from specdec_core.config import KPolicyName, PoolConfig
 from specdec_core.leases import GroupLease, GroupResult, LeaseRow, Role
+from specdec_core.pool.group_choice import Count, Group, best, counts
 from specdec_core.pool.k_policy import (
     AcceptanceHistory,
     AcceptanceRate,
     Drafter,
     FixedK,
     KPolicy,
+    Offer,
     ScheduledK,
 )
 from specdec_core.pool.step_costs import StepCost
 
-_INERTIA = 0.1
-"""A price must be beaten by so much, relatively, before K changes: estimates are noisy."""
+_INERTIA = 0.02
+"""By so much another number of draft steps must be better, relatively, before it is taken."""
 _PRIOR_WEIGHT = 4.0
 """Trials that what all sequences have seen counts for in the estimate of one."""
 _COMMON_HALF_LIFE = 300.0
 _FIRST_GUESS = 0.6
-_PROBE_EVERY = 100
-"""Target passes after which a draft model that is not used is tried again, for one token. Prompt
-lookup needs no trial: what it would have proposed is compared for nothing."""
-_NUM_TRIED = 12
-"""Target passes at the start that try short and long proposals in turn: passes of one size alone
-would not tell what a row costs."""
-_KEPT = 0.95
+_REST = 100
+"""Target passes after which a draft model that is not used is tried again, for one token, if a good
+one would pay. Prompt lookup needs no trial: what it would have proposed is compared for nothing."""
+_GOOD = 0.9
+"""Acceptance of a good draft model."""
+_FIRST_CHOICES = (0.0, 1.0, 0.5, 0.0)
+"""Of the first groups with drafted tokens: none, one a sequence, half of them, none. Passes of one
+size alone would not tell what a row costs."""
+_LOOK_EVERY = 32
+"""Groups after which one is checked in a size that was not seen for long: what a size costs is
+learnt only by passes of that size."""
+_LOOK_LEAST = 0.8
+"""Share of the best tokens per second that is expected of such a size."""
+_OUTDONE = 0.5
+"""Prompt lookup does not propose where its tokens are accepted less than so many times as often as
+the draft model's."""
 _MAX_NEW_IDS = 4
 """Fed ids per row up to which a group's time is that of a round; more are a catch-up."""
-
-
-@dataclass(eq=False, slots=True)
-class _Mean:
-    """Of what was seen of late."""
-
-    weight: float = 0.0
-    total: float = 0.0
-
-    def note(self, value: float, weight: float = 1.0) -> None:
-        self.weight = self.weight * _KEPT + weight
-        self.total = self.total * _KEPT + value * weight
-
-    def value(self, otherwise: float) -> float:
-        return self.total / self.weight if self.weight else otherwise
 
 
 def _common() -> dict[Drafter, AcceptanceRate]:
@@ -66,17 +61,13 @@ class GoodputK:
 
     max_group_size: int
     verify: StepCost = field(default_factory=StepCost)
-    """Of a target's pass, by rows."""
+    """Of a target's pass."""
     draft: StepCost = field(default_factory=StepCost)
-    """Of one draft step, by sequences."""
+    """Of one draft step, a row for each sequence."""
     rates: dict[Drafter, AcceptanceRate] = field(default_factory=_common)
     """Of all sequences."""
-    tokens_per_row: _Mean = field(default_factory=_Mean)
-    """Committed per sequence and round."""
-    rows_per_row: _Mean = field(default_factory=_Mean)
-    """Rows of the target's pass per sequence: K + 1."""
-    steps: _Mean = field(default_factory=_Mean)
-    """Draft steps per target pass."""
+    last_chosen: Count | None = None
+    """Of the last group with drafted tokens."""
     last_steps: int = 0
     """Of the last group that was drafted for, or 0 where none was."""
     num_rests: int = 0
@@ -84,22 +75,53 @@ class GoodputK:
     is_promising: bool = False
     """Most of what was drafted last was accepted."""
     _steps_since: int = 0
+    _num_choices: int = 0
+    """Groups with drafted tokens."""
+    _planned: dict[tuple[int, int], tuple[int, float]] = field(default_factory=dict)
+    """(group size, limit) -> draft steps and the tokens per second that they promise."""
+
+    @property
+    def is_selective(self) -> bool:
+        return True
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """Seconds of passes and draft steps by the line, acceptance, and what was chosen last."""
+        found = {f"acceptance_{drafter}": self._common_rate(drafter) for drafter in Drafter}
+        found["last_steps"] = self.last_steps
+        if self.last_chosen is not None:
+            found["last_rows"] = self.last_chosen.num_rows
+            found["promised_tokens_per_second"] = self.last_chosen.tokens_per_second
+        for name, cost in (("verify", self.verify), ("draft", self.draft)):
+            if cost.is_known:
+                found |= {f"{name}_{part}": value for part, value in asdict(cost.line).items()}
+        return found
 
     def num_draft_tokens(
         self, history: AcceptanceHistory, drafter: Drafter, limit: int, num_live: int
     ) -> int:
-        if self.verify.num_seen < _NUM_TRIED:
-            return self._tried(limit)
+        if drafter is Drafter.LOOKUP:
+            return 0 if self._is_outdone(history) else limit
+        if self._num_choices < len(_FIRST_CHOICES) or not self._knows_costs:
+            return limit
         size = max(min(num_live, self.max_group_size), 1)
-        if drafter is Drafter.MODEL:
-            steps = self._num_steps(size, limit)
-            if steps == 0 and (self._goes_on or self.num_rests >= _PROBE_EVERY):
-                return min(1, limit)
-            limit = steps
-        rate = history.rates[drafter].estimate(self._common_rate(drafter), _PRIOR_WEIGHT)
-        k = _steady(history.last_k.get(drafter, 0), rate, self.row_price(size), limit)
-        history.last_k[drafter] = k
-        return k
+        steps, tokens_per_second = self._plan(size, limit)
+        if steps == 0 and self._is_worth_a_trial(size, limit):
+            return min(1, limit)
+        line = self.draft.line
+        price = (line.row_s + line.sequence_s) * tokens_per_second
+        return _num_worthwhile(self._rate(history, drafter), price, steps)
+
+    def num_checked(self, offers: Sequence[Offer], tile_rows: int) -> list[int]:
+        self.verify.tile_rows = tile_rows
+        lengths = [offer.num_drafted if offer.is_fixed else 0 for offer in offers]
+        tokens = self._open_tokens(offers)
+        if not tokens:
+            return lengths
+        self._num_choices += 1
+        for _, _, index in tokens[: self._num_kept(offers, [-token[0] for token in tokens])]:
+            lengths[index] += 1
+        return lengths
 
     def learn(
         self,
@@ -117,62 +139,114 @@ class GoodputK:
     def observe(self, lease: GroupLease, result: GroupResult) -> None:
         is_round = result.seconds > 0.0 and all(_is_round(row) for row in lease.rows)
         size = len(lease.rows)
+        self._planned.clear()
         if lease.role is Role.DRAFT:
             num_steps = max(row.num_choices for row in lease.rows)
             self._steps_since += num_steps
             if is_round:
-                self.draft.observe(size, result.seconds / num_steps)
+                self.draft.observe(size, size, result.seconds / num_steps)
         elif is_round:
             self._observe_target(lease, result, size)
 
     def _observe_target(self, lease: GroupLease, result: GroupResult, size: int) -> None:
-        num_rows = sum(len(row.new_ids) + len(row.proposal) for row in lease.rows)
-        self.verify.observe(num_rows, result.seconds)
-        self.rows_per_row.note(num_rows / size, size)
-        self.tokens_per_row.note(sum(len(row.tokens) for row in result.rows) / size, size)
-        self.steps.note(self._steps_since)
+        num_drafted = sum(len(row.proposal) for row in lease.rows)
+        num_fed = sum(len(row.new_ids) for row in lease.rows)
+        self.verify.observe(size, num_fed + num_drafted, result.seconds)
         self.num_rests = 0 if self._steps_since else self.num_rests + 1
-        num_drafted = num_rows - sum(len(row.new_ids) for row in lease.rows)
         num_accepted = sum(row.num_accepted for row in result.rows)
         self.is_promising = self._steps_since > 0 and 2 * num_accepted > num_drafted
         self.last_steps, self._steps_since = self._steps_since, 0
 
-    def row_price(self, size: int) -> float:
-        """Tokens that the time of one more row is worth."""
-        return self.verify.slope * self.goodput(size)
+    def _open_tokens(self, offers: Sequence[Offer]) -> list[tuple[float, int, int]]:
+        """Every drafted token that may be left out, likeliest first: its chance below 0, its place
+        in the proposal, its row."""
+        tokens = []
+        for index, offer in enumerate(offers):
+            if offer.num_drafted and not offer.is_fixed:
+                rate, chance = self._rate(offer.history, offer.drafter), 1.0
+                for place in range(offer.num_drafted):
+                    chance *= rate
+                    tokens.append((-chance, place, index))
+        tokens.sort()
+        return tokens
 
-    def goodput(self, size: int) -> float:
-        """Tokens per second of groups of `size` sequences: as of late, or plain if that is more."""
-        plain = size / self.verify.at(size)
-        round_s = self.verify.at(size * self.rows_per_row.value(1.0))
-        if self.draft.is_known:
-            round_s += self.steps.value(0.0) * self.draft.at(size)
-        return max(plain, size * self.tokens_per_row.value(1.0) / round_s)
+    def _num_kept(self, offers: Sequence[Offer], chances: Sequence[float]) -> int:
+        if self._num_choices <= len(_FIRST_CHOICES):
+            share = _FIRST_CHOICES[self._num_choices - 1]
+            return min(len(offers), len(chances)) if share == 1.0 else round(share * len(chances))
+        if not self.verify.is_known or self._is_trial(offers):
+            return len(chances)
+        num_fixed = sum(offer.num_drafted for offer in offers if offer.is_fixed)
+        size = len(offers)
+        group = Group(size, size + num_fixed, size, chances, self._drafting_s(offers))
+        found = counts(group, self.verify)
+        chosen = best(found)
+        if self._num_choices % _LOOK_EVERY == 0:
+            chosen = self._least_seen(found, chosen, size)
+        self.last_chosen = chosen
+        return chosen.num_kept
+
+    def _least_seen(self, found: Sequence[Count], chosen: Count, size: int) -> Count:
+        least = _LOOK_LEAST * chosen.tokens_per_second
+        near = [count for count in found if count.tokens_per_second >= least]
+        return min(near, key=lambda count: self.verify.last_seen(size, count.num_rows))
+
+    def _is_trial(self, offers: Sequence[Offer]) -> bool:
+        """Whether a draft model was asked only to see how good it is."""
+        by_model = [offer.num_drafted for offer in offers if offer.drafter is Drafter.MODEL]
+        is_short = max(by_model, default=0) == 1
+        return is_short and self._knows_costs and self._plan(len(offers), 1)[0] == 0
+
+    def _drafting_s(self, offers: Sequence[Offer]) -> float:
+        by_model = [offer.num_drafted for offer in offers if offer.drafter is Drafter.MODEL]
+        if not any(by_model) or not self.draft.is_known:
+            return 0.0
+        return max(by_model) * self.draft.at(len(by_model), len(by_model))
+
+    def _rate(self, history: AcceptanceHistory, drafter: Drafter) -> float:
+        return history.rates[drafter].estimate(self._common_rate(drafter), _PRIOR_WEIGHT)
 
     def _common_rate(self, drafter: Drafter) -> float:
         return self.rates[drafter].estimate(_FIRST_GUESS, _PRIOR_WEIGHT)
 
+    def _is_outdone(self, history: AcceptanceHistory) -> bool:
+        if not self.rates[Drafter.MODEL].num_trials:
+            return False
+        by_model = self._rate(history, Drafter.MODEL)
+        return self._rate(history, Drafter.LOOKUP) < _OUTDONE * by_model
+
+    def _is_worth_a_trial(self, size: int, limit: int) -> bool:
+        """Whether the draft model is asked though it does not pay by what is believed of it: after
+        a rest, and again while it does well."""
+        if not (self.is_promising or self.num_rests >= _REST):
+            return False
+        seen = self.rates[Drafter.MODEL]
+        rate = _GOOD if self.num_rests >= _REST else seen.estimate(_GOOD, _PRIOR_WEIGHT)
+        promised = [self._promised(size, k, rate) for k in range(limit + 1)]
+        return max(promised) > promised[0]
+
     @property
-    def _goes_on(self) -> bool:
-        """A trial of the draft model that contradicts what is believed of it."""
-        return self.is_promising and self._common_rate(Drafter.MODEL) < 0.5
+    def _knows_costs(self) -> bool:
+        """Of a draft model's rounds."""
+        return self.draft.is_known and self.verify.is_known
 
-    def _tried(self, limit: int) -> int:
-        return (limit, 0, -(-limit // 2))[self.verify.num_seen % 3]
+    def _plan(self, size: int, limit: int) -> tuple[int, float]:
+        """Draft steps of the next round, and the tokens per second that they promise."""
+        key = size, limit
+        if key not in self._planned:
+            rate = self._common_rate(Drafter.MODEL)
+            found = [(self._promised(size, k, rate), k) for k in range(limit + 1)]
+            tokens_per_second, steps = max(found)
+            self._planned[key] = steps, tokens_per_second
+        return self._planned[key]
 
-    def _num_steps(self, size: int, limit: int) -> int:
-        """Draft steps of the next round. All sequences of a group share them, so they are chosen
-        for all: what is best for a group of sequences like those that were seen."""
-        if not self.draft.is_known:
-            return limit
-        rate = self._common_rate(Drafter.MODEL)
-        return max(range(limit + 1), key=lambda k: self._expected(size, rate, k))
-
-    def _expected(self, size: int, rate: float, k: int) -> float:
-        """Tokens per second of groups that all draft `k` tokens."""
-        tokens = sum(rate**j for j in range(k + 1))
-        seconds = self.verify.at(size * (k + 1)) + k * self.draft.at(size)
-        return size * tokens / seconds * (1.0 + _INERTIA / 2 * (k == self.last_steps))
+    def _promised(self, size: int, k: int, rate: float) -> float:
+        """Tokens per second of groups that all draft `k` tokens and check the best of them."""
+        chances = [rate**j for j in range(1, k + 1) for _ in range(size)]
+        group = Group(size, size, size, chances, k * self.draft.at(size, size))
+        chosen = best(counts(group, self.verify))
+        is_kept = k == self.last_steps and chosen.num_kept >= k
+        return chosen.tokens_per_second * (1.0 + _INERTIA * is_kept)
 
 
 def make_k_policy(config: PoolConfig) -> KPolicy:
@@ -183,13 +257,6 @@ def make_k_policy(config: PoolConfig) -> KPolicy:
         case KPolicyName.SCHEDULE:
             return ScheduledK(speculation.k_schedule)
     return FixedK(speculation.num_draft_tokens)
-
-
-def _steady(last: int, rate: float, price: float, limit: int) -> int:
-    """The best K, or the last one while another is hardly better."""
-    most = _num_worthwhile(rate, price * (1.0 - _INERTIA), limit)
-    least = _num_worthwhile(rate, price * (1.0 + _INERTIA), limit)
-    return min(max(last, least), most)
 
 
 def _num_worthwhile(rate: float, price: float, limit: int) -> int:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from specdec_core.leases import GroupLease, GroupResult
 
@@ -65,8 +65,6 @@ class AcceptanceHistory:
     """(drafted, accepted) of every round with a proposal, in order."""
     rates: dict[Drafter, AcceptanceRate] = field(default_factory=_no_rates)
     """For policies that learn."""
-    last_k: dict[Drafter, int] = field(default_factory=dict)
-    """What such a policy chose last."""
 
     @property
     def histogram(self) -> list[int]:
@@ -82,8 +80,28 @@ class AcceptanceHistory:
             self.steps.append(_step(num_drafted, num_accepted))
 
 
+class Offer(NamedTuple):
+    """What one row of a group that is being formed would have checked."""
+
+    history: AcceptanceHistory
+    drafter: Drafter
+    num_drafted: int
+    is_fixed: bool = False
+    """Its request has named its K: nothing is left out."""
+
+
 class KPolicy(Protocol):
     """Chooses K, once per sequence and round."""
+
+    @property
+    def is_selective(self) -> bool:
+        """Whether `num_checked` may leave drafted tokens out; if not, it is not asked."""
+        ...
+
+    @property
+    def figures(self) -> Mapping[str, float]:
+        """What it believes at present, for whoever watches."""
+        ...
 
     def num_draft_tokens(
         self, history: AcceptanceHistory, drafter: Drafter, limit: int, num_live: int
@@ -91,6 +109,13 @@ class KPolicy(Protocol):
         """K for the next round, at most `limit`; `num_live` sequences share the sequence's target.
 
         The pool lowers it further where a replica has no room.
+        """
+        ...
+
+    def num_checked(self, offers: Sequence[Offer], tile_rows: int) -> list[int]:
+        """How many drafted tokens of each row the group's pass checks, from their beginning.
+
+        `tile_rows`: see ReplicaInfo.
         """
         ...
 
@@ -111,6 +136,17 @@ class KPolicy(Protocol):
 
 class _Heedless:
     """A policy that learns nothing."""
+
+    @property
+    def is_selective(self) -> bool:
+        return False
+
+    @property
+    def figures(self) -> Mapping[str, float]:
+        return {}
+
+    def num_checked(self, offers: Sequence[Offer], tile_rows: int) -> list[int]:
+        return [offer.num_drafted for offer in offers]
 
     def learn(
         self,

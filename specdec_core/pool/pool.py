@@ -21,6 +21,7 @@ from specdec_core.pool.proposals import Proposer
 from specdec_core.pool.registry import Registry
 from specdec_core.pool.sequence import Sequence, SequenceStatus
 from specdec_core.pool.settlement import Settlement
+from specdec_core.pool.verification_budget import VerificationBudget
 from specdec_core.request import FinishReason, Request, cut_at_stop
 
 RETRY_AFTER_S = 1.0
@@ -50,6 +51,7 @@ class SequencePool:
             fleet=self._fleet,
             placement=self._placement,
             proposer=proposer,
+            budget=VerificationBudget(config.verification_budget, self._k_policy),
             outbox=self._outbox,
             tally=self._tally,
         )
@@ -190,6 +192,7 @@ class SequencePool:
             num_kv_misses=tally.num_kv_misses,
             num_stale_results=tally.num_stale_results,
             num_fenced=tally.num_fenced,
+            k_policy=self._k_policy.figures,
         )
 
     def _refuse_beyond_limit(self, sequence: Sequence, now: float) -> None:

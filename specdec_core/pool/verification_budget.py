@@ -1,4 +1,4 @@
-"""Which drafted tokens a group verifies when not all of them may be.
+"""Which drafted tokens a group verifies: those that the K policy finds worth it, within the budget.
 
 A target pass costs by the row, and with exact numerics by the tile of rows that one call of a
 linear takes. A budget of rows is therefore raised to whole tiles: what a tile has begun to cost is
@@ -12,7 +12,41 @@ import heapq
 from collections.abc import Sequence
 
 from specdec_core.pool.grouping import RowPlan
-from specdec_core.pool.k_policy import AcceptanceHistory
+from specdec_core.pool.k_policy import AcceptanceHistory, Drafter, KPolicy, Offer
+
+
+class VerificationBudget:
+    """Shortens the proposals of every group that goes to a target."""
+
+    def __init__(self, max_rows: int | None, k_policy: KPolicy) -> None:
+        """`max_rows`: see PoolConfig.verification_budget."""
+        self._max_rows = max_rows
+        self._k_policy = k_policy
+
+    def shorten(self, group: list[RowPlan], tile_rows: int) -> list[RowPlan]:
+        if self._k_policy.is_selective:
+            group = keep_worthwhile(group, self._k_policy, tile_rows)
+        if self._max_rows is not None:
+            group = keep_within(group, whole_tiles(self._max_rows, tile_rows))
+        return group
+
+
+def keep_worthwhile(plans: Sequence[RowPlan], k_policy: KPolicy, tile_rows: int) -> list[RowPlan]:
+    """The plans as the policy wants them. Rows that choose nothing are none of its business."""
+    choosing = [plan for plan in plans if plan.num_choices]
+    lengths = iter(k_policy.num_checked([_offer(plan) for plan in choosing], tile_rows))
+    return [_cut(plan, next(lengths)) if plan.num_choices else plan for plan in plans]
+
+
+def _offer(plan: RowPlan) -> Offer:
+    sequence = plan.sequence
+    is_drafted = sequence.round is not None and sequence.round.is_drafted
+    return Offer(
+        sequence.history,
+        Drafter.MODEL if is_drafted else Drafter.LOOKUP,
+        len(plan.proposal),
+        sequence.request.num_draft_tokens is not None,
+    )
 
 
 def whole_tiles(num_rows: int, tile_rows: int) -> int:
@@ -34,10 +68,7 @@ def keep_within(plans: Sequence[RowPlan], max_rows: int) -> list[RowPlan]:
             lengths[index] -= 1
             excess -= 1
             heapq.heappush(weakest, (_promise(plans[index], lengths[index]), -index))
-    return [
-        plan if length == len(plan.proposal) else _shortened(plan, length)
-        for plan, length in zip(plans, lengths, strict=True)
-    ]
+    return [_cut(plan, length) for plan, length in zip(plans, lengths, strict=True)]
 
 
 def _promise(plan: RowPlan, length: int) -> float:
@@ -50,7 +81,9 @@ def acceptance_rate(history: AcceptanceHistory) -> float:
     return (history.num_accepted + 1) / (history.num_drafted + 2)
 
 
-def _shortened(plan: RowPlan, length: int) -> RowPlan:
+def _cut(plan: RowPlan, length: int) -> RowPlan:
+    if length == len(plan.proposal):
+        return plan
     return plan._replace(
         num_choices=length + 1, proposal=plan.proposal[:length], num_drafted=length
     )

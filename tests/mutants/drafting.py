@@ -91,12 +91,42 @@ MUTANTS = (
     ),
     Mutant(
         name="rows-cost-nothing",
-        path=_POOL + "step_costs.py",
-        old="slope = (covariance + prior * _SLOPE_SHARE * share) / (variance + prior)",
-        new="slope = 0.0",
+        path=_POOL + "linear_fit.py",
+        old="                slopes[i] = slope\n",
+        new="                slopes[i] = 0.0\n",
         breaks="tokens are drafted that cost more time than they save",
         killed_by=(
-            "tests/pool/test_goodput.py::test_costs_are_learnt_from_few_passes_and_never_fall_with_the_rows",
+            "tests/pool/test_step_costs.py::test_costs_are_learnt_from_few_passes_and_never_fall_with_the_rows",
+        ),
+    ),
+    Mutant(
+        name="tiles-cost-nothing",
+        path=_POOL + "step_costs.py",
+        old="return -(-rows // self.tile_rows) if self.tile_rows else 0",
+        new="return 0",
+        breaks="sizes reach across the end of a tile: its step is smeared over both sides",
+        killed_by=(
+            "tests/pool/test_step_costs.py::test_rows_of_different_tiles_are_never_of_one_size",
+        ),
+    ),
+    Mutant(
+        name="named-k-is-left-to-the-policy",
+        path=_POOL + "goodput.py",
+        old="if offer.num_drafted and not offer.is_fixed:",
+        new="if offer.num_drafted:",
+        breaks="a request that names its K is checked in more tokens than it drafted, or fewer",
+        killed_by=(
+            "tests/pool/test_goodput.py::test_a_request_that_names_its_k_is_checked_as_it_asks",
+        ),
+    ),
+    Mutant(
+        name="drafting-counts-for-nothing",
+        path=_POOL + "group_choice.py",
+        old="seconds = group.spent_s + cost.at(group.num_sequences, num_rows)",
+        new="seconds = cost.at(group.num_sequences, num_rows)",
+        breaks="draft steps are free: a dear draft model makes every round slower",
+        killed_by=(
+            "tests/pool/test_group_choice.py::test_what_was_spent_on_drafting_makes_another_tile_worth_it",
         ),
     ),
     Mutant(

@@ -1,7 +1,8 @@
 """The goodput controller against worlds whose best K is known: near it, and never below K = 0.
 
-A world says what a pass costs by its rows, what a draft step costs, and how often a drafted token
-is accepted; time is what these say, with noise. The controller sees seconds and tokens alone.
+A world says what a pass costs by its rows, sequences and tiles, what a draft step costs, and how
+often a drafted token is accepted; time is what these say, with noise. The controller sees seconds
+and tokens alone.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ import pytest
 
 from specdec_core.leases import GroupLease, GroupResult, LeaseRow, Role, RowResult
 from specdec_core.pool.goodput import GoodputK
-from specdec_core.pool.k_policy import AcceptanceHistory, Drafter, FixedK, KPolicy
-from specdec_core.pool.step_costs import StepCost
+from specdec_core.pool.k_policy import AcceptanceHistory, Drafter, FixedK, KPolicy, Offer
+from specdec_core.pool.verification_budget import whole_tiles
 
 MAX_K = 8
 NUM_ROUNDS = 300
@@ -31,6 +32,13 @@ class World:
     row_ms: float
     draft_ms: float = 0.0
     draft_row_ms: float = 0.0
+    sequence_ms: float = 0.0
+    tile_rows: int = 0
+    tile_ms: float = 0.0
+    second_tile_ms: float = 0.0
+    """Behind the first tile, once."""
+    found: float = 1.0
+    """Share of rounds in which prompt lookup finds anything."""
 
     @property
     def drafter(self) -> Drafter:
@@ -39,8 +47,11 @@ class World:
     def draft_step_s(self, size: int) -> float:
         return (self.draft_ms + self.draft_row_ms * size) / 1000
 
-    def verify_s(self, num_rows: int) -> float:
-        return (self.pass_ms + self.row_ms * num_rows) / 1000
+    def verify_s(self, num_sequences: int, num_rows: int) -> float:
+        num_tiles = whole_tiles(num_rows, self.tile_rows) // self.tile_rows if self.tile_rows else 0
+        by_rows = self.row_ms * num_rows + self.sequence_ms * num_sequences
+        by_tiles = self.tile_ms * num_tiles + self.second_tile_ms * (num_tiles > 1)
+        return (self.pass_ms + by_rows + by_tiles) / 1000
 
 
 @dataclass
@@ -64,16 +75,19 @@ class Run:
 
     def _round(self, histories: list[AcceptanceHistory]) -> None:
         world, size = self.world, len(histories)
+        limits = [MAX_K if self.random.random() < world.found else 0 for _ in histories]
         ks = [
-            self.policy.num_draft_tokens(history, world.drafter, MAX_K, size)
-            for history in histories
+            self.policy.num_draft_tokens(history, world.drafter, limit, size) if limit else 0
+            for history, limit in zip(histories, limits, strict=True)
         ]
         if world.drafter is Drafter.MODEL and any(ks):
             self._draft([k for k in ks if k])
+        offers = [Offer(h, world.drafter, k) for h, k in zip(histories, ks, strict=True)]
+        ks = self.policy.num_checked(offers, world.tile_rows)
         rows, results = [], []
-        for number, (history, k) in enumerate(zip(histories, ks, strict=True)):
+        for number, (history, k, limit) in enumerate(zip(histories, ks, limits, strict=True)):
             # Token 1 is right, 0 is wrong: lookup offers all it has, whatever is proposed of it.
-            offered = [int(self.random.random() < world.rates[number]) for _ in range(MAX_K)]
+            offered = [int(self.random.random() < world.rates[number]) for _ in range(limit)]
             num_accepted = next((i for i in range(k) if not offered[i]), k)
             chosen = [1] * (num_accepted + 1)
             seen = offered if world.drafter is Drafter.LOOKUP else offered[:k]
@@ -85,7 +99,7 @@ class Run:
                 RowResult(sequence_id=number, tokens=tuple(chosen), num_accepted=num_accepted)
             )
             self.num_tokens += len(chosen)
-        self._spend(Role.TARGET, rows, results, world.verify_s(sum(ks) + size))
+        self._spend(Role.TARGET, rows, results, world.verify_s(size, sum(ks) + size))
 
     def _draft(self, ks: list[int]) -> None:
         rows = [
@@ -131,7 +145,23 @@ def worlds() -> list[World]:
     ]
 
 
-@pytest.mark.parametrize("world", worlds(), ids=str)
+def machines() -> list[World]:
+    """As passes cost on machines whose linears go by tiles: a tile filled up is cheap, the next one
+    dear. Lookup finds something always, or in half of the rounds."""
+    amx = {"pass_ms": 24.0, "row_ms": 0.45, "sequence_ms": 0.9, "tile_ms": 2.0}
+    costs: list[dict[str, float]] = [
+        {**amx, "second_tile_ms": 13.0},
+        {"pass_ms": 10.0, "row_ms": 0.05, "tile_ms": 20.0},
+    ]
+    return [
+        World((rate,) * size, **cost, tile_rows=32, found=found)
+        for rate in (0.1, 0.5, 0.9)
+        for size, found in ((1, 1.0), (16, 0.5), (16, 1.0), (64, 1.0))
+        for cost in costs
+    ]
+
+
+@pytest.mark.parametrize("world", worlds() + machines(), ids=str)
 def test_it_is_near_the_best_fixed_k_and_not_below_plain_decoding(world: World) -> None:
     fixed = [Run(world, FixedK(k)).tokens_per_second() for k in (0, 1, 2, 4, 8)]
     reached = Run(world, GoodputK(max_group_size=64)).tokens_per_second()
@@ -153,8 +183,47 @@ def test_it_follows_a_text_that_changes_its_nature() -> None:
     for run in (easy, hard, easy, hard):
         for _ in range(120):
             run._round(histories)
-        ks = [policy.num_draft_tokens(h, Drafter.LOOKUP, MAX_K, 8) for h in histories]
+        offers = [Offer(history, Drafter.LOOKUP, MAX_K) for history in histories]
+        ks = policy.num_checked(offers, tile_rows=0)
         assert all(k >= 4 for k in ks) if run is easy else not any(ks)
+
+
+def test_a_group_of_another_size_is_chosen_for_anew() -> None:
+    """The last sequences of a batch have a pass to themselves that rows hardly make longer."""
+    policy = GoodputK(max_group_size=64)
+    histories = [AcceptanceHistory() for _ in range(48)]
+    run = Run(World((0.5,) * 48, 20.0, 0.0, tile_rows=16, tile_ms=10.0), policy)
+    for _ in range(100):
+        run._round(histories)
+    many = policy.num_checked([Offer(h, Drafter.LOOKUP, 4) for h in histories], tile_rows=16)
+    few = policy.num_checked([Offer(h, Drafter.LOOKUP, 4) for h in histories[:3]], tile_rows=16)
+    assert sum(few) >= 10
+    assert sum(many) < 2 * len(many)
+
+
+def test_a_request_that_names_its_k_is_checked_as_it_asks() -> None:
+    policy, history = GoodputK(max_group_size=8), AcceptanceHistory()
+    policy.learn(history, Drafter.LOOKUP, (1,) * 30, (0,))
+    for _ in range(40):
+        fixed = Offer(history, Drafter.LOOKUP, 5, is_fixed=True)
+        assert policy.num_checked([fixed, Offer(history, Drafter.LOOKUP, 3)], 0)[0] == 5
+
+
+def test_a_draft_model_is_heard_though_lookup_was_there_first() -> None:
+    """Its steps have no cost yet, while passes with lookup's proposals have been seen."""
+    policy = GoodputK(max_group_size=8)
+    Run(World((0.5,) * 8, 10.0, 0.5), policy).tokens_per_second()
+    assert policy.num_draft_tokens(AcceptanceHistory(), Drafter.MODEL, 5, 8) == 5
+
+
+def test_lookup_that_the_draft_model_outdoes_gives_way() -> None:
+    policy, history = GoodputK(max_group_size=8), AcceptanceHistory()
+    for _ in range(30):
+        policy.learn(history, Drafter.LOOKUP, (1, 1), (0,))
+    assert policy.num_draft_tokens(history, Drafter.LOOKUP, 4, 8) == 4, "nobody does better"
+    for _ in range(30):
+        policy.learn(history, Drafter.MODEL, (1, 1), (1, 1, 1))
+    assert policy.num_draft_tokens(history, Drafter.LOOKUP, 4, 8) == 0
 
 
 def test_a_draft_model_that_was_given_up_is_tried_again() -> None:
@@ -195,15 +264,3 @@ def test_prefills_and_catch_ups_say_nothing_of_a_round() -> None:
         result = GroupResult(lease_id=0, epoch=0, replica_id="r", rows=(), seconds=1.0)
         policy.observe(lease, result)
     assert not policy.verify.is_known
-
-
-def test_costs_are_learnt_from_few_passes_and_never_fall_with_the_rows() -> None:
-    cost = StepCost()
-    for rows in (8, 40, 8, 24, 16, 40):
-        cost.observe(rows, 0.010 + 0.0005 * rows)
-    assert cost.at(32) == pytest.approx(0.026, rel=0.05)
-    assert cost.slope == pytest.approx(0.0005, rel=0.1)
-    falling = StepCost()
-    for rows, seconds in ((8, 0.03), (40, 0.02), (8, 0.03), (40, 0.02)):
-        falling.observe(rows, seconds)
-    assert falling.slope == 0.0

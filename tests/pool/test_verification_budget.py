@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from dataclasses import replace
+from typing import ClassVar
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from specdec_core.config import PoolConfig, SpecMethod
-from specdec_core.pool import AcceptanceHistory
+from specdec_core.leases import Role
+from specdec_core.pool import AcceptanceHistory, Drafter, FixedK
 from specdec_core.pool.grouping import RowPlan
+from specdec_core.pool.k_policy import Offer
 from specdec_core.pool.sequence import Sequence
 from specdec_core.pool.verification_budget import acceptance_rate, keep_within, whole_tiles
 from tests.pool.cell import Cell, config, request
@@ -108,3 +112,42 @@ def test_a_target_s_group_keeps_to_the_budget_in_whole_tiles(
     cell.run()
     for client in clients:
         client.check_plain()
+
+
+class OneEach(FixedK):
+    """Wants one drafted token of each row checked; remembers what it was offered."""
+
+    offered: ClassVar[list[list[Offer]]] = []
+
+    @property
+    def is_selective(self) -> bool:
+        return True
+
+    def num_checked(self, offers: Iterable[Offer], tile_rows: int) -> list[int]:
+        self.offered.append(list(offers))
+        return [min(offer.num_drafted, 1) for offer in self.offered[-1]]
+
+
+@pytest.mark.parametrize("method", [SpecMethod.NGRAM, SpecMethod.DRAFT_MODEL])
+def test_a_target_s_group_checks_what_the_policy_chooses(method: SpecMethod) -> None:
+    OneEach.offered.clear()
+    cell = Cell(config(method, max_group_size=2, prefill_chunk=3), k_policy=OneEach(3))
+    cell.join(info("target"))
+    if method is SpecMethod.DRAFT_MODEL:
+        cell.join(info("draft", Role.DRAFT))
+    prompt = (1, 2, 3, 1, 2, 3, 1, 2)
+    clients = [cell.add(request("free", prompt, 20)), cell.add(request("b", prompt, 20))]
+    clients.append(cell.add(request("named", prompt, 20, num_draft_tokens=2)))
+    cell.run()
+    for client in clients:
+        client.check_plain()
+    rows = [row for lease in cell.leases if lease.role is Role.TARGET for row in lease.rows]
+    assert max(len(row.proposal) for row in rows) == 1
+    assert any(not row.num_choices for row in rows), "chunks of the prompt, which offer nothing"
+    offers = [offer for group in OneEach.offered for offer in group]
+    assert len(offers) == sum(row.num_choices > 0 for row in rows)
+    assert {offer.num_drafted for offer in offers if offer.is_fixed} <= {0, 1, 2}
+    assert any(offer.is_fixed for offer in offers)
+    drafters = {offer.drafter for offer in offers if offer.num_drafted and not offer.is_fixed}
+    by_model = method is SpecMethod.DRAFT_MODEL
+    assert drafters == {Drafter.MODEL if by_model else Drafter.LOOKUP}

@@ -1,0 +1,144 @@
+"""Synthetic pairs: real passes and real verification, proposals right as often as one likes.
+
+The target decodes its prompts plainly once. From then on that recording is what a drafter proposes,
+each token right with a chosen probability: through a draft model whose passes are run for their
+cost alone, or in the place of prompt lookup, which costs nothing. What comes out must be the
+recording again, token for token.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+from unittest import mock
+
+from benchmarks.paper.answer_book import AnswerBook
+from benchmarks.paper.decoding import decode
+from benchmarks.paper.recorded_draft import RecordedDraft
+from specdec_core import PoolConfig, Request, SamplingParams, SpecMethod, SpeculationConfig
+from specdec_core.config import KPolicyName, NgramConfig
+from specdec_core.engine import AlgorithmName, Engine
+from specdec_core.models.cached_model import CachedModel
+from specdec_core.pool import proposals
+
+_RECORDING_BATCH = 32
+"""Rows of the passes that record; exact numerics make any number right."""
+
+
+class DrafterKind(StrEnum):
+    LOOKUP = "lookup"
+    """Proposals cost nothing, as those of prompt lookup."""
+    DRAFT = "draft"
+    """Every drafted token costs a pass of the draft's shape."""
+
+    @property
+    def method(self) -> SpecMethod:
+        return SpecMethod.NGRAM if self is DrafterKind.LOOKUP else SpecMethod.DRAFT_MODEL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """Prompts and what plain decoding makes of them."""
+
+    prompts: tuple[tuple[int, ...], ...]
+    answers: tuple[tuple[int, ...], ...]
+    params: SamplingParams
+
+    def requests(self, count: int) -> list[Request]:
+        return requests_for(self.prompts[:count], self.params)
+
+    def book(self, target: CachedModel, acceptance: float, seed: int = 0) -> AnswerBook:
+        return AnswerBook(
+            self.prompts,
+            self.answers,
+            probability=acceptance,
+            vocab_size=target.vocab_size,
+            seed=seed,
+        )
+
+
+def requests_for(prompts: Sequence[tuple[int, ...]], params: SamplingParams) -> list[Request]:
+    return [
+        Request(request_id=str(number), prompt_token_ids=prompt, params=params)
+        for number, prompt in enumerate(prompts)
+    ]
+
+
+def record(
+    target: CachedModel,
+    prompts: Sequence[tuple[int, ...]],
+    params: SamplingParams,
+    cache: Path | None = None,
+    name: str = "",
+) -> Recording:
+    """Decode plainly, or read what an earlier call with equal arguments left in `cache`; `name`
+    says which target it is."""
+    asked = json.dumps([name, prompts, asdict(params)], default=str)
+    key = hashlib.sha256(asked.encode()).hexdigest()
+    known = json.loads(cache.read_text()) if cache is not None and cache.is_file() else {}
+    if key not in known:
+        config = PoolConfig(max_group_size=_RECORDING_BATCH, window=_RECORDING_BATCH)
+        engine = Engine(target, config=config, algorithm=AlgorithmName.AUTOREGRESSIVE)
+        known[key] = decode(engine, requests_for(prompts, params)).answers
+        if cache is not None:
+            cache.write_text(json.dumps(known))
+    answers = tuple(tuple(answer) for answer in known[key])
+    return Recording(prompts=tuple(prompts), answers=answers, params=params)
+
+
+def synthetic_engine(
+    target: CachedModel,
+    draft: CachedModel | None,
+    book: AnswerBook,
+    *,
+    batch: int,
+    num_draft_tokens: int,
+    k_policy: KPolicyName = KPolicyName.FIXED,
+) -> Engine:
+    """Proposes from `book`: by passes of `draft`, or without one by lookup.
+
+    Without one, use it within `lookups_from(book)`.
+    """
+    kind = DrafterKind.LOOKUP if draft is None else DrafterKind.DRAFT
+    config = PoolConfig(
+        max_group_size=batch,
+        window=batch,
+        speculation=SpeculationConfig(
+            method=kind.method, num_draft_tokens=num_draft_tokens, k_policy=k_policy
+        ),
+    )
+    return Engine(target, None if draft is None else RecordedDraft(draft, book), config=config)
+
+
+def plain_engine(target: CachedModel, batch: int) -> Engine:
+    config = PoolConfig(max_group_size=batch, window=batch)
+    return Engine(target, config=config, algorithm=AlgorithmName.AUTOREGRESSIVE)
+
+
+@contextmanager
+def lookups_from(book: AnswerBook) -> Iterator[None]:
+    """Within it the pool's prompt lookup offers what the book says of each sequence."""
+
+    def index(ids: Sequence[int], config: NgramConfig) -> _RecordedLookup:
+        return _RecordedLookup(ids, book)
+
+    with mock.patch.object(proposals, "NgramIndex", index):
+        yield
+
+
+class _RecordedLookup:
+    """Offers what the pool's NgramIndex would: so many tokens behind the sequence's ids."""
+
+    def __init__(self, ids: Sequence[int], book: AnswerBook) -> None:
+        self._ids = ids
+        self._book = book
+        self._number = book.number_of(ids)
+
+    def propose(self, num_tokens: int) -> tuple[int, ...]:
+        last = len(self._ids) + num_tokens - 1
+        return tuple(self._book.next_tokens(self._number, last, num_tokens))

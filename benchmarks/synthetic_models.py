@@ -1,0 +1,116 @@
+"""The models of a synthetic pair: ones with weights, or random weights in a given shape."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from benchmarks.paper.shapes import Shape, pair_shape, random_model
+from benchmarks.prompts import chat_prompts
+from benchmarks.synthetic import DrafterKind
+from deployments.demo_models import resolve_model
+from specdec_core.models.fused_decoder import fuse
+from specdec_core.models.loading import DType, LoadConfig, load_model, settle_numerics
+from specdec_core.models.numerics import Numerics
+from specdec_core.models.packed_linear import pack_linears
+from specdec_core.models.transformers_adapter import TransformersModel
+
+RANDOM = "random-"
+DEMO = "smollm2-135m"
+DEMO_DRAFT = "smollm2-135m-draft"
+_ROUNDING = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelOptions:
+    """What is loaded, and for how much at once."""
+
+    target: str
+    """A demo name, a folder, a hub id, or `random-NAME` of benchmarks/paper/shapes.py."""
+    draft: str
+    """The same for the draft whose passes are run; a random target's has its pair's shape."""
+    dtype: DType
+    numerics: Numerics
+    device: str
+    scale: int
+    """Divides random shapes."""
+    max_len: int
+    """Prompt, answer and a proposal."""
+    max_sequences: int
+
+    @property
+    def is_random(self) -> bool:
+        return self.target.startswith(RANDOM)
+
+    @property
+    def row_len(self) -> int:
+        return -(-self.max_len // _ROUNDING) * _ROUNDING
+
+    @property
+    def kv_cache_tokens(self) -> int:
+        return (self.max_sequences + 1) * self.row_len
+
+
+def load_target(options: ModelOptions) -> TransformersModel:
+    """Raises ModelNotSupportedError, and NotExactError where exact numerics are asked in vain."""
+    if not options.is_random:
+        return _load(options.target, options, options.numerics)
+    pair = pair_shape(options.target)
+    target = _random(pair.target, pair.vocab_size, options)
+    settle_numerics(target, options.numerics)
+    return target
+
+
+def load_draft(options: ModelOptions, kind: DrafterKind) -> TransformersModel | None:
+    """The model whose passes a drafted token costs; None where it costs none."""
+    if kind is DrafterKind.LOOKUP:
+        return None
+    if not options.is_random:
+        return _load(options.draft, options, Numerics.FAST)
+    pair = pair_shape(options.target)
+    return _random(pair.draft, pair.vocab_size, options)
+
+
+def prompts_for(
+    options: ModelOptions, vocab_size: int, path: Path | None, count: int, prompt_len: int
+) -> list[tuple[int, ...]]:
+    """Of the file through the chat template, cut to their last `prompt_len` ids; without a file, or
+    for random weights, random ids."""
+    if path is not None and not options.is_random:
+        prompts = chat_prompts(str(resolve_model(options.target)), path, count)
+        return [prompt[-prompt_len:] for prompt in prompts]
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(vocab_size, (count, prompt_len), generator=generator)
+    return [tuple(row) for row in ids.tolist()]
+
+
+def _load(name: str, options: ModelOptions, numerics: Numerics) -> TransformersModel:
+    config = LoadConfig(
+        dtype=options.dtype,
+        device=options.device,
+        numerics=numerics,
+        max_model_len=options.row_len,
+        kv_cache_tokens=options.kv_cache_tokens,
+    )
+    return load_model(str(resolve_model(name)), config).model
+
+
+def _random(shape: Shape, vocab_size: int, options: ModelOptions) -> TransformersModel:
+    weights = random_model(
+        shape.scaled(options.scale),
+        vocab_size,
+        seed=0,
+        dtype=getattr(torch, options.dtype.value),
+        device=torch.device(options.device),
+        max_len=options.row_len,
+    )
+    model = fuse(weights)
+    pack_linears(model)
+    return TransformersModel(
+        model,
+        vocab_size=vocab_size,
+        kv_cache_tokens=options.kv_cache_tokens,
+        max_model_len=options.row_len,
+    )

@@ -1,0 +1,62 @@
+"""How many of a group's drafted tokens, the likeliest first, make the most tokens per second.
+
+Every row commits one token anyway. A drafted one adds the chance that it and all before it are
+accepted, and a row to the pass. As many are kept as make tokens over seconds greatest; a step of
+the cost, as behind a full tile, is taken as a whole or not at all (TETRIS, arXiv 2502.15197,
+chooses alike within a given number of rows).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from specdec_core.pool.step_costs import StepCost
+
+_GAIN = 0.02
+"""By so much drafted tokens must beat none at all, relatively: estimates are noisy."""
+
+
+class Count(NamedTuple):
+    num_kept: int
+    num_rows: int
+    """Of the pass."""
+    tokens_per_second: float
+
+
+class Group(NamedTuple):
+    """What is to be chosen for."""
+
+    num_sequences: int
+    num_rows: int
+    """Of the pass without any of `chances`."""
+    num_tokens: float
+    """Expected without them."""
+    chances: Sequence[float]
+    """Of the drafted tokens, the greatest first."""
+    spent_s: float = 0.0
+    """What the round takes besides the pass: drafting."""
+
+
+def counts(group: Group, cost: StepCost) -> list[Count]:
+    """No token, and then as many as fill every step of the cost that was told apart."""
+    num_kept, tokens = 0, group.num_tokens
+    found = [_count(group, cost, num_kept, tokens)]
+    while num_kept < len(group.chances):
+        full = cost.last_alike(group.num_rows + num_kept + 1) - group.num_rows
+        tokens += sum(group.chances[num_kept:full])
+        num_kept = min(full, len(group.chances))
+        found.append(_count(group, cost, num_kept, tokens))
+    return found
+
+
+def best(found: Sequence[Count]) -> Count:
+    none, *some = found
+    most = max(some, key=lambda count: count.tokens_per_second, default=none)
+    return most if most.tokens_per_second > (1.0 + _GAIN) * none.tokens_per_second else none
+
+
+def _count(group: Group, cost: StepCost, num_kept: int, tokens: float) -> Count:
+    num_rows = group.num_rows + num_kept
+    seconds = group.spent_s + cost.at(group.num_sequences, num_rows)
+    return Count(num_kept, num_rows, tokens / seconds)

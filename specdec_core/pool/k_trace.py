@@ -1,0 +1,144 @@
+"""What a K policy was told and what it decided, as plain records; and the same decisions again.
+
+A record is a dictionary that JSON can hold; floats survive it unchanged. Token ids are not in it:
+a policy sees of them only how many are equal. What is known of a sequence stands in each record, so
+that a replay needs no sequences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from specdec_core.leases import GroupLease, GroupResult, LeaseRow, Role, RowResult
+from specdec_core.pool.k_policy import AcceptanceHistory, Drafter, KPolicy, Offer
+
+Record = dict[str, Any]
+
+
+class TracedK:
+    """A policy whose every call is written down."""
+
+    def __init__(self, policy: KPolicy, write: Callable[[Record], None]) -> None:
+        self._policy = policy
+        self._write = write
+
+    @property
+    def is_selective(self) -> bool:
+        return self._policy.is_selective
+
+    @property
+    def figures(self) -> Mapping[str, float]:
+        return self._policy.figures
+
+    def num_draft_tokens(
+        self, history: AcceptanceHistory, drafter: Drafter, limit: int, num_live: int
+    ) -> int:
+        record: Record = {"event": "draft", "rates": _rates(history), "drafter": drafter.value}
+        k = self._policy.num_draft_tokens(history, drafter, limit, num_live)
+        self._write({**record, "limit": limit, "num_live": num_live, "decided": k})
+        return k
+
+    def num_checked(self, offers: Sequence[Offer], tile_rows: int) -> list[int]:
+        told = [(_rates(o.history), o.drafter.value, o.num_drafted, o.is_fixed) for o in offers]
+        lengths = self._policy.num_checked(offers, tile_rows)
+        record = {"event": "check", "offers": told, "tile_rows": tile_rows, "decided": lengths}
+        self._write(record)
+        return lengths
+
+    def learn(
+        self,
+        history: AcceptanceHistory,
+        drafter: Drafter,
+        drafted: Sequence[int],
+        chosen: Sequence[int],
+    ) -> None:
+        pairs = zip(drafted, chosen, strict=False)
+        are_equal = [ours == own for ours, own in pairs]
+        num_drafted = len(drafted)
+        self._policy.learn(history, drafter, drafted, chosen)
+        record = {"event": "learn", "drafter": drafter.value, "num_drafted": num_drafted}
+        self._write({**record, "are_equal": are_equal})
+
+    def observe(self, lease: GroupLease, result: GroupResult) -> None:
+        rows = [(len(row.new_ids), len(row.proposal), row.num_choices) for row in lease.rows]
+        accepted = [row.num_accepted for row in result.rows]
+        self._policy.observe(lease, result)
+        record = {"event": "observe", "role": lease.role.value, "seconds": result.seconds}
+        self._write({**record, "rows": rows, "accepted": accepted})
+
+
+class Decision(NamedTuple):
+    record: Record
+    again: int | list[int]
+
+    @property
+    def is_same(self) -> bool:
+        return bool(self.record["decided"] == self.again)
+
+
+def replay(records: Iterable[Record], policy: KPolicy) -> Iterator[Decision]:
+    """Tell a fresh policy what the traced one was told; every decision, beside the recorded one."""
+    for record in records:
+        match record["event"]:
+            case "draft":
+                history, drafter = _history(record["rates"]), Drafter(record["drafter"])
+                limit, num_live = record["limit"], record["num_live"]
+                k = policy.num_draft_tokens(history, drafter, limit, num_live)
+                yield Decision(record, k)
+            case "check":
+                offers = [
+                    Offer(_history(rates), Drafter(drafter), num_drafted, is_fixed)
+                    for rates, drafter, num_drafted, is_fixed in record["offers"]
+                ]
+                yield Decision(record, policy.num_checked(offers, record["tile_rows"]))
+            case "learn":
+                _learn_again(record, policy)
+            case "observe":
+                policy.observe(*_group(record))
+
+
+def _learn_again(record: Record, policy: KPolicy) -> None:
+    chosen = [int(is_equal) for is_equal in record["are_equal"]]
+    drafted = (1,) * record["num_drafted"]
+    policy.learn(AcceptanceHistory(), Drafter(record["drafter"]), drafted, chosen)
+
+
+def _group(record: Record) -> tuple[GroupLease, GroupResult]:
+    rows = [
+        LeaseRow(
+            sequence_id=number,
+            base_len=0,
+            base_hash=0,
+            new_ids=(0,) * num_new,
+            proposal=(0,) * num_proposed,
+            num_choices=num_choices,
+        )
+        for number, (num_new, num_proposed, num_choices) in enumerate(record["rows"])
+    ]
+    lease = GroupLease(
+        lease_id=0, epoch=0, replica_id="", role=Role(record["role"]), rows=tuple(rows), ttl_s=0.0
+    )
+    answers = [
+        RowResult(sequence_id=number, num_accepted=num_accepted)
+        for number, num_accepted in enumerate(record["accepted"])
+    ]
+    result = GroupResult(
+        lease_id=0, epoch=0, replica_id="", rows=tuple(answers), seconds=record["seconds"]
+    )
+    return lease, result
+
+
+def _rates(history: AcceptanceHistory) -> dict[str, tuple[float, float]]:
+    return {
+        drafter.value: (rate.num_accepted, rate.num_trials)
+        for drafter, rate in history.rates.items()
+    }
+
+
+def _history(rates: Mapping[str, tuple[float, float]]) -> AcceptanceHistory:
+    history = AcceptanceHistory()
+    for drafter, (num_accepted, num_trials) in rates.items():
+        rate = history.rates[Drafter(drafter)]
+        rate.num_accepted, rate.num_trials = num_accepted, num_trials
+    return history

@@ -1,0 +1,88 @@
+"""A line through weighted points in few dimensions, whose slopes are never negative."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+_PRIOR_SPREAD = 0.02
+"""Standard deviation of a coordinate, relative to its mean, at which what was seen counts as much
+as what is taken for granted."""
+
+
+class Point(NamedTuple):
+    at: tuple[float, ...]
+    value: float
+    weight: float
+
+
+def fit_line(points: Sequence[Point], first_share: float) -> tuple[float, list[float]]:
+    """Base and slopes of the least squares; neither is negative.
+
+    Where the points do not tell, the first coordinate makes `first_share` of the mean value and the
+    others nothing.
+    """
+    total = sum(point.weight for point in points)
+    mean_value = sum(point.value * point.weight for point in points) / total
+    size = len(points[0].at)
+    mean = [sum(p.at[i] * p.weight for p in points) / total for i in range(size)]
+    square, product = _moments(points, mean, mean_value, total)
+    for i in range(size):
+        ridge = (_PRIOR_SPREAD * mean[i]) ** 2
+        square[i][i] += ridge
+        if i == 0:
+            product[i] += ridge * first_share * mean_value / mean[i]
+    slopes = _non_negative(square, product)
+    base = mean_value - sum(slope * at for slope, at in zip(slopes, mean, strict=True))
+    if base < 0.0:
+        return 0.0, [mean_value / mean[0], *(0.0 for _ in mean[1:])]
+    return base, slopes
+
+
+def _moments(
+    points: Sequence[Point], mean: Sequence[float], mean_value: float, total: float
+) -> tuple[list[list[float]], list[float]]:
+    size = range(len(mean))
+    square = [[0.0 for _ in size] for _ in size]
+    product = [0.0 for _ in size]
+    for point in points:
+        off = [x - middle for x, middle in zip(point.at, mean, strict=True)]
+        share = point.weight / total
+        for i in size:
+            product[i] += share * off[i] * (point.value - mean_value)
+            for j in size:
+                square[i][j] += share * off[i] * off[j]
+    return square, product
+
+
+def _non_negative(square: Sequence[Sequence[float]], product: Sequence[float]) -> list[float]:
+    """Slopes of least squares, those left out that would be the most negative one by one."""
+    slopes = [0.0 for _ in product]
+    active = [i for i in range(len(product)) if square[i][i] > 0.0]
+    while active:
+        found = _solve(
+            [[square[i][j] for j in active] for i in active], [product[i] for i in active]
+        )
+        least, index = min(zip(found, active, strict=True))
+        if least >= 0.0:
+            for i, slope in zip(active, found, strict=True):
+                slopes[i] = slope
+            break
+        active.remove(index)
+    return slopes
+
+
+def _solve(matrix: list[list[float]], right: list[float]) -> list[float]:
+    """Gauss's elimination; the ridge keeps the matrix positive definite, so no row is swapped."""
+    size = len(right)
+    for i in range(size):
+        for row in range(i + 1, size):
+            factor = matrix[row][i] / matrix[i][i]
+            right[row] -= factor * right[i]
+            for column in range(i, size):
+                matrix[row][column] -= factor * matrix[i][column]
+    found = [0.0 for _ in right]
+    for i in reversed(range(size)):
+        known = sum(matrix[i][j] * found[j] for j in range(i + 1, size))
+        found[i] = (right[i] - known) / matrix[i][i]
+    return found

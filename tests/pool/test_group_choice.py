@@ -1,0 +1,55 @@
+"""Which number of drafted tokens makes the most tokens per second."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specdec_core.pool.group_choice import Group, best, counts
+from specdec_core.pool.step_costs import StepCost
+
+
+def tiled_cost(tile_rows: int = 8) -> StepCost:
+    """10 ms a tile of 8 and 1 ms a row, seen at every size up to 64 rows."""
+    cost = StepCost(tile_rows=tile_rows)
+    for _, rows in itertools.product(range(30), range(4, 65)):
+        cost.observe(4, rows, 0.010 * -(-rows // 8) + 0.001 * rows)
+    return cost
+
+
+@given(
+    st.lists(st.floats(0.0, 1.0), max_size=40),
+    st.integers(1, 8),
+    st.floats(0.0, 0.05),
+)
+def test_no_other_number_at_the_end_of_a_step_is_better(
+    chances: list[float], num_sequences: int, spent_s: float
+) -> None:
+    cost = tiled_cost()
+    ordered = sorted(chances, reverse=True)
+    group = Group(num_sequences, num_sequences, float(num_sequences), ordered, spent_s)
+    found = counts(group, cost)
+    assert [found[0].num_kept, found[-1].num_kept] == [0, len(chances)]
+    for count in found:
+        tokens = num_sequences + sum(ordered[: count.num_kept])
+        seconds = spent_s + cost.at(num_sequences, num_sequences + count.num_kept)
+        assert count.tokens_per_second == pytest.approx(tokens / seconds)
+    chosen = best(found)
+    assert all(c.tokens_per_second <= 1.02 * chosen.tokens_per_second for c in found)
+
+
+def test_a_tile_that_has_begun_is_filled_and_the_next_one_needs_a_reason() -> None:
+    cost = tiled_cost()
+    poor = Group(4, 4, 4.0, [0.1] * 20)
+    assert best(counts(poor, cost)).num_rows == 4, "a row costs more than a tenth of a token"
+    fair = Group(4, 4, 4.0, [0.5] * 20)
+    assert best(counts(fair, cost)).num_rows == 8
+
+
+def test_what_was_spent_on_drafting_makes_another_tile_worth_it() -> None:
+    group = Group(4, 4, 4.0, [0.9] * 20, spent_s=0.0)
+    without = best(counts(group, tiled_cost())).num_rows
+    assert best(counts(group._replace(spent_s=0.1), tiled_cost())).num_rows > without

@@ -1,0 +1,70 @@
+"""What passes cost, learnt from few of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from specdec_core.pool.linear_fit import Point, fit_line
+from specdec_core.pool.step_costs import StepCost
+
+
+def test_costs_are_learnt_from_few_passes_and_never_fall_with_the_rows() -> None:
+    cost = StepCost()
+    for rows in (8, 40, 8, 24, 16, 40):
+        cost.observe(8, rows, 0.010 + 0.0005 * rows)
+    assert cost.at(8, 32) == pytest.approx(0.026, rel=0.05)
+    assert cost.line.row_s == pytest.approx(0.0005, rel=0.1)
+    falling = StepCost()
+    for rows, seconds in ((8, 0.03), (40, 0.02), (8, 0.03), (40, 0.02)):
+        falling.observe(8, rows, seconds)
+    assert falling.line.row_s == 0.0
+
+
+def test_a_line_is_told_apart_by_rows_sequences_and_tiles() -> None:
+    places = [
+        (8, 8, 1),
+        (40, 8, 2),
+        (16, 16, 1),
+        (48, 16, 2),
+        (32, 32, 1),
+        (128, 32, 4),
+        (33, 4, 2),
+    ]
+    points = [
+        Point(tuple(map(float, at)), 5.0 + 0.25 * at[0] + 0.5 * at[1] + 3.0 * at[2], 1.0)
+        for at in places
+    ]
+    base, slopes = fit_line(points, first_share=0.5)
+    for rows, sequences, tiles in ((24, 8, 1), (64, 16, 2), (96, 32, 3), (20, 20, 1)):
+        expected = 5.0 + 0.25 * rows + 0.5 * sequences + 3.0 * tiles
+        found = base + slopes[0] * rows + slopes[1] * sequences + slopes[2] * tiles
+        assert found == pytest.approx(expected, rel=0.08)
+
+
+def test_of_one_size_alone_half_the_pass_is_taken_to_grow_with_the_rows() -> None:
+    cost = StepCost()
+    cost.observe(8, 8, 0.04)
+    assert cost.line.row_s == pytest.approx(0.5 * 0.04 / 8)
+    assert cost.line.base_s == pytest.approx(0.02)
+
+
+def test_a_step_that_no_line_shows_is_learnt_where_it_was_seen() -> None:
+    cost = StepCost()
+    for _ in range(40):
+        for rows in (8, 16, 24, 32, 48, 64):
+            cost.observe(8, rows, 0.030 if rows <= 32 else 0.080)
+    assert cost.at(8, 32) == pytest.approx(0.030, rel=0.1)
+    assert cost.at(8, 48) == pytest.approx(0.080, rel=0.1)
+
+
+@pytest.mark.parametrize("when", [0, 1, 9])
+def test_a_pass_that_met_other_work_is_soon_forgotten(when: int) -> None:
+    cost = StepCost()
+    for number in range(16):
+        cost.observe(8, 8, 0.4 if number == when else 0.04)
+    assert cost.at(8, 8) < 0.044
+
+
+def test_rows_of_different_tiles_are_never_of_one_size() -> None:
+    cost = StepCost(tile_rows=50)
+    assert [cost.last_alike(rows) for rows in (1, 7, 8, 9, 49, 50, 51)] == [1, 7, 8, 10, 50, 50, 56]
