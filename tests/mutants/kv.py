@@ -133,8 +133,8 @@ MUTANTS = (
     Mutant(
         name="whole-pool-written-at-start",
         path=_PAGED,
-        old="        self._pools = [",
-        new="        self._pool_L2NBHD.zero_()\n        self._pools = [",
+        old="        self.all_pools: Sequence[tuple[Tensor, Tensor]] = [",
+        new="        self._pool_L2NBHD.zero_()\n        self.all_pools: Sequence[tuple[Tensor, Tensor]] = [",
         breaks="the whole capacity is resident from the start",
         killed_by=(_PAGED_TESTS + "test_memory_that_no_token_needs_is_not_backed",),
     ),
