@@ -1,7 +1,8 @@
 """A replica's side of the Work stream: register, run leases in order, come back after errors.
 
-Whatever breaks, the cached KV is dropped and the replica registers again under another incarnation:
-its whole state can be rebuilt from ids. No Ray here: how to find the coordinator is an argument.
+Whatever breaks, its sequences are dropped and the replica registers again under another
+incarnation: its whole state can be rebuilt from ids. No Ray here: how to find the coordinator is an
+argument.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ class Replica:
                 self._model.free(cached.slot)
 
     def reset(self) -> None:
-        """Forget everything."""
+        """Forget every sequence. What was computed of them is still found by its ids."""
         self.free(list(self._sequences))
 
     def execute(self, lease: GroupLease) -> GroupResult:

@@ -77,9 +77,8 @@ class World:
 
     def numbers(self, slot: int) -> list[float]:
         ids = self.ids[slot]
-        return [
-            float(hash((self.roots[slot], *ids[: index + 1])) % 2**50) for index in range(len(ids))
-        ]
+        prefixes = (ids[: index + 1] for index in range(len(ids)))
+        return [float(hash((self.roots[slot], *prefix)) % 2**50) for prefix in prefixes]
 
     def check(self) -> None:
         """Every slot reads what its ids give; what no slot holds is free."""
