@@ -11,6 +11,8 @@ from benchmarks.peers.messages import Decoded, Load, Turn
 from benchmarks.peers.runners.serving import serve
 
 _NGRAM = {"prompt_lookup_max": 4, "prompt_lookup_min": 2}
+_PASS_TOKENS = 2048
+"""Its own choice falls with the number of sequences, to 128 for one: pieces of a long prompt."""
 _METRIC = "vllm:spec_decode_num_"
 
 
@@ -24,6 +26,7 @@ class VllmRunner:
             dtype=load.dtype,
             max_model_len=load.max_model_len,
             max_num_seqs=load.max_batch_size,
+            max_num_batched_tokens=max(_PASS_TOKENS, load.max_model_len),
             seed=0,
             # Turns repeat their prompts; nobody here keeps anything between turns.
             enable_prefix_caching=False,
