@@ -11,10 +11,14 @@ from benchmarks.paper.shapes import Shape, pair_shape, random_model
 from benchmarks.prompts import chat_prompts
 from benchmarks.synthetic import DrafterKind
 from deployments.demo_models import resolve_model
-from specdec_core.models.fused_decoder import fuse
-from specdec_core.models.loading import DType, LoadConfig, load_model, settle_numerics
+from specdec_core.models.loading import (
+    DType,
+    LoadConfig,
+    load_model,
+    make_decoder,
+    settle_numerics,
+)
 from specdec_core.models.numerics import Numerics
-from specdec_core.models.packed_linear import pack_linears
 from specdec_core.models.transformers_adapter import TransformersModel
 
 RANDOM = "random-"
@@ -106,10 +110,8 @@ def _random(shape: Shape, vocab_size: int, options: ModelOptions) -> Transformer
         device=torch.device(options.device),
         max_len=options.row_len,
     )
-    model = fuse(weights)
-    pack_linears(model)
     return TransformersModel(
-        model,
+        make_decoder(weights),
         vocab_size=vocab_size,
         kv_cache_tokens=options.kv_cache_tokens,
         max_model_len=options.row_len,

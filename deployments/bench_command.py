@@ -107,6 +107,7 @@ def offline(
     max_model_len: flag.MaxModelLen = None,
     kv_cache_tokens: flag.KvCacheTokens = None,
     enable_prefix_caching: flag.EnablePrefixCaching = False,
+    enforce_eager: flag.EnforceEager = False,
 ) -> None:
     """Measure the engine in this process: every algorithm and draft at every batch size.
 

@@ -130,6 +130,7 @@ def generate(
     max_model_len: flag.MaxModelLen = None,
     kv_cache_tokens: flag.KvCacheTokens = None,
     enable_prefix_caching: flag.EnablePrefixCaching = True,
+    enforce_eager: flag.EnforceEager = False,
 ) -> None:
     """Decode a file of prompts in this process.
 
@@ -246,6 +247,7 @@ def serve(
     max_model_len: flag.MaxModelLen = None,
     kv_cache_tokens: flag.KvCacheTokens = None,
     enable_prefix_caching: flag.EnablePrefixCaching = None,
+    enforce_eager: flag.EnforceEager = None,
 ) -> None:
     """Serve a model over HTTP (OpenAI's routes) and gRPC; Ctrl-C drains and stops.
 

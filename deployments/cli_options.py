@@ -190,6 +190,14 @@ EnablePrefixCaching = Annotated[
     ),
 ]
 
+EnforceEager = Annotated[
+    bool | None,
+    _model(
+        "--enforce-eager/--no-enforce-eager",
+        help="PyTorch's operations only, no compiled kernels: a start without a compiler.",
+    ),
+]
+
 ConfigFile = Annotated[Path | None, _input_file(help="YAML file of settings; flags win over it.")]
 PrintConfig = Annotated[
     bool, typer.Option("--print-config", help="Print the serveConfigV2 text and stop.")

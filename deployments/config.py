@@ -108,6 +108,7 @@ class ServiceConfig(BaseSettings):
     kv_cache_tokens: int | None = Field(default=None, ge=64)
     """Capacity of one replica's KV cache; None: chosen by the loader."""
     enable_prefix_caching: bool = True
+    enforce_eager: bool = False
 
     max_num_seqs: int = 32
     """Most admitted sequences per target replica (the window, W)."""

@@ -24,6 +24,7 @@ class LoadOptions:
     max_model_len: int | None
     kv_cache_tokens: int | None
     enable_prefix_caching: bool = False
+    enforce_eager: bool = False
     """Off where runs are compared: one would find the prompts that another has computed."""
 
     def load_config(self) -> LoadConfig:
@@ -35,6 +36,7 @@ class LoadOptions:
             kv_cache_tokens=self.kv_cache_tokens,
             numerics=Numerics(self.numerics),
             enable_prefix_caching=self.enable_prefix_caching,
+            enforce_eager=self.enforce_eager,
         )
 
     def load_text(self, model: str) -> TextModel:

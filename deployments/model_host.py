@@ -58,6 +58,7 @@ def host_model(config: ServiceConfig, role: Role, num_threads: int) -> HostedMod
             # Whatever a draft proposes, the target decides: it need not pay for equal bits.
             numerics=config.numerics if is_target else Numerics.FAST,
             enable_prefix_caching=config.enable_prefix_caching,
+            enforce_eager=config.enforce_eager,
         ),
     )
     # Draft and target share the tokenizer: a grammar means the same to both.

@@ -20,17 +20,16 @@ from deployments.verify_draft import self_draft
 from specdec_core import PoolConfig, SpecMethod
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.models.cached_model import CachedModel
-from specdec_core.models.fused_decoder import fuse
 from specdec_core.models.loading import (
     DType,
     LoadConfig,
     check_same_tokenizer,
     load_model,
     load_tokenizer,
+    make_decoder,
     settle_numerics,
 )
 from specdec_core.models.numerics import Numerics
-from specdec_core.models.packed_linear import pack_linears
 from specdec_core.models.transformers_adapter import TransformersModel
 
 _ROUNDING = 64
@@ -175,10 +174,8 @@ def _random(
         device=_device(options.device),
         max_len=max_len,
     )
-    model = fuse(weights)
-    pack_linears(model)
     return TransformersModel(
-        model,
+        make_decoder(weights),
         vocab_size=vocab_size,
         kv_cache_tokens=(options.max_sequences + 1) * max_len,
         max_model_len=max_len,

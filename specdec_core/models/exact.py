@@ -144,7 +144,8 @@ def _first_dependent(model: TransformersModel, sequences: Sequence[Sequence[int]
     finally:
         for handle in handles:
             handle.remove()
-    return found[0] if found else "attention (scaled_dot_product_attention)"
+    others = "attention (scaled_dot_product_attention)"
+    return found[0] if found else others if model.kernels is None else "the CPU kernels"
 
 
 def _operations(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:

@@ -116,13 +116,12 @@ class FusedDecoder(nn.Module):
         self.norm = RMSNorm(body.norm)
         self.head = model.lm_head
         self.requires_grad_(False)
-        self._stack: NativeStack | None = None
+        self._stack: tuple[nn.ModuleList, NativeStack | None] = (nn.ModuleList(), None)
 
     def use_native_linears(self) -> None:
         """Take our own matrix product where there is one, and then all layers in one call."""
         if self.kernels is not None and self.kernels.has_linear:
             replace_linears(self, self.kernels)
-            self._stack = stack_of(self.kernels, self.layers)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -150,14 +149,21 @@ class FusedDecoder(nn.Module):
         self, x_TE: Tensor, rotation: Rotation, plan: PassPlan, attention_pass: AttentionPass
     ) -> Tensor:
         """Adds to `x_TE` in place; returns what is still to be added."""
-        pools = None if self._stack is None else attention_pass.block_pools
-        if self._stack is not None and pools is not None:
-            return self._stack.run(x_TE, rotation, plan, pools)
+        pools = attention_pass.block_pools
+        stack = None if pools is None else self._stack_now()
+        if stack is not None and pools is not None:
+            return stack.run(x_TE, rotation, plan, pools)
         update_TE: Tensor | None = None
         for layer in self.layers:
             update_TE = layer(x_TE, update_TE, rotation, attention_pass, self._ops)
         assert update_TE is not None, "a model has layers"
         return update_TE
+
+    def _stack_now(self) -> NativeStack | None:
+        """Of the layers that are here now: a twin of the model may have fewer."""
+        if self._stack[0] is not self.layers:
+            self._stack = self.layers, stack_of(self.kernels, self.layers)
+        return self._stack[1]
 
 
 def _join(*linears: nn.Linear) -> nn.Linear:

@@ -193,11 +193,17 @@ def _weights(folder: Path, config: LoadConfig) -> PreTrainedModel | FusedDecoder
         )
     weights: PreTrainedModel = model.to(device)
     reduce_head(weights, folder)
-    decoder = (
-        weights
-        if config.model_impl is ModelImpl.TRANSFORMERS
-        else fuse(weights, uses_kernels=not config.enforce_eager)
-    )
+    if config.model_impl is ModelImpl.TRANSFORMERS:
+        pack_linears(weights)
+        return weights
+    return make_decoder(weights, enforce_eager=config.enforce_eager)
+
+
+def make_decoder(
+    weights: PreTrainedModel, *, enforce_eager: bool = False
+) -> PreTrainedModel | FusedDecoder:
+    """The fastest forward that this machine has for the model, which gives its weights away."""
+    decoder = fuse(weights, uses_kernels=not enforce_eager)
     if isinstance(decoder, FusedDecoder):
         decoder.use_native_linears()
     pack_linears(decoder)

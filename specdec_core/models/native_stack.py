@@ -103,8 +103,10 @@ class NativeStack:
         return room[0]
 
 
-def stack_of(kernels: NativeKernels, layers: nn.ModuleList) -> NativeStack | None:
+def stack_of(kernels: NativeKernels | None, layers: nn.ModuleList) -> NativeStack | None:
     """The layers in one call, if every linear is ours."""
+    if kernels is None:
+        return None
     linears = (
         linear
         for layer in layers
