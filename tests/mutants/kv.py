@@ -134,7 +134,8 @@ MUTANTS = (
         name="whole-pool-written-at-start",
         path=_PAGED,
         old="        self.all_pools: Sequence[tuple[Tensor, Tensor]] = [",
-        new="        self._pool_L2NBHD.zero_()\n        self.all_pools: Sequence[tuple[Tensor, Tensor]] = [",
+        new="        self._pool_L2NBHD.zero_()\n"
+        "        self.all_pools: Sequence[tuple[Tensor, Tensor]] = [",
         breaks="the whole capacity is resident from the start",
         killed_by=(_PAGED_TESTS + "test_memory_that_no_token_needs_is_not_backed",),
     ),
