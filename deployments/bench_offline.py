@@ -20,6 +20,7 @@ from deployments.bench_offline_options import BenchOfflineOptions
 from deployments.bench_offline_plot import plot
 from deployments.bench_offline_report import CellRuns, cell_records, cells_table
 from deployments.bench_offline_runs import run_cell
+from deployments.bench_roofline import measure_roofline
 from deployments.eval_draft_plot import check_can_plot
 from deployments.progress import cell_progress
 from deployments.prompt_file import read_prompt_file, select
@@ -38,9 +39,12 @@ def run(options: BenchOfflineOptions) -> None:
     requests = [line_request(text, line, params, is_raw=options.raw_prompt) for line in lines]
     draft = options.draft if options.uses_draft_model else None
     models = options.load_models(options.model, draft)
+    roofline = measure_roofline(models.target.model)
     records = cell_records(_measure(options, models, requests))
     Console().print(cells_table(records))
+    Console().print(str(roofline), highlight=False)
     found = {"settings": asdict(options), **_circumstances(models), "cells": records}
+    found["roofline"] = asdict(roofline)
     if options.save_result is not None:
         options.save_result.write_text(json.dumps(found, indent=2, default=str) + "\n")
     if options.plot is not None:

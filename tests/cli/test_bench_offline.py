@@ -87,6 +87,8 @@ def test_every_cell_is_measured_and_compared_with_plain_decoding(
     assert cells[2]["mean_acceptance_length"] > 3
     assert found["settings"]["repeat"] == 2
     assert found["fingerprint"]
+    assert found["roofline"]["weight_bytes"] > 0
+    assert "roofline: a pass reads" in outcome.out.replace("\n", " ")
 
 
 def test_without_a_draft_prompt_lookup_is_measured(bench: Bench) -> None:

@@ -1,0 +1,105 @@
+"""What the machine allows: bytes and arithmetic of a pass against measured bandwidth and rate.
+
+A pass reads every weight of a linear once, however many rows it has, and multiplies each row with
+each of them. So a pass takes at least as long as the slower of the two. What attention reads and
+computes comes on top.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.nn.functional import linear
+
+from specdec_core.models.transformers_adapter import TransformersModel
+
+_READ_NUMBERS = 32 * 2**20
+"""Float32 numbers: 128 MB, more than a cache holds for one process."""
+_WIDTH = 2048
+_ROWS = 512
+_NUM_RUNS = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roofline:
+    """Of one model on this machine, with this process's threads."""
+
+    weight_bytes: int
+    """Of all linears, the head included."""
+    flops_per_row: int
+    bytes_per_second: float
+    """Of a sum over memory."""
+    flops_per_second: float
+    """Of a large product in the model's type."""
+
+    @property
+    def read_s(self) -> float:
+        """Seconds that reading the weights takes: no pass is faster."""
+        return self.weight_bytes / self.bytes_per_second
+
+    @property
+    def row_s(self) -> float:
+        """Seconds of arithmetic of one row."""
+        return self.flops_per_row / self.flops_per_second
+
+    @property
+    def free_rows(self) -> int:
+        """Rows whose arithmetic takes no longer than reading the weights does."""
+        return int(self.read_s / self.row_s)
+
+    def __str__(self) -> str:
+        return (
+            f"roofline: a pass reads {self.weight_bytes / 1e6:.0f} MB of weights, at "
+            f"{self.bytes_per_second / 1e9:.1f} GB/s {self.read_s * 1e3:.1f} ms; a row computes "
+            f"{self.row_s * 1e3:.3f} ms at {self.flops_per_second / 1e12:.2f} TFLOP/s, so up to "
+            f"{self.free_rows} rows cost no more than one; plain decoding of one sequence makes at "
+            f"most {1 / self.read_s:.0f} tokens/s"
+        )
+
+
+def measure_roofline(model: TransformersModel) -> Roofline:
+    """Takes about a second."""
+    sizes = [_num_weights(module) for module in model.module.modules()]
+    num_weights = sum(sizes)
+    return Roofline(
+        weight_bytes=num_weights * model.dtype.itemsize,
+        flops_per_row=2 * num_weights,
+        bytes_per_second=_bandwidth(model.device),
+        flops_per_second=_matmul_rate(model.dtype, model.device),
+    )
+
+
+def _num_weights(module: nn.Module) -> int:
+    """Of a linear of any kind; a wrapper's are its child's."""
+    if any(True for _ in module.children()):
+        return 0
+    return getattr(module, "in_features", 0) * getattr(module, "out_features", 0)
+
+
+@torch.inference_mode()
+def _bandwidth(device: torch.device) -> float:
+    numbers = torch.ones(_READ_NUMBERS, device=device)
+    return numbers.numel() * numbers.itemsize / _least_s(numbers.sum, device)
+
+
+@torch.inference_mode()
+def _matmul_rate(dtype: torch.dtype, device: torch.device) -> float:
+    rows = torch.ones(_ROWS, _WIDTH, dtype=dtype, device=device)
+    weight = torch.ones(_WIDTH, _WIDTH, dtype=dtype, device=device)
+    return 2 * _ROWS * _WIDTH**2 / _least_s(lambda: linear(rows, weight), device)
+
+
+def _least_s(work: Callable[[], object], device: torch.device) -> float:
+    """Of some runs: what else the machine does only makes them longer."""
+    seconds = []
+    for _ in range(_NUM_RUNS):
+        started = time.perf_counter()
+        work()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        seconds.append(time.perf_counter() - started)
+    return min(seconds)
