@@ -220,6 +220,11 @@ static inline const bf16 *query_of(const Attention *a, const Unit *u, int64_t la
            (u->key_head * groups + index % groups) * a->size;
 }
 
+/* Weighted sums of values, [lane][D]. */
+typedef struct {
+    float of[LANES][MAX_HEAD] __attribute__((aligned(64)));
+} Sums;
+
 #ifdef __AMX_BF16__
 
 /* All tiles are 16 rows of 64 bytes: 32 numbers of bfloat16 or 16 sums. */
@@ -257,10 +262,6 @@ static void score_tile(const Tile *tile, const Queries *queries, int64_t size, v
     }
     _tile_stored(2, scores, 64);
 }
-
-typedef struct {
-    float of[LANES][MAX_HEAD] __attribute__((aligned(64)));
-} Sums;
 
 static const bf16 no_row[MAX_HEAD];
 
@@ -333,10 +334,6 @@ static void score_tile(const Tile *tile, const Queries *queries, int64_t size, v
         memcpy(scores + j, s, sizeof s);
     }
 }
-
-typedef struct {
-    float of[LANES][MAX_HEAD] __attribute__((aligned(64)));
-} Sums;
 
 /* sums[lane][d] += weights[key][lane] * value[key][d] over two tiles of keys. */
 static void add_tiles(const Tile *tiles, const v16 *weights, int64_t size, Sums *sums) {
