@@ -43,10 +43,10 @@ def fuse(model: PreTrainedModel, *, uses_kernels: bool = False) -> PreTrainedMod
     return FusedDecoder(model, _kernels_for(model) if uses_kernels else None)
 
 
-def _kernels_for(model: PreTrainedModel) -> NativeKernels | None:
+def _kernels_for(model: Any) -> NativeKernels | None:
     """The kernels, where this machine has them and they compute such a model."""
     config, is_there = model.config, model.device.type == "cpu" and model.dtype == torch.bfloat16
-    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    head_dim = model.model.layers[0].self_attn.head_dim
     fits = suits(config.hidden_size, config.intermediate_size, head_dim)
     return load_kernels() if is_there and fits and config.hidden_act == "silu" else None
 
