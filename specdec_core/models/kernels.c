@@ -448,39 +448,68 @@ void specdec_attend(const Attention *a) {
 
 /* Outputs of a block of packed weights: [I / 32][2][16 pairs of inputs][16 outputs][2]. */
 #define OUTPUTS 32
-/* Half a megabyte of weights. */
-#define CACHED_NUMBERS (1 << 18)
+/* What is read next is asked for by so many bytes before; the rest of a page the machine foresees. */
+#define AHEAD 1024
 
-/* Tiles 0 and 1: rows; 2 and 3: weights; 4 to 7: sums of [rows][outputs]. */
-static void multiply_block(const bf16 *const *rows, int64_t row_bytes, const bf16 *weights,
-                           int64_t inputs, float sums[4][256]) {
+/* The sums of four tiles, [16 rows][16 outputs] each. */
+typedef float Sums4[4][256] __attribute__((aligned(64)));
+
+static inline void ask_for(const bf16 *weights) {
+    for (int line = 0; line < 32; line++)
+        _mm_prefetch((const char *)weights + AHEAD + 64 * line, _MM_HINT_T0);
+}
+
+static inline void begin_sums(void) {
     _tile_zero(4);
     _tile_zero(5);
     _tile_zero(6);
     _tile_zero(7);
-    if (rows[1])
-        for (int64_t i = 0; i < inputs; i += 32, weights += 1024) {
-            _tile_loadd(0, rows[0] + i, row_bytes);
-            _tile_loadd(2, weights, 64);
-            _tile_dpbf16ps(4, 0, 2);
-            _tile_loadd(1, rows[1] + i, row_bytes);
-            _tile_dpbf16ps(6, 1, 2);
-            _tile_loadd(3, weights + 512, 64);
-            _tile_dpbf16ps(5, 0, 3);
-            _tile_dpbf16ps(7, 1, 3);
-        }
-    else
-        for (int64_t i = 0; i < inputs; i += 32, weights += 1024) {
-            _tile_loadd(2, weights, 64);
-            _tile_loadd(3, weights + 512, 64);
-            _tile_loadd(0, rows[0] + i, row_bytes);
-            _tile_dpbf16ps(4, 0, 2);
-            _tile_dpbf16ps(5, 0, 3);
-        }
+}
+
+static inline void end_sums(Sums4 sums) {
     _tile_stored(4, sums[0], 64);
     _tile_stored(5, sums[1], 64);
     _tile_stored(6, sums[2], 64);
     _tile_stored(7, sums[3], 64);
+}
+
+/* One tile of rows times two blocks: what few rows wait for is memory, and two places of it are read
+ * faster than one. */
+static void multiply_two_blocks(const bf16 *rows, int64_t inputs, const bf16 *first,
+                                const bf16 *second, Sums4 sums) {
+    begin_sums();
+    for (int64_t i = 0; i < inputs; i += 32, first += 1024, second += 1024) {
+        ask_for(first);
+        ask_for(second);
+        _tile_loadd(0, rows + i, inputs * sizeof(bf16));
+        _tile_loadd(1, first, 64);
+        _tile_dpbf16ps(4, 0, 1);
+        _tile_loadd(2, second, 64);
+        _tile_dpbf16ps(6, 0, 2);
+        _tile_loadd(3, first + 512, 64);
+        _tile_dpbf16ps(5, 0, 3);
+        _tile_loadd(1, second + 512, 64);
+        _tile_dpbf16ps(7, 0, 1);
+    }
+    end_sums(sums);
+}
+
+/* Two tiles of rows times a block, which is asked for ahead where it is read `first`. */
+static void multiply_two_tiles(const bf16 *rows, const bf16 *more_rows, int64_t inputs,
+                               const bf16 *weights, int is_first, Sums4 sums) {
+    begin_sums();
+    for (int64_t i = 0; i < inputs; i += 32, weights += 1024) {
+        if (is_first) ask_for(weights);
+        _tile_loadd(0, rows + i, inputs * sizeof(bf16));
+        _tile_loadd(2, weights, 64);
+        _tile_dpbf16ps(4, 0, 2);
+        _tile_loadd(1, more_rows + i, inputs * sizeof(bf16));
+        _tile_dpbf16ps(6, 1, 2);
+        _tile_loadd(3, weights + 512, 64);
+        _tile_dpbf16ps(5, 0, 3);
+        _tile_dpbf16ps(7, 1, 3);
+    }
+    end_sums(sums);
 }
 
 static const bf16 no_bias[OUTPUTS];
@@ -493,31 +522,50 @@ typedef struct {
     int64_t rows, inputs, outputs;
 } Product;
 
-/* Up to two tiles of rows, from row `first` on, times a block of weights. */
-static void multiply(const Product *p, int64_t first, int64_t block) {
-    float sums[4][256] __attribute__((aligned(64)));
-    const bf16 *rows[2] = {NULL, NULL};
-    for (int64_t i = 0; i < 2 && first + 16 * i < p->rows; i++)
-        rows[i] = first + 16 * (i + 1) <= p->rows ? p->x + (first + 16 * i) * p->inputs : p->last;
-    multiply_block(rows, p->inputs * sizeof(bf16), p->weights + block * OUTPUTS * p->inputs,
-                   p->inputs, sums);
+static const bf16 *tile_of_rows(const Product *p, int64_t first) {
+    return first + 16 <= p->rows ? p->x + first * p->inputs : p->last;
+}
+
+static const bf16 *block_of(const Product *p, int64_t block) {
+    return p->weights + block * OUTPUTS * p->inputs;
+}
+
+/* Write the sums of a tile of rows, from row `first` on, times a block. */
+static void put(const Product *p, int64_t first, int64_t block, float sums[2][256]) {
     const bf16 *bias = p->bias ? p->bias + block * OUTPUTS : no_bias;
     v16 low_bias = load(bias), high_bias = load(bias + LANES);
-    for (int64_t j = 0; j < 32 && first + j < p->rows; j++) {
+    for (int64_t j = 0; j < 16 && first + j < p->rows; j++) {
         v16 low, high;
-        memcpy(&low, sums[j / 16 * 2] + j % 16 * LANES, sizeof low);
-        memcpy(&high, sums[j / 16 * 2 + 1] + j % 16 * LANES, sizeof high);
+        memcpy(&low, sums[0] + j * LANES, sizeof low);
+        memcpy(&high, sums[1] + j * LANES, sizeof high);
         __m512bh both = _mm512_cvtne2ps_pbh((__m512)(high + high_bias), (__m512)(low + low_bias));
         memcpy(p->out + (first + j) * p->outputs + block * OUTPUTS, &both, sizeof both);
     }
 }
 
-/* out [M, O] = x [M, I] times packed weights, plus a bias [O] unless it is NULL.
- * Some blocks of weights stay in the cache while all rows pass by. */
+/* All rows times two blocks, or times one that is named twice. */
+static void multiply(const Product *p, int64_t block, int64_t other) {
+    Sums4 sums;
+    int64_t row = 0;
+    for (; row + 16 < p->rows; row += 32)
+        for (int64_t b = block; b <= other; b++) {
+            multiply_two_tiles(tile_of_rows(p, row), tile_of_rows(p, row + 16), p->inputs,
+                               block_of(p, b), row == 0, sums);
+            put(p, row, b, sums);
+            put(p, row + 16, b, sums + 2);
+        }
+    if (row < p->rows) {
+        multiply_two_blocks(tile_of_rows(p, row), p->inputs, block_of(p, block), block_of(p, other),
+                            sums);
+        put(p, row, block, sums);
+        put(p, row, other, sums + 2);
+    }
+}
+
+/* out [M, O] = x [M, I] times packed weights, plus a bias [O] unless it is NULL. */
 void specdec_linear(const bf16 *x, const bf16 *weights, const bf16 *bias, bf16 *out, int64_t rows,
                     int64_t inputs, int64_t outputs) {
     int64_t num_left = rows % 16, num_blocks = outputs / OUTPUTS;
-    int64_t num_kept = CACHED_NUMBERS / (OUTPUTS * inputs) + 1;
     bf16 *last = (bf16 *)scratch_of(16 * inputs);
     if (num_left) {
         memcpy(last, x + (rows - num_left) * inputs, num_left * inputs * sizeof *x);
@@ -529,10 +577,8 @@ void specdec_linear(const bf16 *x, const bf16 *weights, const bf16 *bias, bf16 *
         int64_t count = omp_get_num_threads(), thread = omp_get_thread_num();
         int64_t begin = num_blocks * thread / count, end = num_blocks * (thread + 1) / count;
         begin_tiles();
-        for (int64_t first = begin; first < end; first += num_kept)
-            for (int64_t row = 0; row < rows; row += 32)
-                for (int64_t block = first; block < end && block < first + num_kept; block++)
-                    multiply(&product, row, block);
+        for (int64_t block = begin; block < end; block += 2)
+            multiply(&product, block, block + 1 < end ? block + 1 : block);
         end_tiles();
     }
 }

@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from specdec_core.models.huge_pages import empty_in_huge_pages
 from specdec_core.models.native_kernels import NativeKernels
 
 _TILE = 32
@@ -19,13 +20,14 @@ _TILE = 32
 class NativeLinear(nn.Module):
     """Replaces a bfloat16 nn.Linear for inference; keeps no other copy of its weight."""
 
-    def __init__(self, linear: nn.Linear, kernels: NativeKernels) -> None:
+    def __init__(self, linear: nn.Linear, kernels: NativeKernels, packed: Tensor) -> None:
+        """`packed` is the weight in the product's order; `linear` may go."""
         super().__init__()
         self.in_features = linear.in_features
         self.out_features = linear.out_features
         self.bias = linear.bias
         self._kernels = kernels
-        self.packed = _pack(linear.weight.detach())
+        self.packed = packed
 
     def forward(self, input: Tensor) -> Tensor:
         rows_MI = input if input.dim() == 2 else input.reshape(-1, self.in_features)
@@ -35,15 +37,25 @@ class NativeLinear(nn.Module):
 
 @torch.inference_mode()
 def replace_linears(model: nn.Module, kernels: NativeKernels) -> int:
-    """Replace the linears of `model` that the product can take; returns how many there were."""
-    linears = [item for item in model.named_modules() if _is_replaceable(item[1])]
-    for name, linear in linears:
-        assert isinstance(linear, nn.Linear)
-        model.set_submodule(name, NativeLinear(linear, kernels))
-    return len(linears)
+    """Replace the linears of `model` that the product can take; returns how many there were.
+
+    Their weights lie one behind the other, as a pass reads them.
+    """
+    linears = {
+        name: module
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear) and _is_replaceable(module)
+    }
+    sizes = [linear.weight.numel() for linear in linears.values()]
+    room = empty_in_huge_pages(sum(sizes) * torch.bfloat16.itemsize).view(torch.bfloat16)
+    for name, place in zip(list(linears), room.split(sizes), strict=True):
+        linear = linears.pop(name)  # so that no model is held twice
+        packed = _pack(linear.weight.detach(), place)
+        model.set_submodule(name, NativeLinear(linear, kernels, packed))
+    return len(sizes)
 
 
-def _is_replaceable(module: nn.Module) -> bool:
+def _is_replaceable(module: nn.Linear) -> bool:
     return (
         type(module) is nn.Linear
         and module.weight.dtype == torch.bfloat16
@@ -52,8 +64,9 @@ def _is_replaceable(module: nn.Module) -> bool:
     )
 
 
-def _pack(weight_OI: Tensor) -> Tensor:
-    """[O / 32, I / 32, 2, 16 pairs of inputs, 16 outputs, 2]: tile behind tile."""
+def _pack(weight_OI: Tensor, place: Tensor) -> Tensor:
+    """[O / 32, I / 32, 2, 16 pairs of inputs, 16 outputs, 2] in `place`: tile behind tile."""
     num_outputs, num_inputs = weight_OI.shape
     tiles = weight_OI.view(num_outputs // _TILE, 2, 16, num_inputs // _TILE, 16, 2)
-    return tiles.permute(0, 3, 1, 4, 2, 5).contiguous()
+    tiles = tiles.permute(0, 3, 1, 4, 2, 5)
+    return place.view(tiles.shape).copy_(tiles)

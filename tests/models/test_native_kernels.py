@@ -16,6 +16,7 @@ from specdec_core.models import native_kernels
 from specdec_core.models.cached_model import Feed
 from specdec_core.models.exact import check_rows, make_exact
 from specdec_core.models.fused_decoder import FusedDecoder, fuse
+from specdec_core.models.huge_pages import empty_in_huge_pages
 from specdec_core.models.layer_ops import Heads, NativeOps, RMSNorm, Rotation, TorchOps
 from specdec_core.models.native_kernels import (
     FLAGS,
@@ -257,12 +258,14 @@ def linear_kernels() -> NativeKernels:
 
 
 @pytest.mark.parametrize("has_bias", [False, True])
-@pytest.mark.parametrize("shape", [(32, 32), (64, 96), (576, 960), (1536, 576)])
+@pytest.mark.parametrize("shape", [(32, 32), (64, 64), (64, 96), (576, 960), (1536, 576)])
 def test_a_linear_is_a_product_and_a_row_never_sees_its_company(
     linear_kernels: NativeKernels, shape: tuple[int, int], has_bias: bool
 ) -> None:
     plain = nn.Linear(*shape, bias=has_bias).bfloat16()
-    linear = NativeLinear(plain, linear_kernels)
+    model = nn.Sequential(plain)
+    assert replace_linears(model, linear_kernels) == 1
+    linear = model[0]
     rows = normal(150, shape[0])
     exact = nn.functional.linear(
         rows.double(), plain.weight.double(), plain.bias.double() if has_bias else None
@@ -285,6 +288,26 @@ def test_linears_that_do_not_fit_stay(linear_kernels: NativeKernels) -> None:
     )
     assert replace_linears(model, linear_kernels) == 1
     assert [type(layer) for layer in model] == [NativeLinear, nn.Linear, nn.Linear]
+
+
+def test_the_weights_of_a_model_lie_one_behind_the_other(linear_kernels: NativeKernels) -> None:
+    model = nn.Sequential(nn.Linear(64, 96).bfloat16(), nn.Linear(96, 32).bfloat16())
+    replace_linears(model, linear_kernels)
+    first, second = (layer.packed for layer in model)
+    assert first.data_ptr() % 2**21 == 0
+    assert second.data_ptr() == first.data_ptr() + 2 * first.numel()
+
+
+def test_memory_in_huge_pages_is_zeroed_and_of_the_length_asked_for() -> None:
+    memory = empty_in_huge_pages(3_000_001)
+    assert memory.shape == (3_000_001,)
+    assert memory.data_ptr() % 2**21 == 0
+    assert not memory.any()
+
+
+def test_memory_is_had_where_there_are_no_huge_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("mmap.MADV_HUGEPAGE")
+    assert not empty_in_huge_pages(100).any()
 
 
 def native_model(architecture: str, kernels: NativeKernels) -> TransformersModel:
