@@ -48,7 +48,7 @@ def replace_linears(model: nn.Module, kernels: NativeKernels) -> int:
     }
     sizes = [linear.weight.numel() for linear in linears.values()]
     room = empty_in_huge_pages(sum(sizes) * torch.bfloat16.itemsize).view(torch.bfloat16)
-    for name, place in zip(list(linears), room.split(sizes), strict=True):
+    for name, place in zip(list(linears), torch.split(room, sizes), strict=True):
         linear = linears.pop(name)  # so that no model is held twice
         packed = _pack(linear.weight.detach(), place)
         model.set_submodule(name, NativeLinear(linear, kernels, packed))
