@@ -30,7 +30,7 @@ class OpenvinoRunner:
             "weights": load.options["weights"],
             "dtype": f"INFERENCE_PRECISION_HINT={load.options['precision']}, default KV cache",
             "threads": f"INFERENCE_NUM_THREADS={load.threads}",
-            "batches": "a call of generate() each: it runs all prompts of a call, whatever max_num_seqs",
+            "batches": "a call of generate() each: it runs all prompts of a call at once",
         }
         scheduler = openvino_genai.SchedulerConfig()
         scheduler.cache_size = 1
