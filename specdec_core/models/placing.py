@@ -24,7 +24,7 @@ from specdec_core.models.static_shapes.block_attention import BlockAttention
 from specdec_core.models.static_shapes.recorder import recorder_for
 from specdec_core.models.transformers_adapter import TransformersModel, kv_shape
 
-_MAX_TOKENS = {"cpu": 512, "cuda": 4096}
+MAX_TOKENS = {"cpu": 512, "cuda": 4096}
 """Of a pass. A GPU verifies all proposals of 128 sequences in one: it reads the weights once."""
 _PROBED_LOGITS = 1024
 
@@ -52,7 +52,7 @@ class Companion:
 
 def place(weights: PreTrainedModel | FusedDecoder, placing: Placing) -> TransformersModel:
     """The model, with everything that its device has for it."""
-    attention = None if placing.enforce_eager else _block_attention(weights)
+    attention = None if placing.enforce_eager else block_attention_for(weights)
     tokens = placing.kv_cache_tokens or _planned_tokens(weights, placing, attention)
     if tokens < placing.max_model_len:
         raise InvalidRequestError(
@@ -64,14 +64,15 @@ def place(weights: PreTrainedModel | FusedDecoder, placing: Placing) -> Transfor
         vocab_size=placing.vocab_size,
         kv_cache_tokens=tokens,
         max_model_len=placing.max_model_len,
-        max_tokens_per_pass=_MAX_TOKENS[weights.device.type],
+        max_tokens_per_pass=MAX_TOKENS[weights.device.type],
         enable_prefix_caching=placing.enable_prefix_caching,
         recorder=None if placing.enforce_eager else recorder_for(weights.device),
         block_attention=attention,
     )
 
 
-def _block_attention(weights: PreTrainedModel | FusedDecoder) -> BlockAttention | None:
+def block_attention_for(weights: PreTrainedModel | FusedDecoder) -> BlockAttention | None:
+    """Attention over a block table, where the device of the weights has one."""
     shape = kv_shape(weights.config, weights.dtype, weights.device)
     return find_block_attention(shape, weights.config.num_attention_heads, BLOCK_SIZE)
 
@@ -110,7 +111,7 @@ def _workspace_bytes(
 ) -> int:
     """What the largest pass takes beside weights and cache, measured: one long prefill whose last
     logits are as many as a large group's."""
-    count = min(_MAX_TOKENS["cuda"], placing.max_model_len)
+    count = min(MAX_TOKENS["cuda"], placing.max_model_len)
     model = TransformersModel(
         weights,
         vocab_size=placing.vocab_size,
