@@ -16,6 +16,7 @@ _EXACT_QUERIES = 9
 """Up to so many tokens a row have a shape of their own: K is small and seldom changes."""
 _QUERY_STEP = 4
 _BLOCK_STEP = 4
+_STEPS_PER_DOUBLING = 4
 
 
 class Bucket(NamedTuple):
@@ -53,11 +54,10 @@ def rounded_queries(count: int) -> int:
 
 
 def rounded_blocks(count: int) -> int:
-    """4, 8, 12, 16, 24, 32, 48, 64 ...: at most half as many again as are needed, from 8 on."""
+    """4, 8 ... 32, 40, 48, 56, 64, 80 ...: at most a quarter more than are needed, from 16 on."""
     units = -(-count // _BLOCK_STEP)
-    power = 1 << (units - 1).bit_length()
-    three_quarters = power // 4 * 3
-    return _BLOCK_STEP * (three_quarters if three_quarters >= units else power)
+    step = max((1 << (units - 1).bit_length()) // _STEPS_PER_DOUBLING // 2, 1)
+    return _BLOCK_STEP * step * -(-units // step)
 
 
 def bucket_for(

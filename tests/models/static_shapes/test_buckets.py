@@ -33,11 +33,11 @@ def test_tokens_of_a_row_are_its_own_up_to_nine() -> None:
     assert all(rounded_queries(count) >= count for count in range(1, 34))
 
 
-def test_blocks_are_powers_of_two_and_halfway_between() -> None:
+def test_blocks_double_in_four_steps() -> None:
     sizes = sorted({rounded_blocks(count) for count in range(1, 129)})
-    assert sizes == [4, 8, 12, 16, 24, 32, 48, 64, 96, 128]
-    assert all(count <= rounded_blocks(count) for count in range(1, 129))
-    assert all(rounded_blocks(count) <= 1.5 * count for count in range(8, 129))
+    assert sizes == [4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128]
+    assert all(count <= rounded_blocks(count) for count in range(1, 1000))
+    assert all(rounded_blocks(count) <= 1.25 * count for count in range(16, 1000))
 
 
 def test_a_bucket_holds_every_token_of_its_rectangle() -> None:
