@@ -169,13 +169,16 @@ def _companion(draft: str, config: LoadConfig, target_device: torch.device) -> C
     device = _device(config.device)
     if device.type != "cuda" or device != target_device:
         return None
-    folder = local_folder(draft, config.revision)
-    model_config = _model_config(folder)
-    is_auto = config.dtype is DType.AUTO
-    dtype: Any = model_config.dtype if is_auto else getattr(torch, config.dtype.value)
+    return companion_of(local_folder(draft, config.revision), config.dtype, device)
+
+
+def companion_of(folder: Path, dtype: DType, device: torch.device) -> Companion:
+    """By its files: nothing is loaded."""
+    config = _model_config(folder)
+    own: Any = config.dtype if dtype is DType.AUTO else getattr(torch, dtype.value)
     return Companion(
         weight_bytes=sum(file.stat().st_size for file in weight_files(folder)),
-        kv=kv_shape(model_config, dtype or torch.float32, device),
+        kv=kv_shape(config, own or torch.float32, device),
     )
 
 
