@@ -78,8 +78,8 @@ class StaticPasses:
         return bucket_for(pieces, self._layout.block_size, self._attention, num_ahead)
 
     def run(self, pieces: Sequence[Piece]) -> Tensor | None:
-        """One pass; the wanted logits, float32 [N, V], which are the caller's. None where the
-        pieces run in no fixed shape."""
+        """One pass; the wanted logits in the model's type, [N, V], which are the caller's. None
+        where the pieces run in no fixed shape."""
         bucket = self.bucket_of(pieces)
         if bucket is None:
             return None
@@ -90,7 +90,7 @@ class StaticPasses:
         self.fill(pieces, bucket)
         replay()
         num_wanted = sum(piece.num_logits for piece in pieces)
-        return logits_NV[:num_wanted].to(torch.float32, copy=True)
+        return logits_NV[:num_wanted].clone()
 
     def recorded(self, key: Hashable, work: Work) -> Work | None:
         """The recording of `work` under `key`, which overwrites all numbers when it is made.
