@@ -1,9 +1,9 @@
 """Which attention over a block table this machine has: asked once, at load.
 
 PyTorch takes a block table only with a kernel library that brings one (FlashAttention 3 on Hopper),
-and says so when it is called. What does not answer like the textbook is not used: the blocks are
-gathered for scaled_dot_product_attention instead. Shape legend as in block_attention.py; Q queries
-of a row, S its keys.
+and says so when it is called; then there is a kernel of ours. What does not answer like the
+textbook is not used: without any, blocks are gathered for scaled_dot_product_attention. Shape
+legend as in block_attention.py; Q queries of a row, S its keys.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -37,18 +37,45 @@ _PROBED = ((1, 0), (4, 3), (2, 17), (1, 40))
 
 
 def find_block_attention(kv: KVShape, num_heads: int, block_size: int) -> BlockAttention | None:
-    """PyTorch's, where it has one for this device, type and size of blocks that is right."""
+    """PyTorch's or ours, where one is right for this device, type and size of blocks."""
     if kv.device.type != "cuda":
         return None
-    try:
-        function = _varlen_function()
-        attention = None if function is None else VarlenAttention(function)
-        if attention is None or is_right(attention, kv, num_heads, block_size):
-            return attention
-        _logger.warning("varlen_attn over a block table is wrong here; blocks are gathered")
-    except (ImportError, RuntimeError, TypeError, ValueError) as error:
-        _logger.info("varlen_attn takes no block table here (%s); blocks are gathered", error)
+    kinds = {"varlen_attn": _varlen_attention, "Triton": _triton_attention}
+    return first_right(kinds, kv, num_heads, block_size)
+
+
+def first_right(
+    kinds: Mapping[str, Callable[[], BlockAttention | None]],
+    kv: KVShape,
+    num_heads: int,
+    block_size: int,
+) -> BlockAttention | None:
+    """Whatever does not load, does not run or answers wrongly is passed over; the log says why."""
+    for name, make in kinds.items():
+        try:
+            attention = make()
+            if attention is not None and is_right(attention, kv, num_heads, block_size):
+                _logger.info("attention reads the blocks of the cache in place: %s", name)
+                return attention
+            reason = "it is not there" if attention is None else "its answers are wrong"
+        except Exception as error:  # of whatever library or compiler: there is another way
+            reason = str(error)
+        _logger.info("no attention over a block table by %s: %s", name, reason)
     return None
+
+
+def _triton_attention() -> BlockAttention | None:
+    """Of our own; Triton comes with PyTorch's builds for CUDA."""
+    if importlib.util.find_spec("triton") is None:
+        return None
+    from specdec_core.models.static_shapes.triton_attention import TritonAttention
+
+    return TritonAttention()
+
+
+def _varlen_attention() -> BlockAttention | None:
+    function = _varlen_function()
+    return None if function is None else VarlenAttention(function)
 
 
 def _varlen_function() -> Callable[..., Any] | None:

@@ -11,7 +11,11 @@ from torch import Tensor
 
 from specdec_core.kv.paged import KVShape
 from specdec_core.models.static_shapes import attention_probe
-from specdec_core.models.static_shapes.attention_probe import find_block_attention, is_right
+from specdec_core.models.static_shapes.attention_probe import (
+    find_block_attention,
+    first_right,
+    is_right,
+)
 from specdec_core.models.static_shapes.block_attention import VarlenAttention
 from tests.models.static_shapes.models import Twins, fixed, ragged
 
@@ -81,14 +85,36 @@ def test_the_probe_takes_what_is_right() -> None:
 
 
 def test_the_probe_refuses_what_is_wrong() -> None:
-    """Causality that is aligned at the first key, as some kernels have it."""
-
-    def top_left(*args: Any, **kwargs: Any) -> Tensor:
-        counts = args[3].diff()
-        kwargs["seqused_k"] = torch.minimum(kwargs["seqused_k"], counts.int())
-        return varlen_by_hand(*args, **kwargs)
-
     assert not is_right(VarlenAttention(top_left), SHAPE, 4, 16)
+
+
+def top_left(*args: Any, **kwargs: Any) -> Tensor:
+    """Causality that is aligned at the first key, as some kernels have it."""
+    counts = args[3].diff()
+    kwargs["seqused_k"] = torch.minimum(kwargs["seqused_k"], counts.int())
+    return varlen_by_hand(*args, **kwargs)
+
+
+def test_the_first_that_is_right_is_taken(caplog: pytest.LogCaptureFixture) -> None:
+    def refuses(*args: Any, **kwargs: Any) -> Tensor:
+        raise RuntimeError("block_table needs another library")
+
+    kinds = {
+        "absent": lambda: None,
+        "refusing": lambda: VarlenAttention(refuses),
+        "wrong": lambda: VarlenAttention(top_left),
+        "right": lambda: BY_HAND,
+        "never asked": lambda: 1 / 0,
+    }
+    with caplog.at_level("INFO"):
+        assert first_right(kinds, SHAPE, 4, 16) is BY_HAND  # type: ignore[arg-type]
+    for reason in ("absent: it is not there", "refusing: block_table needs", "wrong: its answers"):
+        assert reason in caplog.text
+
+
+def test_without_triton_there_is_no_kernel_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention_probe.importlib.util, "find_spec", lambda name: None)
+    assert attention_probe._triton_attention() is None
 
 
 def test_a_cpu_has_none() -> None:
