@@ -9,7 +9,7 @@ import typer
 from deployments import bench_flags, verify_flags
 from deployments import cli_options as flag
 from deployments.bench_names import Backend
-from specdec_core.config import KPolicyName
+from specdec_core.config import DEFAULT_GPU_MEMORY_UTILIZATION, KPolicyName
 
 bench_app = typer.Typer(no_args_is_help=True, help="Measure a running server, or the engine.")
 
@@ -108,6 +108,7 @@ def offline(
     kv_cache_tokens: flag.KvCacheTokens = None,
     enable_prefix_caching: flag.EnablePrefixCaching = False,
     enforce_eager: flag.EnforceEager = False,
+    gpu_memory_utilization: flag.GpuMemoryUtilization = DEFAULT_GPU_MEMORY_UTILIZATION,
 ) -> None:
     """Measure the engine in this process: every algorithm and draft at every batch size.
 

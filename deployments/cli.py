@@ -19,7 +19,7 @@ from deployments.bench_command import bench_app
 from deployments.eval_draft_command import eval_draft
 from deployments.progress import stage_progress
 from deployments.train_draft_command import train_draft
-from specdec_core.config import KPolicyName
+from specdec_core.config import DEFAULT_GPU_MEMORY_UTILIZATION, KPolicyName
 from specdec_core.errors import InvalidRequestError, SpecdecError
 
 app = typer.Typer(
@@ -131,6 +131,7 @@ def generate(
     kv_cache_tokens: flag.KvCacheTokens = None,
     enable_prefix_caching: flag.EnablePrefixCaching = True,
     enforce_eager: flag.EnforceEager = False,
+    gpu_memory_utilization: flag.GpuMemoryUtilization = DEFAULT_GPU_MEMORY_UTILIZATION,
 ) -> None:
     """Decode a file of prompts in this process.
 
@@ -248,6 +249,7 @@ def serve(
     kv_cache_tokens: flag.KvCacheTokens = None,
     enable_prefix_caching: flag.EnablePrefixCaching = None,
     enforce_eager: flag.EnforceEager = None,
+    gpu_memory_utilization: flag.GpuMemoryUtilization = None,
 ) -> None:
     """Serve a model over HTTP (OpenAI's routes) and gRPC; Ctrl-C drains and stops.
 

@@ -190,11 +190,15 @@ EnablePrefixCaching = Annotated[
     ),
 ]
 
+GpuMemoryUtilization = Annotated[
+    float | None, _model(help="Share of a GPU that weights and cache take, at most 1.")
+]
+
 EnforceEager = Annotated[
     bool | None,
     _model(
         "--enforce-eager/--no-enforce-eager",
-        help="PyTorch's operations only, no compiled kernels: a start without a compiler.",
+        help="PyTorch's operations one by one: no compiled kernels, no recorded passes.",
     ),
 ]
 

@@ -22,6 +22,7 @@ from deployments.demo_drafts import Drafting, choose_drafting
 from deployments.foreign_settings import refuse_unsupported, spread_speculative_config
 from deployments.metrics_page import MetricsCompat
 from specdec_core.config import (
+    DEFAULT_GPU_MEMORY_UTILIZATION,
     DType,
     KPolicyName,
     NgramConfig,
@@ -109,7 +110,7 @@ class ServiceConfig(BaseSettings):
     """Capacity of one replica's KV cache; None: chosen by the loader."""
     enable_prefix_caching: bool = True
     enforce_eager: bool = False
-
+    gpu_memory_utilization: float = Field(default=DEFAULT_GPU_MEMORY_UTILIZATION, gt=0, le=1)
     max_num_seqs: int = 32
     """Most admitted sequences per target replica (the window, W)."""
     max_group_size: int = 8
@@ -118,7 +119,6 @@ class ServiceConfig(BaseSettings):
     prefill_chunk: int = 256
     max_group_wait_s: float = Field(default=0.1, ge=0)
     lease_ttl_s: float = Field(default=30.0, gt=0)
-
     host: str = "127.0.0.1"
     port: int = Field(default=8000, ge=1, le=65535)
     grpc_port: int = Field(default=9000, ge=1, le=65535)

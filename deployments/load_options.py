@@ -7,6 +7,7 @@ from pathlib import Path
 
 from deployments.demo_models import resolve_model
 from deployments.text import TextModel, load_text_model
+from specdec_core.config import DEFAULT_GPU_MEMORY_UTILIZATION
 from specdec_core.models.loading import DType, LoadConfig, LoadedPair, load_pair
 from specdec_core.models.numerics import Numerics
 
@@ -26,6 +27,7 @@ class LoadOptions:
     enable_prefix_caching: bool = False
     enforce_eager: bool = False
     """Off where runs are compared: one would find the prompts that another has computed."""
+    gpu_memory_utilization: float = DEFAULT_GPU_MEMORY_UTILIZATION
 
     def load_config(self) -> LoadConfig:
         return LoadConfig(
@@ -37,6 +39,7 @@ class LoadOptions:
             numerics=Numerics(self.numerics),
             enable_prefix_caching=self.enable_prefix_caching,
             enforce_eager=self.enforce_eager,
+            gpu_memory_utilization=self.gpu_memory_utilization,
         )
 
     def load_text(self, model: str) -> TextModel:

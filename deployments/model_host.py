@@ -59,6 +59,7 @@ def host_model(config: ServiceConfig, role: Role, num_threads: int) -> HostedMod
             numerics=config.numerics if is_target else Numerics.FAST,
             enable_prefix_caching=config.enable_prefix_caching,
             enforce_eager=config.enforce_eager,
+            gpu_memory_utilization=config.gpu_memory_utilization,
         ),
     )
     # Draft and target share the tokenizer: a grammar means the same to both.

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 MAX_DRAFT_TOKENS = 32
+DEFAULT_GPU_MEMORY_UTILIZATION = 0.9
+"""Share of a GPU's memory that a model and its cache take; vLLM's default."""
 
 
 class DType(StrEnum):

@@ -22,7 +22,7 @@ from specdec_core.sampling_params import SamplingParams
 
 def process(z_NV: Tensor, rows: Sequence[ChoiceRow]) -> Tensor:
     """The logits that the rows choose from: a copy where a rule changes any, else `z_NV` itself."""
-    groups = [group for group in _groups(rows) if _changes_logits(group.rules)]
+    groups = [group for group in _groups(rows) if changes_logits(group.rules)]
     if not groups:
         return z_NV
     z_NV = z_NV.clone()
@@ -52,7 +52,8 @@ def _groups(rows: Sequence[ChoiceRow]) -> Iterator[_Group]:
         first += len(neighbours)
 
 
-def _changes_logits(rules: ChoiceRules) -> bool:
+def changes_logits(rules: ChoiceRules) -> bool:
+    """Whether `process` has anything to do for them."""
     params = rules.params
     return rules.needs_history or bool(
         params.min_tokens or params.allowed_token_ids or params.logit_bias

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from benchmarks.paper.answer_book import UNKNOWN, AnswerBook, one_hot_like
 from benchmarks.paper.recorded_padded import RecordedPadded
-from specdec_core.models.cached_model import CachedModel, Feed
+from specdec_core.models.cached_model import CachedModel, DraftRow, DraftsInOneGo, Feed
 from specdec_core.models.padded_lm import Paddable
 
 
@@ -55,11 +55,34 @@ class RecordedDraft:
 
     def score(self, feeds: Sequence[Feed]) -> Tensor:
         for feed in feeds:
-            if self.cached_len(feed.slot) == 0:
-                self._numbers[feed.slot] = self._book.number_of(feed.tokens)
+            self._meet(feed.slot, feed.tokens)
         computed = self._model.score(feeds)
         proposed = [token for feed in feeds for token in self._proposals(feed)]
         return one_hot_like(computed, proposed)
+
+    @property
+    def drafts_in_one_go(self) -> bool:
+        return isinstance(self._model, DraftsInOneGo) and self._model.drafts_in_one_go
+
+    def draft(
+        self, rows: Sequence[DraftRow], min_confidence: float
+    ) -> list[tuple[int, ...]] | None:
+        """The passes are those of the model, whatever it would propose."""
+        assert isinstance(self._model, DraftsInOneGo)
+        for row in rows:
+            self._meet(row.slot, row.new_ids)
+        if self._model.draft(rows, 0.0) is None:
+            return None
+        return [self._proposal(row) for row in rows]
+
+    def _proposal(self, row: DraftRow) -> tuple[int, ...]:
+        """The slot caches what is committed and all drafted tokens but the last."""
+        number, count = self._numbers.get(row.slot, UNKNOWN), row.num_choices
+        return tuple(self._book.next_tokens(number, self.cached_len(row.slot), count))
+
+    def _meet(self, slot: int, ids: Sequence[int]) -> None:
+        if self.cached_len(slot) == 0:
+            self._numbers[slot] = self._book.number_of(ids)
 
     def _proposals(self, feed: Feed) -> list[int]:
         number = self._numbers.get(feed.slot, UNKNOWN)

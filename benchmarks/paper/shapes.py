@@ -129,6 +129,7 @@ def random_model(
         initializer_range=0.05,
         tie_word_embeddings=False,
     )
-    model: Any = LlamaForCausalLM(config)
-    random_weights: PreTrainedModel = model.to(device=device, dtype=dtype).eval()
+    with device:  # weights of real sizes take minutes on a host
+        model: Any = LlamaForCausalLM(config)
+    random_weights: PreTrainedModel = model.to(dtype=dtype).eval()
     return random_weights

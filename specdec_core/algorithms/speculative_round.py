@@ -16,11 +16,16 @@ import torch
 from torch import Tensor
 
 from specdec_core.choice_rules import ChoiceRow, ChoiceRules
+from specdec_core.logit_processors import changes_logits
 from specdec_core.logprobs import TokenLogprobs
-from specdec_core.models.cached_model import Feed, ScoringModel
+from specdec_core.models.cached_model import DraftRow, DraftsInOneGo, Feed, ScoringModel
 from specdec_core.sampling import NO_CHOICE, choose
 from specdec_core.token_logprobs import PromptShare, measure_logprobs, take_prompts
 from specdec_core.verification import Verdict, verify
+
+_MAX_FED_AT_ONCE = 8
+"""Tokens of a draft's row before its first choice; a full acceptance leaves two. More are fed as a
+prefill is, in front of the round."""
 
 
 class Turn(NamedTuple):
@@ -50,6 +55,51 @@ def propose(
     where nothing can be chosen. Afterwards a slot caches its N committed tokens and all drafted
     ones, but the last of num_choices.
     """
+    if isinstance(draft, DraftsInOneGo) and draft.drafts_in_one_go and not _need_host(turns):
+        return _propose_in_one_go(draft, turns, min_confidence)
+    return _propose_by_token(draft, turns, min_confidence)
+
+
+def _need_host(turns: Sequence[Turn]) -> bool:
+    """Whether some choice depends on more than logits, noise and filters."""
+    return any(turn.num_choices > 0 and changes_logits(turn.rules) for turn in turns)
+
+
+def _propose_in_one_go(
+    draft: ScoringModel, turns: Sequence[Turn], min_confidence: float
+) -> list[tuple[int, ...]]:
+    """Whatever is long goes first; all drafted tokens then are one piece of work."""
+    assert isinstance(draft, DraftsInOneGo)
+    turns = _catch_up(draft, turns)
+    choosing = [turn for turn in turns if turn.num_choices > 0]
+    rows = [DraftRow(t.slot, t.new_ids, t.num_choices, t.rules.params) for t in choosing]
+    drafted = draft.draft(rows, min_confidence) if rows else []
+    if drafted is None:
+        drafted = _propose_by_token(draft, choosing, min_confidence)
+    proposals = iter(drafted)
+    return [next(proposals) if turn.num_choices > 0 else () for turn in turns]
+
+
+def _catch_up(draft: ScoringModel, turns: Sequence[Turn]) -> list[Turn]:
+    """Feed all of a turn that chooses nothing, and all but the last token of a long one; returns
+    what is left to feed."""
+    caught_up = []
+    feeds = []
+    for turn in turns:
+        num_left = min(turn.num_choices, 1)
+        if num_left == 0 or len(turn.new_ids) > _MAX_FED_AT_ONCE:
+            num_fed = len(turn.new_ids) - num_left
+            feeds.append(Feed(turn.slot, turn.new_ids[:num_fed], 0))
+            turn = turn._replace(new_ids=turn.new_ids[num_fed:])
+        caught_up.append(turn)
+    if feeds:
+        draft.score(feeds)
+    return caught_up
+
+
+def _propose_by_token(
+    draft: ScoringModel, turns: Sequence[Turn], min_confidence: float
+) -> list[tuple[int, ...]]:
     proposals: list[list[int]] = [[] for _ in turns]
     feeds = [Feed(turn.slot, turn.new_ids, min(turn.num_choices, 1)) for turn in turns]
     live = [index for index, turn in enumerate(turns) if turn.num_choices > 0]

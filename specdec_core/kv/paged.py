@@ -48,7 +48,15 @@ class _Slot:
 class PagedKV:
     """The key and value pools of every layer and the slots that share them."""
 
-    def __init__(self, shape: KVShape, num_blocks: int, block_size: int = BLOCK_SIZE) -> None:
+    def __init__(
+        self,
+        shape: KVShape,
+        num_blocks: int,
+        block_size: int = BLOCK_SIZE,
+        *,
+        has_scratch_block: bool = False,
+    ) -> None:
+        """A scratch block comes on top of the others: it belongs to no slot."""
         self.shape = shape
         self.num_blocks = num_blocks
         self.block_size = block_size
@@ -58,7 +66,14 @@ class PagedKV:
         # Empty, not zeros: those are written at once, and a host backs only pages that were.
         # Blocks are cleared when they are taken instead.
         self._pool_L2NBHD = torch.empty(
-            (shape.num_layers, 2, num_blocks, block_size, shape.num_kv_heads, shape.head_dim),
+            (
+                shape.num_layers,
+                2,
+                num_blocks + has_scratch_block,
+                block_size,
+                shape.num_kv_heads,
+                shape.head_dim,
+            ),
             dtype=shape.dtype,
             device=shape.device,
         )
@@ -66,6 +81,10 @@ class PagedKV:
             (keys.flatten(0, 1), values.flatten(0, 1)) for keys, values in self._pool_L2NBHD
         ]
         """Keys and values of every layer, each [N * B, H, D]; views, for reading and writing."""
+        self.scratch_block = num_blocks if has_scratch_block else None
+        """Where padding reads and writes."""
+        if self.scratch_block is not None:
+            self._clear((self.scratch_block,))
 
     @property
     def num_free_blocks(self) -> int:

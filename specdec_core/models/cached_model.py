@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from torch import Tensor
+
+from specdec_core.sampling_params import SamplingParams
 
 
 class Feed(NamedTuple):
@@ -46,6 +48,36 @@ class ScoringModel(Protocol):
         Shape [sum of num_logits, V >= vocab_size], rows in the order of `feeds`. Each slot caches
         its fed tokens afterwards. Raises OutOfBlocksError before anything changed when the tokens
         do not fit.
+        """
+        ...
+
+
+class DraftRow(NamedTuple):
+    """A sequence that a draft continues by parameters alone: no rule looks at its ids."""
+
+    slot: int
+    new_ids: Sequence[int]
+    """Committed tokens behind what `slot` caches, at least one."""
+    num_choices: int
+    """Most tokens to draft, at least 1."""
+    params: SamplingParams
+
+
+@runtime_checkable
+class DraftsInOneGo(Protocol):
+    """A model that may draft all tokens of a round without the host between them."""
+
+    @property
+    def drafts_in_one_go(self) -> bool: ...
+
+    def draft(
+        self, rows: Sequence[DraftRow], min_confidence: float
+    ) -> list[tuple[int, ...]] | None:
+        """Proposals as those of a draft that is asked token by token, or None where it must be.
+
+        A proposal ends before a token less probable than `min_confidence`. Afterwards a slot caches
+        its row's tokens and what was proposed, but the last of num_choices. Raises OutOfBlocksError
+        before anything changed.
         """
         ...
 

@@ -46,8 +46,9 @@ def make_exact(model: TransformersModel) -> ClassTable:
 
 
 def _attention_shape(model: TransformersModel) -> AttentionShape:
-    """Our kernels take a lane for each query and the keys in order: any shape will do."""
-    if model.kernels is not None:
+    """Our kernels take a lane for each query and the keys in order, and attention over blocks never
+    splits the keys: any shape will do."""
+    if model.kernels is not None or model.block_attention is not None:
         return ANY_ATTENTION
     config = model.module.config
     shape = kv_shape(config, model.dtype, model.device)
@@ -140,7 +141,8 @@ def _first_dependent(model: TransformersModel, sequences: Sequence[Sequence[int]
         for name, module in _operations("", model.module)
     ]
     try:
-        _logits_in_company(model, sequences)
+        with model.eager():
+            _logits_in_company(model, sequences)
     finally:
         for handle in handles:
             handle.remove()

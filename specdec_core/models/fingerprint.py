@@ -28,6 +28,7 @@ def numerics_fingerprint(model: TransformersModel, digest: str) -> str:
         transformers.__version__,
         _device_name(model.device),
         model.kernels.identity if model.kernels is not None else "no kernels",
+        f"recorded: {model.drafts_in_one_go}, blocks: {model.block_attention is not None}",
         str(torch.get_num_threads()),
     ]
     hashed = hashlib.sha256("\n".join(facts).encode()).hexdigest()[:12]

@@ -17,16 +17,16 @@ from transformers import (
     PreTrainedModel,
 )
 
-from specdec_core.config import DType, ModelImpl
+from specdec_core.config import DEFAULT_GPU_MEMORY_UTILIZATION, DType, ModelImpl
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
 from specdec_core.models.draft_vocabulary import reduce_head
 from specdec_core.models.exact import make_exact
 from specdec_core.models.files import local_folder, model_digest, weight_files
 from specdec_core.models.fingerprint import numerics_fingerprint
 from specdec_core.models.fused_decoder import FusedDecoder, fuse
-from specdec_core.models.memory import default_kv_tokens
 from specdec_core.models.numerics import NotExactError, Numerics
 from specdec_core.models.packed_linear import pack_linears
+from specdec_core.models.placing import Companion, Placing, place
 from specdec_core.models.support import check_supported
 from specdec_core.models.tokenizers import check_same_tokenizer, load_tokenizer
 from specdec_core.models.transformers_adapter import TransformersModel, kv_shape
@@ -61,7 +61,10 @@ class LoadConfig:
     numerics: Numerics = Numerics.AUTO
     model_impl: ModelImpl = ModelImpl.AUTO
     enforce_eager: bool = False
-    """PyTorch's own operations only, where there are kernels of ours as well."""
+    """PyTorch's own operations only, one by one, where there are kernels of ours as well, or passes
+    that a GPU repeats as a whole."""
+    gpu_memory_utilization: float = DEFAULT_GPU_MEMORY_UTILIZATION
+    """Share of a GPU's memory that may be taken, weights and all; the cache gets what is left."""
     enable_prefix_caching: bool = True
     """Prompts that begin alike share what is cached of them."""
 
@@ -69,6 +72,10 @@ class LoadConfig:
         device_type = self.device.partition(":")[0]
         if device_type not in ("auto", "cpu", "cuda"):
             raise InvalidRequestError(f"device must be auto, cpu or cuda[:N], got {self.device!r}")
+        if not 0.0 < self.gpu_memory_utilization <= 1.0:
+            raise InvalidRequestError(
+                f"gpu_memory_utilization must be in (0, 1], got {self.gpu_memory_utilization}"
+            )
         for name in ("max_model_len", "kv_cache_tokens"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -111,14 +118,23 @@ def load_pair(
         check_same_tokenizer(
             load_tokenizer(target, config.revision), load_tokenizer(draft, draft_config.revision)
         )
-    return LoadedPair(
-        target=load_model(target, config),
-        draft=load_model(draft, draft_config) if draft is not None else None,
-    )
+    if draft is None:
+        return LoadedPair(target=load_model(target, config), draft=None)
+    companion = _companion(draft, draft_config, _device(config.device))
+    loaded = load_model(target, config, companion)
+    if companion is not None:
+        tokens = loaded.model.num_blocks * loaded.model.block_size
+        draft_config = replace(draft_config, kv_cache_tokens=draft_config.kv_cache_tokens or tokens)
+    return LoadedPair(target=loaded, draft=load_model(draft, draft_config))
 
 
-def load_model(path_or_id: str, config: LoadConfig | None = None) -> LoadedModel:
-    """Load one model. Raises ModelNotSupportedError or InvalidRequestError, naming the path."""
+def load_model(
+    path_or_id: str, config: LoadConfig | None = None, companion: Companion | None = None
+) -> LoadedModel:
+    """Load one model and leave room on its GPU for a `companion`.
+
+    Raises ModelNotSupportedError or InvalidRequestError, naming the path.
+    """
     config = config or LoadConfig()
     folder = local_folder(path_or_id, config.revision)
     model_config = _model_config(folder)
@@ -127,13 +143,16 @@ def load_model(path_or_id: str, config: LoadConfig | None = None) -> LoadedModel
     weight_files(folder)
     vocab_size = len(load_tokenizer(str(folder)))
     weights = _weights(folder, config)
-    model = TransformersModel(
-        weights,
+    placing = Placing(
         vocab_size=vocab_size,
-        kv_cache_tokens=_kv_cache_tokens(weights, config, max_model_len),
         max_model_len=max_model_len,
+        kv_cache_tokens=config.kv_cache_tokens,
         enable_prefix_caching=config.enable_prefix_caching,
+        enforce_eager=config.enforce_eager,
+        gpu_memory_utilization=config.gpu_memory_utilization,
+        companion=companion,
     )
+    model = place(weights, placing)
     settle_numerics(model, config.numerics)
     digest = model_digest(folder)
     return LoadedModel(
@@ -142,6 +161,24 @@ def load_model(path_or_id: str, config: LoadConfig | None = None) -> LoadedModel
         digest=digest,
         name=path_or_id,
         fingerprint=numerics_fingerprint(model, digest),
+    )
+
+
+def _companion(draft: str, config: LoadConfig, target_device: torch.device) -> Companion | None:
+    """What a draft will take of the GPU of its target; None where it takes nothing of that."""
+    device = _device(config.device)
+    if device.type != "cuda" or device != target_device:
+        return None
+    return companion_of(local_folder(draft, config.revision), config.dtype, device)
+
+
+def companion_of(folder: Path, dtype: DType, device: torch.device) -> Companion:
+    """By its files: nothing is loaded."""
+    config = _model_config(folder)
+    own: Any = config.dtype if dtype is DType.AUTO else getattr(torch, dtype.value)
+    return Companion(
+        weight_bytes=sum(file.stat().st_size for file in weight_files(folder)),
+        kv=kv_shape(config, own or torch.float32, device),
     )
 
 
@@ -216,20 +253,6 @@ def _device(name: str) -> torch.device:
     if name.startswith("cuda") and not torch.cuda.is_available():
         raise InvalidRequestError(f"device {name} was asked for, but this process sees no GPU")
     return torch.device(name)
-
-
-def _kv_cache_tokens(
-    weights: PreTrainedModel | FusedDecoder, config: LoadConfig, max_model_len: int
-) -> int:
-    """At least one sequence of the greatest length must fit, or it could wait forever."""
-    shape = kv_shape(weights.config, weights.dtype, weights.device)
-    tokens = config.kv_cache_tokens or default_kv_tokens(shape.device, shape.bytes_per_token)
-    if tokens < max_model_len:
-        raise InvalidRequestError(
-            f"a KV cache of {tokens} tokens cannot hold one sequence of "
-            f"max_model_len={max_model_len}; lower max_model_len or raise kv_cache_tokens"
-        )
-    return tokens
 
 
 def _end_token_ids(folder: Path, config: PreTrainedConfig) -> frozenset[int]:

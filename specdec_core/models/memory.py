@@ -3,25 +3,87 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
+from specdec_core.errors import InvalidRequestError
+
 CPU_FRACTION = 0.25
 """Of the available host memory, which other processes share; pages are only backed once written."""
-ACCELERATOR_FRACTION = 0.85
-"""Of the memory left behind the weights; the rest is for activations."""
+RECORDING_BYTES = 512 * 2**20
+"""For the recordings themselves, and what libraries take when they are made."""
+_GATHERED_LAYERS = 2
+"""A pass copies the keys and values of its rows, one layer at a time, where blocks are not read in
+place; rows of unequal length are padded to the longest."""
 _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 _CGROUP_USED = Path("/sys/fs/cgroup/memory.current")
 
 
-def default_kv_tokens(device: torch.device, bytes_per_token: int) -> int:
-    """A share of the memory that is free now, in tokens."""
-    if device.type == "cuda":
-        budget = int(torch.cuda.mem_get_info(device)[0] * ACCELERATOR_FRACTION)
-    else:
-        budget = int(available_host_bytes() * CPU_FRACTION)
-    return budget // bytes_per_token
+def default_kv_tokens(bytes_per_token: int) -> int:
+    """A share of the host memory that is free now, in tokens."""
+    return int(available_host_bytes() * CPU_FRACTION) // bytes_per_token
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceMemory:
+    """Of a GPU, in bytes, behind the weights."""
+
+    free: int
+    total: int
+
+    @classmethod
+    def now(cls, device: torch.device) -> DeviceMemory:
+        """What the caching allocator holds and does not use counts as free."""
+        torch.cuda.empty_cache()
+        free, total = torch.cuda.mem_get_info(device)
+        return cls(free=free, total=total)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KVNeeds:
+    """What shares a GPU's free memory with the KV cache."""
+
+    bytes_per_token: int
+    num_layers: int
+    workspace_bytes: int = 0
+    """Of the largest pass. Recorded passes take theirs from a pool of their own, once for all."""
+    is_recorded: bool = False
+    reads_blocks: bool = False
+    """Attention reads the blocks in place: no pass copies keys and values."""
+    companion_bytes: int = 0
+    """Weights and workspace of a draft that comes after."""
+    companion_bytes_per_token: int = 0
+
+
+def plan_kv_tokens(memory: DeviceMemory, needs: KVNeeds, utilization: float) -> int:
+    """Tokens of KV that fit. Raises InvalidRequestError where not one does."""
+    budget = memory.free - round(memory.total * (1 - utilization)) - needs.companion_bytes
+    budget -= needs.workspace_bytes * (1 + needs.is_recorded)
+    budget -= RECORDING_BYTES * needs.is_recorded
+    copied = 0 if needs.reads_blocks else _GATHERED_LAYERS * needs.bytes_per_token
+    per_token = needs.bytes_per_token + needs.companion_bytes_per_token
+    tokens = budget * needs.num_layers // (per_token * needs.num_layers + copied)
+    if tokens < 1:
+        raise InvalidRequestError(
+            f"no memory is left for a KV cache: {memory.free / 2**30:.1f} of "
+            f"{memory.total / 2**30:.1f} GiB are free behind the weights; raise "
+            f"gpu_memory_utilization={utilization} or name kv_cache_tokens"
+        )
+    return tokens
+
+
+def peak_bytes(work: Callable[[], object], device: torch.device) -> int:
+    """How much more memory than before `work` takes on a GPU, at most; 0 elsewhere."""
+    if device.type != "cuda":
+        return 0
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    work()
+    torch.cuda.synchronize(device)
+    return torch.cuda.max_memory_allocated(device) - before
 
 
 def available_host_bytes() -> int:

@@ -5,8 +5,9 @@ The forward itself is a Decoder: ours for models of Llama's shape, else that of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,7 +15,8 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
 from specdec_core.kv.paged import BLOCK_SIZE, KVShape, PagedKV
-from specdec_core.models.cached_model import Feed
+from specdec_core.models.cached_model import DraftRow, Feed
+from specdec_core.models.decoder import Decoder
 from specdec_core.models.fused_decoder import FusedDecoder
 from specdec_core.models.hooked_decoder import HookedDecoder
 from specdec_core.models.numerics import FAST_ATTENTION, AttentionShape, ClassTable, Numerics
@@ -28,15 +30,22 @@ from specdec_core.models.pass_plan import (
     split_into_passes,
 )
 from specdec_core.models.ragged_attention import AttentionPass, RaggedPass
+from specdec_core.models.static_shapes.block_attention import (
+    BlockAttention,
+    BlockPass,
+    plan_block_rows,
+)
+from specdec_core.models.static_shapes.draft_loop import DraftLoop
+from specdec_core.models.static_shapes.recorder import Recorder
+from specdec_core.models.static_shapes.static_passes import StaticModel, StaticPasses
 from specdec_core.models.support import check_supported
 
 
-class Decoder(Protocol):
-    """The forward of a model without a cache of its own."""
+class _Fixed(NamedTuple):
+    """What runs in fixed shapes."""
 
-    def decode(self, plan: PassPlan, attention_pass: AttentionPass) -> Tensor:
-        """The logits that `plan` wants, [N, V]; every layer attends through `attention_pass`."""
-        ...
+    passes: StaticPasses
+    loop: DraftLoop
 
 
 class TransformersModel:
@@ -56,12 +65,16 @@ class TransformersModel:
         max_model_len: int | None = None,
         max_tokens_per_pass: int = 512,
         enable_prefix_caching: bool = True,
+        recorder: Recorder | None = None,
+        block_attention: BlockAttention | None = None,
     ) -> None:
         """Adapt `model`, which stays usable by others; `vocab_size` is the tokenizer's range.
 
-        Raises ModelNotSupportedError when the model cannot run over KV slots.
+        With a recorder passes of a few tokens a row run in fixed shapes, and rounds of a draft as a
+        whole. With `block_attention` no keys are gathered. Raises ModelNotSupportedError when the
+        model cannot run over KV slots.
         """
-        self.class_table: ClassTable | None = None
+        self._class_table: ClassTable | None = None
         config = model.config
         self.max_model_len: int = max_model_len or config.max_position_embeddings
         check_supported(config, self.max_model_len)
@@ -74,13 +87,31 @@ class TransformersModel:
         num_blocks = -(-kv_cache_tokens // BLOCK_SIZE)
         if num_blocks < 1:
             raise InvalidRequestError(f"kv_cache_tokens must be at least 1, got {kv_cache_tokens}")
-        self._kv = PagedKV(kv_shape(config, model.dtype, model.device), num_blocks)
+        self._kv = PagedKV(
+            kv_shape(config, model.dtype, model.device),
+            num_blocks,
+            has_scratch_block=recorder is not None,
+        )
+        self._recorder = recorder
+        self.block_attention = block_attention
+        self._fixed = self._make_fixed()
         self.prefix_cache = self._kv if enable_prefix_caching else None
         self._probe()
 
     @property
     def module(self) -> PreTrainedModel | FusedDecoder:
         return self._model
+
+    @property
+    def class_table(self) -> ClassTable | None:
+        """The sizes that exact numerics keeps to; None in fast numerics."""
+        return self._class_table
+
+    @class_table.setter
+    def class_table(self, table: ClassTable | None) -> None:
+        """What was recorded before ran through other linears and in other shapes."""
+        self._class_table = table
+        self._fixed = self._make_fixed()
 
     @property
     def numerics(self) -> Numerics:
@@ -153,6 +184,42 @@ class TransformersModel:
             return torch.empty(0, self._model.config.vocab_size, device=self._model.device)
         return logits[0] if len(logits) == 1 else torch.cat(logits)
 
+    @property
+    def drafts_in_one_go(self) -> bool:
+        return self._fixed is not None
+
+    def draft(
+        self, rows: Sequence[DraftRow], min_confidence: float
+    ) -> list[tuple[int, ...]] | None:
+        """See DraftsInOneGo."""
+        if self._fixed is None:
+            return None
+        return self._fixed.loop.propose(rows, min_confidence)
+
+    @contextmanager
+    def eager(self) -> Iterator[None]:
+        """Within it nothing is recorded nor replayed: hooks of modules see every pass."""
+        fixed, self._fixed = self._fixed, None
+        try:
+            yield
+        finally:
+            self._fixed = fixed
+
+    def _make_fixed(self) -> _Fixed | None:
+        if self._recorder is None:
+            return None
+        assert self.kernels is None, "the kernels of a CPU take rows of any lengths"
+        model = StaticModel(
+            decoder=self._decoder,
+            kv=self._kv,
+            num_query_groups=self.num_query_groups,
+            logits_width=self._model.config.vocab_size,
+            max_model_len=self.max_model_len,
+            block_attention=self.block_attention,
+        )
+        passes = StaticPasses(model, self.attention, self._recorder)
+        return _Fixed(passes, DraftLoop(passes, self._kv, self.vocab_size))
+
     def _make_room(self, feeds: Sequence[Feed]) -> list[int]:
         """Extend every slot by its feed; returns where each feed starts."""
         starts = [self._kv.cached_len(feed.slot) for feed in feeds]
@@ -166,6 +233,14 @@ class TransformersModel:
 
     def _forward(self, pieces: Sequence[Piece]) -> Tensor:
         """One pass; logits of the wanted tokens, [N, V]."""
+        if self._fixed is not None:
+            logits = self._fixed.passes.run(pieces)
+            if logits is not None:
+                return logits.float()
+        if self.block_attention is not None:
+            plan = plan_native_pass(pieces, self._kv)
+            rows = plan_block_rows(plan, self.device)
+            return self.run_pass(plan, BlockPass(plan, rows, self._kv, self.block_attention))
         plan = self.plan(pieces, self._kv)
         return self.run_pass(plan, RaggedPass(plan, self._kv, self.kernels))
 

@@ -177,7 +177,7 @@ def test_tokenizers_of_equal_size_are_compared_by_content() -> None:
 
 
 def test_the_default_cache_is_a_share_of_the_free_memory() -> None:
-    tokens = default_kv_tokens(torch.device("cpu"), bytes_per_token=23_040)
+    tokens = default_kv_tokens(bytes_per_token=23_040)
     assert 0 < tokens * 23_040 < available_host_bytes() * 0.5
 
 

@@ -14,6 +14,7 @@ from tests.mutants import (
     processors,
     rounds,
     sampling,
+    static_shapes,
     verification,
     verify,
 )
@@ -28,6 +29,7 @@ MUTANTS = (
     *padded.MUTANTS,
     *exact.MUTANTS,
     *forward.MUTANTS,
+    *static_shapes.MUTANTS,
     *drafting.MUTANTS,
     *grammar.MUTANTS,
     *pool_rounds.MUTANTS,

@@ -1,0 +1,125 @@
+"""How a loaded network becomes a model on its device: its passes, and the memory that it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from transformers import PreTrainedModel
+
+from specdec_core.config import DEFAULT_GPU_MEMORY_UTILIZATION
+from specdec_core.errors import InvalidRequestError
+from specdec_core.kv.paged import BLOCK_SIZE, KVShape
+from specdec_core.models.cached_model import Feed
+from specdec_core.models.fused_decoder import FusedDecoder
+from specdec_core.models.memory import (
+    DeviceMemory,
+    KVNeeds,
+    default_kv_tokens,
+    peak_bytes,
+    plan_kv_tokens,
+)
+from specdec_core.models.static_shapes.attention_probe import find_block_attention
+from specdec_core.models.static_shapes.block_attention import BlockAttention
+from specdec_core.models.static_shapes.recorder import recorder_for
+from specdec_core.models.transformers_adapter import TransformersModel, kv_shape
+
+MAX_TOKENS = {"cpu": 512, "cuda": 4096}
+"""Of a pass. A GPU verifies all proposals of 128 sequences in one: it reads the weights once."""
+_PROBED_LOGITS = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placing:
+    """Where a model runs and what it may take there."""
+
+    vocab_size: int
+    max_model_len: int
+    kv_cache_tokens: int | None = None
+    enable_prefix_caching: bool = True
+    enforce_eager: bool = False
+    gpu_memory_utilization: float = DEFAULT_GPU_MEMORY_UTILIZATION
+    companion: Companion | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Companion:
+    """A draft that shares the GPU of its target and is loaded after it: it caches as much."""
+
+    weight_bytes: int
+    kv: KVShape
+
+
+def place(weights: PreTrainedModel | FusedDecoder, placing: Placing) -> TransformersModel:
+    """The model, with everything that its device has for it."""
+    attention = None if placing.enforce_eager else block_attention_for(weights)
+    tokens = placing.kv_cache_tokens or _planned_tokens(weights, placing, attention)
+    if tokens < placing.max_model_len:
+        raise InvalidRequestError(
+            f"a KV cache of {tokens} tokens cannot hold one sequence of "
+            f"max_model_len={placing.max_model_len}; lower max_model_len or raise kv_cache_tokens"
+        )
+    return TransformersModel(
+        weights,
+        vocab_size=placing.vocab_size,
+        kv_cache_tokens=tokens,
+        max_model_len=placing.max_model_len,
+        max_tokens_per_pass=MAX_TOKENS[weights.device.type],
+        enable_prefix_caching=placing.enable_prefix_caching,
+        recorder=None if placing.enforce_eager else recorder_for(weights.device),
+        block_attention=attention,
+    )
+
+
+def block_attention_for(weights: PreTrainedModel | FusedDecoder) -> BlockAttention | None:
+    """Attention over a block table, where the device of the weights has one."""
+    shape = kv_shape(weights.config, weights.dtype, weights.device)
+    return find_block_attention(shape, weights.config.num_attention_heads, BLOCK_SIZE)
+
+
+def _planned_tokens(
+    weights: PreTrainedModel | FusedDecoder, placing: Placing, attention: BlockAttention | None
+) -> int:
+    shape = kv_shape(weights.config, weights.dtype, weights.device)
+    if shape.device.type != "cuda":
+        return default_kv_tokens(shape.bytes_per_token)
+    needs = KVNeeds(
+        bytes_per_token=shape.bytes_per_token,
+        num_layers=shape.num_layers,
+        workspace_bytes=_workspace_bytes(weights, placing, attention),
+        is_recorded=not placing.enforce_eager,
+        reads_blocks=attention is not None,
+    )
+    if placing.companion is not None:
+        needs = _beside(needs, placing.companion)
+    memory = DeviceMemory.now(shape.device)
+    return plan_kv_tokens(memory, needs, placing.gpu_memory_utilization)
+
+
+def _beside(needs: KVNeeds, companion: Companion) -> KVNeeds:
+    """A draft's workspace is no larger than its target's, and neither runs while the other does;
+    but each keeps what it took."""
+    return replace(
+        needs,
+        companion_bytes=companion.weight_bytes + needs.workspace_bytes,
+        companion_bytes_per_token=companion.kv.bytes_per_token,
+    )
+
+
+def _workspace_bytes(
+    weights: PreTrainedModel | FusedDecoder, placing: Placing, attention: BlockAttention | None
+) -> int:
+    """What the largest pass takes beside weights and cache, measured: one long prefill whose last
+    logits are as many as a large group's."""
+    count = min(MAX_TOKENS["cuda"], placing.max_model_len)
+    model = TransformersModel(
+        weights,
+        vocab_size=placing.vocab_size,
+        kv_cache_tokens=count,
+        max_model_len=placing.max_model_len,
+        max_tokens_per_pass=count,
+        block_attention=attention,
+    )
+    ids: Sequence[int] = [0] * count
+    feed = Feed(model.allocate(), ids, min(count, _PROBED_LOGITS))
+    return peak_bytes(lambda: model.score([feed]), weights.device)

@@ -1,0 +1,143 @@
+"""Attention that reads the blocks of the cache where they lie: torch.nn.attention.varlen.
+
+Shape legend: T tokens of the pass, P rows of attention, H query heads, K key-value heads, D head
+size, W blocks of a row, N blocks, B tokens of a block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from specdec_core.kv.paged import PagedKV
+from specdec_core.models.pass_plan import PassPlan
+from specdec_core.models.static_shapes.buckets import Bucket
+from specdec_core.models.static_shapes.pass_buffers import PassNumbers
+
+_CAUSAL = (-1, 0)
+"""A window: all keys to the left, none to the right. The last query of a row sees its last key."""
+
+
+class BlockRows(NamedTuple):
+    """Where the queries of every row lie, and the keys that they see. int32."""
+
+    query_ends: Tensor
+    """[P + 1] tokens before each row, then all of them."""
+    key_counts: Tensor
+    """[P] keys that the last query of a row sees."""
+    blocks: Tensor
+    """[P, W]"""
+    max_queries: int
+    max_keys: int
+
+
+class BlockAttention(Protocol):
+    """Attention over blocks."""
+
+    def __call__(
+        self, query_THD: Tensor, keys: Tensor, values: Tensor, rows: BlockRows, scaling: float
+    ) -> Tensor:
+        """Over pools [N, B, K, D]; returns [T, H, D]."""
+        ...
+
+
+class VarlenAttention:
+    """torch.nn.attention.varlen's; keys are never split, so that a row does not see its company."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    def __call__(
+        self, query_THD: Tensor, keys: Tensor, values: Tensor, rows: BlockRows, scaling: float
+    ) -> Tensor:
+        output_THD: Tensor = self._function(
+            query_THD.contiguous(),
+            keys,
+            values,
+            rows.query_ends,
+            None,
+            rows.max_queries,
+            rows.max_keys,
+            scale=scaling,
+            window_size=_CAUSAL,
+            enable_gqa=query_THD.shape[1] != keys.shape[2],
+            seqused_k=rows.key_counts,
+            block_table=rows.blocks,
+            num_splits=1,
+        )
+        return output_THD
+
+
+class BlockPass:
+    """One pass over the blocks of a cache; implements AttentionPass."""
+
+    block_pools = None
+
+    def __init__(
+        self, plan: PassPlan, rows: BlockRows, kv: PagedKV, attention: BlockAttention
+    ) -> None:
+        self._plan = plan
+        self._rows = rows
+        self._kv = kv
+        self._attention = attention
+        self.layers_seen: set[int] = set()
+
+    @classmethod
+    def of_rectangle(
+        cls,
+        plan: PassPlan,
+        numbers: PassNumbers,
+        bucket: Bucket,
+        kv: PagedKV,
+        attention: BlockAttention,
+    ) -> BlockPass:
+        """All rows have as many queries: those of the padding see keys behind the row's end."""
+        ends = torch.arange(bucket.rows + 1, dtype=torch.int32, device=kv.shape.device)
+        rows = BlockRows(
+            query_ends=ends * bucket.queries,
+            key_counts=numbers.starts + bucket.queries,
+            blocks=numbers.blocks,
+            max_queries=bucket.queries,
+            max_keys=bucket.blocks * kv.block_size,
+        )
+        return cls(plan, rows, kv, attention)
+
+    def attend(
+        self,
+        layer: int,
+        query_THD: Tensor,
+        key_TKD: Tensor,
+        value_TKD: Tensor,
+        scaling: float,
+    ) -> Tensor:
+        """See AttentionPass."""
+        self.layers_seen.add(layer)
+        keys, values = self._kv.pools(layer)
+        keys.index_copy_(0, self._plan.write_index, key_TKD)
+        values.index_copy_(0, self._plan.write_index, value_TKD)
+        size = self._kv.block_size
+        return self._attention(
+            query_THD,
+            keys.view(-1, size, *keys.shape[1:]),
+            values.view(-1, size, *values.shape[1:]),
+            self._rows,
+            scaling,
+        )
+
+
+def plan_block_rows(plan: PassPlan, device: torch.device) -> BlockRows:
+    """The rows of a plan of any lengths, which has a table."""
+    assert plan.table is not None
+    firsts, counts, starts = plan.table.pieces.unbind(1)
+    key_counts = starts + counts
+    ends = torch.cat([firsts, (firsts + counts)[-1:]])
+    return BlockRows(
+        query_ends=ends.to(device),
+        key_counts=key_counts.to(device),
+        blocks=plan.table.blocks.to(device),
+        max_queries=int(counts.max()),
+        max_keys=int(key_counts.max()),
+    )

@@ -1,0 +1,87 @@
+"""Which shapes the passes over static buffers have: few, so that each is recorded once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from specdec_core.models.numerics import AttentionShape
+from specdec_core.models.pass_plan import Piece
+
+MAX_ROWS = 128
+MAX_QUERIES = 33
+"""Tokens of a row: the most drafted ones and the pending one. Longer feeds are prefill."""
+_ROW_STEP = 8
+_EXACT_QUERIES = 9
+"""Up to so many tokens a row have a shape of their own: K is small and seldom changes."""
+_QUERY_STEP = 4
+_BLOCK_STEP = 4
+_STEPS_PER_DOUBLING = 4
+
+
+class Bucket(NamedTuple):
+    """The sizes of a pass. Rows, tokens and blocks that are missing are padding."""
+
+    rows: int
+    queries: int
+    """Tokens of a row."""
+    blocks: int
+    """Blocks of the cache that a row reads."""
+    logits: int
+    """Logits of a row: 1, or as many as it has tokens."""
+
+    @property
+    def num_tokens(self) -> int:
+        return self.rows * self.queries
+
+    @property
+    def num_logits(self) -> int:
+        return self.rows * self.logits
+
+
+def rounded_rows(count: int) -> int:
+    """1, 2, 4, 8, 16, 24, 32 ..."""
+    if count > _ROW_STEP // 2:
+        return -(-count // _ROW_STEP) * _ROW_STEP
+    return 1 << (count - 1).bit_length()
+
+
+def rounded_queries(count: int) -> int:
+    """1 to 9, then 13, 17 ... 33."""
+    if count <= _EXACT_QUERIES:
+        return count
+    return _EXACT_QUERIES + -(-(count - _EXACT_QUERIES) // _QUERY_STEP) * _QUERY_STEP
+
+
+def rounded_blocks(count: int) -> int:
+    """4, 8 ... 32, 40, 48, 56, 64, 80 ...: at most a quarter more than are needed, from 16 on."""
+    units = -(-count // _BLOCK_STEP)
+    step = max((1 << (units - 1).bit_length()) // _STEPS_PER_DOUBLING // 2, 1)
+    return _BLOCK_STEP * step * -(-units // step)
+
+
+def bucket_for(
+    pieces: Sequence[Piece], block_size: int, attention: AttentionShape, num_ahead: int = 0
+) -> Bucket | None:
+    """The shape of a pass of these pieces and `num_ahead` later ones of a token each.
+
+    None where they are no such pass: too many rows, a prefill, a slot twice, or more queries than
+    `attention` takes at once.
+    """
+    longest = max(len(piece.tokens) for piece in pieces)
+    if len(pieces) > MAX_ROWS or longest > min(MAX_QUERIES, attention.queries.high):
+        return None
+    if len({piece.slot for piece in pieces}) < len(pieces):
+        return None
+    low, high = attention.queries
+    queries = min(max(rounded_queries(longest), low), high)
+    rows = rounded_rows(len(pieces))
+    num_logits = sum(piece.num_logits for piece in pieces)
+    num_keys = max(max(piece.start + queries, piece.end + num_ahead) for piece in pieces)
+    num_blocks = rounded_blocks(-(-num_keys // block_size))
+    return Bucket(
+        rows=rows,
+        queries=queries,
+        blocks=-(-attention.key_len(num_blocks * block_size) // block_size),
+        logits=1 if num_logits <= rows else queries,
+    )

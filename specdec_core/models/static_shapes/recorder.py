@@ -1,0 +1,116 @@
+"""Work that is recorded once and then replayed as a whole: a CUDA graph, or on a CPU a call."""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Any, Protocol
+
+import torch
+
+_logger = logging.getLogger(__name__)
+
+Work = Callable[[], object]
+"""Reads and writes tensors that stay where they are; the same operations each time. What it returns
+does not count."""
+
+MAX_RECORDINGS = 256
+_MIN_FREE_BYTES = 512 * 2**20
+"""Left for what runs beside the recordings: prefill, and the choice of tokens."""
+_NUM_WARM_UPS = 2
+
+
+class Recorder(Protocol):
+    """Turns work into something that repeats it."""
+
+    def record(self, work: Work) -> Work:
+        """May run `work` any number of times before it returns. Raises RuntimeError where it cannot
+        be recorded."""
+        ...
+
+    def free_bytes(self) -> int | None:
+        """Of the device; None where recordings take no memory."""
+        ...
+
+
+class DirectRecorder:
+    """Calls the work itself."""
+
+    def record(self, work: Work) -> Work:
+        return work
+
+    def free_bytes(self) -> int | None:
+        return None
+
+
+class GraphRecorder:
+    """Captures CUDA graphs, which share their memory: one is replayed at a time."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream: torch.cuda.Stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._pool: Any = torch.cuda.graph_pool_handle()
+
+    def record(self, work: Work) -> Work:
+        """Warms up first: libraries load, choose their kernels and take their workspaces then.
+
+        Other threads may use the GPU meanwhile: a draft beside a target.
+        """
+        with torch.cuda.device(self._device):
+            self._warm_up(work)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(
+                graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"
+            ):
+                work()
+            return graph.replay
+
+    def free_bytes(self) -> int | None:
+        torch.cuda.empty_cache()
+        return torch.cuda.mem_get_info(self._device)[0]
+
+    def _warm_up(self, work: Work) -> None:
+        self._stream.wait_stream(torch.cuda.current_stream(self._device))
+        with torch.cuda.stream(self._stream):
+            for _ in range(_NUM_WARM_UPS):
+                work()
+        torch.cuda.current_stream(self._device).wait_stream(self._stream)
+
+
+class Recordings:
+    """The recordings of one model by their shapes; those used longest ago go first."""
+
+    def __init__(self, recorder: Recorder, max_recordings: int = MAX_RECORDINGS) -> None:
+        self._recorder = recorder
+        self._max_recordings = max_recordings
+        self._recorded: OrderedDict[Hashable, Work] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._recorded)
+
+    def get(self, key: Hashable, work: Work) -> Work:
+        """What was recorded under `key`; `work` is recorded where nothing was. Raises RuntimeError
+        where that fails."""
+        if key not in self._recorded:
+            self._make_room()
+            self._recorded[key] = self._recorder.record(work)
+            _logger.debug("recorded %s, %d in all", key, len(self))
+        self._recorded.move_to_end(key)
+        return self._recorded[key]
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._recorded
+
+    def _make_room(self) -> None:
+        while self._recorded and (len(self) >= self._max_recordings or self._is_short()):
+            self._recorded.popitem(last=False)
+
+    def _is_short(self) -> bool:
+        free = self._recorder.free_bytes()
+        return free is not None and free < _MIN_FREE_BYTES
+
+
+def recorder_for(device: torch.device) -> Recorder | None:
+    """None where passes of any shape cost no more than recorded ones."""
+    return GraphRecorder(device) if device.type == "cuda" else None

@@ -1,0 +1,145 @@
+"""Passes over buffers that stay where they are, in few shapes: what a GPU runs without the host.
+
+The work of a pass is one function without arguments: it reads the numbers that were copied into the
+buffers and writes its logits into another. So it can be recorded once for each shape and replayed.
+Shape legend: N logits, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specdec_core.kv.paged import PagedKV
+from specdec_core.models.decoder import Decoder
+from specdec_core.models.numerics import AttentionShape
+from specdec_core.models.pass_plan import PassPlan, Piece
+from specdec_core.models.ragged_attention import AttentionPass, RaggedPass
+from specdec_core.models.static_shapes.block_attention import BlockAttention, BlockPass
+from specdec_core.models.static_shapes.buckets import (
+    MAX_QUERIES,
+    MAX_ROWS,
+    Bucket,
+    bucket_for,
+    rounded_blocks,
+)
+from specdec_core.models.static_shapes.device_plan import Layout, device_plan
+from specdec_core.models.static_shapes.pass_buffers import PassBuffers, PassNumbers, pack
+from specdec_core.models.static_shapes.recorder import Recorder, Recordings, Work
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StaticModel:
+    """What passes of fixed shape need of a model."""
+
+    decoder: Decoder
+    kv: PagedKV
+    num_query_groups: int
+    logits_width: int
+    """V, padded ids included."""
+    max_model_len: int
+    block_attention: BlockAttention | None
+    """Attention over a block table; None gathers the blocks for PyTorch's own."""
+
+
+class StaticPasses:
+    """The passes of one model that need no Python but a copy of their numbers and a replay."""
+
+    def __init__(self, model: StaticModel, attention: AttentionShape, recorder: Recorder) -> None:
+        self._model = model
+        self._attention = attention
+        self._recordings = Recordings(recorder)
+        kv = model.kv
+        assert kv.scratch_block is not None, "padding must read and write somewhere"
+        self._layout = Layout(kv.shape, kv.block_size, kv.scratch_block, model.num_query_groups)
+        self._buffers = PassBuffers(kv.shape.device, self._largest())
+        self._logits: dict[int, Tensor] = {}
+        self._is_broken = False
+
+    @property
+    def num_recorded(self) -> int:
+        return len(self._recordings)
+
+    @property
+    def min_queries(self) -> int:
+        """Tokens of a row of the smallest pass."""
+        return self._attention.queries.low
+
+    def bucket_of(self, pieces: Sequence[Piece], num_ahead: int = 0) -> Bucket | None:
+        """The shape in which these pieces run; None where they run in no fixed shape."""
+        if self._is_broken:
+            return None
+        return bucket_for(pieces, self._layout.block_size, self._attention, num_ahead)
+
+    def run(self, pieces: Sequence[Piece]) -> Tensor | None:
+        """One pass; the wanted logits in the model's type, [N, V], which are the caller's. None
+        where the pieces run in no fixed shape."""
+        bucket = self.bucket_of(pieces)
+        if bucket is None:
+            return None
+        logits_NV = self._logits_of(bucket)
+        replay = self.recorded(bucket, lambda: logits_NV.copy_(self.forward(bucket)))
+        if replay is None:
+            return None
+        self.fill(pieces, bucket)
+        replay()
+        num_wanted = sum(piece.num_logits for piece in pieces)
+        return logits_NV[:num_wanted].clone()
+
+    def recorded(self, key: Hashable, work: Work) -> Work | None:
+        """The recording of `work` under `key`, which overwrites all numbers when it is made.
+
+        None where that fails: nothing is recorded any more then.
+        """
+        if key not in self._recordings:
+            self._buffers.clear()
+        try:
+            return self._recordings.get(key, work)
+        except RuntimeError as error:
+            _logger.warning("passes cannot be recorded (%s); going on without", error)
+            self._is_broken = True
+            return None
+
+    def fill(self, pieces: Sequence[Piece], bucket: Bucket) -> None:
+        """Put the numbers of a pass where its recording reads them."""
+        kv = self._model.kv
+        self._buffers.fill(pack(pieces, kv, bucket, self._layout.scratch_block))
+
+    def numbers(self, bucket: Bucket) -> PassNumbers:
+        return self._buffers.views(bucket)
+
+    def forward(self, bucket: Bucket) -> Tensor:
+        """The logits of a pass in the model's type, [N, V], from the numbers in the buffers."""
+        numbers = self._buffers.views(bucket)
+        plan = device_plan(numbers, bucket, self._layout)
+        return self._model.decoder.decode(plan, self._attention_pass(plan, numbers, bucket))
+
+    def _attention_pass(
+        self, plan: PassPlan, numbers: PassNumbers, bucket: Bucket
+    ) -> AttentionPass:
+        attention = self._model.block_attention
+        if attention is None:
+            return RaggedPass(plan, self._model.kv)
+        return BlockPass.of_rectangle(plan, numbers, bucket, self._model.kv, attention)
+
+    def _largest(self) -> Bucket:
+        size = self._layout.block_size
+        num_keys = rounded_blocks(-(-(self._model.max_model_len + MAX_QUERIES) // size)) * size
+        num_blocks = -(-self._attention.key_len(num_keys) // size)
+        return Bucket(MAX_ROWS, MAX_QUERIES, num_blocks, MAX_QUERIES)
+
+    def _logits_of(self, bucket: Bucket) -> Tensor:
+        """Where a shape leaves its logits: as many as it has, of memory that shapes share."""
+        count = 1 << (bucket.num_logits - 1).bit_length()
+        shape = self._model.kv.shape
+        if count not in self._logits:
+            self._logits[count] = torch.empty(
+                count, self._model.logits_width, dtype=shape.dtype, device=shape.device
+            )
+        return self._logits[count][: bucket.num_logits]

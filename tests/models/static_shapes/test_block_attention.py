@@ -1,0 +1,133 @@
+"""Attention over a block table, through a stand-in for PyTorch's: its arguments mean these rows."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from specdec_core.kv.paged import KVShape
+from specdec_core.models.static_shapes import attention_probe
+from specdec_core.models.static_shapes.attention_probe import (
+    find_block_attention,
+    first_right,
+    is_right,
+)
+from specdec_core.models.static_shapes.block_attention import VarlenAttention
+from tests.models.static_shapes.models import Twins, fixed, ragged
+
+SHAPE = KVShape(
+    num_layers=1, num_kv_heads=2, head_dim=16, dtype=torch.float32, device=torch.device("cpu")
+)
+
+
+def varlen_by_hand(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    cu_seq_q: Tensor,
+    cu_seq_k: None,
+    max_q: int,
+    max_k: int,
+    *,
+    scale: float,
+    window_size: tuple[int, int],
+    enable_gqa: bool,
+    seqused_k: Tensor,
+    block_table: Tensor,
+    num_splits: int,
+) -> Tensor:
+    """As the documentation of torch.nn.attention.varlen has it, a query at a time."""
+    assert window_size == (-1, 0)
+    assert num_splits == 1
+    assert enable_gqa == (query.shape[1] != key.shape[2])
+    output = torch.empty_like(query)
+    groups = query.shape[1] // key.shape[2]
+    for row in range(len(seqused_k)):
+        first, end = cu_seq_q[row : row + 2].tolist()
+        num_keys = int(seqused_k[row])
+        assert end - first <= max_q
+        assert num_keys <= max_k
+        keys, values = (pool[block_table[row]].flatten(0, 1) for pool in (key, value))
+        for token in range(first, end):
+            seen = num_keys - (end - 1 - token)
+            if seen <= 0:
+                output[token] = math.nan
+                continue
+            for head in range(query.shape[1]):
+                scores = keys[:seen, head // groups] @ query[token, head] * scale
+                output[token, head] = scores.softmax(0) @ values[:seen, head // groups]
+    return output
+
+
+BY_HAND = VarlenAttention(varlen_by_hand)
+
+
+@pytest.mark.parametrize("decoder", ["fused qwen3", "glm4"])
+def test_passes_of_any_kind_have_the_logits_of_gathered_attention(decoder: str) -> None:
+    torch.set_num_threads(1)
+    over_blocks = fixed(decoder, block_attention=BY_HAND)
+    twins = Twins(ragged(decoder), over_blocks, ragged(decoder, block_attention=BY_HAND))
+    first, second, third = (twins.allocate() for _ in range(3))
+    twins.check({first: (40, 2), second: (1, 1), third: (17, 17)})
+    twins.check({first: (1, 1), second: (5, 5), third: (2, 1)})
+    twins.check({second: (3, 3), third: (1, 1)})
+    twins.rollback(second, 2)
+    twins.check({first: (7, 7), second: (1, 1), third: (5, 5)})
+
+
+def test_the_probe_takes_what_is_right() -> None:
+    assert is_right(BY_HAND, SHAPE, 4, 16)
+    assert is_right(BY_HAND, SHAPE, 2, 16)
+
+
+def test_the_probe_refuses_what_is_wrong() -> None:
+    assert not is_right(VarlenAttention(top_left), SHAPE, 4, 16)
+
+
+def top_left(*args: Any, **kwargs: Any) -> Tensor:
+    """Causality that is aligned at the first key, as some kernels have it."""
+    counts = args[3].diff()
+    kwargs["seqused_k"] = torch.minimum(kwargs["seqused_k"], counts.int())
+    return varlen_by_hand(*args, **kwargs)
+
+
+def test_the_first_that_is_right_is_taken(caplog: pytest.LogCaptureFixture) -> None:
+    def refuses(*args: Any, **kwargs: Any) -> Tensor:
+        raise RuntimeError("block_table needs another library")
+
+    kinds = {
+        "absent": lambda: None,
+        "refusing": lambda: VarlenAttention(refuses),
+        "wrong": lambda: VarlenAttention(top_left),
+        "right": lambda: BY_HAND,
+        "never asked": lambda: 1 / 0,
+    }
+    with caplog.at_level("INFO"):
+        assert first_right(kinds, SHAPE, 4, 16) is BY_HAND  # type: ignore[arg-type]
+    for reason in ("absent: it is not there", "refusing: block_table needs", "wrong: its answers"):
+        assert reason in caplog.text
+
+
+def test_without_triton_there_is_no_kernel_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention_probe.importlib.util, "find_spec", lambda name: None)
+    assert attention_probe._triton_attention() is None
+
+
+def test_a_cpu_has_none() -> None:
+    assert find_block_attention(SHAPE, 4, 16) is None
+
+
+def test_a_function_without_block_tables_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As torch 2.10 has it."""
+
+    def varlen_attn(query: Tensor, key: Tensor, value: Tensor, *, is_causal: bool) -> Tensor:
+        raise AssertionError("never called")
+
+    module = pytest.importorskip("torch.nn.attention.varlen")
+    assert attention_probe._varlen_function() is module.varlen_attn
+    monkeypatch.setattr(module, "varlen_attn", varlen_attn)
+    assert attention_probe._varlen_function() is None

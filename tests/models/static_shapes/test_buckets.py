@@ -1,0 +1,75 @@
+"""Shapes of passes: few, large enough, and inside what attention takes."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from specdec_core.models.numerics import FAST_ATTENTION, AttentionShape, SizeRange
+from specdec_core.models.pass_plan import Piece
+from specdec_core.models.static_shapes.buckets import (
+    Bucket,
+    bucket_for,
+    rounded_blocks,
+    rounded_queries,
+    rounded_rows,
+)
+
+
+def piece(slot: int, start: int, count: int, num_logits: int = 0) -> Piece:
+    return Piece(slot, start, range(count), num_logits)
+
+
+def test_rows_are_few_and_large_enough() -> None:
+    sizes = sorted({rounded_rows(count) for count in range(1, 41)})
+    assert sizes == [1, 2, 4, 8, 16, 24, 32, 40]
+    assert all(rounded_rows(count) >= count for count in range(1, 129))
+
+
+def test_tokens_of_a_row_are_its_own_up_to_nine() -> None:
+    sizes = sorted({rounded_queries(count) for count in range(1, 34)})
+    assert sizes == [1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 17, 21, 25, 29, 33]
+    assert all(rounded_queries(count) >= count for count in range(1, 34))
+
+
+def test_blocks_double_in_four_steps() -> None:
+    sizes = sorted({rounded_blocks(count) for count in range(1, 129)})
+    assert sizes == [4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128]
+    assert all(count <= rounded_blocks(count) for count in range(1, 1000))
+    assert all(rounded_blocks(count) <= 1.25 * count for count in range(16, 1000))
+
+
+def test_a_bucket_holds_every_token_of_its_rectangle() -> None:
+    """A short row beside a long one has padding behind its end: there must be blocks for that."""
+    rows = [piece(0, 62, 1, 1), piece(1, 10, 5, 5), piece(2, 3, 2, 2)]
+    assert bucket_for(rows, 16, FAST_ATTENTION) == Bucket(4, 5, 8, 5)
+    alone = [piece(0, 62, 1, 1)]
+    assert bucket_for(alone, 16, FAST_ATTENTION) == Bucket(1, 1, 4, 1)
+    assert bucket_for(alone, 16, FAST_ATTENTION, num_ahead=2) == Bucket(1, 1, 8, 1)
+
+
+def test_one_logit_a_row_is_a_shape_of_its_own() -> None:
+    rows = [piece(slot, 5, 2, 1) for slot in range(3)]
+    assert bucket_for(rows, 16, FAST_ATTENTION) == Bucket(4, 2, 4, 1)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [piece(0, 0, 34)],
+        [piece(slot, 0, 1) for slot in range(129)],
+        [piece(0, 0, 2), piece(0, 2, 2)],
+    ],
+    ids=["prefill", "too many rows", "a slot twice"],
+)
+def test_other_passes_have_no_fixed_shape(rows: list[Piece]) -> None:
+    assert bucket_for(rows, 16, FAST_ATTENTION) is None
+
+
+def test_exact_shapes_of_attention_are_kept() -> None:
+    exact = AttentionShape(queries=SizeRange(4, 12), key_lens=(128, 512))
+    assert bucket_for([piece(0, 0, 1, 1)], 16, exact) == Bucket(1, 4, 8, 1)
+    assert bucket_for([piece(0, 200, 11, 1)], 16, exact) == Bucket(1, 12, 32, 1)
+    assert bucket_for([piece(0, 0, 13, 1)], 16, exact) is None
+    assert exact.queries.high < sys.maxsize

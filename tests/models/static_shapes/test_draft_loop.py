@@ -1,0 +1,143 @@
+"""K draft passes without the host between them: the proposals of a draft asked token by token."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+import torch
+
+from specdec_core.algorithms.speculative_round import Turn, propose
+from specdec_core.choice_rules import ChoiceRules
+from specdec_core.errors import OutOfBlocksError
+from specdec_core.models.cached_model import Feed
+from specdec_core.models.transformers_adapter import TransformersModel
+from specdec_core.sampling_params import SamplingParams
+from tests.models.static_shapes.models import fixed, ragged
+from tests.models.static_shapes.recorders import JudgingRecorder
+from tests.tiny_models import VOCAB
+
+GREEDY = SamplingParams(temperature=0.0)
+SETTINGS = {
+    "greedy": (GREEDY,),
+    "sampled": (
+        SamplingParams(temperature=0.8, seed=5),
+        SamplingParams(temperature=1.2, seed=2**60),
+    ),
+    "filtered": (SamplingParams(temperature=0.8, top_p=0.95, seed=7), GREEDY),
+    "mixed": (GREEDY, SamplingParams(seed=9), SamplingParams(top_k=5, min_p=0.05, seed=1)),
+}
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+class Pair:
+    """A draft asked token by token, one asked for all tokens at once, and equal slots of both."""
+
+    def __init__(self, lengths: tuple[int, ...], decoder: str = "fused llama", **limits: Any):
+        self.recorder = JudgingRecorder()
+        self.by_token = ragged(decoder, **limits)
+        self.in_one_go = fixed(decoder, self.recorder, **limits)
+        rng = random.Random(0)
+        self.rng = rng
+        self.slots = []
+        for length in lengths:
+            ids = [rng.randrange(VOCAB) for _ in range(length)]
+            (slot,) = {model.allocate() for model in self.models}
+            for model in self.models:
+                model.score([Feed(slot, ids, 0)])
+            self.slots.append(slot)
+
+    @property
+    def models(self) -> tuple[TransformersModel, TransformersModel]:
+        return self.by_token, self.in_one_go
+
+    def turn(self, row: int, params: SamplingParams, new: int = 1, num_choices: int = 4) -> Turn:
+        ids = tuple(self.rng.randrange(VOCAB) for _ in range(new))
+        return Turn(self.slots[row], ids, (), num_choices, ChoiceRules(params, prompt_len=3))
+
+    def check(self, turns: list[Turn], min_confidence: float = 0.0) -> list[tuple[int, ...]]:
+        expected, found = (propose(model, turns, min_confidence) for model in self.models)
+        assert found == expected
+        for turn in turns:
+            lens = {model.cached_len(turn.slot) for model in self.models}
+            assert len(lens) == 1, "what is cached afterwards is part of the promise"
+        assert self.by_token.num_free_blocks == self.in_one_go.num_free_blocks
+        return found
+
+
+@pytest.mark.parametrize("settings", sorted(SETTINGS))
+@pytest.mark.parametrize("decoder", ["fused llama", "qwen3", "glm4"])
+def test_proposals_are_those_of_a_draft_asked_token_by_token(decoder: str, settings: str) -> None:
+    pair = Pair((3, 17, 40, 63, 64), decoder)
+    params = SETTINGS[settings]
+    before = pair.recorder.num_replayed
+    for turn in range(4):
+        rows = range(5) if turn % 2 else range(3)
+        turns = [pair.turn(row, params[row % len(params)], 1 + (row + turn) % 3) for row in rows]
+        assert all(len(proposal) == 4 for proposal in pair.check(turns))
+    assert pair.recorder.num_replayed == before + 16, "no pass beside those of the loop"
+
+
+def test_rows_may_draft_different_numbers_and_none() -> None:
+    pair = Pair((5, 20, 9, 33))
+    turns = [pair.turn(row, GREEDY, num_choices=k) for row, k in enumerate((1, 6, 0, 3))]
+    assert [len(proposal) for proposal in pair.check(turns)] == [1, 6, 0, 3]
+    pair.check([pair.turn(row, GREEDY) for row in range(4)])
+
+
+def test_a_long_catch_up_goes_in_front() -> None:
+    pair = Pair((5, 20, 1))
+    turns = [pair.turn(0, GREEDY, new=50), pair.turn(1, GREEDY), pair.turn(2, GREEDY, new=9)]
+    pair.check(turns)
+
+
+@pytest.mark.parametrize("min_confidence", [0.05, 0.2, 0.9])
+def test_a_proposal_ends_before_an_unsure_token(min_confidence: float) -> None:
+    pair = Pair((3, 17, 40, 63, 64))
+    for _ in range(3):
+        turns = [pair.turn(row, GREEDY, num_choices=6) for row in range(5)]
+        found = pair.check(turns, min_confidence)
+    assert min_confidence < 0.2 or any(len(proposal) < 6 for proposal in found)
+
+
+def test_rules_that_look_at_the_ids_take_the_host() -> None:
+    pair = Pair((3, 17))
+    biased = SamplingParams(temperature=0.0, logit_bias=((5, 100.0),))
+    assert pair.check([pair.turn(0, biased), pair.turn(1, GREEDY)])[0] == (5, 5, 5, 5)
+
+
+def test_where_nothing_can_be_chosen_a_proposal_ends() -> None:
+    pair = Pair((3, 17))
+    for model in pair.models:
+        for keys, _ in model._kv.all_pools:
+            keys[0] = torch.nan  # the first place of the first row
+    proposals = pair.check([pair.turn(0, GREEDY), pair.turn(1, GREEDY)])
+    assert proposals[0] == ()
+    assert len(proposals[1]) == 4
+
+
+def test_out_of_blocks_leaves_everything_unchanged() -> None:
+    pair = Pair((15, 16), kv_cache_tokens=48)
+    model = pair.in_one_go
+    with pytest.raises(OutOfBlocksError):
+        propose(model, [pair.turn(row, GREEDY) for row in range(2)])
+    assert [model.cached_len(slot) for slot in pair.slots] == [15, 16]
+    assert model.num_free_blocks == 1
+
+
+def test_the_host_asks_once_for_all_tokens() -> None:
+    pair = Pair((5, 20, 9))
+    pair.check([pair.turn(row, GREEDY) for row in range(3)])
+    before = pair.recorder.num_recorded
+    pair.check([pair.turn(row, GREEDY) for row in range(3)])
+    assert pair.recorder.num_recorded == before, "the same shape is recorded once"
+
+
+def test_a_draft_without_a_recorder_is_asked_token_by_token() -> None:
+    assert not ragged("fused llama").drafts_in_one_go
+    assert ragged("fused llama").draft([], 0.0) is None

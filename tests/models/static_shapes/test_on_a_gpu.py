@@ -1,0 +1,74 @@
+"""What only a GPU can tell: that passes can be captured, and that replays equal eager passes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from specdec_core.algorithms.speculative_round import Turn, propose
+from specdec_core.choice_rules import ChoiceRules
+from specdec_core.models.cached_model import Feed
+from specdec_core.models.memory import DeviceMemory, peak_bytes
+from specdec_core.models.static_shapes.recorder import GraphRecorder, Recorder
+from specdec_core.models.transformers_adapter import TransformersModel
+from specdec_core.sampling_params import SamplingParams
+from tests.tiny_models import DECODERS, VOCAB, tiny_decoder
+
+pytestmark = pytest.mark.gpu
+
+
+def on_gpu(decoder: str, recorder: Recorder | None = None) -> TransformersModel:
+    weights = tiny_decoder(decoder).to("cuda")
+    return TransformersModel(weights, vocab_size=VOCAB, kv_cache_tokens=4096, recorder=recorder)
+
+
+@pytest.mark.parametrize("decoder", DECODERS)
+def test_captured_passes_have_the_logits_of_eager_ones(decoder: str) -> None:
+    models = on_gpu(decoder), on_gpu(decoder, GraphRecorder(torch.device("cuda")))
+    slots = [{model.allocate() for model in models}.pop() for _ in range(5)]
+    for counts in ((40, 3, 17, 1, 60), (1, 1, 1, 1, 1), (5, 5, 5, 5, 5), (1, 4, 2, 5, 3)) * 3:
+        feeds = [Feed(s, range(2, 2 + n), n) for s, n in zip(slots, counts, strict=True)]
+        eager, captured = (model.score(feeds) for model in models)
+        torch.testing.assert_close(captured, eager, atol=1e-3, rtol=1e-3)
+    assert models[1].drafts_in_one_go
+    fixed = models[1]._fixed
+    assert fixed is not None
+    assert fixed.passes.num_recorded > 2
+
+
+@pytest.mark.parametrize("settings", [{"temperature": 0.0}, {"temperature": 0.9, "top_p": 0.9}, {}])
+def test_captured_drafts_propose_what_a_draft_asked_token_by_token_proposes(
+    settings: dict[str, float],
+) -> None:
+    models = on_gpu("fused llama"), on_gpu("fused llama", GraphRecorder(torch.device("cuda")))
+    slots = [{model.allocate() for model in models}.pop() for _ in range(5)]
+    for model in models:
+        model.score([Feed(slot, range(1, 30 + slot), 0) for slot in slots])
+    for turn in range(3):
+        rules = [ChoiceRules(SamplingParams(seed=s, **settings), prompt_len=3) for s in slots]
+        turns = [Turn(s, (7, turn), (), 4, rules[s]) for s in slots]
+        by_token, in_one_go = (propose(model, turns) for model in models)
+        assert in_one_go == by_token
+
+
+def test_a_draft_of_k_tokens_waits_for_the_device_once() -> None:
+    model = on_gpu("fused llama", GraphRecorder(torch.device("cuda")))
+    slot = model.allocate()
+    rules = ChoiceRules(SamplingParams(temperature=0.0), prompt_len=3)
+    turns = [Turn(slot, (7,), (), 4, rules)]
+    propose(model, turns)
+    torch.cuda.set_sync_debug_mode("warn")
+    try:
+        with pytest.warns(UserWarning, match="called a synchronizing CUDA operation") as waits:
+            propose(model, turns)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert len(waits) == 1
+
+
+def test_memory_is_measured() -> None:
+    device = torch.device("cuda")
+    taken = peak_bytes(lambda: torch.empty(2**26, dtype=torch.uint8, device=device), device)
+    assert taken >= 2**26
+    memory = DeviceMemory.now(device)
+    assert 0 < memory.free <= memory.total

@@ -1,0 +1,162 @@
+"""Passes of fixed shape against the ragged ones: the same logits, whatever the padding."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from specdec_core.models.cached_model import Feed
+from specdec_core.models.static_shapes.recorder import Work
+from specdec_core.models.transformers_adapter import TransformersModel
+from tests.models.static_shapes.models import Twins, fixed, ragged
+from tests.models.static_shapes.recorders import HostNeededError, JudgingRecorder
+from tests.tiny_models import DECODERS, VOCAB
+
+
+@pytest.fixture(scope="module", params=DECODERS)
+def decoder(request: pytest.FixtureRequest) -> str:
+    torch.set_num_threads(1)
+    return str(request.param)
+
+
+def test_any_rows_of_any_lengths_have_the_ragged_logits(decoder: str) -> None:
+    """Proposals, single tokens, catch-ups and prefills, with rollbacks between them."""
+    recorder = JudgingRecorder()
+    twins = Twins(ragged(decoder), fixed(decoder, recorder))
+    rng = twins.rng
+    slots = [twins.allocate() for _ in range(11)]
+    for turn in range(25):
+        used = rng.sample(slots, rng.choice([1, 2, 3, 5, 8, 11]))
+        longest = rng.choice([1, 1, 2, 5, 9, 12, 33, 60])
+        counts = {}
+        for slot in used:
+            count = rng.randint(0, longest) if turn % 3 else longest
+            counts[slot] = (count, rng.choice([0, min(count, 1), count]))
+        twins.check(counts)
+        for slot in used:
+            if rng.random() < 0.5:
+                twins.rollback(slot, rng.randint(0, twins.lens[slot]))
+    assert recorder.num_replayed > 15, "most of them were passes of fixed shape"
+    assert recorder.num_recorded < recorder.num_replayed
+
+
+def test_recorded_work_reads_weights_cache_and_buffers_alone() -> None:
+    recorder = JudgingRecorder()
+    model = fixed("fused llama", recorder)
+    slots = [model.allocate() for _ in range(3)]
+    model.score([Feed(slot, range(1, 50 + slot), 0) for slot in slots])
+    for _ in range(2):
+        model.score([Feed(slot, (5, 6), 2) for slot in slots])
+    network = [*model.module.parameters(), *model.module.buffers()]
+    known = {tensor.untyped_storage().data_ptr() for tensor in network}
+    unknown = recorder.outside - known
+    assert len(unknown) == 3, "the cache, the numbers of the pass and its logits"
+
+
+def test_logits_stay_the_callers() -> None:
+    """The next pass of the shape writes into the same memory."""
+    model = fixed("fused llama")
+    slot = model.allocate()
+    first = model.score([Feed(slot, (3,), 1)])
+    kept = first.clone()
+    model.score([Feed(slot, (7,), 1)])
+    assert torch.equal(first, kept)
+
+
+def test_a_row_may_be_as_long_as_the_model_allows() -> None:
+    limits = {"max_model_len": 70, "kv_cache_tokens": 160}
+    twins = Twins(ragged("fused llama", **limits), fixed("fused llama", **limits))
+    slot = twins.allocate()
+    twins.check({slot: (40, 1)})
+    for count in (5, 9, 9, 5, 1, 1):
+        twins.check({slot: (count, count)})
+    assert twins.lens[slot] == 70
+
+
+def test_padding_touches_no_block_of_a_sequence() -> None:
+    """All blocks are taken: whatever padding writes would be seen."""
+    limits = {"kv_cache_tokens": 64}
+    twins = Twins(ragged("fused llama", **limits), fixed("fused llama", **limits))
+    first, second, third = (twins.allocate() for _ in range(3))
+    twins.check({first: (15, 1), second: (30, 1), third: (3, 3)})
+    for _ in range(4):
+        twins.check({first: (1, 1), second: (1, 1), third: (4, 4)})
+        for slot in (first, second, third):
+            twins.rollback(slot, twins.lens[slot] - 1)
+
+
+def test_what_fails_in_a_sequence_does_not_spread() -> None:
+    """NaN in one row's keys and values: other rows, and later ones in the scratch block, stay."""
+    model, clean = fixed("fused llama"), ragged("fused llama")
+    sick, slot = model.allocate(), model.allocate()
+    other = clean.allocate()
+    model.score([Feed(sick, (1, 2, 3), 0), Feed(slot, (4, 5, 6, 7), 0)])
+    clean.score([Feed(other, (4, 5, 6, 7), 0)])
+    for keys, values in model._kv.all_pools:
+        keys[:3] = values[:3] = torch.nan
+    for _ in range(3):
+        found = model.score([Feed(sick, (1,), 1), Feed(slot, (8, 9, 1), 3)])
+        expected = clean.score([Feed(other, (8, 9, 1), 3)])
+        assert found[0].isnan().all()
+        torch.testing.assert_close(found[1:], expected, atol=2e-5, rtol=1e-5)
+
+
+def test_work_that_needs_the_host_is_not_recorded_and_the_model_goes_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class NoCapture:
+        def record(self, work: object) -> None:
+            raise RuntimeError("operation not permitted when stream is capturing")
+
+        def free_bytes(self) -> None:
+            return None
+
+    twins = Twins(ragged("fused llama"), fixed("fused llama", NoCapture()))  # type: ignore[arg-type]
+    slot = twins.allocate()
+    twins.check({slot: (3, 3)})
+    assert "cannot be recorded" in caplog.text
+    twins.check({slot: (1, 1)})
+    assert caplog.text.count("cannot be recorded") == 1
+
+
+NUMBERS = torch.ones(3)
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda: NUMBERS.sum().item(),
+        lambda: NUMBERS.tolist(),
+        lambda: bool(NUMBERS[0] > 0),
+        lambda: NUMBERS[NUMBERS > 0],
+        lambda: torch.tensor([1, 2]),
+        lambda: NUMBERS.cpu(),
+    ],
+    ids=["item", "tolist", "bool", "mask", "tensor", "cpu"],
+)
+def test_the_judge_sees_a_host_that_is_asked(work: Work) -> None:
+    with pytest.raises(HostNeededError):
+        JudgingRecorder().record(work)
+
+
+def test_the_judge_sees_memory_and_shapes_that_change() -> None:
+    tensors = [torch.ones(3), torch.ones(3)]
+    replay = JudgingRecorder().record(lambda: tensors.pop().sum())
+    with pytest.raises(AssertionError, match="something else"):
+        replay()
+
+
+def test_a_model_of_another_class_table_records_anew() -> None:
+    recorder = JudgingRecorder()
+    model: TransformersModel = fixed("fused llama", recorder)
+    slot = model.allocate()
+    model.score([Feed(slot, (1,), 1)])
+    model.score([Feed(slot, (1,), 1)])
+    assert recorder.num_recorded == 1
+    model.class_table = None
+    model.score([Feed(slot, (1,), 1)])
+    assert recorder.num_recorded == 2
+    with model.eager():
+        model.score([Feed(slot, (1,), 1)])
+    assert recorder.num_replayed == 3
+    assert model.vocab_size == VOCAB

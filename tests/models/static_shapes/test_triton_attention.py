@@ -1,0 +1,90 @@
+"""Our kernel over a block table: on a GPU, or by Triton's interpreter (TRITON_INTERPRET=1)."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+
+from specdec_core.kv.paged import KVShape
+from specdec_core.models.static_shapes.attention_probe import is_right
+from specdec_core.models.static_shapes.block_attention import BlockAttention, BlockRows
+from tests.models.static_shapes.models import Twins, fixed, ragged
+
+pytest.importorskip("triton")
+pytestmark = pytest.mark.skipif(
+    not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1",
+    reason="Triton needs a GPU, or TRITON_INTERPRET=1",
+)
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+BLOCK = 16
+
+
+@pytest.fixture
+def attention() -> BlockAttention:
+    from specdec_core.models.static_shapes.triton_attention import TritonAttention
+
+    return TritonAttention()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize(("head_dim", "heads", "kv_heads"), [(16, 4, 2), (64, 9, 3), (128, 8, 1)])
+def test_it_answers_like_the_textbook(
+    attention: BlockAttention, dtype: torch.dtype, head_dim: int, heads: int, kv_heads: int
+) -> None:
+    shape = KVShape(
+        num_layers=1, num_kv_heads=kv_heads, head_dim=head_dim, dtype=dtype, device=DEVICE
+    )
+    assert is_right(attention, shape, heads, BLOCK)
+
+
+def test_a_query_has_the_same_bits_alone_and_in_company(attention: BlockAttention) -> None:
+    """In any chunk of its row, beside rows of other lengths."""
+    torch.manual_seed(0)
+    keys, values = (torch.randn(40, BLOCK, 2, 32, device=DEVICE) for _ in range(2))
+    query = torch.randn(100, 8, 32, device=DEVICE)
+    table = torch.randperm(40, device=DEVICE).int()
+
+    def rows(counts: list[int], ends: list[int], tables: list[torch.Tensor]) -> BlockRows:
+        offsets = torch.tensor([0, *counts], device=DEVICE).cumsum(0).int()
+        key_counts = torch.tensor(ends, device=DEVICE).int()
+        return BlockRows(offsets, key_counts, torch.stack(tables), max(counts), max(ends))
+
+    own, other = table[:20], table[20:]
+    whole = attention(query[:70], keys, values, rows([70], [300], [own]), 0.2)
+    chunks = rows([30, 9, 40], [260, 17, 300], [own, other, own])
+    mixed = torch.cat([query[:30], query[80:89], query[30:70]])
+    found = attention(mixed, keys, values, chunks, 0.2)
+    assert torch.equal(found[:30], whole[:30])
+    assert torch.equal(found[39:], whole[30:])
+    last = attention(query[69:70], keys, values, rows([1], [300], [own]), 0.2)
+    assert torch.equal(last, whole[69:])
+
+
+def test_what_lies_behind_the_last_key_never_spreads(attention: BlockAttention) -> None:
+    keys, values = (torch.randn(3, BLOCK, 1, 16, device=DEVICE) for _ in range(2))
+    query = torch.randn(1, 2, 16, device=DEVICE)
+    blocks = torch.tensor([[2, 0, 1]], device=DEVICE).int()
+    rows = BlockRows(torch.tensor([0, 1], device=DEVICE).int(), None, blocks, 1, 48)  # type: ignore[arg-type]
+    rows = rows._replace(key_counts=torch.tensor([20], device=DEVICE).int())
+    before = attention(query, keys, values, rows, 0.25)
+    for pool in (keys, values):
+        pool[1] = pool[0, 4:] = torch.nan
+    assert torch.equal(attention(query, keys, values, rows, 0.25), before)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the tiny models are on the CPU")
+def test_passes_have_the_logits_of_gathered_attention(attention: BlockAttention) -> None:
+    torch.set_num_threads(1)
+    decoder = "fused qwen3"
+    twins = Twins(
+        ragged(decoder),
+        fixed(decoder, block_attention=attention),
+        ragged(decoder, block_attention=attention),
+    )
+    first, second, third = (twins.allocate() for _ in range(3))
+    twins.check({first: (40, 2), second: (1, 1), third: (17, 17)})
+    twins.check({first: (1, 1), second: (5, 5), third: (2, 1)})
+    twins.rollback(second, 2)
+    twins.check({first: (7, 7), second: (1, 1), third: (5, 5)})

@@ -1,0 +1,63 @@
+"""How many tokens a GPU's cache holds, by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from specdec_core.errors import InvalidRequestError
+from specdec_core.models.loading import LoadConfig
+from specdec_core.models.memory import (
+    RECORDING_BYTES,
+    DeviceMemory,
+    KVNeeds,
+    peak_bytes,
+    plan_kv_tokens,
+)
+
+GIB = 2**30
+H200 = DeviceMemory(free=120 * GIB, total=140 * GIB)
+"""16 GB of weights and some of others are gone."""
+PLAIN = KVNeeds(bytes_per_token=1024, num_layers=32, reads_blocks=True)
+
+
+def test_the_cache_gets_what_is_left_of_the_share() -> None:
+    assert plan_kv_tokens(H200, PLAIN, 0.9) == (120 - 14) * GIB // 1024
+    assert plan_kv_tokens(H200, PLAIN, 1.0) == 120 * GIB // 1024
+
+
+def test_a_pass_needs_its_workspace_and_recorded_ones_another() -> None:
+    needs = replace(PLAIN, workspace_bytes=2 * GIB)
+    assert plan_kv_tokens(H200, needs, 0.9) == 104 * GIB // 1024
+    recorded = replace(needs, is_recorded=True)
+    assert plan_kv_tokens(H200, recorded, 0.9) == (102 * GIB - RECORDING_BYTES) // 1024
+
+
+def test_keys_that_are_gathered_need_two_layers_more() -> None:
+    needs = replace(PLAIN, reads_blocks=False)
+    assert plan_kv_tokens(H200, needs, 0.9) == 106 * GIB * 32 // (1024 * 34)
+
+
+def test_a_draft_on_the_same_gpu_caches_as_many_tokens() -> None:
+    needs = replace(PLAIN, companion_bytes=6 * GIB, companion_bytes_per_token=512)
+    tokens = plan_kv_tokens(H200, needs, 0.9)
+    assert tokens == 100 * GIB // 1536
+    assert tokens * (1024 + 512) + 6 * GIB <= 106 * GIB
+
+
+def test_a_gpu_without_room_is_refused_with_the_figures() -> None:
+    full = DeviceMemory(free=13 * GIB, total=140 * GIB)
+    with pytest.raises(InvalidRequestError, match=r"13\.0 of 140\.0 GiB .*_utilization=0\.9"):
+        plan_kv_tokens(full, PLAIN, 0.9)
+
+
+@pytest.mark.parametrize("utilization", [0.0, 1.1, -0.5])
+def test_an_absurd_share_is_named(utilization: float) -> None:
+    with pytest.raises(InvalidRequestError, match=f"gpu_memory_utilization .* {utilization}"):
+        LoadConfig(gpu_memory_utilization=utilization)
+
+
+def test_a_cpu_has_no_workspace_to_plan() -> None:
+    assert peak_bytes(lambda: 1 / 0, torch.device("cpu")) == 0

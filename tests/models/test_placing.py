@@ -1,0 +1,48 @@
+"""Where a model is placed and what it leaves for its draft, without a GPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from specdec_core.errors import InvalidRequestError
+from specdec_core.models.loading import DType, LoadConfig, companion_of, load_pair
+from specdec_core.models.placing import Placing, place
+from tests.models.folders import save_model
+from tests.tiny_models import VOCAB, tiny_model
+
+LAYERS, HEADS, HEAD_DIM = 2, 2, 16
+
+
+@pytest.mark.parametrize(("dtype", "size"), [(DType.AUTO, 4), (DType.BFLOAT16, 2)])
+def test_a_draft_is_counted_by_its_files(tmp_path: Path, dtype: DType, size: int) -> None:
+    folder = Path(save_model(tmp_path / "draft"))
+    companion = companion_of(folder, dtype, torch.device("cuda"))
+    assert companion.weight_bytes == (folder / "model.safetensors").stat().st_size
+    assert companion.kv.bytes_per_token == 2 * LAYERS * HEADS * HEAD_DIM * size
+
+
+def test_on_a_cpu_a_pair_is_loaded_as_its_configuration_says(tmp_path: Path) -> None:
+    folder = save_model(tmp_path / "model")
+    config = LoadConfig(device="cpu", kv_cache_tokens=1024)
+    pair = load_pair(folder, folder, config, LoadConfig(device="cpu", kv_cache_tokens=512))
+    assert pair.draft is not None
+    assert (pair.target.model.num_blocks, pair.draft.model.num_blocks) == (64, 32)
+
+
+@pytest.mark.parametrize("enforce_eager", [False, True])
+def test_on_a_cpu_nothing_is_recorded(enforce_eager: bool) -> None:
+    placing = Placing(vocab_size=VOCAB, max_model_len=100, enforce_eager=enforce_eager)
+    model = place(tiny_model("llama"), placing)
+    assert not model.drafts_in_one_go
+    assert model.block_attention is None
+    assert model.max_tokens_per_pass == 512
+    assert model.num_blocks * model.block_size > 100, "a share of the memory that is free"
+
+
+def test_a_cache_that_holds_no_whole_sequence_is_refused() -> None:
+    placing = Placing(vocab_size=VOCAB, max_model_len=100, kv_cache_tokens=99)
+    with pytest.raises(InvalidRequestError, match=r"99 tokens .* max_model_len=100"):
+        place(tiny_model("llama"), placing)

@@ -1,0 +1,98 @@
+"""Defects of passes in fixed shapes: padding that shows, steps that lose count, memory shared."""
+
+from tests.mutants.mutant import Mutant
+
+_FOLDER = "specdec_core/models/static_shapes/"
+_TESTS = "tests/models/static_shapes/"
+_ANY_ROWS = _TESTS + "test_static_passes.py::test_any_rows_of_any_lengths_have_the_ragged_logits"
+_LOOP = _TESTS + "test_draft_loop.py::"
+
+MUTANTS = (
+    Mutant(
+        name="padding-writes-to-its-row",
+        path=_FOLDER + "device_plan.py",
+        old="return place_RQ, torch.where(offset_Q < count_R1, row_RQ, scratch_Q)",
+        new="return place_RQ, row_RQ",
+        breaks="a short row beside a longer one loses the keys of its last token",
+        killed_by=(_ANY_ROWS,),
+    ),
+    Mutant(
+        name="a-query-misses-its-own-key-in-fixed-shapes",
+        path=_FOLDER + "device_plan.py",
+        old="device=place_RQ.device) > place_RQ.unsqueeze(-1)",
+        new="device=place_RQ.device) >= place_RQ.unsqueeze(-1)",
+        breaks="a token does not see itself",
+        killed_by=(_ANY_ROWS,),
+    ),
+    Mutant(
+        name="a-bucket-ends-with-the-row",
+        path=_FOLDER + "buckets.py",
+        old="max(piece.start + queries, piece.end + num_ahead)",
+        new="piece.end + num_ahead",
+        breaks="attention over blocks aligns a short row's queries at the wrong key",
+        killed_by=(_TESTS + "test_buckets.py::test_a_bucket_holds_every_token_of_its_rectangle",),
+    ),
+    Mutant(
+        name="logits-of-the-recording-handed-out",
+        path=_FOLDER + "static_passes.py",
+        old="return logits_NV[:num_wanted].clone()",
+        new="return logits_NV[:num_wanted]",
+        breaks="the next pass of the shape changes what a caller holds",
+        killed_by=(_TESTS + "test_static_passes.py::test_logits_stay_the_callers",),
+    ),
+    Mutant(
+        name="rows-padded-with-the-scratch-block",
+        path=_FOLDER + "pass_buffers.py",
+        old="numbers.extend([table[-1]] * (width - len(table)))",
+        new="numbers.extend([kv.num_blocks] * (width - len(table)))",
+        breaks="a NaN that padding has written to the scratch block reaches every short row",
+        killed_by=(
+            _TESTS + "test_static_passes.py::test_what_fails_in_a_sequence_does_not_spread",
+        ),
+    ),
+    Mutant(
+        name="a-step-forgets-what-it-has-fed",
+        path=_FOLDER + "draft_loop.py",
+        old="later.starts.add_(later.counts)",
+        new="later.starts.add_(1)",
+        breaks="a draft that catches up by two tokens drafts from the wrong place",
+        killed_by=(_LOOP + "test_proposals_are_those_of_a_draft_asked_token_by_token",),
+    ),
+    Mutant(
+        name="unsure-tokens-stay-cached",
+        path=_FOLDER + "draft_loop.py",
+        old="if num_unfed > 0:",
+        new="if num_unfed > 5:",
+        breaks="the draft caches tokens that nobody has proposed",
+        killed_by=(_LOOP + "test_a_proposal_ends_before_an_unsure_token",),
+    ),
+    Mutant(
+        name="noise-of-the-next-position",
+        path=_FOLDER + "device_choice.py",
+        old="(positions_R1 + 1) * _GOLDEN64",
+        new="(positions_R1 + 2) * _GOLDEN64",
+        breaks="a sampled draft and its target no longer choose alike: fewer accepted tokens",
+        killed_by=(
+            _TESTS + "test_device_choice.py::test_keys_of_the_noise_are_those_of_the_host",
+            _LOOP + "test_proposals_are_those_of_a_draft_asked_token_by_token",
+        ),
+    ),
+    Mutant(
+        name="the-newest-recording-goes-first",
+        path=_FOLDER + "recorder.py",
+        old="self._recorded.popitem(last=False)",
+        new="self._recorded.popitem()",
+        breaks="shapes that are in use are recorded again and again",
+        killed_by=(_TESTS + "test_recorder.py::test_the_one_used_longest_ago_goes_first",),
+    ),
+    Mutant(
+        name="recordings-without-memory-of-their-own",
+        path="specdec_core/models/memory.py",
+        old="needs.workspace_bytes * (1 + needs.is_recorded)",
+        new="needs.workspace_bytes",
+        breaks="the cache takes what recorded passes need, and a GPU runs out of memory in service",
+        killed_by=(
+            "tests/models/test_memory.py::test_a_pass_needs_its_workspace_and_recorded_ones_another",
+        ),
+    ),
+)
