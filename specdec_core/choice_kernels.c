@@ -41,7 +41,9 @@
 #define LEAST_TEMPERATURE 1e-30f
 
 typedef uint16_t bf16;
+typedef float v4 __attribute__((vector_size(16)));
 typedef float v8 __attribute__((vector_size(32)));
+typedef int32_t i8 __attribute__((vector_size(32)));
 typedef float v16 __attribute__((vector_size(64)));
 typedef int32_t i16 __attribute__((vector_size(64)));
 typedef uint32_t u16 __attribute__((vector_size(64)));
@@ -61,7 +63,8 @@ typedef struct {
 /* A row in float32, padded with -inf to whole blocks. */
 typedef struct {
     const float *z;
-    const float *greatest; /* of each block */
+    const float *greatest; /* of each block; -inf behind the last one */
+    float *spare;          /* room for as many numbers as the row has */
     int64_t num_ids, num_blocks, best_block;
     float max, temperature;
     uint32_t key_low, key_high;
@@ -93,21 +96,27 @@ static inline v16 blend(i16 mask, v16 yes, v16 no) {
 
 static inline v16 greater(v16 a, v16 b) { return blend((i16)(a > b), a, b); }
 
-static inline i16 is_in(v16 d, i16 ids, Prefix prefix) {
+/* What d must reach for sixteen ids from `first` on to be in a prefix. */
+static inline v16 least_in(Prefix prefix, int64_t first) {
     const v16 none = {0};
-    return (i16)(d >= blend((i16)(ids < prefix.end), none + prefix.at, none + prefix.above));
+    if (first + LANES <= prefix.end) return none + prefix.at;
+    if (first >= prefix.end) return none + prefix.above;
+    return blend((i16)(lanes + (int32_t)first < prefix.end), none + prefix.at, none + prefix.above);
 }
 
+/* By halves: lane by lane it takes three times as long. */
 static inline float max_of(v16 x) {
-    v8 low, high;
-    memcpy(&low, &x, sizeof low);
-    memcpy(&high, (char *)&x + sizeof low, sizeof high);
-    float best[8];
-    for (int i = 0; i < 8; i++) best[i] = low[i] > high[i] ? low[i] : high[i];
-    for (int half = 4; half; half /= 2)
-        for (int i = 0; i < half; i++)
-            best[i] = best[i] > best[i + half] ? best[i] : best[i + half];
-    return best[0];
+    v8 halves[2];
+    memcpy(halves, &x, sizeof x);
+    i8 mask = halves[0] > halves[1];
+    v8 most = (v8)(((i8)halves[0] & mask) | ((i8)halves[1] & ~mask));
+    v4 quarters[2];
+    memcpy(quarters, &most, sizeof most);
+    float of[4];
+    for (int i = 0; i < 4; i++)
+        of[i] = quarters[0][i] > quarters[1][i] ? quarters[0][i] : quarters[1][i];
+    float low = of[0] > of[1] ? of[0] : of[1], high = of[2] > of[3] ? of[2] : of[3];
+    return low > high ? low : high;
 }
 
 static inline double sum_of(v16 x) {
@@ -160,7 +169,9 @@ static inline void read_block(const Row *row, int64_t first, int64_t num_ids, fl
 /* Whether the row has a finite greatest logit and nothing that is no number. */
 static int read_row(const Row *row, int64_t num_ids, Logits *logits) {
     int64_t num_blocks = (num_ids + BLOCK - 1) / BLOCK;
-    float *z = room_of(num_blocks * (BLOCK + 1)), *greatest = z + num_blocks * BLOCK;
+    int64_t num_padded = (num_blocks + LANES - 1) / LANES * LANES;
+    float *z = room_of(2 * num_blocks * BLOCK + num_padded);
+    float *greatest = z + num_blocks * BLOCK;
     i16 is_nan = {0};
     float max = -INFINITY;
     int64_t best_block = 0;
@@ -177,8 +188,10 @@ static int read_row(const Row *row, int64_t num_ids, Logits *logits) {
         greatest[b] = max_of(most);
         if (greatest[b] > max) max = greatest[b], best_block = b;
     }
+    for (int64_t b = num_blocks; b < num_padded; b++) greatest[b] = -INFINITY;
     *logits = (Logits){.z = z,
                        .greatest = greatest,
+                       .spare = greatest + num_padded,
                        .num_ids = num_ids,
                        .num_blocks = num_blocks,
                        .best_block = best_block,
@@ -199,9 +212,10 @@ static uint64_t mix(uint64_t seed, uint64_t counter) {
     return finalise(finalise(seed + golden) + golden * (counter + 1));
 }
 
-/* Of noise.py: 31 random bits for each id. */
-static inline u16 hash_of(const Logits *l, u16 ids) {
-    u16 x = ids * 0x9E3779B1u + l->key_low;
+/* Of noise.py: 31 random bits of each of sixteen neighbours. */
+static inline u16 hash_of(const Logits *l, int64_t first) {
+    const u16 steps = (u16)lanes * 0x9E3779B1u;
+    u16 x = steps + ((uint32_t)first * 0x9E3779B1u + l->key_low);
     x ^= x >> 16;
     x *= 0x85EBCA6Bu;
     x ^= l->key_high;
@@ -211,29 +225,37 @@ static inline u16 hash_of(const Logits *l, u16 ids) {
     return x & 0x7FFFFFFFu;
 }
 
-/* At least the noise g = -log(-log1p(-w)) <= -log(w): the bits of a float32, taken for a number,
- * are a chord below its logarithm. */
-static inline v16 noise_limit(u16 hash) {
-    const v16 none = {0};
-    v16 w = (__builtin_convertvector((i16)hash, v16) + 0.5f) * 0x1p-31f;
-    w = blend((i16)(w > LARGEST_UNIFORM), none + LARGEST_UNIFORM, w);
-    v16 exponent = 127.0f - __builtin_convertvector((i16)w, v16) * 0x1p-23f;
-    return exponent * 0.69314718f + 0x1p-12f;
-}
-
 static double noise_of(uint32_t hash) {
     float w = ((float)(int32_t)hash + 0.5f) * 0x1p-31f;
     w = w < LARGEST_UNIFORM ? w : LARGEST_UNIFORM;
     return -log(-log1p(-(double)w));
 }
 
-/* The best id so far and what the others can reach. */
+/* The best id so far and what the others can reach.
+ *
+ * Noise g = -log(-log1p(-w)) <= -log(w), and the bits of a float32, taken for a number, are a chord
+ * below its logarithm: with x for those of the hash, g <= log(2) * (158 - x / 2^23). So an id can
+ * have the score `low` only if z - slope * x >= bar. */
 typedef struct {
     int64_t id;
     double low, high; /* bounds of its score in PyTorch */
     double rival;     /* no other has a higher one */
-    float floor;      /* an id below it cannot win */
+    float floor;      /* not above `low` */
+    float slope, bar;
 } Best;
+
+#define LOG_2 0.6931471805599453
+
+static float below(double x) { return nextafterf((float)x, -INFINITY); }
+
+/* `bar` leaves room for the rounding of its two sides: of what is of the logits' size, and of what
+ * is of the noise's. */
+static void raise(Best *best, const Logits *l, double low) {
+    double t = l->temperature, sizes = fabs(l->max) + fabs(low) + 160.0 * t;
+    best->low = low;
+    best->floor = below(low);
+    best->bar = below(low - t * (158.0 * LOG_2 + 0x1p-12) - 2.0 * ROUNDING * sizes);
+}
 
 static void meet(Best *best, const Logits *l, int64_t id, uint32_t hash) {
     double noise = l->temperature * noise_of(hash), score = noise + l->z[id];
@@ -245,9 +267,8 @@ static void meet(Best *best, const Logits *l, int64_t id, uint32_t hash) {
     }
     best->rival = fmax(best->rival, best->high);
     best->id = id;
-    best->low = score - error;
     best->high = score + error;
-    best->floor = nextafterf((float)best->low, -INFINITY);
+    raise(best, l, score - error);
 }
 
 static void meet_block(Best *best, const Logits *l, Prefix open, int64_t block) {
@@ -255,12 +276,10 @@ static void meet_block(Best *best, const Logits *l, Prefix open, int64_t block) 
     i16 hits[BLOCK / LANES], any = {0};
     for (int i = 0; i < BLOCK / LANES; i++) {
         int64_t first = block * BLOCK + i * LANES;
-        i16 ids = lanes + (int32_t)first;
-        v16 z = load(l->z + first), d = z - l->max;
-        hashes[i] = hash_of(l, (u16)ids);
-        v16 limit = z + noise_limit(hashes[i]) * l->temperature;
-        i16 is_open = is_in(d, ids, open);
-        hits[i] = is_open & (i16)(limit >= best->floor);
+        v16 z = load(l->z + first);
+        hashes[i] = hash_of(l, first);
+        v16 bits = __builtin_convertvector((i16)__builtin_convertvector((i16)hashes[i], v16), v16);
+        hits[i] = (i16)(z - l->max >= least_in(open, first)) & (i16)(z - bits * best->slope >= best->bar);
         any |= hits[i];
     }
     if (!any_of(any)) return;
@@ -271,7 +290,13 @@ static void meet_block(Best *best, const Logits *l, Prefix open, int64_t block) 
 
 /* The open id that scores highest, or UNDECIDED. */
 static int64_t best_of(const Logits *l, Prefix open) {
-    Best best = {UNDECIDED, -INFINITY, -INFINITY, -INFINITY, -FLT_MAX};
+    Best best = {.id = UNDECIDED,
+                 .low = -INFINITY,
+                 .high = -INFINITY,
+                 .rival = -INFINITY,
+                 .floor = -FLT_MAX,
+                 .slope = (float)(l->temperature * LOG_2 * 0x1p-23),
+                 .bar = -FLT_MAX};
     float reach = l->temperature * (LARGEST_NOISE + 0x1p-12f);
     meet_block(&best, l, open, l->best_block);
     for (int64_t b = 0; b < l->num_blocks; b++)
@@ -311,43 +336,72 @@ static Prefix before(const Logits *l, float x, int64_t end) {
                     (int32_t)end};
 }
 
-static int64_t count_from(const Logits *l, float least) {
-    int64_t count = 0;
-    for (int64_t b = 0; b < l->num_blocks; b++) {
-        if (l->greatest[b] - l->max < least) continue;
-        i16 found = {0};
-        for (int i = 0; i < BLOCK; i += LANES)
-            found += (i16)(load(l->z + b * BLOCK + i) - l->max >= least);
-        for (int i = 0; i < LANES; i++) count -= found[i];
-    }
-    return count;
+/* How many of `numbers`, whole vectors of logits, lie no more than -least below the greatest. */
+static int64_t count_from(const Logits *l, const float *numbers, int64_t count, float least) {
+    i16 found = {0};
+    for (int64_t i = 0; i < count; i += LANES) found += (i16)(load(numbers + i) - l->max >= least);
+    int64_t sum = 0;
+    for (int i = 0; i < LANES; i++) sum -= found[i];
+    return sum;
 }
 
-/* The first `count` ids, fewer than all. */
-static Prefix first_ids(const Logits *l, int64_t count) {
+/* Of the same numbers the rank-th difference from above. */
+static float difference_at(const Logits *l, const float *numbers, int64_t count, int64_t rank) {
     uint32_t low = 0, high = 0x7F800000;
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
-        if (count_from(l, -from_bits(middle)) >= count) high = middle;
+        if (count_from(l, numbers, count, -from_bits(middle)) >= rank) high = middle;
         else low = middle + 1;
     }
-    Prefix prefix = before(l, -from_bits(low) / l->temperature, 0);
-    int64_t left = count - count_from(l, prefix.above);
-    for (int64_t id = 0; left; id++) {
-        float d = l->z[id] - l->max;
-        left -= d >= prefix.at && d < prefix.above;
-        prefix.end = (int32_t)(id + 1);
+    return -from_bits(low);
+}
+
+/* Copies the logits whose differences are at least that to `spare`, in whole vectors. */
+static int64_t gather(const Logits *l, float least) {
+    int64_t count = 0;
+    for (int64_t b = 0; b < l->num_blocks; b++) {
+        if (l->greatest[b] - l->max < least) continue;
+        for (int64_t id = b * BLOCK; id < (b + 1) * BLOCK; id++) {
+            l->spare[count] = l->z[id];
+            count += l->z[id] - l->max >= least;
+        }
     }
+    while (count % LANES) l->spare[count++] = -INFINITY;
+    return count;
+}
+
+/* The first `rank` ids, fewer than all. They are not below the rank-th block by their greatest. */
+static Prefix first_ids(const Logits *l, int64_t rank) {
+    int64_t num_padded = (l->num_blocks + LANES - 1) / LANES * LANES;
+    float least = rank > l->num_blocks ? -INFINITY
+                                       : difference_at(l, l->greatest, num_padded, rank);
+    int64_t count = gather(l, least);
+    float last = difference_at(l, l->spare, count, rank);
+    Prefix prefix = before(l, last / l->temperature, 0);
+    int64_t left = rank - count_from(l, l->spare, count, prefix.above);
+    for (int64_t b = 0; left; b++) {
+        if (l->greatest[b] - l->max < prefix.at) continue;
+        for (int64_t id = b * BLOCK; left && id < (b + 1) * BLOCK; id++) {
+            float d = l->z[id] - l->max;
+            left -= d >= prefix.at && d < prefix.above;
+            prefix.end = (int32_t)(id + 1);
+        }
+    }
+    return prefix;
+}
+
+/* The ids of a prefix whose differences are at least that: a prefix too. */
+static Prefix no_less(Prefix prefix, float least) {
+    prefix.at = fmaxf(prefix.at, least);
+    prefix.above = fmaxf(prefix.above, least);
     return prefix;
 }
 
 /* What min-p, then top-k keep. */
 static Prefix kept_by_rank(const Logits *l, const Row *row) {
-    float least = least_reaching(row->min_x, l->temperature, 0);
-    Prefix prefix = {least, least, 0};
-    if (row->top_k && row->top_k < l->num_ids && count_from(l, least) > row->top_k)
-        prefix = first_ids(l, row->top_k);
-    return prefix;
+    Prefix prefix = {-INFINITY, -INFINITY, 0};
+    if (row->top_k && row->top_k < l->num_ids) prefix = first_ids(l, row->top_k);
+    return no_less(prefix, least_reaching(row->min_x, l->temperature, 0));
 }
 
 /* 2^t for t <= 0 in float32's range, within 2^-18 of it. */
@@ -368,13 +422,13 @@ typedef struct {
 
 static inline void add_block(const Logits *l, int64_t block, Prefix all, Prefix part, float scale,
                              v16 *sums) {
+    const v16 none = {0};
     for (int i = 0; i < BLOCK; i += LANES) {
         int64_t first = block * BLOCK + i;
-        i16 ids = lanes + (int32_t)first;
-        v16 d = load(l->z + first) - l->max, none = {0};
+        v16 d = load(l->z + first) - l->max;
         v16 mass = power_of_two(greater(d * scale, none - 100.0f));
-        sums[0] += (v16)((i16)mass & is_in(d, ids, all));
-        sums[1] += (v16)((i16)mass & is_in(d, ids, part));
+        sums[0] += (v16)((i16)mass & (i16)(d >= least_in(all, first)));
+        sums[1] += (v16)((i16)mass & (i16)(d >= least_in(part, first)));
     }
 }
 
@@ -397,10 +451,7 @@ static Mass mass_of(const Logits *l, Prefix all, Prefix part) {
 
 /* `kept` without ids that top-p drops for certain: all ids from there on weigh 1 - p at most. */
 static Prefix without_tail(const Logits *l, Prefix kept, double top_p) {
-    float least = (float)(l->temperature * (log((1.0 - top_p) / (double)l->num_ids) - 0.01));
-    kept.at = fmaxf(kept.at, least);
-    kept.above = fmaxf(kept.above, least);
-    return kept;
+    return no_less(kept, (float)(l->temperature * (log((1.0 - top_p) / (double)l->num_ids) - 0.01)));
 }
 
 /* The best id is kept where the ids before it weigh less than top_p; else it and all behind it are
