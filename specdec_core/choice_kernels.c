@@ -488,3 +488,41 @@ void specdec_choose(const Row *rows, int64_t num_rows, int64_t num_ids, int64_t 
 #pragma omp parallel for schedule(dynamic) if (num_rows >= PARALLEL_ROWS)
     for (int64_t i = 0; i < num_rows; i++) chosen[i] = choose(rows + i, num_ids);
 }
+
+/* Rows of one sequence; row j sees the ids before positions[j]. `_Penalties` of native_choice.py. */
+typedef struct {
+    float *logits;
+    int64_t stride, num_ids, num_rows;
+    const int32_t *history;
+    const int64_t *positions;
+    int64_t prompt_len;
+    float repetition, frequency, presence;
+} Penalties;
+
+/* As PyTorch rounds it: the product of two float32 numbers is exact in float64. */
+static inline float penalised(float z, int32_t count, const Penalties *p) {
+    z = z > 0.0f ? z / p->repetition : z * p->repetition;
+    if (!count) return z;
+    float charge = (float)((double)count * (double)p->frequency);
+    z -= charge;
+    return z - p->presence;
+}
+
+/* Repetition over prompt and output, then frequency and presence over the output alone. */
+void specdec_penalise(const Penalties *p) {
+    int32_t *counts = calloc(p->num_ids, sizeof *counts); /* -1 once an id is done */
+    if (!counts) abort();
+    for (int64_t j = 0; j < p->num_rows; j++) {
+        float *row = p->logits + j * p->stride;
+        int64_t position = p->positions[j];
+        for (int64_t i = p->prompt_len; i < position; i++) counts[p->history[i]]++;
+        for (int64_t i = 0; i < position; i++) {
+            int32_t id = p->history[i];
+            if (counts[id] < 0) continue;
+            row[id] = penalised(row[id], counts[id], p);
+            counts[id] = -1;
+        }
+        for (int64_t i = 0; i < position; i++) counts[p->history[i]] = 0;
+    }
+    free(counts);
+}

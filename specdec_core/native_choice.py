@@ -9,15 +9,16 @@ import logging
 import math
 import struct
 import subprocess
+from array import array
 from collections.abc import Sequence
-from ctypes import CDLL, c_char_p, c_int64, c_void_p
+from ctypes import CDLL, POINTER, Structure, byref, c_char_p, c_float, c_int64, c_void_p
 from functools import lru_cache
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from specdec_core.choice_rules import ChoiceRow
+from specdec_core.choice_rules import ChoiceRow, ChoiceRules
 from specdec_core.native_build import FLAGS, build_library, reason_of
 
 UNDECIDED = -2
@@ -29,6 +30,18 @@ _ROW = struct.Struct("@PQQdqffq")
 _logger = logging.getLogger(__name__)
 
 
+class _Penalties(Structure):
+    """`Penalties` of choice_kernels.c."""
+
+    _fields_ = (
+        ("logits", c_void_p),
+        *((name, c_int64) for name in ("stride", "num_ids", "num_rows")),
+        *((name, c_void_p) for name in ("history", "positions")),
+        ("prompt_len", c_int64),
+        *((name, c_float) for name in ("repetition", "frequency", "presence")),
+    )
+
+
 class ChoiceKernels:
     """choice_kernels.c of this process."""
 
@@ -36,6 +49,9 @@ class ChoiceKernels:
         self._choose = library.specdec_choose
         self._choose.argtypes = (c_char_p, c_int64, c_int64, c_void_p)
         self._choose.restype = None
+        self._penalise = library.specdec_penalise
+        self._penalise.argtypes = (POINTER(_Penalties),)
+        self._penalise.restype = None
 
     def choose(self, z_NV: Tensor, rows: Sequence[ChoiceRow]) -> list[int]:
         """The choice of every row of processed logits, NO_CHOICE or UNDECIDED."""
@@ -46,6 +62,33 @@ class ChoiceKernels:
         chosen = (c_int64 * len(rows))()
         self._choose(b"".join(records), len(rows), z_NV.shape[1], chosen)
         return list(chosen)
+
+    def penalise(
+        self,
+        z_GV: Tensor,
+        rules: ChoiceRules,
+        history: Sequence[int],
+        positions: Sequence[int],
+    ) -> None:
+        """The penalties of one sequence's rows, float32, in place."""
+        assert z_GV.dtype == torch.float32
+        assert z_GV.stride(1) == 1
+        params = rules.params
+        ids, places = array("i", history[: max(positions)]), array("q", positions)
+        assert max(ids, default=0) < z_GV.shape[1], "an id of the history is outside the logits"
+        arguments = _Penalties(
+            logits=z_GV.data_ptr(),
+            stride=z_GV.stride(0),
+            num_ids=z_GV.shape[1],
+            num_rows=z_GV.shape[0],
+            history=ids.buffer_info()[0],
+            positions=places.buffer_info()[0],
+            prompt_len=rules.prompt_len,
+            repetition=params.repetition_penalty,
+            frequency=params.frequency_penalty,
+            presence=params.presence_penalty,
+        )
+        self._penalise(byref(arguments))
 
 
 def use_choice_kernels() -> None:

@@ -43,7 +43,7 @@ _COLD = 0.4
 
 
 def choose(logits: Tensor, rows: Sequence[ChoiceRow], vocab_size: int) -> list[int]:
-    """Choose an id below `vocab_size` for every row of `logits`, float32 [N, V], or NO_CHOICE.
+    """Choose an id below `vocab_size` for every row of `logits`, [N, V], or NO_CHOICE.
 
     A row's choice depends on nothing but that row. Ties go to the lowest id. Waits for the device
     once, and again for rows that their first candidates leave undecided.
@@ -53,7 +53,7 @@ def choose(logits: Tensor, rows: Sequence[ChoiceRow], vocab_size: int) -> list[i
     chosen = _choose_natively(z_NV, rows)
     left = [i for i, token in enumerate(chosen) if token == UNDECIDED]
     if left:
-        tokens = _choose_in_attempts(_take(z_NV, left), [rows[i] for i in left])
+        tokens = _choose_in_attempts(_take(z_NV, left).float(), [rows[i] for i in left])
         for i, token in zip(left, tokens, strict=True):
             chosen[i] = token
     return chosen

@@ -6,7 +6,7 @@ _KERNELS = "specdec_core/choice_kernels.c"
 _NATIVE = "specdec_core/native_choice.py"
 _CHOICE_TESTS = "tests/sampling/test_choose.py::"
 _KERNEL_TESTS = "tests/sampling/test_native_choice.py::"
-_REFERENCE = _CHOICE_TESTS + "test_choices_equal_the_reference[97-kernels]"
+_REFERENCE = _CHOICE_TESTS + "test_choices_equal_the_reference[kernels-97]"
 _LIKE_A_MODEL = _KERNEL_TESTS + "test_rows_like_a_models_are_decided_and_right"
 
 MUTANTS = (
@@ -53,8 +53,8 @@ MUTANTS = (
     Mutant(
         name="native-noise-bounded-too-low",
         path=_KERNELS,
-        old="return exponent * 0.69314718f + 0x1p-12f;",
-        new="return exponent * 0.64f;",
+        old="best->bar = below(low - t * (158.0 * LOG_2",
+        new="best->bar = below(low - t * (157.0 * LOG_2",
         breaks="an id whose noise lifts it to the first place is not looked at",
         killed_by=(_LIKE_A_MODEL,),
     ),
@@ -101,7 +101,7 @@ MUTANTS = (
         old="        Mass mass = mass_of(l, kept, open);",
         new="        Mass mass = mass_of(l, (Prefix){-INFINITY, -INFINITY, 0}, open);",
         breaks="top-p takes its share of what top-k and min-p have dropped as well",
-        killed_by=(_CHOICE_TESTS + "test_choices_equal_the_reference[1000-kernels]",),
+        killed_by=(_CHOICE_TESTS + "test_choices_equal_the_reference[kernels-1000]",),
     ),
     Mutant(
         name="native-tail-of-top-p-cut-too-soon",
@@ -124,8 +124,8 @@ MUTANTS = (
     Mutant(
         name="native-min-p-ignored",
         path=_KERNELS,
-        old="float least = least_reaching(row->min_x, l->temperature, 0);",
-        new="float least = -INFINITY;",
+        old="    return no_less(prefix, least_reaching(row->min_x, l->temperature, 0));",
+        new="    return prefix;",
         breaks="min_p keeps every id",
         killed_by=(_REFERENCE,),
     ),

@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from specdec_core import native_choice
 from specdec_core.choice_rules import ChoiceRow, ChoiceRules
-from specdec_core.native_choice import ChoiceKernels, load_choice_kernels
 from specdec_core.noise import gumbel, hash31, noise_keys
 from specdec_core.sampling import NO_CHOICE, choose
 from specdec_core.sampling_params import SamplingParams
 from tests.sampling import reference
+
+pytestmark = pytest.mark.usefixtures("decider")
 
 PARAMS = [
     SamplingParams(temperature=0.0),
@@ -31,17 +31,6 @@ PARAMS = [
     SamplingParams(temperature=1.0, seed=10, min_p=1.0),
     SamplingParams(temperature=100.0, seed=11, top_k=600, top_p=0.99),
 ]
-
-
-@pytest.fixture(autouse=True, params=["PyTorch", "kernels"])
-def decider(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every test of this file holds for whoever decides."""
-    kernels: ChoiceKernels | None = None
-    if request.param == "kernels":
-        kernels = load_choice_kernels()
-        if kernels is None:
-            pytest.skip("no C compiler")
-    monkeypatch.setattr(native_choice, "_kernels", kernels)
 
 
 def bf16_logits(num_rows: int, vocab_size: int, seed: int = 0) -> Tensor:
