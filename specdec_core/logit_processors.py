@@ -22,7 +22,7 @@ from specdec_core.sampling_params import SamplingParams
 
 
 def process(z_NV: Tensor, rows: Sequence[ChoiceRow]) -> Tensor:
-    """The logits that the rows choose from: a float32 copy where a rule changes any, else `z_NV`."""
+    """What the rows choose from: a float32 copy where a rule changes any logit, else `z_NV`."""
     groups = [group for group in _groups(rows) if _changes_logits(group.rules)]
     if not groups:
         return z_NV

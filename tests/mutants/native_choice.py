@@ -6,6 +6,7 @@ _KERNELS = "specdec_core/choice_kernels.c"
 _NATIVE = "specdec_core/native_choice.py"
 _CHOICE_TESTS = "tests/sampling/test_choose.py::"
 _KERNEL_TESTS = "tests/sampling/test_native_choice.py::"
+_PENALTIES = "tests/sampling/test_logit_processors.py::test_a_pass_equals_the_reference_row_by_row"
 _REFERENCE = _CHOICE_TESTS + "test_choices_equal_the_reference[kernels-97]"
 _LIKE_A_MODEL = _KERNEL_TESTS + "test_rows_like_a_models_are_decided_and_right"
 
@@ -83,9 +84,7 @@ MUTANTS = (
         old="    best->rival = fmax(best->rival, best->high);\n",
         new="",
         breaks="an id that was the best and ties with the new best is no rival any more",
-        killed_by=(
-            _CHOICE_TESTS + "test_rounding_may_lift_an_id_to_the_leader_by_its_noise[kernels]",
-        ),
+        killed_by=(_KERNEL_TESTS + "test_what_is_too_close_to_call_is_left_to_pytorch",),
     ),
     Mutant(
         name="native-close-cuts-decided",
@@ -119,7 +118,7 @@ MUTANTS = (
         old="left -= d >= prefix.at && d < prefix.above;",
         new="left -= d >= prefix.at;",
         breaks="of ids that tie at the end of top-k too few are kept",
-        killed_by=(_CHOICE_TESTS + "test_ties_at_the_edge_of_the_candidates_are_kept_by_id",),
+        killed_by=(_KERNEL_TESTS + "test_top_k_may_end_among_ties_before_or_behind_the_leaders",),
     ),
     Mutant(
         name="native-min-p-ignored",
@@ -128,6 +127,22 @@ MUTANTS = (
         new="    return prefix;",
         breaks="min_p keeps every id",
         killed_by=(_REFERENCE,),
+    ),
+    Mutant(
+        name="native-penalties-count-the-prompt",
+        path=_KERNELS,
+        old="for (int64_t i = p->prompt_len; i < position; i++)",
+        new="for (int64_t i = 0; i < position; i++)",
+        breaks="frequency and presence penalties fall on ids that were never emitted",
+        killed_by=(_PENALTIES,),
+    ),
+    Mutant(
+        name="native-penalties-see-later-drafts",
+        path=_KERNELS,
+        old="int64_t position = p->positions[j];",
+        new="int64_t position = p->positions[p->num_rows - 1];",
+        breaks="a penalised request depends on what was drafted",
+        killed_by=(_PENALTIES,),
     ),
     Mutant(
         name="native-rows-without-their-stride",

@@ -143,6 +143,20 @@ def test_rows_like_a_models_are_decided_and_right(
     ]
 
 
+@pytest.mark.parametrize("first_leader", [10, 1500])
+def test_top_k_may_end_among_ties_before_or_behind_the_leaders(
+    kernels: ChoiceKernels, first_leader: int
+) -> None:
+    """60 ids lead, ids 700 to 1099 tie behind them, and the first ten of those are kept."""
+    logits = torch.zeros(64, 2000)
+    logits[:, 700:1100] = 0.5
+    logits[:, first_leader : first_leader + 60] = 1.0
+    rows = rows_of([SamplingParams(seed=s, top_k=70, temperature=3.0) for s in range(64)])
+    tokens = kernels.choose(logits, rows)
+    assert tokens == choose(logits, rows, 2000)
+    assert any(700 <= token < 710 for token in tokens)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_halves_are_chosen_from_as_what_they_are_in_float32(
     kernels: ChoiceKernels, dtype: torch.dtype
@@ -199,9 +213,10 @@ def test_one_bad_number_fails_its_row(
 
 def test_what_is_too_close_to_call_is_left_to_pytorch(kernels: ChoiceKernels) -> None:
     """Two ids whose scores float32 rounds to one; and a cut right between two of equal mass."""
-    logits = torch.zeros(1, 500)
-    logits[0, [77, 400]] = 2.0**30
-    assert kernels.choose(logits, rows_of([SamplingParams(temperature=0.5)])) == [UNDECIDED]
+    logits = torch.zeros(16, 500)
+    logits[:, [77, 400]] = 2.0**30
+    rows = rows_of([SamplingParams(temperature=0.5, seed=s) for s in range(16)])
+    assert kernels.choose(logits, rows) == [UNDECIDED] * 16
     halves = torch.zeros(64, 2)
     rows = rows_of([SamplingParams(top_p=0.5, seed=s) for s in range(64)])
     assert set(kernels.choose(halves, rows)) == {0, UNDECIDED}
