@@ -1,8 +1,8 @@
-"""What the coupled choice costs beside the verification pass that it follows.
+"""What the coupled choice takes of a round: of drafting, one verification pass and its choices.
 
-8 sequences with K + 1 positions each, their logits taken from the pass itself. Pass and choices
-alternate in one process, so that a busy machine slows all of them; medians are compared, by the
-wall clock and by the CPU time that the process was given.
+8 sequences, K drafted tokens each, again and again from the same place with other seeds. Settings
+alternate in one process, with our kernels for the choice and with PyTorch's operations, so that a
+busy machine slows all of them; the clock runs around each choice inside the round. Medians.
 
     python -m benchmarks.choice_cost --input spec_bench_240.jsonl --output F.json
 """
@@ -12,19 +12,24 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, NamedTuple
+from unittest.mock import patch
 
 import torch
 import typer
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
-from torch import Tensor
 
 from benchmarks.prompts import chat_prompts
 from deployments.demo_models import resolve_model
+from specdec_core import native_choice
+from specdec_core.algorithms import speculative_round
+from specdec_core.algorithms.speculative_round import Turn, propose, score_and_verify
 from specdec_core.choice_rules import ChoiceRow, ChoiceRules
 from specdec_core.models.cached_model import Feed
 from specdec_core.models.loading import DType, LoadConfig, load_model
@@ -48,65 +53,109 @@ SETTINGS = {
     "T 0.8, untruncated": SamplingParams(temperature=0.8),
     "greedy": SamplingParams(temperature=0.0),
 }
-PASS = "the pass"
+
+
+class Cost(NamedTuple):
+    """Of one round."""
+
+    round_ms: float
+    choice_ms: float
 
 
 def main(
     prompts: Annotated[Path, typer.Option("--input", help="Prompts, JSON lines.")],
     model: Annotated[str, typer.Option(help="Folder, hub id or demo name.")] = "smollm2-135m",
+    draft: Annotated[str | None, typer.Option(help="Drafts K tokens; none: known ones.")] = None,
     dtype: Annotated[DType, typer.Option()] = DType.BFLOAT16,
-    numerics: Annotated[Numerics, typer.Option()] = Numerics.FAST,
+    numerics: Annotated[Numerics, typer.Option()] = Numerics.AUTO,
     batch: Annotated[int, typer.Option()] = 8,
     k: Annotated[int, typer.Option(help="Drafted tokens.")] = 4,
     repeats: Annotated[int, typer.Option()] = 30,
     threads: Annotated[int, typer.Option()] = 2,
     output: Annotated[Path | None, typer.Option(help="JSON file.")] = None,
 ) -> None:
-    """Time a pass and the choice from its logits under several settings."""
+    """Time rounds under several settings and the choices in them."""
     torch.set_num_threads(threads)
-    config = LoadConfig(dtype=dtype, numerics=numerics, kv_cache_tokens=16384, max_model_len=2048)
-    loaded = load_model(resolve_model(model), config).model
-    bench = _Bench(loaded, chat_prompts(resolve_model(model), prompts, batch), k)
-    tasks: dict[str, Callable[[], object]] = {PASS: bench.run_pass}
-    tasks |= {name: bench.choice_of(params) for name, params in SETTINGS.items()}
-    seconds = _measure(tasks, repeats)
-    result = {"model": model, "dtype": dtype, "numerics": loaded.numerics, "threads": threads}
-    result |= {"batch": batch, "k": k, "repeats": repeats, "median_ms": seconds}
-    _print(seconds)
+    config = LoadConfig(dtype=dtype, numerics=numerics, kv_cache_tokens=65536, max_model_len=2048)
+    target = load_model(resolve_model(model), config).model
+    fast = replace(config, numerics=Numerics.FAST)
+    drafter = load_model(resolve_model(draft), fast).model if draft else None
+    bench = _Bench(target, drafter, chat_prompts(resolve_model(model), prompts, batch), k)
+    medians = _measure(bench, repeats)
+    result: dict[str, Any] = {"model": model, "draft": draft, "dtype": dtype, "threads": threads}
+    result |= {"numerics": target.numerics, "batch": batch, "k": k, "repeats": repeats}
+    result |= {"median": medians}
+    _print(medians)
     if output is not None:
         output.write_text(json.dumps(result, indent=1) + "\n")
 
 
 class _Bench:
-    """Sequences that are verified again and again, and the logits of their last pass."""
+    """Sequences that take the same round again and again."""
 
     def __init__(
-        self, model: TransformersModel, prompts: Sequence[tuple[int, ...]], k: int
+        self,
+        target: TransformersModel,
+        draft: TransformersModel | None,
+        prompts: Sequence[tuple[int, ...]],
+        k: int,
     ) -> None:
-        self._model = model
-        self._ids = [_decode(model, prompt, k + 1) for prompt in prompts]
-        self._k = k
-        self._slots = [model.allocate() for _ in prompts]
-        for slot, ids in zip(self._slots, self._ids, strict=True):
-            model.score([Feed(slot, ids[: -k - 1], 0)])
-        self._logits = self.run_pass()
+        self._target, self._draft, self._k = target, draft, k
+        self._ids = [_decode(target, prompt, k + 1) for prompt in prompts]
+        self._slots = [self._cache(model) for model in (target, draft) if model is not None]
 
-    def run_pass(self) -> Tensor:
-        fed = self._k + 1
-        pairs = list(zip(self._slots, self._ids, strict=True))
-        logits = self._model.score([Feed(slot, ids[-fed:], fed) for slot, ids in pairs])
-        for slot, ids in pairs:
-            self._model.rollback(slot, len(ids) - fed)
-        return logits
+    def _cache(self, model: TransformersModel) -> list[int]:
+        slots = [model.allocate() for _ in self._ids]
+        for slot, ids in zip(slots, self._ids, strict=True):
+            model.score([Feed(slot, ids[: -self._k - 1], 0)])
+        return slots
 
-    def choice_of(self, params: SamplingParams) -> Callable[[], list[int]]:
+    def run_round(self, params: SamplingParams) -> Cost:
+        """From K + 1 tokens before the sequences' ends; both caches are as before afterwards."""
         rules = [ChoiceRules(params, len(ids) // 2) for ids in self._ids]
-        rows = [
-            ChoiceRow(each, len(ids) - self._k + j, ids)
-            for each, ids in zip(rules, self._ids, strict=True)
-            for j in range(self._k + 1)
+        with _choice_watch() as choice_s:
+            started = time.perf_counter()
+            proposals = self._propose(rules)
+            score_and_verify(self._target, self._turns(0, rules, proposals, self._k + 1))
+            round_s = time.perf_counter() - started
+        models = [model for model in (self._target, self._draft) if model is not None]
+        for model, slots in zip(models, self._slots, strict=True):
+            for slot, ids in zip(slots, self._ids, strict=True):
+                model.rollback(slot, len(ids) - self._k - 1)
+        return Cost(1e3 * round_s, 1e3 * sum(choice_s))
+
+    def _propose(self, rules: Sequence[ChoiceRules]) -> list[tuple[int, ...]]:
+        if self._draft is None:
+            return [ids[-self._k :] for ids in self._ids]
+        return propose(self._draft, self._turns(1, rules, [()] * len(rules), self._k))
+
+    def _turns(
+        self,
+        place: int,
+        rules: Sequence[ChoiceRules],
+        proposals: Sequence[tuple[int, ...]],
+        num_choices: int,
+    ) -> list[Turn]:
+        parts = zip(self._slots[place], self._ids, rules, proposals, strict=True)
+        return [
+            Turn(slot, ids[-self._k - 1 : -self._k], drafted, num_choices, own, ids[: -self._k])
+            for slot, ids, own, drafted in parts
         ]
-        return lambda: choose(self._logits, rows, self._model.vocab_size)
+
+
+@contextmanager
+def _choice_watch() -> Iterator[list[float]]:
+    """The seconds of every choice that a round makes in between."""
+    seconds: list[float] = []
+
+    def timed(*arguments: Any) -> list[int]:
+        started = time.perf_counter()
+        chosen = choose(*arguments)
+        seconds.append(time.perf_counter() - started)
+        return chosen
+
+    with patch.object(speculative_round, "choose", timed):
+        yield seconds
 
 
 def _decode(model: TransformersModel, prompt: tuple[int, ...], count: int) -> tuple[int, ...]:
@@ -120,33 +169,41 @@ def _decode(model: TransformersModel, prompt: tuple[int, ...], count: int) -> tu
     return ids
 
 
-def _measure(tasks: dict[str, Callable[[], object]], repeats: int) -> dict[str, dict[str, float]]:
-    """Median milliseconds of each task, by the wall clock and of CPU time, after two warm-ups."""
-    wall: dict[str, list[float]] = {name: [] for name in tasks}
-    cpu: dict[str, list[float]] = {name: [] for name in tasks}
+def _measure(bench: _Bench, repeats: int) -> dict[str, dict[str, dict[str, float]]]:
+    """By decider and setting, after two warm-ups."""
+    deciders = {"kernels": native_choice.choice_kernels(), "PyTorch": None}
+    costs: dict[str, dict[str, list[Cost]]] = {
+        decider: {name: [] for name in SETTINGS} for decider in deciders
+    }
     for turn in track(range(repeats + 2), description="repeats"):
-        for name, task in tasks.items():
-            started = time.perf_counter(), time.process_time()
-            task()
-            ended = time.perf_counter(), time.process_time()
-            if turn >= 2:
-                wall[name].append(ended[0] - started[0])
-                cpu[name].append(ended[1] - started[1])
+        for decider, kernels in deciders.items():
+            with patch.object(native_choice, "_kernels", kernels):
+                for name, params in SETTINGS.items():
+                    cost = bench.run_round(replace(params, seed=turn))
+                    if turn >= 2:
+                        costs[decider][name].append(cost)
     return {
-        name: {
-            "wall": 1e3 * statistics.median(wall[name]),
-            "cpu": 1e3 * statistics.median(cpu[name]),
-        }
-        for name in tasks
+        decider: {name: _medians(some) for name, some in by_name.items()}
+        for decider, by_name in costs.items()
     }
 
 
-def _print(medians: dict[str, dict[str, float]]) -> None:
-    table = Table("", "wall ms", "CPU ms", "share of the pass, wall", "CPU")
-    whole = medians[PASS]
-    for name, each in medians.items():
-        shares = [f"{100 * each[clock] / whole[clock]:.1f} %" for clock in ("wall", "cpu")]
-        table.add_row(name, f"{each['wall']:.1f}", f"{each['cpu']:.1f}", *shares)
+def _medians(costs: Sequence[Cost]) -> dict[str, float]:
+    of: Callable[[list[float]], float] = statistics.median
+    return {
+        "round_ms": of([cost.round_ms for cost in costs]),
+        "choice_ms": of([cost.choice_ms for cost in costs]),
+        "share": of([cost.choice_ms / cost.round_ms for cost in costs]),
+    }
+
+
+def _print(medians: dict[str, dict[str, dict[str, float]]]) -> None:
+    table = Table("", "who chooses", "round ms", "choice ms", "share")
+    for name in SETTINGS:
+        for decider, by_name in medians.items():
+            cost = by_name[name]
+            times = (f"{cost['round_ms']:.1f}", f"{cost['choice_ms']:.2f}")
+            table.add_row(name, decider, *times, f"{100 * cost['share']:.1f} %")
     Console().print(table)
 
 

@@ -46,7 +46,7 @@ def main(
         ids = list(encode_line(text, line, is_raw=False))[:max_len]
         right = _logits(references[torch.float32], ids)
         slot = exact.allocate()
-        ours = exact.score([Feed(slot, ids, len(ids))])
+        ours = exact.score([Feed(slot, ids, len(ids))]).float()
         exact.free(slot)
         errors["exact"].append(_rms(ours - right))
         errors["transformers"].append(_rms(_logits(references[torch.bfloat16], ids) - right))

@@ -122,9 +122,9 @@ def _plain_passes(model: CachedModel, decoded: Decoded, count: int) -> Iterator[
     """The logits [1, V] behind the prompt, then behind each token, fed alone one by one."""
     slot = model.allocate()
     try:
-        yield model.score([Feed(slot, decoded.request.prompt_token_ids, 1)])
+        yield model.score([Feed(slot, decoded.request.prompt_token_ids, 1)]).float()
         for token_id in decoded.token_ids[: count - 1]:
-            yield model.score([Feed(slot, (token_id,), 1)])
+            yield model.score([Feed(slot, (token_id,), 1)]).float()
     finally:
         model.free(slot)
 
@@ -137,7 +137,7 @@ def _logits_in_company(
     with _cache(model, rows, company.is_padded) as (scoring, slots):
         for tokens in _company_passes(rows, company):
             feeds = [Feed(slots[i], ids, num_logits) for i, (ids, num_logits) in tokens.items()]
-            parts = torch.split(scoring.score(feeds), [feed.num_logits for feed in feeds])
+            parts = torch.split(scoring.score(feeds).float(), [feed.num_logits for feed in feeds])
             for index, part in zip(tokens, parts, strict=True):
                 logits[index].append(part)
     return [torch.cat(parts) for parts in logits]

@@ -17,15 +17,16 @@ import torch
 from torch import Tensor
 
 from specdec_core.choice_rules import ChoiceRow, ChoiceRules
+from specdec_core.native_choice import choice_kernels
 from specdec_core.sampling_params import SamplingParams
 
 
 def process(z_NV: Tensor, rows: Sequence[ChoiceRow]) -> Tensor:
-    """The logits that the rows choose from: a copy where a rule changes any, else `z_NV` itself."""
+    """What the rows choose from: a float32 copy where a rule changes any logit, else `z_NV`."""
     groups = [group for group in _groups(rows) if changes_logits(group.rules)]
     if not groups:
         return z_NV
-    z_NV = z_NV.clone()
+    z_NV = z_NV.to(torch.float32, copy=True)
     for group in groups:
         has_history = len(group.history) >= max(group.positions)
         assert has_history or not group.rules.needs_history, "these rules look at the ids before"
@@ -137,6 +138,10 @@ def _is_penalised(params: SamplingParams) -> bool:
 
 def _penalise(z_GV: Tensor, group: _Group) -> None:
     """Repetition over prompt and output, then frequency and presence over the output alone."""
+    kernels = choice_kernels() if z_GV.device.type == "cpu" else None
+    if kernels is not None:
+        kernels.penalise(z_GV, group.rules, group.history, group.positions)
+        return
     params = group.rules.params
     ids_U, count_GU, is_in_prompt_U = _count(group, z_GV.device)
     z_GU = z_GV[:, ids_U]

@@ -3,8 +3,9 @@
 Letters: z logits, T temperature, g Gumbel noise, s seed, i absolute position. Shape legend: N rows,
 V vocabulary, C candidates of a row (candidates.py), W columns of a row (top_ids.py).
 
-A row is decided by its first candidates when they show that no other id can win; only a row for
-which they do not is looked at again, longer. However it is found, the choice is the same.
+On a CPU our kernels decide nearly every row (native_choice.py). The others, and all rows elsewhere,
+are decided here: by their first candidates when those show that no other id can win; only a row
+for which they do not is looked at again, longer. However it is found, the choice is the same.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from torch import Tensor
 from specdec_core.candidates import filter_candidates, first_candidates
 from specdec_core.choice_rules import ChoiceRow
 from specdec_core.logit_processors import process
+from specdec_core.native_choice import UNDECIDED, choice_kernels
 from specdec_core.noise import (
     LARGEST_NOISE,
     NOISE_ERROR,
@@ -30,7 +32,6 @@ from specdec_core.top_ids import fold, places_in
 
 NO_CHOICE = -1
 """Answered for a row whose greatest logit is not finite: all -inf, +inf or NaN. It has failed."""
-_UNDECIDED = -2
 _FEW_CANDIDATES = 64
 _MORE_CANDIDATES = (512, 4096)
 """Sizes tried before a whole row is sorted, which takes several times as long as the largest."""
@@ -42,14 +43,30 @@ _COLD = 0.4
 
 
 def choose(logits: Tensor, rows: Sequence[ChoiceRow], vocab_size: int) -> list[int]:
-    """Choose an id below `vocab_size` for every row of `logits`, float32 [N, V], or NO_CHOICE.
+    """Choose an id below `vocab_size` for every row of `logits`, [N, V], or NO_CHOICE.
 
     A row's choice depends on nothing but that row. Ties go to the lowest id. Waits for the device
     once, and again for rows that their first candidates leave undecided.
     """
     assert logits.shape[0] == len(rows)
     z_NV = process(logits[:, :vocab_size], rows)
-    chosen = [_UNDECIDED] * len(rows)
+    chosen = _choose_natively(z_NV, rows)
+    left = [i for i, token in enumerate(chosen) if token == UNDECIDED]
+    if left:
+        tokens = _choose_in_attempts(_take(z_NV, left).float(), [rows[i] for i in left])
+        for i, token in zip(left, tokens, strict=True):
+            chosen[i] = token
+    return chosen
+
+
+def _choose_natively(z_NV: Tensor, rows: Sequence[ChoiceRow]) -> list[int]:
+    kernels = choice_kernels() if z_NV.device.type == "cpu" else None
+    return [UNDECIDED] * len(rows) if kernels is None else kernels.choose(z_NV, rows)
+
+
+def _choose_in_attempts(z_NV: Tensor, rows: Sequence[ChoiceRow]) -> list[int]:
+    vocab_size = z_NV.shape[1]
+    chosen = [UNDECIDED] * len(rows)
     whole = [i for i, row in enumerate(rows) if not _is_truncated(row)]
     hot = {i for i in whole if rows[i].rules.params.temperature > _COLD}
     attempts: list[tuple[Sequence[int], Callable[[Tensor, list[ChoiceRow], int], Tensor], int]] = [
@@ -59,12 +76,12 @@ def choose(logits: Tensor, rows: Sequence[ChoiceRow], vocab_size: int) -> list[i
         *[(range(len(rows)), _choose_among, size) for size in (*_MORE_CANDIDATES, vocab_size)],
     ]
     for indices, attempt, size in attempts:
-        pending = [i for i in indices if chosen[i] == _UNDECIDED]
+        pending = [i for i in indices if chosen[i] == UNDECIDED]
         if pending:
             tokens = attempt(_take(z_NV, pending), [rows[i] for i in pending], size)
             for i, token in zip(pending, tokens.tolist(), strict=True):
                 chosen[i] = token
-    assert _UNDECIDED not in chosen, "all ids of a row decide it"
+    assert UNDECIDED not in chosen, "all ids of a row decide it"
     return chosen
 
 
@@ -138,5 +155,5 @@ def _best(score_NC: Tensor, ids_NC: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _answer(chosen_N1: Tensor, is_decided_N1: Tensor, max_N1: Tensor) -> Tensor:
-    decided_N1 = chosen_N1.where(is_decided_N1, _UNDECIDED)
+    decided_N1 = chosen_N1.where(is_decided_N1, UNDECIDED)
     return decided_N1.where(max_N1.isfinite(), NO_CHOICE).squeeze(1)

@@ -1,4 +1,5 @@
-"""Log-probabilities of chosen tokens: log_softmax of the raw logits, before any processor.
+"""Log-probabilities of chosen tokens: log_softmax of the raw logits in float32, before any
+processor.
 
 log_softmax gives a row the same bits in any company (a `sum` over the vocabulary would not), so
 what is reported does not depend on the batch nor on how many tokens a round commits.
@@ -24,7 +25,7 @@ from specdec_core.top_ids import first_ids
 def measure_logprobs(
     logits: Tensor, rows: Sequence[ChoiceRow], tokens: Sequence[int], vocab_size: int
 ) -> list[TokenLogprobs | None]:
-    """Of one token for every row of `logits`, float32 [N, V].
+    """Of one token for every row of `logits`, [N, V].
 
     None for a row that asks for none or whose token is NO_CHOICE. Waits for the device only when
     some row asks.
@@ -54,7 +55,7 @@ class PromptShare(NamedTuple):
 def take_prompts(
     logits: Tensor, shares: Sequence[PromptShare], vocab_size: int
 ) -> tuple[list[tuple[TokenLogprobs, ...]], Tensor]:
-    """What every feed asks of its prompt, and the rows that are left, of `logits`, float32 [N, V].
+    """What every feed asks of its prompt, and the rows that are left, of `logits`, [N, V].
 
     One feed at a time: so many rows need memory. Where nobody asks, `logits` come back as they are.
     """
@@ -78,7 +79,7 @@ def _measure(
     logits_AV: Tensor, tokens: Sequence[int], counts: Sequence[int]
 ) -> list[TokenLogprobs]:
     """Of one token for every row, with as many of its most probable ids as it asks for."""
-    logprobs_AV = logits_AV.log_softmax(dim=-1)
+    logprobs_AV = logits_AV.float().log_softmax(dim=-1)
     ids_AT = first_ids(logprobs_AV, min(max(counts), logits_AV.shape[1]))
     own_A1 = torch.tensor([[token] for token in tokens], device=logits_AV.device)
     values = logprobs_AV.gather(1, torch.cat([own_A1, ids_AT], dim=1)).tolist()

@@ -45,7 +45,8 @@ class ScoringModel(Protocol):
     def score(self, feeds: Sequence[Feed]) -> Tensor:
         """Feed every slot its tokens in one pass; return next-token logits.
 
-        Shape [sum of num_logits, V >= vocab_size], rows in the order of `feeds`. Each slot caches
+        Shape [sum of num_logits, V >= vocab_size], rows in the order of `feeds`, in the model's own
+        type of numbers: whoever computes with them widens them to float32. Each slot caches
         its fed tokens afterwards. Raises OutOfBlocksError before anything changed when the tokens
         do not fit.
         """

@@ -30,6 +30,7 @@ from specdec_core.models.placing import Companion, Placing, place
 from specdec_core.models.support import check_supported
 from specdec_core.models.tokenizers import check_same_tokenizer, load_tokenizer
 from specdec_core.models.transformers_adapter import TransformersModel, kv_shape
+from specdec_core.native_choice import use_choice_kernels
 
 __all__ = [
     "DType",
@@ -241,6 +242,8 @@ def make_decoder(
 ) -> PreTrainedModel | FusedDecoder:
     """The fastest forward that this machine has for the model, which gives its weights away."""
     decoder = fuse(weights, uses_kernels=not enforce_eager)
+    if not enforce_eager and weights.device.type == "cpu":
+        use_choice_kernels()
     if isinstance(decoder, FusedDecoder):
         decoder.use_native_linears()
     pack_linears(decoder)

@@ -7,12 +7,8 @@ PyTorch. Shape legend as in kernels.c.
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import logging
-import os
-import platform
 import subprocess
-import tempfile
 from collections.abc import Sequence
 from ctypes import POINTER, byref, c_float, c_int64, c_void_p
 from functools import lru_cache
@@ -23,13 +19,12 @@ import torch
 from torch import Tensor
 
 from specdec_core.models.pass_plan import PieceTable
+from specdec_core.native_build import FLAGS, build_library, reason_of
 
 _SOURCE = Path(__file__).with_name("kernels.c")
-FLAGS = ("-O3", "-march=native", "-std=gnu11", "-fno-math-errno", "-fPIC", "-fopenmp", "-shared")
 _STEP = 16
 """Widths are multiples of the numbers of a vector."""
 _MAX_HEAD_DIM = 256
-_BUILD_TIMEOUT_S = 120.0
 
 _logger = logging.getLogger(__name__)
 
@@ -177,19 +172,14 @@ def load_kernels() -> NativeKernels | None:
         _logger.warning(
             "no CPU kernels, PyTorch does their work, slower: %s. They need a C compiler: cc, or "
             "what CC names",
-            _reason(error),
+            reason_of(error),
         )
     return None
 
 
 def build_kernels(flags: Sequence[str] = FLAGS) -> NativeKernels:
     """Build the kernels, unless this machine has done so. Raises OSError or SubprocessError."""
-    compiler = os.environ.get("CC", "cc")
-    identity = _identity(compiler, flags)
-    path = _cache_folder() / f"kernels-{identity}.so"
-    if not path.is_file():
-        _build([compiler, *flags], path)
-    library = ctypes.CDLL(str(path))
+    library, identity = build_library(_SOURCE, flags)
     if library.specdec_prepare() != 0:
         raise OSError("the system refuses AMX to this process")
     return NativeKernels(library, identity)
@@ -204,44 +194,3 @@ def _declare(function: Any, kinds: str) -> Any:
 
 def _has_dense_heads(heads_TXD: Tensor) -> bool:
     return heads_TXD.stride(2) == 1 and heads_TXD.stride(1) == heads_TXD.shape[2]
-
-
-def _identity(compiler: str, flags: Sequence[str]) -> str:
-    version = subprocess.run(
-        [compiler, "--version"], capture_output=True, check=True, timeout=_BUILD_TIMEOUT_S
-    ).stdout
-    facts = [_SOURCE.read_bytes(), version, " ".join(flags).encode(), _machine().encode()]
-    return hashlib.sha256(b"\0".join(facts)).hexdigest()[:16]
-
-
-def _machine() -> str:
-    """What -march=native looks at."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.machine() + platform.processor()
-    names = ("model", "model name", "flags", "Features", "CPU part")
-    return "\n".join(sorted({line for line in lines if line.split("\t")[0].strip() in names}))
-
-
-def _cache_folder() -> Path:
-    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = Path(root) / "specdec" / "kernels"
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return folder
-
-
-def _build(command: Sequence[str], path: Path) -> None:
-    """Into a file of its own first: several processes may build at once."""
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        built = Path(folder) / path.name
-        arguments = [*command, "-o", str(built), str(_SOURCE), "-lm"]
-        subprocess.run(arguments, capture_output=True, check=True, timeout=_BUILD_TIMEOUT_S)
-        built.replace(path)
-    _logger.info("built the CPU kernels: %s", path)
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, subprocess.CalledProcessError):
-        return error.stderr.decode(errors="replace").strip() or str(error)
-    return str(error)

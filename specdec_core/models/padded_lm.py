@@ -46,7 +46,7 @@ class PaddedLM(Protocol):
     def score(self, kv: PaddedKV, feeds: Sequence[Feed]) -> Tensor:
         """Feed rows of `kv` their tokens, in ascending order of rows; `Feed.slot` is the row.
 
-        Returns next-token logits, float32, [sum of num_logits, V >= vocab_size], rows in the order
+        Returns next-token logits, [sum of num_logits, V >= vocab_size], rows in the order
         of `feeds`.
         """
         ...

@@ -168,7 +168,7 @@ class TransformersModel:
 
     @torch.inference_mode()
     def score(self, feeds: Sequence[Feed]) -> Tensor:
-        """See CachedModel. Logits are float32; feeds beyond `max_tokens_per_pass` take several
+        """See CachedModel. Feeds beyond `max_tokens_per_pass` take several
         passes. A pass that raises leaves every slot as it was."""
         starts = self._make_room(feeds)
         try:
@@ -252,7 +252,7 @@ class TransformersModel:
 
     def run_pass(self, plan: PassPlan, ragged_pass: AttentionPass) -> Tensor:
         """One forward pass with the attention of `ragged_pass`; the wanted logits, [N, V]."""
-        return self._decoder.decode(plan, ragged_pass).float()
+        return self._decoder.decode(plan, ragged_pass)
 
     @torch.inference_mode()
     def _probe(self) -> None:

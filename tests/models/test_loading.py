@@ -54,7 +54,7 @@ def test_dtype_and_length_follow_the_configuration(folder: str) -> None:
     model = load_model(folder, config).model
     assert model.max_model_len == 100
     slot = model.allocate()
-    assert model.score([Feed(slot, [1, 2, 3], 1)]).dtype == torch.float32
+    assert model.score([Feed(slot, [1, 2, 3], 1)]).dtype == torch.bfloat16
 
 
 def test_bfloat16_logits_equal_those_of_transformers_bit_for_bit(folder: str) -> None:

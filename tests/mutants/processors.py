@@ -119,7 +119,7 @@ MUTANTS = (
     Mutant(
         name="callers-logits-changed",
         path=_PROCESSORS,
-        old="    z_NV = z_NV.clone()\n",
+        old="    z_NV = z_NV.to(torch.float32, copy=True)\n",
         new="",
         breaks="reported log-probabilities are those of processed logits",
         killed_by=(_PROCESSOR_TESTS + "test_a_pass_equals_the_reference_row_by_row",),

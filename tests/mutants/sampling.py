@@ -8,7 +8,7 @@ _CHOICE = "specdec_core/sampling.py"
 _CANDIDATES = "specdec_core/candidates.py"
 _NOISE_TESTS = "tests/sampling/test_noise.py::"
 _CHOICE_TESTS = "tests/sampling/test_choose.py::"
-_REFERENCE = _CHOICE_TESTS + "test_choices_equal_the_reference[97]"
+_REFERENCE = _CHOICE_TESTS + "test_choices_equal_the_reference[PyTorch-97]"
 
 MUTANTS = (
     Mutant(

@@ -15,6 +15,8 @@ from specdec_core.sampling import NO_CHOICE, choose
 from specdec_core.sampling_params import SamplingParams
 from tests.sampling import reference
 
+pytestmark = pytest.mark.usefixtures("decider")
+
 PARAMS = [
     SamplingParams(temperature=0.0),
     SamplingParams(temperature=1.0, seed=1),

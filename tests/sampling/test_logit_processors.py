@@ -18,6 +18,8 @@ from specdec_core.sampling import NO_CHOICE, choose
 from specdec_core.sampling_params import SamplingParams
 from tests.sampling import reference
 
+pytestmark = pytest.mark.usefixtures("decider")
+
 VOCAB = 12
 ids = st.integers(0, VOCAB - 1)
 any_ids = st.integers(0, VOCAB + 3)
