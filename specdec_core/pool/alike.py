@@ -75,14 +75,17 @@ class Alike:
         while left > 0 or right < len(keys):
             below = _distance(keys[left - 1], origin) if left > 0 else _FAR
             above = _distance(keys[right], origin) if right < len(keys) else _FAR
-            nearest: list[list[Age]] = []
-            if below <= above:
+            if below < above:
                 left -= 1
-                nearest.append(self._of_likeness[keys[left]])
-            if above <= below:
-                nearest.append(self._of_likeness[keys[right]])
+                yield from self._of_likeness[keys[left]]
+            elif above < below:
+                yield from self._of_likeness[keys[right]]
                 right += 1
-            yield from heapq.merge(*nearest)
+            else:
+                left -= 1
+                both = self._of_likeness[keys[left]], self._of_likeness[keys[right]]
+                yield from heapq.merge(*both)
+                right += 1
 
 
 _FAR = (float("inf"), 0.0)

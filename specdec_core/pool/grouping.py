@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 from operator import attrgetter
-from typing import NamedTuple
 
+from specdec_core.leases import LeaseRow
 from specdec_core.pool import sequence as pool_sequence
 from specdec_core.pool.alike import Age, Alike, Likeness, Shape
 
@@ -17,32 +18,46 @@ _SPARE = 64
 """Empty cohorts are not counted below this."""
 
 
-class RowPlan(NamedTuple):
+@dataclass(eq=False, slots=True)
+class RowPlan:
     """What a sequence would be leased for now."""
 
     sequence: pool_sequence.Sequence
-    base_len: int
-    end_len: int
-    """Committed tokens cached afterwards."""
-    num_choices: int
-    proposal: tuple[int, ...]
-    num_drafted: int
-    """Positions fed behind `end_len`."""
+    row: LeaseRow
+    """Made when it is planned, right behind the sequence's last round: by the time it is chosen
+    thousands of others have pushed what it is made of out of the cache."""
+    slot_len: int
+    """Positions that the replica holds at most while it runs the row."""
     shape: Shape
     """Rows of equal shape need no padding and no mask of their own."""
     likeness: Likeness
     """Rows are alike as far as these numbers are near, the first one first."""
-    num_scored: int = 0
-    """Prompt tokens among the new ids, behind the first, to report log-probabilities of."""
-    base_hash: int = 0
-    """What a row is built of is read when it is planned, right behind the sequence's last round: by
-    the time it is chosen thousands of others have pushed it out of the cache."""
-    new_ids: tuple[int, ...] = ()
 
     @property
-    def slot_len(self) -> int:
-        """Positions that the replica holds at most while it runs the row."""
-        return self.end_len + self.num_drafted
+    def end_len(self) -> int:
+        """Committed tokens cached afterwards."""
+        return self.row.end_len
+
+    @property
+    def num_drafted(self) -> int:
+        """Positions fed behind `end_len`."""
+        return self.slot_len - self.row.end_len
+
+    @property
+    def num_choices(self) -> int:
+        return self.row.num_choices
+
+    @property
+    def proposal(self) -> tuple[int, ...]:
+        return self.row.proposal
+
+    def shortened(self, num_drafted: int) -> RowPlan:
+        """The plan with fewer tokens to draft or to check."""
+        row, excess = self.row, self.num_drafted - num_drafted
+        row = row._replace(
+            num_choices=row.num_choices - excess, proposal=row.proposal[:num_drafted]
+        )
+        return RowPlan(self.sequence, row, self.slot_len - excess, self.shape, self.likeness)
 
     @property
     def age(self) -> Age:

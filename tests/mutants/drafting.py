@@ -151,9 +151,9 @@ MUTANTS = (
     ),
     Mutant(
         name="budget-forgets-the-bonus-choice",
-        path=_POOL + "verification_budget.py",
-        old="num_choices=length + 1, proposal=plan.proposal[:length]",
-        new="num_choices=max(length, 1), proposal=plan.proposal[:length]",
+        path=_POOL + "grouping.py",
+        old="num_choices=row.num_choices - excess",
+        new="num_choices=max(row.num_choices - excess - 1, 1)",
         breaks="a shortened proposal is scored at one position too few",
         killed_by=(
             "tests/pool/test_verification_budget.py::test_the_budget_holds_and_no_row_is_lost",
