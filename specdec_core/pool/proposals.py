@@ -68,24 +68,24 @@ class Proposer:
     def _new_round(self, sequence: Sequence, num_live: int) -> Round:
         """Prompt lookup first, where the method has it: it costs nothing."""
         committed_len = len(sequence.ids)
-        looks_up, asks_model, max_tokens, is_fixed = sequence.drafting or self._drafting(sequence)
-        cap = max(min(max_tokens, sequence.budget - 1), 0)
+        drafting = sequence.drafting or self._drafting(sequence)
+        cap = min(drafting.max_tokens, sequence.budget - 1)  # who lives has a token left to emit
         found: tuple[int, ...] = ()
-        if looks_up and cap > 0:
+        if drafting.looks_up and cap > 0:
             found = self._look_up(sequence, cap)
             k = len(found)
-            if k > 0 and not is_fixed:
+            if k > 0 and not drafting.is_fixed:
                 k = self._num_draft_tokens(sequence, Drafter.LOOKUP, k, num_live)
-            if k > 0 or not asks_model:
+            if k > 0 or not drafting.asks_model:
                 return Round(committed_len, k, found[:k], found)
-        k = cap if is_fixed else self._num_draft_tokens(sequence, Drafter.MODEL, cap, num_live)
+        k = cap
+        if k > 0 and not drafting.is_fixed:
+            k = self._num_draft_tokens(sequence, Drafter.MODEL, cap, num_live)
         return Round(committed_len, k, None if k else (), found)
 
     def _num_draft_tokens(
         self, sequence: Sequence, drafter: Drafter, limit: int, num_live: int
     ) -> int:
-        if limit == 0:
-            return 0
         wanted = self._k_policy.num_draft_tokens(sequence.history, drafter, limit, num_live)
         return max(0, min(wanted, limit))
 

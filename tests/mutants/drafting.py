@@ -8,8 +8,8 @@ MUTANTS = (
     Mutant(
         name="proposal-beyond-the-budget",
         path=_POOL + "proposals.py",
-        old="cap = max(min(max_tokens, sequence.budget - 1), 0)",
-        new="cap = max(min(max_tokens, sequence.budget), 0)",
+        old="cap = min(drafting.max_tokens, sequence.budget - 1)",
+        new="cap = min(drafting.max_tokens, sequence.budget)",
         breaks="a token is drafted and verified that can never be emitted",
         killed_by=(
             "tests/pool/test_drafting.py::test_a_proposal_never_exceeds_the_remaining_budget",
