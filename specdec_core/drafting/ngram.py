@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from functools import cache
 
 from specdec_core.config import NgramConfig
 
@@ -31,7 +32,17 @@ _MAX_STEPS = 4 * _MAX_CHAIN
 class NgramIndex:
     """Earlier occurrences of every suffix of a growing list of ids, which the caller owns."""
 
-    __slots__ = ("_ids", "_key", "_key_mask", "_links", "_max", "_min", "_num_slots", "_tables")
+    __slots__ = (
+        "_begin",
+        "_ids",
+        "_key",
+        "_key_mask",
+        "_links",
+        "_max",
+        "_min",
+        "_older",
+        "_table",
+    )
 
     def __init__(self, ids: Sequence[int], config: NgramConfig) -> None:
         self._ids = ids
@@ -39,14 +50,15 @@ class NgramIndex:
         self._max = config.lookup_max
         self._key = 0
         """Of the last lookup_min ids."""
-        self._key_mask = (1 << _ID_BITS * self._min) - 1
+        self._key_mask = _key_mask(self._min)
         self._links = array("i")
         """Index i: of the prefix of i + 1 ids, the length of the prefix before it in its slot."""
-        self._tables: list[array[int]] = []
-        """Hash of a lookup_min-gram -> length of the latest prefix that ends with it. A full table
-        stays as it is, and the next one takes what follows: no token waits for a move of all."""
-        self._num_slots = 0
-        """Of all tables."""
+        self._table = array("i")
+        """Hash of a lookup_min-gram -> length of the latest prefix that ends with it."""
+        self._begin = 0
+        """Ids before those that are in the table."""
+        self._older: tuple[array[int], ...] = ()
+        """Full tables, which stay as they are: no token waits for a move of all."""
 
     def propose(self, num_tokens: int) -> tuple[int, ...]:
         """What followed the most recent occurrence of the longest known suffix; () if none is.
@@ -65,9 +77,9 @@ class NgramIndex:
 
     def _catch_up(self) -> None:
         ids, links = self._ids, self._links
-        if len(ids) > self._num_slots:
-            self._add_table(len(ids) - len(links))
-        key, mask, table = self._key, self._key_mask, self._tables[-1]
+        if len(ids) > self._begin + len(self._table):
+            self._begin_table()
+        key, mask, table = self._key, self._key_mask, self._table
         num_slots = len(table)
         for place in range(len(links), len(ids)):
             key = (key << _ID_BITS ^ ids[place]) & mask
@@ -76,24 +88,26 @@ class NgramIndex:
             table[slot] = place + 1
         self._key = key
 
-    def _add_table(self, num_ids: int) -> None:
-        num_slots = len(self._tables[-1]) * _GROWTH if self._tables else _LEAST_SLOTS
-        while num_slots < num_ids:
+    def _begin_table(self) -> None:
+        if self._table:
+            self._older += (self._table,)
+        self._begin = len(self._links)
+        num_slots = max(len(self._table) * _GROWTH, _LEAST_SLOTS)
+        while num_slots < len(self._ids) - self._begin:
             num_slots *= _GROWTH
-        self._tables.append(array("i", [_NONE]) * num_slots)
-        self._num_slots += num_slots
+        self._table = array("i", [_NONE]) * num_slots
 
     def _find_continuation(self) -> int:
         """Length of the prefix whose end is most like that of the ids, the latest of such."""
         ids, links = self._ids, self._links
-        end, num_older = links[-1], len(self._tables) - 1
+        end, num_older = links[-1], len(self._older)
         if end == _NONE and num_older == 0:
             return _NONE  # so nearly always where texts do not repeat themselves
         best_len, best, num_seen = self._min - 1, _NONE, 0
         for _ in range(_MAX_STEPS):
             while end == _NONE and num_older > 0:
                 num_older -= 1
-                table = self._tables[num_older]
+                table = self._older[num_older]
                 end = table[self._key % len(table)]
             if end == _NONE or best_len == self._max or num_seen == _MAX_CHAIN:
                 break
@@ -111,3 +125,9 @@ class NgramIndex:
         while length < longest and ids[end - length - 1] == ids[-length - 1]:
             length += 1
         return length
+
+
+@cache
+def _key_mask(num_ids: int) -> int:
+    """One object for all indexes alike: each that a sequence has of its own is a cache miss."""
+    return (1 << _ID_BITS * num_ids) - 1

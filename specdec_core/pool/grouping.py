@@ -178,12 +178,11 @@ class ReadyRows:
             return list(cohort.values())
         if len(cohort) ** 2 <= _FEW * count * len(self):
             first, last = origin[0], origin[-1]  # as Alike's, without a call per row
-            near = [
-                (abs(plan.likeness[0] - first), abs(plan.likeness[-1] - last), plan.sequence.rank)
-                for plan in cohort.values()
-            ]
-            near.sort()
-            return [cohort[sequence_id] for _, _, (_, sequence_id) in near[:count]]
+            by_rank = sorted(cohort.values(), key=rank_of)  # they came so: fast, and then kept
+            return sorted(
+                by_rank,
+                key=lambda plan: (abs(plan.likeness[0] - first), abs(plan.likeness[-1] - last)),
+            )[:count]
         ages = (age for age in self._entered.by_likeness(origin) if age[0] == since)
         return self._plans(list(islice(ages, count)))
 

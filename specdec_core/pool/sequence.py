@@ -8,6 +8,7 @@ from __future__ import annotations
 from array import array
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 from typing import NamedTuple
 
 from specdec_core.drafting.ngram import NgramIndex
@@ -114,7 +115,7 @@ class Sequence:
     is_draftable: bool = True
     """False once a draft replica could not serve it."""
     history: AcceptanceHistory = field(default_factory=AcceptanceHistory)
-    prompt_logprobs: list[TokenLogprobs] = field(default_factory=list)
+    prompt_logprobs: tuple[TokenLogprobs, ...] = ()
     """Of the prompt's second token and so on, until they are told with the first token."""
     finish_reason: FinishReason | None = None
     pinned_fingerprint: str = field(init=False)
@@ -126,7 +127,7 @@ class Sequence:
         self.request_id = self.request.request_id
         self.num_prompt = len(self.request.prompt_token_ids)
         self.max_len = self.request.max_len
-        self.stop_ids = self.request.stop_ids
+        self.stop_ids = _shared(self.request.stop_ids)
         self.has_logprobs = self.request.params.num_logprobs is not None
         self.is_background = self.request.is_background
         self.ids = array("q")
@@ -228,6 +229,12 @@ class Sequence:
         """Commit tokens: they are never taken back."""
         self.ids.extend(token_ids)
         self.prefix_hashes.fromlist(hashes_behind(self.prefix_hashes[-1], token_ids))
+
+
+@lru_cache(maxsize=1024)
+def _shared(stop_ids: frozenset[int]) -> frozenset[int]:
+    """One object for all sequences alike: each that a sequence has of its own is a cache miss."""
+    return stop_ids
 
 
 def _rank(request: Request, arrived_at: float) -> float:
