@@ -61,7 +61,8 @@ class RowPlan:
 
     @property
     def age(self) -> Age:
-        return self.sequence.ready_since, *self.sequence.rank
+        rank, sequence_id = self.sequence.rank
+        return self.sequence.ready_since, rank, sequence_id
 
 
 rank_of: Callable[[RowPlan], tuple[float, int]] = attrgetter("sequence.rank")
