@@ -1,9 +1,10 @@
 """What the pool itself costs: the time of a decision, and sequence-rounds per second of one core.
 
 Replicas answer at once, without a model: of every proposal a random part is accepted. A decision is
-what one result leads to: it is merged, its tokens go out, the next group is formed.
+what one result leads to: it is merged, its tokens go out, the next group is formed, and the driver
+asks when to come again. Garbage is collected as in the coordinator's process.
 
-    python -m benchmarks.pool_rate --rounds 1000000 --output benchmarks/results/pool_rate.json
+    python -m benchmarks.pool_rate --rounds 10000000 --output benchmarks/results/pool_rate.json
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from deployments.garbage import look_seldom
 from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.leases import GroupLease, GroupResult, LeaseRow, ReplicaInfo, Role, RowResult
 from specdec_core.pool import Command, Emit, SendLease, SequencePool
@@ -104,6 +106,7 @@ class World:
         wall, cpu = time.perf_counter(), time.thread_time()
         self.pool.on_result(result, self.now)
         commands = self.pool.advance(self.now)
+        self.pool.next_deadline()
         decision = Decision(len(lease.rows), time.perf_counter() - wall, time.thread_time() - cpu)
         self._carry_out(commands)
         return decision
@@ -191,6 +194,7 @@ def _memory(world: World, num_rounds: int) -> dict[str, float]:
         "rounds": num_rounds,
         "sequences_added": world.num_added,
         "allocated_blocks": sys.getallocatedblocks(),
+        "tracked_objects": len(gc.get_objects()),
         "resident_mib": pages * 4096 / 2**20,
     }
 
@@ -202,6 +206,7 @@ def main(
     output: Annotated[Path | None, typer.Option(help="JSON file.")] = None,
 ) -> None:
     """Time decisions with few and with many live sequences; watch memory over many rounds."""
+    look_seldom()
     cells = [
         Cell(64, 1, 64),
         Cell(sequences, 1, 8),
@@ -209,6 +214,7 @@ def main(
         Cell(sequences, 8, 64),
         Cell(sequences, 32, 32),
         Cell(sequences, 32, 32, _PATIENT_S),
+        Cell(sequences, 64, 32),
     ]
     found: dict[str, Any] = {
         "cells": [measure(cell, timed) for cell in track(cells, description="cells")]
@@ -216,8 +222,7 @@ def main(
     _show(found["cells"])
     if rounds:
         found["soak"] = soak(Cell(sequences, 1, 64), rounds)
-        for check in found["soak"]:
-            Console().print(check)
+        _show_soak(found["soak"])
     if output is not None:
         output.write_text(json.dumps(found, indent=1) + "\n")
 
@@ -234,6 +239,13 @@ def _show(cells: list[dict[str, Any]]) -> None:
             *(f"{cell[name]:.2f}" for name in times),
             *(f"{cell[name]:.0f}" for name in rates),
         )
+    Console().print(table)
+
+
+def _show_soak(checks: list[dict[str, float]]) -> None:
+    table = Table(*checks[0])
+    for check in checks:
+        table.add_row(*(f"{value:.0f}" for value in check.values()))
     Console().print(table)
 
 

@@ -16,6 +16,7 @@ from ray.exceptions import RayError
 from deployments.client_ledger import ClientLimits
 from deployments.coordinator_service import start_server
 from deployments.endpoint import Endpoint
+from deployments.garbage import look_seldom
 from deployments.metrics import AuditMetrics
 from deployments.pool_driver import PoolDriver
 from specdec_core.config import PoolConfig
@@ -54,6 +55,7 @@ class Coordinator:
     """One life of a coordinator: an epoch, a pool, a server. Undecorated; see `find_or_create`."""
 
     def __init__(self, spec: CoordinatorSpec) -> None:
+        look_seldom()
         self.epoch = random.getrandbits(64)
         self._driver = PoolDriver(
             SequencePool(spec.pool, epoch=self.epoch),

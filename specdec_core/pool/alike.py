@@ -5,14 +5,12 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left, insort
 from collections.abc import Iterator
-from typing import TypeVar
 
 Age = tuple[float, float, int]
 """(ready since, rank, the sequence's id, which ends its rank): the lower, the older."""
 Shape = tuple[int, ...]
 Likeness = tuple[int, ...]
 """One number, or two of which the first counts first."""
-_Item = TypeVar("_Item", Age, Likeness)
 
 
 class Alike:
@@ -50,16 +48,16 @@ class Alike:
         """Take a sequence's row out."""
         shape, likeness, age = self._rows.pop(sequence_id)
         bucket = self._of_shape[shape]
-        _remove(bucket, age)
+        del bucket[bisect_left(bucket, age)]
         if len(bucket) < self._max_size:
             self._full.discard(shape)
         if not bucket:
             del self._of_shape[shape]
         alike = self._of_likeness[likeness]
-        _remove(alike, age)
+        del alike[bisect_left(alike, age)]
         if not alike:
             del self._of_likeness[likeness]
-            _remove(self._likenesses, likeness)
+            del self._likenesses[bisect_left(self._likenesses, likeness)]
 
     def largest_bucket(self) -> list[Age]:
         """The oldest rows of the shape that most have, of which a whole group is ready."""
@@ -75,14 +73,17 @@ class Alike:
         while left > 0 or right < len(keys):
             below = _distance(keys[left - 1], origin) if left > 0 else _FAR
             above = _distance(keys[right], origin) if right < len(keys) else _FAR
-            nearest: list[list[Age]] = []
-            if below <= above:
+            if below < above:
                 left -= 1
-                nearest.append(self._of_likeness[keys[left]])
-            if above <= below:
-                nearest.append(self._of_likeness[keys[right]])
+                yield from self._of_likeness[keys[left]]
+            elif above < below:
+                yield from self._of_likeness[keys[right]]
                 right += 1
-            yield from heapq.merge(*nearest)
+            else:
+                left -= 1
+                both = self._of_likeness[keys[left]], self._of_likeness[keys[right]]
+                yield from heapq.merge(*both)
+                right += 1
 
 
 _FAR = (float("inf"), 0.0)
@@ -99,7 +100,3 @@ def _insert(ages: list[Age], age: Age) -> None:
         ages.append(age)
     else:
         insort(ages, age)
-
-
-def _remove(ordered: list[_Item], item: _Item) -> None:
-    del ordered[bisect_left(ordered, item)]

@@ -38,9 +38,10 @@ class Drained:
     replica_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Emit:
-    """Tell the client of `event.request_id`."""
+    """Tell the client of `event.request_id`. Not frozen: one is made per sequence and round, in
+    0.1 us instead of 0.2."""
 
     event: TokenEvent
 

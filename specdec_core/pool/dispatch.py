@@ -10,7 +10,7 @@ from specdec_core.pool.grouping import RowPlan, rank_of
 from specdec_core.pool.outbox import Outbox
 from specdec_core.pool.placement import Placement
 from specdec_core.pool.proposals import Proposer
-from specdec_core.pool.rows import build_row, fit, plan_drafting, plan_verification
+from specdec_core.pool.rows import fit, plan_drafting, plan_verification
 from specdec_core.pool.sequence import Place, Sequence
 from specdec_core.pool.verification_budget import VerificationBudget
 
@@ -185,7 +185,7 @@ class Dispatcher:
         sequence = plan.sequence
         place = sequence.place(replica.role)
         assert place is not None, "blocks were reserved for it"
-        place.row = row = build_row(plan, place)
+        place.row = row = plan.row
         place.lease_id = self._next_lease_id
         place.has_rules = True
         if sequence.draft is None:  # nobody else plans for it

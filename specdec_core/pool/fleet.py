@@ -38,8 +38,13 @@ class ReplicaRecord:
     board: Board
     changed: dict[int, Sequence]
     """Of the whole fleet: sequences whose plans must be made again."""
+    replica_id: str = field(init=False)
+    role: Role = field(init=False)
+    is_exact: bool = field(init=False)
     sequences: dict[int, Sequence] = field(default_factory=dict)
     """Those that have a place here, by sequence id."""
+    background: dict[int, Sequence] = field(default_factory=dict)
+    """Those of them that no client waits for."""
     leases: dict[int, OpenLease] = field(default_factory=dict)
     num_reserved_blocks: int = 0
     is_fenced: bool = False
@@ -51,13 +56,9 @@ class ReplicaRecord:
     num_rows: int = 0
     busy_s: float = 0.0
 
-    @property
-    def replica_id(self) -> str:
-        return self.info.replica_id
-
-    @property
-    def role(self) -> Role:
-        return self.info.role
+    def __post_init__(self) -> None:
+        self.replica_id, self.role = self.info.replica_id, self.info.role
+        self.is_exact = self.info.numerics is Numerics.EXACT
 
     @property
     def is_usable(self) -> bool:
@@ -94,6 +95,8 @@ class ReplicaRecord:
         place = Place(self.replica_id)
         sequence.take_place(self.role, place)
         self.sequences[sequence.sequence_id] = sequence
+        if sequence.is_background:
+            self.background[sequence.sequence_id] = sequence
         is_reserved = self.reserve(place, length)
         assert is_reserved, "room is checked before a place is given"
         self.touch(sequence)
@@ -103,6 +106,7 @@ class ReplicaRecord:
         assert place is not None, "what is removed was here"
         sequence.take_place(self.role, None)
         del self.sequences[sequence.sequence_id]
+        self.background.pop(sequence.sequence_id, None)
         self.board.forget(sequence.sequence_id)
         self.touch(sequence)
         self.num_reserved_blocks -= self.num_blocks(place.reserved_len)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 from operator import attrgetter
-from typing import NamedTuple
 
+from specdec_core.leases import LeaseRow
 from specdec_core.pool import sequence as pool_sequence
 from specdec_core.pool.alike import Age, Alike, Likeness, Shape
 
@@ -17,36 +18,51 @@ _SPARE = 64
 """Empty cohorts are not counted below this."""
 
 
-class RowPlan(NamedTuple):
+@dataclass(eq=False, slots=True)
+class RowPlan:
     """What a sequence would be leased for now."""
 
     sequence: pool_sequence.Sequence
-    base_len: int
-    end_len: int
-    """Committed tokens cached afterwards."""
-    num_choices: int
-    proposal: tuple[int, ...]
-    num_drafted: int
-    """Positions fed behind `end_len`."""
+    row: LeaseRow
+    """Made when it is planned, right behind the sequence's last round: by the time it is chosen
+    thousands of others have pushed what it is made of out of the cache."""
+    slot_len: int
+    """Positions that the replica holds at most while it runs the row."""
     shape: Shape
     """Rows of equal shape need no padding and no mask of their own."""
     likeness: Likeness
     """Rows are alike as far as these numbers are near, the first one first."""
-    num_scored: int = 0
-    """Prompt tokens among the new ids, behind the first, to report log-probabilities of."""
-    base_hash: int = 0
-    """What a row is built of is read when it is planned, right behind the sequence's last round: by
-    the time it is chosen thousands of others have pushed it out of the cache."""
-    new_ids: tuple[int, ...] = ()
 
     @property
-    def slot_len(self) -> int:
-        """Positions that the replica holds at most while it runs the row."""
-        return self.end_len + self.num_drafted
+    def end_len(self) -> int:
+        """Committed tokens cached afterwards."""
+        return self.row.end_len
+
+    @property
+    def num_drafted(self) -> int:
+        """Positions fed behind `end_len`."""
+        return self.slot_len - self.row.end_len
+
+    @property
+    def num_choices(self) -> int:
+        return self.row.num_choices
+
+    @property
+    def proposal(self) -> tuple[int, ...]:
+        return self.row.proposal
+
+    def shortened(self, num_drafted: int) -> RowPlan:
+        """The plan with fewer tokens to draft or to check."""
+        row, excess = self.row, self.num_drafted - num_drafted
+        row = row._replace(
+            num_choices=row.num_choices - excess, proposal=row.proposal[:num_drafted]
+        )
+        return RowPlan(self.sequence, row, self.slot_len - excess, self.shape, self.likeness)
 
     @property
     def age(self) -> Age:
-        return self.sequence.ready_since, *self.sequence.rank
+        rank, sequence_id = self.sequence.rank
+        return self.sequence.ready_since, rank, sequence_id
 
 
 rank_of: Callable[[RowPlan], tuple[float, int]] = attrgetter("sequence.rank")
@@ -163,12 +179,11 @@ class ReadyRows:
             return list(cohort.values())
         if len(cohort) ** 2 <= _FEW * count * len(self):
             first, last = origin[0], origin[-1]  # as Alike's, without a call per row
-            near = [
-                (abs(plan.likeness[0] - first), abs(plan.likeness[-1] - last), plan.sequence.rank)
-                for plan in cohort.values()
-            ]
-            near.sort()
-            return [cohort[sequence_id] for _, _, (_, sequence_id) in near[:count]]
+            by_rank = sorted(cohort.values(), key=rank_of)  # they came so: fast, and then kept
+            return sorted(
+                by_rank,
+                key=lambda plan: (abs(plan.likeness[0] - first), abs(plan.likeness[-1] - last)),
+            )[:count]
         ages = (age for age in self._entered.by_likeness(origin) if age[0] == since)
         return self._plans(list(islice(ages, count)))
 

@@ -53,16 +53,19 @@ class Placement:
     def place_on_drafts(self) -> None:
         """Give draft places to those that lack one, in order, while there is room."""
         drafts = [draft for draft in self._fleet.of_role(Role.DRAFT) if draft.is_usable]
-        if not drafts:
+        if not (self._undrafted and drafts):
             return
         longest_len = max(draft.longest_len for draft in drafts)
-        for sequence in list(self._undrafted.values()):
+        placed: list[int] = []
+        for sequence in self._undrafted.values():
             draft = self._fleet.roomiest_draft(len(sequence.ids) + 1)
             if draft is not None:
-                del self._undrafted[sequence.sequence_id]
                 draft.add(sequence, len(sequence.ids))
+                placed.append(sequence.sequence_id)
             elif len(sequence.ids) < longest_len:
                 break
+        for sequence_id in placed:
+            del self._undrafted[sequence_id]
 
     def preempt(self, sequence: Sequence) -> None:
         """Take the target's room back; the sequence waits with its ids."""
@@ -106,8 +109,8 @@ class Placement:
         if sequence.is_background:
             return False
         for target in self._fleet.of_role(Role.TARGET):
-            for other in target.sequences.values():
-                if other.is_background and other.places[Role.TARGET].row is None:
+            for other in target.background.values():
+                if other.places[Role.TARGET].row is None:
                     self.preempt(other)
                     return True
         return False

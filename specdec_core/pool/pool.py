@@ -41,6 +41,8 @@ class SequencePool:
         self._outbox = Outbox()
         self._tally = Tally()
         self._k_policy = k_policy or make_k_policy(config)
+        self._no_expiry_before = float("-inf")
+        """No lease that is open, or is sent from now on, has its deadline sooner."""
         proposer = Proposer(config.speculation, self._k_policy, config.prefill_chunk)
         self._placement = Placement(self._fleet, self._outbox, proposer, config.window)
         self._registry = Registry(self._placement, self._outbox, self._tally)
@@ -164,8 +166,8 @@ class SequencePool:
 
     def next_deadline(self) -> float | None:
         """When `advance` must be called even if no event comes; None when events alone matter."""
-        times = [open_.deadline for replica in self._fleet for open_ in replica.leases.values()]
-        times += [r.wake_at for r in self._fleet if r.is_usable and r.wake_at is not None]
+        times = self._deadlines()
+        times += [r.wake_at for r in self._fleet if r.wake_at is not None and r.is_usable]
         return min(times, default=None)
 
     def counters(self) -> PoolCounters:
@@ -211,11 +213,16 @@ class SequencePool:
             self._registry.finish(sequence, FinishReason.ERROR, error=reason, error_kind=kind)
 
     def _expire(self, now: float) -> None:
+        """Once per `lease_ttl_s` or so all leases are looked at, not with every decision."""
+        if now < self._no_expiry_before:
+            return
         for replica in self._fleet:
-            for open_ in replica.leases.values():
-                if open_.deadline <= now:
-                    self._fence(replica)
-                    break
+            if any(open_.deadline <= now for open_ in replica.leases.values()):
+                self._fence(replica)
+        self._no_expiry_before = min([now + self._config.lease_ttl_s, *self._deadlines()])
+
+    def _deadlines(self) -> list[float]:
+        return [open_.deadline for replica in self._fleet for open_ in replica.leases.values()]
 
     def _fence(self, replica: ReplicaRecord) -> None:
         """It may be dead or slow: nothing it holds counts any more until it says it forgot all."""

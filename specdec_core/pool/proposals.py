@@ -22,8 +22,8 @@ class Proposer:
 
     def may_draft(self, sequence: Sequence) -> bool:
         """Whether a place on a draft replica is of use to the sequence."""
-        method, max_tokens, _ = sequence.drafting or self._drafting(sequence)
-        return method.uses_draft_model and sequence.is_draftable and max_tokens > 0
+        drafting = sequence.drafting or self._drafting(sequence)
+        return drafting.asks_model and sequence.is_draftable and drafting.max_tokens > 0
 
     def begin_round(self, sequence: Sequence, num_live: int) -> Round:
         """The round of the sequence's present length."""
@@ -68,31 +68,36 @@ class Proposer:
     def _new_round(self, sequence: Sequence, num_live: int) -> Round:
         """Prompt lookup first, where the method has it: it costs nothing."""
         committed_len = len(sequence.ids)
-        method, max_tokens, is_fixed = sequence.drafting or self._drafting(sequence)
-        cap = max(min(max_tokens, sequence.budget - 1), 0)
+        drafting = sequence.drafting or self._drafting(sequence)
+        cap = min(drafting.max_tokens, sequence.budget - 1)  # who lives has a token left to emit
         found: tuple[int, ...] = ()
-        if cap > 0 and method in (SpecMethod.NGRAM, SpecMethod.HYBRID):
+        if drafting.looks_up and cap > 0:
             found = self._look_up(sequence, cap)
             k = len(found)
-            if not is_fixed:
+            if k > 0 and not drafting.is_fixed:
                 k = self._num_draft_tokens(sequence, Drafter.LOOKUP, k, num_live)
-            if k > 0 or method is SpecMethod.NGRAM:
+            if k > 0 or not drafting.asks_model:
                 return Round(committed_len, k, found[:k], found)
-        k = cap if is_fixed else self._num_draft_tokens(sequence, Drafter.MODEL, cap, num_live)
+        k = cap
+        if k > 0 and not drafting.is_fixed:
+            k = self._num_draft_tokens(sequence, Drafter.MODEL, cap, num_live)
         return Round(committed_len, k, None if k else (), found)
 
     def _num_draft_tokens(
         self, sequence: Sequence, drafter: Drafter, limit: int, num_live: int
     ) -> int:
-        if limit == 0:
-            return 0
         wanted = self._k_policy.num_draft_tokens(sequence.history, drafter, limit, num_live)
         return max(0, min(wanted, limit))
 
     def _drafting(self, sequence: Sequence) -> Drafting:
         config, request = self._config, sequence.request
-        is_fixed = request.num_draft_tokens is not None
-        drafting = Drafting(draft_method(config, request), draft_limit(config, request), is_fixed)
+        method = draft_method(config, request)
+        drafting = Drafting(
+            looks_up=method in (SpecMethod.NGRAM, SpecMethod.HYBRID),
+            asks_model=method.uses_draft_model,
+            max_tokens=draft_limit(config, request),
+            is_fixed=request.num_draft_tokens is not None,
+        )
         sequence.drafting = self._known_drafting.setdefault(drafting, drafting)
         return sequence.drafting
 

@@ -94,6 +94,5 @@ def _untold(sequence: Sequence, tokens: tuple[int, ...]) -> tuple[TokenLogprobs,
     """What the first token brings along of its prompt; it is not kept."""
     if not tokens:
         return ()
-    told = tuple(sequence.prompt_logprobs)
-    sequence.prompt_logprobs.clear()
+    told, sequence.prompt_logprobs = sequence.prompt_logprobs, ()
     return told

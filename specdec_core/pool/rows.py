@@ -16,8 +16,9 @@ def plan_verification(
 ) -> RowPlan:
     """Catch up and check `proposal`; a bare chunk while more than `chunk` ids are missing."""
     num_ids, cached_len = len(sequence.ids), place.cached_len
-    end_len = min(cached_len + chunk, num_ids)
-    base_len = min(cached_len, num_ids - 1)
+    # No min(): a call takes ten times as long as a comparison.
+    end_len = num_ids if cached_len + chunk >= num_ids else cached_len + chunk
+    base_len = cached_len if cached_len < num_ids else num_ids - 1
     num_scored = 0
     if sequence.num_unscored:  # a place's logits come of feeding the one before it, once more
         base_len = min(base_len, len(sequence.prompt_logprobs))
@@ -26,63 +27,46 @@ def plan_verification(
     checked = proposal if is_last else ()
     num_checked = len(checked)
     num_choices = num_checked + 1 if is_last else 0
-    return RowPlan(  # by place: keywords double its time
-        sequence,
+    # Nearly always one id: a slice and a tuple of it take three times as long.
+    is_one = base_len == num_ids - 1
+    new_ids = (sequence.ids[base_len],) if is_one else tuple(sequence.ids[base_len:end_len])
+    row = LeaseRow(  # by place: keywords double its time
+        sequence.sequence_id,
         base_len,
-        end_len,
-        num_choices,
-        checked,
-        num_checked,
-        (base_len, end_len - base_len + num_checked),
-        (end_len,),
-        num_scored,
         sequence.prefix_hashes[base_len],
-        tuple(sequence.ids[base_len:end_len]),
+        new_ids,
+        checked,
+        num_choices,
+        num_scored,
+        None if place.has_rules else sequence.request.rules,
     )
+    slot_len = end_len + num_checked
+    return RowPlan(sequence, row, slot_len, (base_len, slot_len - base_len), (end_len,))
 
 
 def plan_drafting(sequence: Sequence, place: Place, num_draft_tokens: int, chunk: int) -> RowPlan:
     """Catch up by at most `chunk` ids and draft; 0 draft tokens catch up alone (a side lease)."""
     base_len = min(place.cached_len, len(sequence.ids) - 1)
     end_len = min(base_len + chunk, len(sequence.ids))
-    num_drafted = max(num_draft_tokens - 1, 0)
-    return RowPlan(
-        sequence=sequence,
+    row = LeaseRow(
+        sequence_id=sequence.sequence_id,
         base_len=base_len,
-        end_len=end_len,
-        num_choices=num_draft_tokens,
-        proposal=(),
-        num_drafted=num_drafted,
-        shape=(num_draft_tokens, base_len, end_len - base_len),
-        likeness=(num_draft_tokens, end_len),
         base_hash=sequence.prefix_hashes[base_len],
         new_ids=tuple(sequence.ids[base_len:end_len]),
+        num_choices=num_draft_tokens,
+        rules=None if place.has_rules else sequence.request.rules,
+    )
+    return RowPlan(
+        sequence=sequence,
+        row=row,
+        slot_len=end_len + max(num_draft_tokens - 1, 0),
+        shape=(num_draft_tokens, base_len, end_len - base_len),
+        likeness=(num_draft_tokens, end_len),
     )
 
 
 def fit(plan: RowPlan, max_len: int) -> RowPlan:
     """Draft or check fewer tokens, so that the row holds at most `max_len` positions."""
-    excess = max(plan.slot_len - max_len, 0)
-    assert excess <= plan.num_drafted, f"{plan.end_len} ids do not fit into {max_len} positions"
-    if not excess:
-        return plan
-    num_drafted = plan.num_drafted - excess
-    return plan._replace(
-        num_choices=plan.num_choices - excess,
-        proposal=plan.proposal[:num_drafted],
-        num_drafted=num_drafted,
-    )
-
-
-def build_row(plan: RowPlan, place: Place) -> LeaseRow:
-    sequence = plan.sequence
-    return LeaseRow(  # by place, as above
-        sequence.sequence_id,
-        plan.base_len,
-        plan.base_hash,
-        plan.new_ids,
-        plan.proposal,
-        plan.num_choices,
-        plan.num_scored,
-        None if place.has_rules else sequence.request.rules,
-    )
+    end_len = plan.end_len
+    assert end_len <= max_len, f"{end_len} ids do not fit into {max_len} positions"
+    return plan if plan.slot_len <= max_len else plan.shortened(max_len - end_len)

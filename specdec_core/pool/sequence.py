@@ -8,9 +8,9 @@ from __future__ import annotations
 from array import array
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 from typing import NamedTuple
 
-from specdec_core.config import SpecMethod
 from specdec_core.drafting.ngram import NgramIndex
 from specdec_core.leases import EMPTY_HASH, LeaseRow, Role, hashes_behind
 from specdec_core.logprobs import TokenLogprobs
@@ -22,6 +22,7 @@ PRIORITY_STEP_S = 30.0
 credit is fixed, a request of low priority overtakes every later one in the end: none starves."""
 BACKGROUND_RANK = float("inf")
 """Behind every client's request, however late that comes."""
+_DRAFT = Role.DRAFT  # to name the member of an enumeration takes as long as a call
 
 
 class SequenceStatus(StrEnum):
@@ -70,7 +71,9 @@ class Round:
 class Drafting(NamedTuple):
     """What a request and the configuration together say of drafting."""
 
-    method: SpecMethod
+    looks_up: bool
+    """Prompt lookup comes first."""
+    asks_model: bool
     max_tokens: int
     """Of one round; 0 decodes plainly."""
     is_fixed: bool
@@ -84,7 +87,8 @@ class Sequence:
     sequence_id: int
     request: Request
     arrived_at: float
-    ids: list[int] = field(init=False)
+    ids: array[int] = field(init=False)
+    """Eight bytes for each: a list with its integers takes 40."""
     prefix_hashes: array[int] = field(init=False)
     """Index i: hash of ids[:i]."""
     rank: tuple[float, int] = field(init=False)
@@ -111,7 +115,7 @@ class Sequence:
     is_draftable: bool = True
     """False once a draft replica could not serve it."""
     history: AcceptanceHistory = field(default_factory=AcceptanceHistory)
-    prompt_logprobs: list[TokenLogprobs] = field(default_factory=list)
+    prompt_logprobs: tuple[TokenLogprobs, ...] = ()
     """Of the prompt's second token and so on, until they are told with the first token."""
     finish_reason: FinishReason | None = None
     pinned_fingerprint: str = field(init=False)
@@ -123,10 +127,10 @@ class Sequence:
         self.request_id = self.request.request_id
         self.num_prompt = len(self.request.prompt_token_ids)
         self.max_len = self.request.max_len
-        self.stop_ids = self.request.stop_ids
+        self.stop_ids = _shared(self.request.stop_ids)
         self.has_logprobs = self.request.params.num_logprobs is not None
         self.is_background = self.request.is_background
-        self.ids = []
+        self.ids = array("q")
         self.prefix_hashes = array("Q", [EMPTY_HASH])
         self.append(self.request.prompt_token_ids)
         self.append(self.request.emitted_token_ids)
@@ -146,7 +150,7 @@ class Sequence:
         return {role: place for role, place in places if place is not None}
 
     def place(self, role: Role) -> Place | None:
-        return self.target if role is Role.TARGET else self.draft
+        return self.draft if role is _DRAFT else self.target
 
     def take_place(self, role: Role, place: Place | None) -> None:
         """Have a place on a replica, or none any more."""
@@ -168,7 +172,9 @@ class Sequence:
     @property
     def is_owned(self) -> bool:
         """Some lease will decide how this sequence goes on; no other may."""
-        return (self.target is not None and self.target.row is not None) or _chooses(self.draft)
+        target, draft = self.target, self.draft
+        is_with_target = target is not None and target.row is not None
+        return is_with_target or (draft is not None and _chooses(draft))
 
     @property
     def is_caught_up(self) -> bool:
@@ -179,7 +185,7 @@ class Sequence:
     def num_unscored(self) -> int:
         """Prompt tokens whose log-probabilities the client waits for. An attempt that has emitted
         tokens has told them."""
-        if self.num_emitted or self.request.params.num_prompt_logprobs is None:
+        if len(self.ids) > self.num_prompt or self.request.params.num_prompt_logprobs is None:
             return 0
         return self.num_prompt - 1 - len(self.prompt_logprobs)
 
@@ -221,8 +227,14 @@ class Sequence:
 
     def append(self, token_ids: tuple[int, ...]) -> None:
         """Commit tokens: they are never taken back."""
-        self.ids += token_ids
+        self.ids.extend(token_ids)
         self.prefix_hashes.fromlist(hashes_behind(self.prefix_hashes[-1], token_ids))
+
+
+@lru_cache(maxsize=1024)
+def _shared(stop_ids: frozenset[int]) -> frozenset[int]:
+    """One object for all sequences alike: each that a sequence has of its own is a cache miss."""
+    return stop_ids
 
 
 def _rank(request: Request, arrived_at: float) -> float:

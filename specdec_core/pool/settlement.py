@@ -10,7 +10,6 @@ from specdec_core.leases import (
     RowResult,
     RowStatus,
 )
-from specdec_core.models.numerics import Numerics
 from specdec_core.pool.counters import Tally
 from specdec_core.pool.fleet import ReplicaRecord
 from specdec_core.pool.k_policy import Drafter, KPolicy
@@ -18,6 +17,8 @@ from specdec_core.pool.placement import Placement
 from specdec_core.pool.registry import Registry
 from specdec_core.pool.sequence import Place, Sequence
 from specdec_core.request import ErrorKind, FinishReason, cut_at_stop
+
+_OK = RowStatus.OK  # to name the member of an enumeration takes as long as a call
 
 
 class Settlement:
@@ -35,22 +36,22 @@ class Settlement:
         self, replica: ReplicaRecord, lease: GroupLease, result: GroupResult, now: float
     ) -> None:
         answers = {answer.sequence_id: answer for answer in result.rows}
-        role = lease.role  # read once: this loop is half of a decision
+        is_target = lease.role is Role.TARGET  # read once: this loop is a third of a decision
         for row in lease.rows:
             sequence = replica.sequences.get(row.sequence_id)
             if sequence is None:
                 continue  # it has ended meanwhile: the answer is discarded
-            place = sequence.target if role is Role.TARGET else sequence.draft
+            place = sequence.target if is_target else sequence.draft
             assert place is not None, "who is here has a place"
             assert place.lease_id == lease.lease_id, "a place is kept while it is leased"
             place.row = place.lease_id = None
-            if role is Role.TARGET or row.num_choices > 0:  # it was the owner
+            if is_target or row.num_choices > 0:  # it was the owner
                 sequence.ready_since = now
             replica.touch(sequence)
             answer = answers.get(row.sequence_id) or _no_answer(row)
-            if answer.status is not RowStatus.OK:
+            if answer.status is not _OK:
                 self._not_run(replica, sequence, row, answer)
-            elif role is Role.DRAFT:
+            elif not is_target:
                 self._drafted(replica, sequence, place, row, answer)
             elif not _is_consistent(sequence, row, answer):
                 self._fail(sequence, "the replica's answer does not belong to the row")
@@ -118,7 +119,7 @@ class Settlement:
         self._learn(sequence, row, answer)
         if not sequence.is_background:
             self._tally.record_round(num_drafted, num_accepted, len(tokens))
-        if replica.info.numerics is Numerics.EXACT:
+        if replica.is_exact:
             sequence.pinned_fingerprint = replica.info.fingerprint
         if sequence.draft is not None:
             # The draft cached its own proposal: what was accepted of it is still valid.

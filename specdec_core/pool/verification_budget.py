@@ -84,6 +84,4 @@ def acceptance_rate(history: AcceptanceHistory) -> float:
 def _cut(plan: RowPlan, length: int) -> RowPlan:
     if length == len(plan.proposal):
         return plan
-    return plan._replace(
-        num_choices=length + 1, proposal=plan.proposal[:length], num_drafted=length
-    )
+    return plan.shortened(length)

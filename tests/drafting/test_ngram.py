@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import random
+import tracemalloc
+from typing import Any
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -66,3 +71,57 @@ def test_an_index_that_grows_finds_what_a_search_finds(
     for cut in sorted(cuts):
         growing += ids[len(growing) : cut]
         assert index.propose(num_tokens) == brute_force(growing, num_tokens, config)
+
+
+@pytest.mark.parametrize("vocab_size", [60, 50_000])
+def test_a_long_list_that_grows_finds_what_a_search_finds(vocab_size: int) -> None:
+    """Through several tables; a third of what comes is copied from earlier ids."""
+    rng = random.Random(vocab_size)
+    ids: list[int] = []
+    index = NgramIndex(ids, CONFIG)
+    num_found = 0
+    while len(ids) < 4000:
+        start, length = rng.randrange(len(ids) + 1), rng.randint(1, 60)
+        is_copy = rng.random() < 0.3
+        new = [rng.randrange(vocab_size) for _ in range(length)]
+        ids += ids[start : start + length] if is_copy else new
+        found = index.propose(4)
+        assert found == brute_force(ids, 4, CONFIG)
+        num_found += bool(found)
+    assert num_found > 10
+
+
+class Watched(list[int]):
+    """Counts how often it is read."""
+
+    num_reads = 0
+
+    def __getitem__(self, place: Any) -> Any:
+        self.num_reads += 1
+        return super().__getitem__(place)
+
+
+@pytest.mark.parametrize(
+    "ids", [[x for i in range(2500) for x in (100 + i, 7)], [place << 14 for place in range(5000)]]
+)
+def test_a_proposal_looks_at_few_places_whatever_the_ids(ids: list[int]) -> None:
+    """A client may send such."""
+    watched = Watched(ids)
+    index = NgramIndex(watched, NgramConfig(lookup_min=1, lookup_max=4))
+    index.propose(1)
+    watched.num_reads = 0  # of the building: one read for each id
+    index.propose(1)
+    assert watched.num_reads < 600
+
+
+def test_an_index_takes_few_bytes_per_token() -> None:
+    """Ten thousand sequences of a thousand tokens: 160 MB of the coordinator's memory at most."""
+    ids = random.Random(0).choices(range(50_000), k=1000)
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    index = NgramIndex(ids, CONFIG)
+    for _ in range(20):
+        index.propose(4)
+    num_bytes = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    assert num_bytes < 16 * len(ids)

@@ -8,8 +8,8 @@ MUTANTS = (
     Mutant(
         name="proposal-beyond-the-budget",
         path=_POOL + "proposals.py",
-        old="cap = max(min(max_tokens, sequence.budget - 1), 0)",
-        new="cap = max(min(max_tokens, sequence.budget), 0)",
+        old="cap = min(drafting.max_tokens, sequence.budget - 1)",
+        new="cap = min(drafting.max_tokens, sequence.budget)",
         breaks="a token is drafted and verified that can never be emitted",
         killed_by=(
             "tests/pool/test_drafting.py::test_a_proposal_never_exceeds_the_remaining_budget",
@@ -151,9 +151,9 @@ MUTANTS = (
     ),
     Mutant(
         name="budget-forgets-the-bonus-choice",
-        path=_POOL + "verification_budget.py",
-        old="num_choices=length + 1, proposal=plan.proposal[:length]",
-        new="num_choices=max(length, 1), proposal=plan.proposal[:length]",
+        path=_POOL + "grouping.py",
+        old="num_choices=row.num_choices - excess",
+        new="num_choices=max(row.num_choices - excess - 1, 1)",
         breaks="a shortened proposal is scored at one position too few",
         killed_by=(
             "tests/pool/test_verification_budget.py::test_the_budget_holds_and_no_row_is_lost",

@@ -97,10 +97,18 @@ MUTANTS = (
     Mutant(
         name="lease-expires-late",
         path=_POOL + "pool.py",
-        old="if open_.deadline <= now:",
-        new="if open_.deadline < now:",
+        old="open_.deadline <= now for",
+        new="open_.deadline < now for",
         breaks="the deadline that the driver was told passes without effect: it spins",
         killed_by=("tests/pool/test_replicas.py::test_heartbeats_do_not_extend_a_lease",),
+    ),
+    Mutant(
+        name="later-leases-never-looked-at",
+        path=_POOL + "pool.py",
+        old="min([now + self._config.lease_ttl_s, *self._deadlines()])",
+        new="now + self._config.lease_ttl_s",
+        breaks="a replica that falls silent is noticed up to twice as late",
+        killed_by=("tests/pool/test_replicas.py::test_each_lease_expires_at_its_own_deadline",),
     ),
     Mutant(
         name="slot-freed-before-the-lease-answers",

@@ -139,7 +139,7 @@ MUTANTS = (
     Mutant(
         name="side-lease-makes-the-row-younger",
         path=_POOL + "settlement.py",
-        old="if role is Role.TARGET or row.num_choices > 0:  # it was the owner",
+        old="if is_target or row.num_choices > 0:  # it was the owner",
         new="if True:",
         breaks="a sequence whose draft catches up loses its place in the queue each time",
         killed_by=(
@@ -151,8 +151,8 @@ MUTANTS = (
         path=_POOL + "rows.py",
         old="base_len = min(place.cached_len, len(sequence.ids) - 1)\n"
         "    end_len = min(base_len + chunk, len(sequence.ids))\n"
-        "    num_drafted",
-        new="base_len = 0\n    end_len = min(base_len + chunk, len(sequence.ids))\n    num_drafted",
+        "    row",
+        new="base_len = 0\n    end_len = min(base_len + chunk, len(sequence.ids))\n    row",
         breaks="the draft keeps no KV between rounds and reads the whole prefix every time",
         killed_by=(
             "tests/pool/test_drafting.py::test_a_caught_up_draft_proposes_and_its_cache_is_fed_only_what_it_lacks",
@@ -178,9 +178,9 @@ MUTANTS = (
     ),
     Mutant(
         name="shrunk-row-keeps-its-choices",
-        path=_POOL + "rows.py",
-        old="num_choices=plan.num_choices - excess",
-        new="num_choices=plan.num_choices",
+        path=_POOL + "grouping.py",
+        old="num_choices=row.num_choices - excess",
+        new="num_choices=row.num_choices",
         breaks="a proposal cut for lack of room is verified at positions that are not fed",
         killed_by=(
             "tests/pool/test_blocks.py::test_a_draft_without_room_for_all_keeps_the_oldest",
@@ -188,9 +188,9 @@ MUTANTS = (
     ),
     Mutant(
         name="whole-proposal-into-too-little-room",
-        path=_POOL + "rows.py",
-        old="proposal=plan.proposal[:num_drafted]",
-        new="proposal=plan.proposal",
+        path=_POOL + "grouping.py",
+        old="proposal=row.proposal[:num_drafted]",
+        new="proposal=row.proposal",
         breaks="more tokens are fed than blocks were reserved for",
         killed_by=(
             "tests/pool/test_blocks.py::test_a_proposal_shrinks_before_anybody_is_preempted",
@@ -209,8 +209,8 @@ MUTANTS = (
     Mutant(
         name="rules-on-every-lease",
         path=_POOL + "rows.py",
-        old="None if place.has_rules else sequence.request.rules",
-        new="sequence.request.rules",
+        old="        None if place.has_rules else sequence.request.rules,\n",
+        new="        sequence.request.rules,\n",
         breaks="a replica that lost the sequence would start it anew and silently",
         killed_by=("tests/pool/test_life.py::test_parameters_travel_on_first_use_only",),
     ),

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specdec_core.config import PoolConfig, SpecMethod
-from specdec_core.leases import GroupLease, Role
+from specdec_core.leases import GroupLease, LeaseRow, Role
 from specdec_core.pool import SendLease, SequenceStatus
 from specdec_core.pool.grouping import ReadyRows, RowPlan
 from specdec_core.pool.sequence import Sequence
@@ -23,16 +23,8 @@ numbers = itertools.count()
 def plan(ready_since: float, length: int, num_fed: int = 1) -> RowPlan:
     sequence = Sequence(next(numbers), request("a"), 0.0)
     sequence.ready_since = ready_since
-    return RowPlan(
-        sequence=sequence,
-        base_len=length,
-        end_len=length + 1,
-        num_choices=num_fed,
-        proposal=(),
-        num_drafted=num_fed - 1,
-        shape=(length, num_fed),
-        likeness=(length,),
-    )
+    row = LeaseRow(sequence.sequence_id, length, 0, (1,), num_choices=num_fed)
+    return RowPlan(sequence, row, length + num_fed, shape=(length, num_fed), likeness=(length,))
 
 
 def choose_group(plans: list[RowPlan], max_size: int, overdue_at: float) -> list[RowPlan]:
@@ -43,7 +35,7 @@ def choose_group(plans: list[RowPlan], max_size: int, overdue_at: float) -> list
 
 
 def lengths(group: list[RowPlan]) -> list[int]:
-    return [plan.base_len for plan in group]
+    return [plan.row.base_len for plan in group]
 
 
 def test_all_rows_go_when_they_fit_one_group() -> None:

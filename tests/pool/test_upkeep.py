@@ -5,12 +5,14 @@ from __future__ import annotations
 import gc
 import random
 import sys
+from typing import NoReturn
 
 import pytest
 
 from benchmarks.pool_rate import Cell as BenchCell
 from benchmarks.pool_rate import World
 from specdec_core.config import SpecMethod
+from specdec_core.leases import LeaseRow, Role
 from specdec_core.pool import dispatch
 from specdec_core.pool.grouping import ReadyRows, RowPlan
 from specdec_core.pool.sequence import Sequence
@@ -42,14 +44,53 @@ def test_every_plan_that_is_made_is_leased(
 def test_memory_does_not_grow_while_sequences_come_and_go() -> None:
     """16,000 sequence-rounds of 64 sequences: a block kept per round, or per ten, would show."""
     world = World(BenchCell(64, 2, 8), answer_lens=(8, 24))
-    blocks = []
+    blocks, tracked = [], []
     for _ in range(3):
         for _ in range(2000):
             world.decide()
         gc.collect()
         blocks.append(sys.getallocatedblocks())
+        tracked.append(len(gc.get_objects()))
     assert world.num_added > 1000
     assert blocks[2] - blocks[1] < 1600
+    assert tracked[2] - tracked[1] < 400
+
+
+class NotWalked(dict[int, Sequence]):
+    """Sequences that may be asked for one by one alone."""
+
+    def __iter__(self) -> NoReturn:
+        raise AssertionError("a decision looks at every sequence")
+
+    values = items = keys = __iter__  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("method", [SpecMethod.NGRAM, SpecMethod.HYBRID])
+def test_no_decision_looks_at_every_sequence_though_many_wait(method: SpecMethod) -> None:
+    cell = Cell(config(method, max_group_size=2, window=6))
+    cell.join(info("target"))
+    cell.join(info("draft", Role.DRAFT))
+    for index in range(30):
+        cell.add(request(str(index), (1, 2) * (1 + index % 4), 5 + index, seed=index))
+    cell.advance()
+    for replica in cell.pool._fleet:
+        replica.sequences = NotWalked(replica.sequences)
+    cell.run()
+    assert all(client.last is not None for client in cell.clients.values())
+
+
+def test_the_pool_leaves_no_cycles_of_garbage() -> None:
+    """So the coordinator may look for them seldom."""
+    gc.collect()
+    gc.disable()
+    try:
+        world = World(BenchCell(64, 2, 8), answer_lens=(8, 24))
+        for _ in range(1000):
+            world.decide()
+        assert world.num_added > 300
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
 
 
 def test_rows_that_come_and_go_behind_one_that_stays_leave_nothing() -> None:
@@ -69,7 +110,8 @@ def test_rows_that_come_and_go_behind_one_that_stays_leave_nothing() -> None:
 def _plan(number: int, length: int) -> RowPlan:
     sequence = Sequence(number, request("a"), 0.0)
     sequence.ready_since = float(number)
-    return RowPlan(sequence, length, length + 1, 1, (), 0, (length, 1), (length,))
+    row = LeaseRow(number, length, 0, (1,), num_choices=1)
+    return RowPlan(sequence, row, length + 1, (length, 1), (length,))
 
 
 def test_a_row_that_left_before_it_was_compared_with_others_is_not_chosen() -> None:

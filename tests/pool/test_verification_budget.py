@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specdec_core.config import PoolConfig, SpecMethod
-from specdec_core.leases import Role
+from specdec_core.leases import LeaseRow, Role
 from specdec_core.pool import AcceptanceHistory, Drafter, FixedK
 from specdec_core.pool.grouping import RowPlan
 from specdec_core.pool.k_policy import Offer
@@ -28,13 +28,18 @@ def plan(num_drafted: int, accepted: int = 0, drafted: int = 0) -> RowPlan:
     """A row of a sequence whose past rounds accepted so many of so many drafted tokens."""
     sequence = Sequence(next(numbers), request("a"), 0.0)
     sequence.history.record(drafted, accepted)
+    row = LeaseRow(
+        sequence_id=sequence.sequence_id,
+        base_len=9,
+        base_hash=0,
+        new_ids=(1,),
+        proposal=tuple(range(num_drafted)),
+        num_choices=num_drafted + 1,
+    )
     return RowPlan(
         sequence=sequence,
-        base_len=9,
-        end_len=10,
-        num_choices=num_drafted + 1,
-        proposal=tuple(range(num_drafted)),
-        num_drafted=num_drafted,
+        row=row,
+        slot_len=10 + num_drafted,
         shape=(9, num_drafted + 1),
         likeness=(10,),
     )
@@ -79,7 +84,8 @@ def test_a_sequence_without_a_past_counts_as_one_half() -> None:
 
 
 def test_a_catch_up_that_chooses_nothing_stays_as_it_is() -> None:
-    catch_up = plan(0)._replace(num_choices=0)
+    catch_up = plan(0)
+    catch_up.row = catch_up.row._replace(num_choices=0)
     assert keep_within([catch_up, plan(3)], max_rows=1)[0] == catch_up
 
 

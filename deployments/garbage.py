@@ -1,0 +1,16 @@
+"""How often the coordinator's process looks for cycles of garbage: each look holds up everybody."""
+
+from __future__ import annotations
+
+import gc
+
+_YOUNG = 10_000
+"""Objects that are more than were before, at which the youngest are looked through (Python: 700).
+A group of 64 makes some thousand for a moment, so that there was a look in every decision; the pool
+leaves none in cycles, errors and streams few."""
+
+
+def look_seldom() -> None:
+    """Call it once all is imported: that lives as long as the process and is never looked at."""
+    gc.freeze()
+    gc.set_threshold(_YOUNG)
