@@ -9,7 +9,7 @@ import typer
 from deployments import bench_flags, verify_flags
 from deployments import cli_options as flag
 from deployments.bench_names import Backend
-from specdec_core.config import DEFAULT_GPU_MEMORY_UTILIZATION, KPolicyName
+from specdec_core.config import DEFAULT_GPU_MEMORY_UTILIZATION, KPolicyName, OverlapMode
 
 bench_app = typer.Typer(no_args_is_help=True, help="Measure a running server, or the engine.")
 
@@ -96,6 +96,7 @@ def offline(
     spec_model: flag.SpecModel = None,
     spec_policy: flag.SpecPolicy = KPolicyName.FIXED,
     spec_min_confidence: flag.SpecMinConfidence = 0.0,
+    overlap: flag.Overlap = OverlapMode.AUTO,
     prompt_lookup_max: flag.LookupMax = 4,
     prompt_lookup_min: flag.LookupMin = 2,
     dtype: flag.Dtype = "auto",

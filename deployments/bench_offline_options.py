@@ -9,7 +9,14 @@ from deployments.demo_drafts import choose_drafting
 from deployments.generate_options import WINDOW_PER_ROW
 from deployments.load_options import LoadOptions
 from deployments.verify_cells import PLAIN, Cell, Grid, Point
-from specdec_core.config import KPolicyName, NgramConfig, PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.config import (
+    KPolicyName,
+    NgramConfig,
+    OverlapMode,
+    PoolConfig,
+    SpecMethod,
+    SpeculationConfig,
+)
 from specdec_core.errors import InvalidRequestError
 from specdec_core.sampling_params import SamplingParams
 
@@ -42,6 +49,7 @@ class BenchOfflineOptions(LoadOptions):
     spec_model: str | None
     spec_policy: KPolicyName
     spec_min_confidence: float
+    overlap: OverlapMode
     prompt_lookup_max: int
     prompt_lookup_min: int
 
@@ -105,6 +113,7 @@ class BenchOfflineOptions(LoadOptions):
                 max_group_size=batch_size,
                 window=self.window or WINDOW_PER_ROW * batch_size,
                 max_queued=num_requests,
+                overlap=self.overlap,
                 speculation=SpeculationConfig(
                     method=method,
                     num_draft_tokens=num_draft_tokens,

@@ -19,7 +19,7 @@ from deployments.bench_command import bench_app
 from deployments.eval_draft_command import eval_draft
 from deployments.progress import stage_progress
 from deployments.train_draft_command import train_draft
-from specdec_core.config import DEFAULT_GPU_MEMORY_UTILIZATION, KPolicyName
+from specdec_core.config import DEFAULT_GPU_MEMORY_UTILIZATION, KPolicyName, OverlapMode
 from specdec_core.errors import InvalidRequestError, SpecdecError
 
 app = typer.Typer(
@@ -119,6 +119,7 @@ def generate(
     spec_tokens: flag.SpecTokens = 4,
     spec_policy: flag.SpecPolicy = KPolicyName.FIXED,
     spec_min_confidence: flag.SpecMinConfidence = 0.0,
+    overlap: flag.Overlap = OverlapMode.AUTO,
     prompt_lookup_max: flag.LookupMax = 4,
     prompt_lookup_min: flag.LookupMin = 2,
     dtype: flag.Dtype = "auto",
@@ -233,6 +234,7 @@ def serve(
     spec_tokens: flag.SpecTokens = None,
     spec_policy: flag.SpecPolicy = None,
     spec_min_confidence: flag.SpecMinConfidence = None,
+    overlap: flag.Overlap = None,
     prompt_lookup_max: flag.LookupMax = None,
     prompt_lookup_min: flag.LookupMin = None,
     per_request_spec_decode_metrics: flag.SpecMetrics = None,

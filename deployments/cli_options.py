@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from specdec_core.config import DType, KPolicyName, SpecMethod
+from specdec_core.config import DType, KPolicyName, OverlapMode, SpecMethod
 
 DEMO_MODEL = "smollm2-135m"
 
@@ -135,6 +135,13 @@ SpecMinConfidence = Annotated[
     _speculation(
         metavar="P",
         help="A draft model proposes only tokens that it gives at least this probability.",
+    ),
+]
+Overlap = Annotated[
+    OverlapMode | None,
+    _speculation(
+        help="Verify one half of the sequences while the draft model works for the other; auto: "
+        "where that is measured to be faster. The tokens are the same.",
     ),
 ]
 LookupMax = Annotated[int | None, _speculation(help="Longest n-gram that is looked up.")]

@@ -14,13 +14,14 @@ from typing import Annotated, Any
 
 import yaml
 from pydantic import Field, SecretStr, field_validator, model_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import NoDecode, SettingsConfigDict
 
 from deployments.api_keys import default_name, key_digest, read_key_file
 from deployments.client_ledger import ClientLimits
 from deployments.demo_drafts import Drafting, choose_drafting
 from deployments.foreign_settings import refuse_unsupported, spread_speculative_config
 from deployments.metrics_page import MetricsCompat
+from deployments.pool_settings import PoolSettings
 from specdec_core.config import (
     DEFAULT_GPU_MEMORY_UTILIZATION,
     DType,
@@ -60,7 +61,7 @@ class GenerationConfig(StrEnum):
     """From our own defaults."""
 
 
-class ServiceConfig(BaseSettings):
+class ServiceConfig(PoolSettings):
     """Everything `specdec serve` and serveConfigV2 may say."""
 
     model_config = SettingsConfigDict(
@@ -111,14 +112,6 @@ class ServiceConfig(BaseSettings):
     enable_prefix_caching: bool = True
     enforce_eager: bool = False
     gpu_memory_utilization: float = Field(default=DEFAULT_GPU_MEMORY_UTILIZATION, gt=0, le=1)
-    max_num_seqs: int = 32
-    """Most admitted sequences per target replica (the window, W)."""
-    max_group_size: int = 8
-    """Most sequences per target pass (B)."""
-    max_queued: int = 1024
-    prefill_chunk: int = 256
-    max_group_wait_s: float = Field(default=0.1, ge=0)
-    lease_ttl_s: float = Field(default=30.0, gt=0)
     host: str = "127.0.0.1"
     port: int = Field(default=8000, ge=1, le=65535)
     grpc_port: int = Field(default=9000, ge=1, le=65535)
@@ -237,24 +230,15 @@ class ServiceConfig(BaseSettings):
 
     def pool_config(self) -> PoolConfig:
         """The pool's part. Raises ValueError for limits that do not fit together."""
-        return PoolConfig(
-            max_group_size=self.max_group_size,
-            window=self.max_num_seqs,
-            max_queued=self.max_queued,
-            prefill_chunk=self.prefill_chunk,
-            max_group_wait_s=self.max_group_wait_s,
-            lease_ttl_s=self.lease_ttl_s,
-            speculation=SpeculationConfig(
-                method=self.method,
-                num_draft_tokens=self.spec_tokens,
-                k_policy=self.spec_policy,
-                k_schedule=self.spec_schedule,
-                min_confidence=self.spec_min_confidence,
-                ngram=NgramConfig(
-                    lookup_max=self.prompt_lookup_max, lookup_min=self.prompt_lookup_min
-                ),
-            ),
+        speculation = SpeculationConfig(
+            method=self.method,
+            num_draft_tokens=self.spec_tokens,
+            k_policy=self.spec_policy,
+            k_schedule=self.spec_schedule,
+            min_confidence=self.spec_min_confidence,
+            ngram=NgramConfig(lookup_max=self.prompt_lookup_max, lookup_min=self.prompt_lookup_min),
         )
+        return self.pool_config_with(speculation)
 
     def threads_per_replica(self, num_cores: int) -> int:
         """Torch threads of one replica when all of them share `num_cores` cores.

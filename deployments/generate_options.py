@@ -7,7 +7,14 @@ from pathlib import Path
 
 from deployments.demo_drafts import Drafting, choose_drafting
 from deployments.load_options import LoadOptions
-from specdec_core.config import KPolicyName, NgramConfig, PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.config import (
+    KPolicyName,
+    NgramConfig,
+    OverlapMode,
+    PoolConfig,
+    SpecMethod,
+    SpeculationConfig,
+)
 from specdec_core.errors import InvalidRequestError
 from specdec_core.sampling_params import SamplingParams
 
@@ -43,6 +50,7 @@ class GenerateOptions(LoadOptions):
     spec_tokens: int
     spec_policy: KPolicyName
     spec_min_confidence: float
+    overlap: OverlapMode
     prompt_lookup_max: int
     prompt_lookup_min: int
     batch_size: int
@@ -105,6 +113,7 @@ class GenerateOptions(LoadOptions):
                 max_group_size=self.batch_size,
                 window=self.window or WINDOW_PER_ROW * self.batch_size,
                 max_queued=num_requests,
+                overlap=self.overlap,
                 speculation=SpeculationConfig(
                     method=self.method,
                     num_draft_tokens=self.spec_tokens,

@@ -29,6 +29,7 @@ _COUNTERS = {
 _OWN_COUNTERS = {
     "groups": ("num_groups", "Target passes."),
     "equal_length_groups": ("num_equal_length_groups", "Those whose rows had one length."),
+    "split_groups": ("num_split_groups", "Those of one half while the other was drafted."),
     "sequence_rounds": ("num_sequence_rounds", "Rounds, counted once per sequence."),
     "kv_misses": ("num_kv_misses", "Rows whose replica lacked what was assumed."),
     "stale_results": ("num_stale_results", "Answers that came too late to count."),

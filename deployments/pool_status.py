@@ -10,6 +10,7 @@ from specdec_core.pool import PoolCounters, ReplicaCounters
 _TOTALS = (
     "num_groups",
     "num_equal_length_groups",
+    "num_split_groups",
     "num_sequence_rounds",
     "num_proposed_rounds",
     "num_drafted",

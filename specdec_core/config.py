@@ -56,6 +56,15 @@ class KPolicyName(StrEnum):
     """By the number of live sequences."""
 
 
+class OverlapMode(StrEnum):
+    """Whether one half of a target's sequences is drafted while the other is verified."""
+
+    AUTO = "auto"
+    """Where that was measured to be faster."""
+    ALWAYS = "always"
+    NEVER = "never"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NgramConfig:
     """Prompt lookup: the longest suffix n-gram that occurred before proposes what followed it."""
@@ -118,6 +127,10 @@ class PoolConfig:
     replica. Beyond it the least promising drafted tokens are left out. None: no limit."""
     max_group_wait_s: float = 0.1
     """Longest that a ready sequence waits for others to fill its group."""
+    overlap: OverlapMode = OverlapMode.AUTO
+    """With a draft model. Halves cost more than half where short passes take their time, too."""
+    group_by_shape: bool = True
+    """Prefer rows that share a pass without padding to the oldest ones, until those are overdue."""
     lease_ttl_s: float = 30.0
     """A replica that has not answered a lease by then is fenced."""
     speculation: SpeculationConfig = field(default_factory=SpeculationConfig)

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from specdec_core.algorithms.protocol import AlgorithmStats
-from specdec_core.config import PoolConfig
+from specdec_core.config import OverlapMode, PoolConfig
 from specdec_core.grammar import GrammarCompiler
 from specdec_core.leases import GroupLease, ReplicaInfo, Role
 from specdec_core.models.cached_model import CachedModel
@@ -40,6 +41,8 @@ class Exspec:
         grammars: GrammarCompiler | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        if config.overlap is OverlapMode.AUTO:  # in one thread draft and target take turns anyway
+            config = replace(config, overlap=OverlapMode.NEVER)
         self._pool = SequencePool(config, epoch=_EPOCH)
         self._clock = clock
         self._grammars = grammars

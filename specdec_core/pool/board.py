@@ -14,9 +14,9 @@ from specdec_core.pool.grouping import ReadyRows, RowPlan, rank_of
 class Board:
     """Plans of the ready rows, of clients and of background sequences."""
 
-    def __init__(self, max_group_size: int) -> None:
+    def __init__(self, max_group_size: int, by_shape: bool = True) -> None:
         self._max_group_size = max_group_size
-        self.clients = ReadyRows(max_group_size)
+        self.clients = ReadyRows(max_group_size, by_shape)
         self._background: dict[int, RowPlan] = {}
         self._out: dict[int, str] = {}
         """Sequence -> the target it is on, of those that are leased out and would join a group."""

@@ -38,6 +38,8 @@ class PoolCounters:
     num_groups: int
     num_equal_length_groups: int
     """Groups whose rows have one base length and feed equally many tokens; one row counts too."""
+    num_split_groups: int
+    """Groups that were formed while one half was verified and the other drafted."""
     group_sizes: tuple[int, ...]
     """Index j: groups of j rows."""
     max_wait_s: float
@@ -71,6 +73,7 @@ class Tally:
     """Totals since the pool was made."""
 
     num_equal_length_groups: int = 0
+    num_split_groups: int = 0
     group_sizes: Counter[int] = field(default_factory=Counter)
     max_wait_s: float = 0.0
     sum_wait_s: float = 0.0

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from specdec_core.config import PoolConfig
 from specdec_core.leases import GroupLease, LeaseRow, Role
+from specdec_core.pool.board import Board
 from specdec_core.pool.counters import Tally
 from specdec_core.pool.fleet import Fleet, OpenLease, ReplicaRecord
 from specdec_core.pool.grouping import RowPlan, rank_of
 from specdec_core.pool.outbox import Outbox
+from specdec_core.pool.overlap import Overlap
 from specdec_core.pool.placement import Placement
 from specdec_core.pool.proposals import Proposer
 from specdec_core.pool.rows import fit, plan_drafting, plan_verification
@@ -32,6 +34,7 @@ class Dispatcher:
         budget: VerificationBudget,
         outbox: Outbox,
         tally: Tally,
+        overlap: Overlap,
     ) -> None:
         self._config = config
         self._epoch = epoch
@@ -41,9 +44,17 @@ class Dispatcher:
         self._budget = budget
         self._outbox = outbox
         self._tally = tally
+        self._overlap = overlap
+        self._half: int | None = None
+        """Most rows of a group while sequences are split; None while they are not."""
+        self._since = 0.0
+        """When the host began with the present groups."""
         self._next_lease_id = 0
 
-    def dispatch(self, now: float) -> None:
+    def dispatch(self, now: float, since: float) -> None:
+        """`since`: when the host heard what these groups follow."""
+        self._since = since
+        self._half = self._overlap.max_rows(*self._drafted_for())
         for role in (Role.DRAFT, Role.TARGET):
             for replica in self._fleet.of_role(role):
                 while len(replica.leases) < MAX_OPEN_LEASES and replica.is_usable:
@@ -57,7 +68,7 @@ class Dispatcher:
         board = replica.board
         if not board.num_ready or not self._is_due(replica, now):
             return False
-        group = sorted(board.choose(now - self._config.max_group_wait_s), key=rank_of)
+        group = sorted(self._choose(board, now), key=rank_of)
         if replica.role is Role.TARGET:
             group = self._budget.shorten(group, replica.info.tile_rows)
         plans = self._reserve_all(replica, group)
@@ -67,6 +78,20 @@ class Dispatcher:
         if plans:
             self._send(replica, plans, now)
         return bool(plans)
+
+    def _drafted_for(self) -> tuple[int, int, int]:
+        """Sequences of a target that have a draft, targets, drafts."""
+        targets = sum(replica.is_usable for replica in self._fleet.of_role(Role.TARGET))
+        drafts = [r for r in self._fleet.of_role(Role.DRAFT) if r.is_usable]
+        num_drafted = sum(len(draft.sequences) for draft in drafts)
+        return -(-num_drafted // max(targets, 1)), targets, len(drafts)
+
+    def _choose(self, board: Board, now: float) -> list[RowPlan]:
+        group = board.choose(now - self._config.max_group_wait_s)
+        if self._half is None or len(group) <= self._half:
+            return group
+        group.sort(key=lambda plan: (plan.sequence.is_background, plan.age))
+        return group[: self._half]
 
     def _update_boards(self) -> None:
         """Plan every sequence that was touched anew, on each replica where it has a place."""
@@ -116,8 +141,13 @@ class Dispatcher:
         return None
 
     def _is_due(self, replica: ReplicaRecord, now: float) -> bool:
-        """Full, or waited its bound, or nobody is about to join. Notes when to look again."""
+        """Full, or waited its bound, or nobody is about to join. Notes when to look again.
+
+        Where sequences are split, those that are out are the other half.
+        """
         clients = replica.board.clients
+        if self._half is not None and len(clients):
+            return True
         if len(clients) >= self._config.max_group_size or not _expects_more(replica):
             return True
         if not len(clients):
@@ -176,7 +206,9 @@ class Dispatcher:
             min_confidence=self._config.speculation.min_confidence,
         )
         self._next_lease_id += 1
-        replica.leases[lease.lease_id] = OpenLease(lease, now + lease.ttl_s)
+        is_split = self._half is not None
+        self._tally.num_split_groups += is_split and replica.role is Role.TARGET
+        replica.leases[lease.lease_id] = OpenLease(lease, now + lease.ttl_s, self._since, is_split)
         self._tally.record_lease(lease, [_wait(plan.sequence, now) for plan in plans])
         self._outbox.lease(lease)
 

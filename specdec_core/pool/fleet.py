@@ -27,6 +27,10 @@ class OpenLease:
 
     lease: GroupLease
     deadline: float
+    since: float
+    """When the host began with it: at the result that it followed, else when it was sent."""
+    is_split: bool
+    """See PoolConfig.overlap."""
 
 
 @dataclass(eq=False, slots=True)
@@ -146,8 +150,9 @@ class ReplicaRecord:
 class Fleet:
     """The replicas by id."""
 
-    def __init__(self, max_group_size: int) -> None:
+    def __init__(self, max_group_size: int, by_shape: bool = True) -> None:
         self._max_group_size = max_group_size
+        self._by_shape = by_shape
         self._replicas: dict[str, ReplicaRecord] = {}
         self._by_role: dict[Role, list[ReplicaRecord]] = {role: [] for role in Role}
         self._changed: dict[int, Sequence] = {}
@@ -163,7 +168,7 @@ class Fleet:
 
     def add(self, info: ReplicaInfo, now: float) -> None:
         assert info.replica_id not in self._replicas, "the older incarnation is removed first"
-        board = Board(self._max_group_size)
+        board = Board(self._max_group_size, self._by_shape)
         replica = ReplicaRecord(info, now, board, self._changed)
         self._replicas[info.replica_id] = replica
         self._by_role[info.role].append(replica)

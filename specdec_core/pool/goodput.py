@@ -13,10 +13,10 @@ from dataclasses import asdict, dataclass, field
 
 from specdec_core.config import KPolicyName, PoolConfig
 from specdec_core.leases import GroupLease, GroupResult, LeaseRow, Role
+from specdec_core.pool.acceptance_belief import AcceptanceBelief
 from specdec_core.pool.group_choice import Count, Group, best, counts
 from specdec_core.pool.k_policy import (
     AcceptanceHistory,
-    AcceptanceRate,
     Drafter,
     FixedK,
     KPolicy,
@@ -27,22 +27,19 @@ from specdec_core.pool.step_costs import StepCost
 
 _INERTIA = 0.02
 """By so much another number of draft steps must be better, relatively, before it is taken."""
-_PRIOR_WEIGHT = 4.0
-"""Trials that what all sequences have seen counts for in the estimate of one."""
-_COMMON_HALF_LIFE = 300.0
-_FIRST_GUESS = 0.6
 _REST = 100
 """Target passes after which a draft model that is not used is tried again, for one token, if a good
 one would pay. Prompt lookup needs no trial: what it would have proposed is compared for nothing."""
 _GOOD = 0.9
-"""Acceptance of a good draft model."""
+_GOOD_WEIGHT = 4.0
+"""Acceptance of a good draft model, and the trials that it counts for where one does well."""
 _FIRST_CHOICES = (0.0, 1.0, 0.5, 0.0)
 """Of the first groups with drafted tokens: none, one a sequence, half of them, none. Passes of one
 size alone would not tell what a row costs."""
 _LOOK_EVERY = 32
 """Groups after which one is checked in a size that was not seen for long: what a size costs is
 learnt only by passes of that size."""
-_LOOK_LEAST = 0.8
+_LOOK_LEAST = 0.9
 """Share of the best tokens per second that is expected of such a size."""
 _OUTDONE = 0.5
 """Prompt lookup does not propose where its tokens are accepted less than so many times as often as
@@ -51,8 +48,8 @@ _MAX_NEW_IDS = 4
 """Fed ids per row up to which a group's time is that of a round; more are a catch-up."""
 
 
-def _common() -> dict[Drafter, AcceptanceRate]:
-    return {drafter: AcceptanceRate(_COMMON_HALF_LIFE) for drafter in Drafter}
+def _no_beliefs() -> dict[Drafter, AcceptanceBelief]:
+    return {drafter: AcceptanceBelief() for drafter in Drafter}
 
 
 @dataclass(eq=False, slots=True)
@@ -64,8 +61,7 @@ class GoodputK:
     """Of a target's pass."""
     draft: StepCost = field(default_factory=StepCost)
     """Of one draft step, a row for each sequence."""
-    rates: dict[Drafter, AcceptanceRate] = field(default_factory=_common)
-    """Of all sequences."""
+    beliefs: dict[Drafter, AcceptanceBelief] = field(default_factory=_no_beliefs)
     last_chosen: Count | None = None
     """Of the last group with drafted tokens."""
     last_steps: int = 0
@@ -87,7 +83,7 @@ class GoodputK:
     @property
     def figures(self) -> dict[str, float]:
         """Seconds of passes and draft steps by the line, acceptance, and what was chosen last."""
-        found = {f"acceptance_{drafter}": self._common_rate(drafter) for drafter in Drafter}
+        found = {f"acceptance_{drafter}": belief.common for drafter, belief in self.beliefs.items()}
         found["last_steps"] = self.last_steps
         if self.last_chosen is not None:
             found["last_rows"] = self.last_chosen.num_rows
@@ -133,25 +129,24 @@ class GoodputK:
         pairs = list(zip(drafted, chosen, strict=False))
         num_accepted = next((i for i, (ours, own) in enumerate(pairs) if ours != own), len(pairs))
         num_trials = min(num_accepted + 1, len(pairs))
-        for rate in (history.rates[drafter], self.rates[drafter]):
-            rate.note(num_accepted, num_trials)
+        self.beliefs[drafter].note(history.rates[drafter], num_accepted, num_trials)
 
-    def observe(self, lease: GroupLease, result: GroupResult) -> None:
-        is_round = result.seconds > 0.0 and all(_is_round(row) for row in lease.rows)
+    def observe(self, lease: GroupLease, result: GroupResult, seconds: float) -> None:
+        is_round = seconds > 0.0 and all(_is_round(row) for row in lease.rows)
         size = len(lease.rows)
         self._planned.clear()
         if lease.role is Role.DRAFT:
             num_steps = max(row.num_choices for row in lease.rows)
             self._steps_since += num_steps
             if is_round:
-                self.draft.observe(size, size, result.seconds / num_steps)
+                self.draft.observe(size, size, seconds / num_steps)
         elif is_round:
-            self._observe_target(lease, result, size)
+            self._observe_target(lease, result, seconds)
 
-    def _observe_target(self, lease: GroupLease, result: GroupResult, size: int) -> None:
+    def _observe_target(self, lease: GroupLease, result: GroupResult, seconds: float) -> None:
         num_drafted = sum(len(row.proposal) for row in lease.rows)
         num_fed = sum(len(row.new_ids) for row in lease.rows)
-        self.verify.observe(size, num_fed + num_drafted, result.seconds)
+        self.verify.observe(len(lease.rows), num_fed + num_drafted, seconds)
         self.num_rests = 0 if self._steps_since else self.num_rests + 1
         num_accepted = sum(row.num_accepted for row in result.rows)
         self.is_promising = self._steps_since > 0 and 2 * num_accepted > num_drafted
@@ -204,13 +199,10 @@ class GoodputK:
         return max(by_model) * self.draft.at(len(by_model), len(by_model))
 
     def _rate(self, history: AcceptanceHistory, drafter: Drafter) -> float:
-        return history.rates[drafter].estimate(self._common_rate(drafter), _PRIOR_WEIGHT)
-
-    def _common_rate(self, drafter: Drafter) -> float:
-        return self.rates[drafter].estimate(_FIRST_GUESS, _PRIOR_WEIGHT)
+        return self.beliefs[drafter].of(history.rates[drafter])
 
     def _is_outdone(self, history: AcceptanceHistory) -> bool:
-        if not self.rates[Drafter.MODEL].num_trials:
+        if not self.beliefs[Drafter.MODEL].seen.num_trials:
             return False
         by_model = self._rate(history, Drafter.MODEL)
         return self._rate(history, Drafter.LOOKUP) < _OUTDONE * by_model
@@ -220,8 +212,8 @@ class GoodputK:
         a rest, and again while it does well."""
         if not (self.is_promising or self.num_rests >= _REST):
             return False
-        seen = self.rates[Drafter.MODEL]
-        rate = _GOOD if self.num_rests >= _REST else seen.estimate(_GOOD, _PRIOR_WEIGHT)
+        seen = self.beliefs[Drafter.MODEL].seen
+        rate = _GOOD if self.num_rests >= _REST else seen.estimate(_GOOD, _GOOD_WEIGHT)
         promised = [self._promised(size, k, rate) for k in range(limit + 1)]
         return max(promised) > promised[0]
 
@@ -234,7 +226,7 @@ class GoodputK:
         """Draft steps of the next round, and the tokens per second that they promise."""
         key = size, limit
         if key not in self._planned:
-            rate = self._common_rate(Drafter.MODEL)
+            rate = self.beliefs[Drafter.MODEL].common
             found = [(self._promised(size, k, rate), k) for k in range(limit + 1)]
             tokens_per_second, steps = max(found)
             self._planned[key] = steps, tokens_per_second

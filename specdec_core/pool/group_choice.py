@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from specdec_core.pool.step_costs import StepCost
 
-_GAIN = 0.02
+_GAIN = 0.03
 """By so much drafted tokens must beat none at all, relatively: estimates are noisy."""
 
 

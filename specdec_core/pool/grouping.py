@@ -77,9 +77,10 @@ class ReadyRows:
     that came since be entered by those, too.
     """
 
-    def __init__(self, max_size: int) -> None:
-        """Groups have at most `max_size` rows."""
+    def __init__(self, max_size: int, by_shape: bool = True) -> None:
+        """Groups have at most `max_size` rows. `by_shape`: see PoolConfig.group_by_shape."""
         self._max_size = max_size
+        self._by_shape = by_shape
         self._cohorts: dict[float, dict[int, RowPlan]] = {}
         """Ready since -> the rows, by sequence."""
         self._cohort_of: dict[int, dict[int, RowPlan]] = {}
@@ -133,10 +134,16 @@ class ReadyRows:
         self._drop_empty()
         if len(self) <= self._max_size:
             return [plan for since in self._sinces for plan in self._cohorts[since].values()]
+        if not self._by_shape:
+            return list(islice(self._by_age(), self._max_size))
         is_overdue = self.ready_since <= overdue_at
         if not is_overdue and self._entered.has_full:
             return self._plans(self._entered.largest_bucket())
         return self._oldest_and_alike(overdue_at)
+
+    def _by_age(self) -> Iterator[RowPlan]:
+        for since in self._sinces:
+            yield from sorted(self._cohorts[since].values(), key=rank_of)
 
     def _drop_empty(self) -> None:
         """Forget the cohorts that have gone: the first ones now, others once they are many."""

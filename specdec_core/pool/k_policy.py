@@ -129,8 +129,8 @@ class KPolicy(Protocol):
         """`drafter` offered `drafted`, of which the target saw a part or nothing; it then chose."""
         ...
 
-    def observe(self, lease: GroupLease, result: GroupResult) -> None:
-        """What a group cost, and what it committed."""
+    def observe(self, lease: GroupLease, result: GroupResult, seconds: float) -> None:
+        """What a group committed, and what it cost: `seconds`, the host's part included."""
         ...
 
 
@@ -157,7 +157,7 @@ class _Heedless:
     ) -> None:
         pass
 
-    def observe(self, lease: GroupLease, result: GroupResult) -> None:
+    def observe(self, lease: GroupLease, result: GroupResult, seconds: float) -> None:
         pass
 
 

@@ -55,16 +55,16 @@ class TracedK:
     ) -> None:
         pairs = zip(drafted, chosen, strict=False)
         are_equal = [ours == own for ours, own in pairs]
+        record: Record = {"event": "learn", "rates": _rates(history), "drafter": drafter.value}
         num_drafted = len(drafted)
         self._policy.learn(history, drafter, drafted, chosen)
-        record = {"event": "learn", "drafter": drafter.value, "num_drafted": num_drafted}
-        self._write({**record, "are_equal": are_equal})
+        self._write({**record, "num_drafted": num_drafted, "are_equal": are_equal})
 
-    def observe(self, lease: GroupLease, result: GroupResult) -> None:
+    def observe(self, lease: GroupLease, result: GroupResult, seconds: float) -> None:
         rows = [(len(row.new_ids), len(row.proposal), row.num_choices) for row in lease.rows]
         accepted = [row.num_accepted for row in result.rows]
-        self._policy.observe(lease, result)
-        record = {"event": "observe", "role": lease.role.value, "seconds": result.seconds}
+        self._policy.observe(lease, result, seconds)
+        record = {"event": "observe", "role": lease.role.value, "seconds": seconds}
         self._write({**record, "rows": rows, "accepted": accepted})
 
 
@@ -95,13 +95,13 @@ def replay(records: Iterable[Record], policy: KPolicy) -> Iterator[Decision]:
             case "learn":
                 _learn_again(record, policy)
             case "observe":
-                policy.observe(*_group(record))
+                policy.observe(*_group(record), record["seconds"])
 
 
 def _learn_again(record: Record, policy: KPolicy) -> None:
     chosen = [int(is_equal) for is_equal in record["are_equal"]]
     drafted = (1,) * record["num_drafted"]
-    policy.learn(AcceptanceHistory(), Drafter(record["drafter"]), drafted, chosen)
+    policy.learn(_history(record["rates"]), Drafter(record["drafter"]), drafted, chosen)
 
 
 def _group(record: Record) -> tuple[GroupLease, GroupResult]:
@@ -123,10 +123,7 @@ def _group(record: Record) -> tuple[GroupLease, GroupResult]:
         RowResult(sequence_id=number, num_accepted=num_accepted)
         for number, num_accepted in enumerate(record["accepted"])
     ]
-    result = GroupResult(
-        lease_id=0, epoch=0, replica_id="", rows=tuple(answers), seconds=record["seconds"]
-    )
-    return lease, result
+    return lease, GroupResult(lease_id=0, epoch=0, replica_id="", rows=tuple(answers))
 
 
 def _rates(history: AcceptanceHistory) -> dict[str, tuple[float, float]]:

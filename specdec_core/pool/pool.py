@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from specdec_core.config import PoolConfig
 from specdec_core.errors import InvalidRequestError, QueueFullError
-from specdec_core.leases import GroupResult, ReplicaInfo
+from specdec_core.leases import GroupResult, ReplicaInfo, Role
 from specdec_core.pool.commands import Command
 from specdec_core.pool.counters import PoolCounters, ReplicaCounters, Tally, dense
 from specdec_core.pool.dispatch import Dispatcher
-from specdec_core.pool.fleet import Fleet, ReplicaRecord
+from specdec_core.pool.fleet import Fleet, OpenLease, ReplicaRecord
 from specdec_core.pool.goodput import make_k_policy
 from specdec_core.pool.k_policy import KPolicy
 from specdec_core.pool.outbox import Outbox
+from specdec_core.pool.overlap import Overlap
 from specdec_core.pool.placement import Placement
 from specdec_core.pool.proposals import Proposer
 from specdec_core.pool.registry import Registry
@@ -37,9 +38,12 @@ class SequencePool:
     def __init__(self, config: PoolConfig, *, epoch: int, k_policy: KPolicy | None = None) -> None:
         self._config = config
         self._epoch = epoch
-        self._fleet = Fleet(config.max_group_size)
+        self._heard_at: float | None = None
+        """Of the last result that no groups were formed after."""
+        self._fleet = Fleet(config.max_group_size, config.group_by_shape)
         self._outbox = Outbox()
         self._tally = Tally()
+        self._overlap = Overlap(config)
         self._k_policy = k_policy or make_k_policy(config)
         self._no_expiry_before = float("-inf")
         """No lease that is open, or is sent from now on, has its deadline sooner."""
@@ -56,6 +60,7 @@ class SequencePool:
             budget=VerificationBudget(config.verification_budget, self._k_policy),
             outbox=self._outbox,
             tally=self._tally,
+            overlap=self._overlap,
         )
 
     @property
@@ -139,15 +144,24 @@ class SequencePool:
         if replica is None or not is_known or result.epoch != self._epoch:
             self._tally.num_stale_results += 1
             return
-        lease = replica.leases.pop(result.lease_id).lease
+        open_ = replica.leases.pop(result.lease_id)
+        lease = open_.lease
+        self._heard_at = now
         replica.last_seen = now
         replica.num_leases += 1
         replica.num_rows += len(lease.rows)
         replica.busy_s += result.seconds
-        self._k_policy.observe(lease, result)
+        self._observe(open_, result, now)
         self._settlement.settle(replica, lease, result, now)
         if replica.is_draining:
             self._drain(replica)
+
+    def _observe(self, open_: OpenLease, result: GroupResult, now: float) -> None:
+        """Who decides by what groups take hears of one, the host's part included."""
+        seconds = max(now - open_.since, result.seconds)  # a driver's clock may stand still
+        self._k_policy.observe(open_.lease, result, seconds)
+        if self._fleet.of_role(Role.DRAFT):
+            self._overlap.observe(open_.lease, seconds, open_.is_split)
 
     def on_reset_done(self, replica_id: str, incarnation: int, now: float) -> None:
         """The fenced replica has forgotten everything: it may serve again."""
@@ -161,7 +175,9 @@ class SequencePool:
         self._expire(now)
         self._admit(now)
         self._placement.place_on_drafts()
-        self._dispatcher.dispatch(now)
+        since = now if self._heard_at is None else self._heard_at
+        self._heard_at = None
+        self._dispatcher.dispatch(now, since)
         return self._outbox.take()
 
     def next_deadline(self) -> float | None:
@@ -178,6 +194,7 @@ class SequencePool:
             replicas=tuple(_describe(replica) for replica in self._fleet),
             num_groups=tally.group_sizes.total(),
             num_equal_length_groups=tally.num_equal_length_groups,
+            num_split_groups=tally.num_split_groups,
             group_sizes=dense(tally.group_sizes),
             max_wait_s=tally.max_wait_s,
             sum_wait_s=tally.sum_wait_s,

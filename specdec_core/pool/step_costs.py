@@ -107,7 +107,7 @@ class StepCost:
 
     def last_alike(self, rows: int) -> int:
         """The most rows that count as the same size as `rows`."""
-        end = _round_up(rows)
+        end = alike(rows)
         return min(end, self._tiles(rows) * self.tile_rows) if self.tile_rows else end
 
     @property
@@ -117,7 +117,7 @@ class StepCost:
         return self._line
 
     def _key(self, sequences: int, rows: int) -> tuple[int, int]:
-        return _round_up(sequences), self.last_alike(rows)
+        return alike(sequences), self.last_alike(rows)
 
     def _tiles(self, rows: int) -> int:
         return -(-rows // self.tile_rows) if self.tile_rows else 0
@@ -132,7 +132,7 @@ class StepCost:
         return CostLine(base_s, row_s, sequence_s, tile_s)
 
 
-def _round_up(count: int) -> int:
-    """To a step of the octave; small counts stay as they are."""
+def alike(count: int) -> int:
+    """`count` raised to a step of the octave; small counts stay as they are."""
     step = max(1 << (count.bit_length() - 1), _FINE) // _FINE
     return -(-count // step) * step

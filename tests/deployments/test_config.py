@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from deployments.api_keys import key_digest
 from deployments.app import SERVICER_FUNCTION, build_app, coordinator_spec, serve_config
 from deployments.config import ServiceConfig, load_service_config
-from specdec_core.config import KPolicyName, SpecMethod
+from specdec_core.config import KPolicyName, OverlapMode, SpecMethod
 
 
 @pytest.fixture(autouse=True)
@@ -38,6 +38,7 @@ def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"dtype": "int4"}, "'float16' or 'float32'"),
         ({"numerics": "bitwise"}, "'auto', 'exact' or 'fast'"),
         ({"audit_share": 1.5}, "less than or equal to 1"),
+        ({"overlap": "sideways"}, "'auto', 'always' or 'never'"),
         ({"speculative_config": {"methd": "ngram"}}, "methd"),
         ({"speculative_config": {"method": "ngram"}, "spec_method": "ngram"}, "twice"),
         ({"speculative_config": "ngram"}, "must be an object"),
@@ -78,6 +79,11 @@ def test_a_schedule_by_batch_size_is_written_as_in_vllm() -> None:
     with pytest.raises(ValueError, match="need each other"):
         ServiceConfig(spec_policy="schedule")
     assert ServiceConfig(spec_policy="goodput").pool_config().speculation.k_schedule == ()
+
+
+def test_overlap_reaches_the_pool() -> None:
+    assert ServiceConfig(overlap="always").pool_config().overlap is OverlapMode.ALWAYS
+    assert ServiceConfig().pool_config().overlap is OverlapMode.AUTO
 
 
 def test_the_method_follows_from_the_draft_model() -> None:

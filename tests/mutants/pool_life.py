@@ -18,8 +18,8 @@ MUTANTS = (
     Mutant(
         name="lease-not-compared",
         path=_POOL + "pool.py",
-        old="lease = replica.leases.pop(result.lease_id).lease",
-        new="lease = replica.leases[result.lease_id].lease",
+        old="open_ = replica.leases.pop(result.lease_id)",
+        new="open_ = replica.leases[result.lease_id]",
         breaks="a result that arrives twice is committed twice",
         killed_by=(
             "tests/pool/test_replicas.py::test_a_result_that_is_wrong_in_any_way_is_dropped_and_counted",

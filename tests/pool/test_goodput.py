@@ -118,7 +118,7 @@ class Run:
             lease_id=0, epoch=0, replica_id="r", role=role, rows=tuple(rows), ttl_s=1.0
         )
         result = GroupResult(lease_id=0, epoch=0, replica_id="r", rows=tuple(results), seconds=seen)
-        self.policy.observe(lease, result)
+        self.policy.observe(lease, result, seen)
         self.seconds += seconds
 
 
@@ -243,7 +243,7 @@ def test_a_draft_model_that_was_given_up_is_tried_again() -> None:
             lease_id=0, epoch=0, replica_id="r", role=role, rows=(leased,), ttl_s=1.0
         )
         result = GroupResult(lease_id=0, epoch=0, replica_id="r", rows=(), seconds=0.01)
-        policy.observe(lease, result)
+        policy.observe(lease, result, result.seconds)
     assert policy.num_rests == 0
 
 
@@ -262,5 +262,5 @@ def test_prefills_and_catch_ups_say_nothing_of_a_round() -> None:
             lease_id=0, epoch=0, replica_id="r", role=Role.TARGET, rows=rows, ttl_s=1.0
         )
         result = GroupResult(lease_id=0, epoch=0, replica_id="r", rows=(), seconds=1.0)
-        policy.observe(lease, result)
+        policy.observe(lease, result, result.seconds)
     assert not policy.verify.is_known

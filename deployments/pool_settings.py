@@ -1,0 +1,36 @@
+"""The settings of a cell's groups and queues: the part of the service's that is the pool's."""
+
+from __future__ import annotations
+
+from pydantic import Field
+from pydantic_settings import BaseSettings
+
+from specdec_core.config import OverlapMode, PoolConfig, SpeculationConfig
+
+
+class PoolSettings(BaseSettings):
+    """Fields of ServiceConfig."""
+
+    max_num_seqs: int = 32
+    """Most admitted sequences per target replica (the window, W)."""
+    max_group_size: int = 8
+    """Most sequences per target pass (B)."""
+    max_queued: int = 1024
+    prefill_chunk: int = 256
+    max_group_wait_s: float = Field(default=0.1, ge=0)
+    overlap: OverlapMode = OverlapMode.AUTO
+    """Whether one half of a target's sequences is drafted while the other is verified."""
+    lease_ttl_s: float = Field(default=30.0, gt=0)
+
+    def pool_config_with(self, speculation: SpeculationConfig) -> PoolConfig:
+        """Raises ValueError for limits that do not fit together."""
+        return PoolConfig(
+            max_group_size=self.max_group_size,
+            window=self.max_num_seqs,
+            max_queued=self.max_queued,
+            prefill_chunk=self.prefill_chunk,
+            max_group_wait_s=self.max_group_wait_s,
+            overlap=self.overlap,
+            lease_ttl_s=self.lease_ttl_s,
+            speculation=speculation,
+        )

@@ -1,0 +1,57 @@
+"""The chance that a sequence's drafted token is accepted: by its own past, and by that of all.
+
+How much the own past tells is learnt, too. Where sequences are alike, one that was unlucky in its
+first rounds is no worse than the rest; where they differ, a few trials tell them apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from specdec_core.pool.k_policy import AcceptanceRate
+
+_WEIGHTS = (16.0, 4.0, 64.0)
+"""Trials that the past of all may count for in the estimate of one; the first until another has
+foretold better."""
+_FIRST_GUESS = 0.6
+_GUESS_WEIGHT = 4.0
+_HALF_LIFE = 300.0
+"""Trials of all sequences after which one counts half."""
+_LOSS_HALF_LIFE = 2000.0
+
+
+def _no_losses() -> list[float]:
+    return [0.0 for _ in _WEIGHTS]
+
+
+@dataclass(eq=False, slots=True)
+class AcceptanceBelief:
+    """Of one drafter."""
+
+    seen: AcceptanceRate = field(default_factory=lambda: AcceptanceRate(_HALF_LIFE))
+    """Of all sequences."""
+    _losses: list[float] = field(default_factory=_no_losses)
+    """By weight: squared errors of what it foretold of trials."""
+    weight: float = _WEIGHTS[0]
+    """That foretold best of late."""
+
+    @property
+    def common(self) -> float:
+        """Of a sequence without a past."""
+        return self.seen.estimate(_FIRST_GUESS, _GUESS_WEIGHT)
+
+    def of(self, own: AcceptanceRate) -> float:
+        return own.estimate(self.common, self.weight)
+
+    def note(self, own: AcceptanceRate, num_accepted: int, num_trials: int) -> None:
+        """What came of a sequence's proposal."""
+        common = self.common
+        kept = 0.5 ** (num_trials / _LOSS_HALF_LIFE)
+        for place, weight in enumerate(_WEIGHTS):
+            foretold = own.estimate(common, weight)
+            missed = num_accepted * (1.0 - foretold) ** 2
+            missed += (num_trials - num_accepted) * foretold**2
+            self._losses[place] = kept * self._losses[place] + missed
+        self.weight = _WEIGHTS[self._losses.index(min(self._losses))]
+        own.note(num_accepted, num_trials)
+        self.seen.note(num_accepted, num_trials)

@@ -1,0 +1,32 @@
+"""Without a preference for equal shapes a group is the oldest rows, whatever their lengths."""
+
+from __future__ import annotations
+
+from specdec_core.pool.grouping import ReadyRows
+from tests.pool.cell import Cell, config, request
+from tests.pool.fake_replica import info
+from tests.pool.test_grouping import lengths, plan
+
+
+def test_the_oldest_rows_go_first_though_others_are_alike() -> None:
+    ready = ReadyRows(2, by_shape=False)
+    for since, length in ((1, 5), (2, 70), (3, 9), (4, 9), (5, 9)):
+        ready.put(plan(since, length))
+    assert lengths(ready.choose(overdue_at=0)) == [5, 70]
+
+
+def test_rows_of_one_age_go_by_rank() -> None:
+    ready = ReadyRows(2, by_shape=False)
+    plans = [plan(1, length) for length in (50, 9, 51, 8)]
+    for each in reversed(plans):
+        ready.put(each)
+    assert lengths(ready.choose(overdue_at=0)) == [50, 9]
+
+
+def test_the_pool_does_as_it_is_configured() -> None:
+    cell = Cell(config(max_group_size=2, window=3, max_group_wait_s=10.0, group_by_shape=False))
+    cell.join(info())
+    for i, length in enumerate((5, 9, 9)):
+        cell.add(request(str(i), (1,) * length))
+    cell.advance()
+    assert [row.sequence_id for row in cell.leases[0].rows] == [0, 1]
