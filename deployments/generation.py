@@ -185,7 +185,9 @@ class GenerationService:
         output = Output(self.text, params, generation.stop, generation.view)
         async with contextlib.aclosing(self._events(generation)) as events:
             async for event in events:
-                piece = output.take(event)
+                with self.pool.times.detokenise:
+                    piece = output.take(event)
+                self.pool.times.num_pieces += 1
                 if piece.finish_reason is FinishReason.STOP and event.finish_reason is None:
                     stats = await self._end_early(generation.request.request_id, events)
                     piece = replace(piece, stats=stats)

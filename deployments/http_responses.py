@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from deployments.logprob_json import (
 )
 from deployments.output import Piece
 from deployments.response_choice import Choice
+from deployments.stages.ingress import Timer
 from specdec_core.request import RequestStats
 
 
@@ -88,6 +90,8 @@ class Response:
     """K that is aimed at for this request."""
     token_bytes: TokenBytes
     metrics: SpecMetrics
+    respond: Timer
+    """What telling takes."""
     return_token_ids: bool
     num_prompt_logprobs: int | None = None
     """Asked for as a field of their own."""
@@ -126,6 +130,10 @@ class Response:
             for choice in self.choices
             if self.shape.is_chat or (choice.echo.text and not choice.echo.tells_logprobs)
         ]
+
+    def event(self, place: int, piece: Piece) -> str:
+        with self.respond:
+            return server_sent(self.chunk(place, piece))
 
     def chunk(self, place: int, piece: Piece) -> dict[str, Any]:
         self.timing.note(piece)
@@ -232,6 +240,11 @@ class Response:
                 "per_step_accepted": [accepted for _, accepted in stats.steps],
             }
         return {"metrics": told | self.timing.milliseconds()}
+
+
+def server_sent(body: dict[str, Any]) -> str:
+    """As an event of a stream."""
+    return f"data: {json.dumps(body, ensure_ascii=False)}\n\n"
 
 
 def speculation_metrics(stats: RequestStats, num_spec_tokens: int) -> dict[str, Any]:

@@ -53,7 +53,7 @@ SPEC_KEYS = {
     "spec_decode_accepted_tokens",
     "spec_decode_per_position_acceptance_rates",
 }
-OURS = {"repeat", "runs", "settings"}
+OURS = {"repeat", "runs", "settings", "stages"}
 
 
 DRAFTING = PoolConfig(speculation=SpeculationConfig(method=SpecMethod.DRAFT_MODEL))
@@ -83,6 +83,9 @@ async def grpc_service(keys: tuple[str, ...] = ()) -> AsyncIterator[str]:
 
         async def ListModels(self, request: pb.ListModelsRequest, context: Any) -> Any:
             return await calls.list_models(request, context)
+
+        async def PoolStatus(self, request: pb.PoolStatusRequest, context: Any) -> Any:
+            return await calls.pool_status(request, context)
 
     async with api(keys) as (calls, _):
         server = grpc.aio.server()
