@@ -203,7 +203,8 @@ class GenerationService:
             while True:
                 remaining = None if deadline is None else deadline - time.monotonic()
                 try:
-                    async with asyncio.timeout(remaining):  # see PoolDriver._sleep
+                    # wait_for loses an end that comes with the news.
+                    async with asyncio.timeout(remaining):
                         event = await anext(events)
                 except TimeoutError:
                     raise DeadlineError(f"not finished within {generation.timeout_s:g} s") from None

@@ -90,8 +90,6 @@ class Response:
     """K that is aimed at for this request."""
     token_bytes: TokenBytes
     metrics: SpecMetrics
-    respond: Timer
-    """What telling takes."""
     return_token_ids: bool
     num_prompt_logprobs: int | None = None
     """Asked for as a field of their own."""
@@ -99,6 +97,8 @@ class Response:
     """Whether every chunk carries the usage so far."""
     created: int = field(default_factory=lambda: int(time.time()))
     timing: Timing = field(default_factory=Timing)
+    respond: Timer = field(default_factory=Timer)
+    """What telling takes."""
 
     def whole(self, pieces: Sequence[Piece]) -> dict[str, Any]:
         """All choices' outputs; `timing` was told of them as they came."""

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from deployments.audit import Auditor, Divergence
+from deployments.audit import Auditor, Divergence, Origin
 from deployments.client_ledger import ClientLedger, ClientLimits
 from deployments.connected import ConnectedReplica, origin_of, state_of
 from deployments.errors import ClientLimitError, Failure, FailureKind, failure_of, failure_of_event
@@ -204,12 +204,15 @@ class PoolDriver:
         if self.failure is not None:
             raise self.failure
         deadline = self.pool.next_deadline()
-        timeout = None if deadline is None else max(deadline - self._clock(), _MIN_SLEEP_S)
-        try:
-            async with asyncio.timeout(timeout):  # wait_for loses an end that comes with the news
-                await self._wake.wait()
-        except TimeoutError:
+        if deadline is None:
+            await self._wake.wait()
             return
+        delay_s = max(deadline - self._clock(), _MIN_SLEEP_S)
+        timer = asyncio.get_running_loop().call_later(delay_s, self._wake.set)
+        try:
+            await self._wake.wait()
+        finally:
+            timer.cancel()
 
     def _dispatch(self, commands: Iterable[Command]) -> None:
         """Leases leave before the tokens of the round that is over: a replica waits for them."""
@@ -219,8 +222,9 @@ class PoolDriver:
                 events.append(command.event)
             else:
                 self._order(command)
+        origin = origin_of(self.replicas.values())
         for event in events:
-            self._deliver(event)
+            self._deliver(event, origin)
 
     def _order(self, command: WorkCommand) -> None:
         replica = self.replicas.get(_addressee(command))
@@ -246,14 +250,14 @@ class PoolDriver:
         if event.finish_reason is None and not self.auditor.is_replay(event.request_id):
             self._guard(partial(self.pool.abort, event.request_id))
 
-    def _deliver(self, event: TokenEvent) -> None:
+    def _deliver(self, event: TokenEvent, origin: Origin | None) -> None:
         if self.auditor.is_replay(event.request_id):
             self._compare(event)
             return
         outbox = self._owners.get(event.request_id)
         if outbox is None:
             return
-        self.auditor.hear(event, origin_of(self.replicas.values()))
+        self.auditor.hear(event, origin)
         self.ledger.hear(event)
         if event.finish_reason is not None:
             self._disown(event.request_id)

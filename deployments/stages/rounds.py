@@ -56,6 +56,7 @@ class LeaseTimes:
             for stage in (*(s for s in Stage if s not in _PASS.values()), _PASS[role])
         }
         self._pass = self._of[_PASS[role]]
+        self._last_came_s = 0.0
 
     def decided(self, lease_id: int, heard_s: float | None) -> None:
         """The pool has formed it, because of the answer that came at `heard_s`; None: because of
@@ -78,9 +79,13 @@ class LeaseTimes:
         lease = self._open.pop(lease_id, None)
         if lease is None or lease.sent_s is None:
             return
-        wire_s = came_s - lease.sent_s - held_s
+        # It could not begin before the answer to the lease before it: until then nobody waited.
+        is_hidden = lease.sent_s < self._last_came_s
+        wire_s = came_s - max(lease.sent_s, self._last_came_s) - held_s
+        self._last_came_s = came_s
         self._of[Stage.WIRE].observe(wire_s)
         self._of[Stage.REPLICA].observe(held_s - pass_s)
         self._pass.observe(pass_s)
-        if lease.schedule_s is not None:
-            self._of[Stage.ADDED].observe(lease.schedule_s + wire_s + held_s - pass_s)
+        schedule_s = 0.0 if is_hidden else lease.schedule_s
+        if schedule_s is not None:
+            self._of[Stage.ADDED].observe(schedule_s + wire_s + held_s - pass_s)

@@ -162,6 +162,11 @@ def test_a_whole_run_over_http(bench: Bench, url: str, backend: str, write_lines
     rates = found["spec_decode_per_position_acceptance_rates"]
     assert sum(rates) == pytest.approx(found["spec_decode_acceptance_length"] - 1)
     assert found["spec_decode_acceptance_rate"] > 20
+    stages = found["stages"]
+    assert stages["target verify"]["count"] >= stages["target added"]["count"] > 0
+    assert stages["draft draft"]["mean_ms"] == pytest.approx(1.0)
+    assert stages["ingress detokenise"]["count"] > 5
+    assert "target added P50/P90/P99 (ms):" in outcome.out
 
 
 def test_the_table_has_vllms_order(bench: Bench, url: str) -> None:

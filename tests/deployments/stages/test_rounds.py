@@ -71,6 +71,19 @@ def test_a_lease_that_followed_no_answer_was_not_held_up_by_the_schedule(
     )
 
 
+def test_what_passes_while_another_lease_runs_is_added_to_no_round(
+    clock: Clock, stages: StageHistograms
+) -> None:
+    times = LeaseTimes(Role.TARGET, stages, clock)
+    for lease_id in (1, 2):
+        times.decided(lease_id, heard_s=99.0)
+        times.sent(lease_id)
+    times.answered(1, came_s=100.012, pass_s=0.010, held_s=0.010)
+    times.answered(2, came_s=100.024, pass_s=0.010, held_s=0.011)
+    assert sums(stages)[Stage.WIRE] == pytest.approx(0.002 + 0.001)
+    assert sums(stages)[Stage.ADDED] == pytest.approx(1.002 + 0.002)
+
+
 def test_an_answer_counts_once_and_only_to_a_lease_that_left(
     clock: Clock, stages: StageHistograms
 ) -> None:
