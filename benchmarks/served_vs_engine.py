@@ -9,16 +9,11 @@ the machine does weighs on both sides.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
-import signal
 import statistics
 import subprocess
-import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,23 +25,19 @@ import typer
 from rich.console import Console
 from rich.progress import track
 
-from deployments.bench_http import http_client
-from deployments.bench_load import Load, run_load
-from deployments.bench_prompts import Prompt
+from benchmarks.served import load, service
 from deployments.config import ServiceConfig
 from deployments.demo_models import resolve_model
 from deployments.prompt_file import PromptLine, read_prompt_file, select
-from deployments.prompt_text import encode_line, first_messages
+from deployments.prompt_text import encode_line
 from deployments.text import TextModel, load_text_model
 from specdec_core import Engine, Request, SamplingParams
 from specdec_core.config import SpecMethod
 from specdec_core.models.loading import LoadConfig
 
-_START_TIMEOUT_S = 300.0
 _PAUSE_S = 1.0
 """Between two sides, so that neither pays for the end of the other."""
 _WARM_UP_TOKENS = 16
-_TIMEOUT_S = 600.0
 
 
 def main(
@@ -71,12 +62,12 @@ def main(
         port=port,
         grpc_port=port + 1000,
     )
-    with _service(config) as service:
+    with service(config) as process:
         engine = _EngineSide(config)
         sides = (engine, _ServiceSide(config))
-        _turn(service, sides, batches[0], _WARM_UP_TOKENS)
+        _turn(process, sides, batches[0], _WARM_UP_TOKENS)
         measured = [
-            _turn(service, sides, part, max_tokens) for part in track(batches, description="turns")
+            _turn(process, sides, part, max_tokens) for part in track(batches, description="turns")
         ]
     found = {
         "model": model,
@@ -97,13 +88,13 @@ def main(
 
 
 def _turn(
-    service: subprocess.Popen[bytes],
+    process: subprocess.Popen[bytes],
     sides: tuple[_EngineSide, _ServiceSide],
     lines: Sequence[PromptLine],
     max_tokens: int,
 ) -> dict[str, Any]:
     engine, served = sides
-    with _stopped(service), _Steal() as from_engine:
+    with _stopped(process), _Steal() as from_engine:
         engine_tokens, engine_s = engine.decode(lines, max_tokens)
     with _Steal() as from_service:
         served_tokens, served_s = served.decode(lines, max_tokens)
@@ -168,51 +159,11 @@ class _ServiceSide:
     """As many streams as lines, over HTTP."""
 
     def __init__(self, config: ServiceConfig) -> None:
-        self._url = f"http://127.0.0.1:{config.port}"
+        self._config = config
 
     def decode(self, lines: Sequence[PromptLine], max_tokens: int) -> tuple[int, float]:
-        sampling = {"temperature": 0, "max_tokens": max_tokens}
-        prompts = [Prompt(messages=first_messages(line), sampling=sampling) for line in lines]
-        return asyncio.run(self._load(prompts))
-
-    async def _load(self, prompts: Sequence[Prompt]) -> tuple[int, float]:
-        load = Load(
-            prompts=prompts,
-            arrivals_s=[0.0] * len(prompts),
-            max_concurrency=None,
-            timeout_s=_TIMEOUT_S,
-        )
-        async with http_client(
-            self._url, is_chat=True, model=None, api_key=None, extra_body={}
-        ) as client:
-            run = await run_load(client, load, lambda num_ended, speed: None)
-        assert not run.failures, run.failures
+        run = load(self._config, lines, max_tokens)
         return sum(record.usage.num_output for record in run.records), run.duration_s
-
-
-@contextmanager
-def _service(config: ServiceConfig) -> Iterator[subprocess.Popen[bytes]]:
-    """`specdec serve` in processes of its own, until it answers and then until it has ended."""
-    settings = {f"SPECDEC_{name}".upper(): str(v) for name, v in config.deployable().items()}
-    command = [sys.executable, "-c", "from deployments.cli import main; main()", "serve"]
-    service = subprocess.Popen(command, env={**os.environ, **settings})
-    try:
-        _wait_until_ready(config, service)
-        yield service
-    finally:
-        service.send_signal(signal.SIGINT)
-        service.wait()
-
-
-def _wait_until_ready(config: ServiceConfig, service: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + _START_TIMEOUT_S
-    while time.monotonic() < deadline and service.poll() is None:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{config.port}/ready", timeout=2):
-                return
-        except (OSError, urllib.error.URLError):
-            time.sleep(1)
-    raise RuntimeError("the service did not start")
 
 
 @contextmanager

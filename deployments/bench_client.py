@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from deployments.bench_prompts import Prompt
 from deployments.bench_records import Chunk
 from deployments.bench_speculation import SpecCounts
+from deployments.stages.figures import Stages
 
 SETUP_TIMEOUT_S = 30.0
 """For the calls around a run: models, /metrics."""
+
+
+class ServerTotals(NamedTuple):
+    """Since the server's start; None of what it does not tell."""
+
+    speculation: SpecCounts | None = None
+    stages: Stages | None = None
 
 
 class Client(Protocol):
@@ -23,6 +31,4 @@ class Client(Protocol):
         """Ask; closing the generator abandons the request."""
         ...
 
-    async def spec_totals(self) -> SpecCounts | None:
-        """What speculation did since the server's start; None where that is not told."""
-        ...
+    async def totals(self) -> ServerTotals: ...

@@ -10,11 +10,12 @@ from typing import Any
 import grpc
 from google.protobuf import json_format
 
-from deployments.bench_client import SETUP_TIMEOUT_S
+from deployments.bench_client import SETUP_TIMEOUT_S, ServerTotals
 from deployments.bench_prompts import Prompt
 from deployments.bench_records import AnswerError, Chunk, Usage
-from deployments.bench_speculation import SpecCounts, counts_of_answer
+from deployments.bench_speculation import counts_of_answer
 from deployments.endpoint import MESSAGE_OPTIONS
+from deployments.stages.figures import stages_of_status
 from specdec.v1 import generation_pb2 as pb
 from specdec.v1 import generation_pb2_grpc as pb_grpc
 from specdec_core.errors import InvalidRequestError, SpecdecError
@@ -49,9 +50,15 @@ class GrpcClient:
         finally:
             call.cancel()
 
-    async def spec_totals(self) -> SpecCounts | None:
-        """Every answer tells its own."""
-        return None
+    async def totals(self) -> ServerTotals:
+        """What speculation did every answer tells itself."""
+        call = self.stub.PoolStatus(
+            pb.PoolStatusRequest(), metadata=self.metadata, timeout=SETUP_TIMEOUT_S
+        )
+        try:
+            return ServerTotals(stages=stages_of_status(await call))
+        except grpc.aio.AioRpcError:
+            return ServerTotals()
 
 
 @contextlib.asynccontextmanager

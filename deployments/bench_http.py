@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from deployments.access import is_loopback
-from deployments.bench_client import SETUP_TIMEOUT_S
+from deployments.bench_client import SETUP_TIMEOUT_S, ServerTotals
 from deployments.bench_prompts import Prompt
 from deployments.bench_records import AnswerError, Chunk, Usage
-from deployments.bench_speculation import SpecCounts, counts_of_answer, counts_of_page
+from deployments.bench_speculation import counts_of_answer, counts_of_page
+from deployments.stages.figures import stages_of_page
 from specdec_core.errors import InvalidRequestError, SpecdecError
 
 if TYPE_CHECKING:
@@ -69,14 +70,16 @@ class HttpClient:
             **self.extra_body,
         }
 
-    async def spec_totals(self) -> SpecCounts | None:
+    async def totals(self) -> ServerTotals:
         import httpx
 
         try:
             answer = await self.http.get("/metrics", timeout=SETUP_TIMEOUT_S)
         except httpx.HTTPError:
-            return None
-        return counts_of_page(answer.text) if answer.status_code == 200 else None
+            return ServerTotals()
+        if answer.status_code != 200:
+            return ServerTotals()
+        return ServerTotals(counts_of_page(answer.text), stages_of_page(answer.text))
 
 
 @contextlib.asynccontextmanager

@@ -13,6 +13,7 @@ from deployments.bench_client import Client
 from deployments.bench_prompts import Prompt
 from deployments.bench_records import RequestRecord, record_request
 from deployments.bench_speculation import SpecCounts
+from deployments.stages.figures import StageFigures, stage_figures
 
 Report = Callable[[int, float], None]
 """Called with (requests ended, output tokens per second so far)."""
@@ -41,6 +42,8 @@ class LoadRun:
     duration_s: float
     speculation: SpecCounts | None
     """Over all requests; None where the server does not tell."""
+    stages: StageFigures | None
+    """Of the server meanwhile; None where it does not tell."""
 
     @property
     def num_completed(self) -> int:
@@ -54,16 +57,21 @@ class LoadRun:
 
 async def run_load(client: Client, load: Load, report: Report) -> LoadRun:
     """Send everything and wait for every answer, at most `timeout_s` behind the last request."""
-    before = await client.spec_totals()
+    before = await client.totals()
     started = time.perf_counter()
     records = await _Sending(client, load, report).run(started)
     duration_s = time.perf_counter() - started
-    after = await client.spec_totals()
+    after = await client.totals()
     told = [record.speculation for record in records if record.speculation is not None]
     speculation = sum(told, SpecCounts()) if told else None
-    if speculation is None and before is not None and after is not None:
-        speculation = after - before
-    return LoadRun(records=tuple(records), duration_s=duration_s, speculation=speculation)
+    if speculation is None and before.speculation is not None and after.speculation is not None:
+        speculation = after.speculation - before.speculation
+    stages = None
+    if before.stages is not None and after.stages is not None:
+        stages = stage_figures(before.stages, after.stages)
+    return LoadRun(
+        records=tuple(records), duration_s=duration_s, speculation=speculation, stages=stages
+    )
 
 
 class _Sending:

@@ -40,7 +40,7 @@ def run(options: BenchOfflineOptions) -> None:
     draft = options.draft if options.uses_draft_model else None
     models = options.load_models(options.model, draft)
     roofline = measure_roofline(models.target.model)
-    records = cell_records(_measure(options, models, requests))
+    records = cell_records(_measure(options, models, requests), text.decode)
     Console().print(cells_table(records))
     Console().print(str(roofline), highlight=False)
     found = {"settings": asdict(options), **_circumstances(models), "cells": records}

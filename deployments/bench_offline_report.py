@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from rich.table import Table
 
-from deployments.bench_offline_runs import OfflineRun
+from deployments.bench_offline_runs import OfflineRun, detokenise_seconds
+from deployments.detokenizer import Decode
 from deployments.generate_output import STAGES, run_stats
 from deployments.verify_cells import PLAIN, Cell
 
@@ -23,10 +24,14 @@ class CellRuns(NamedTuple):
 Record = dict[str, Any]
 
 
-def cell_records(measured: Sequence[CellRuns]) -> list[Record]:
+def cell_records(measured: Sequence[CellRuns], decode: Decode) -> list[Record]:
     """Every cell as JSON: medians over its runs, and each run."""
     plain = {cell.point.batch_size: runs for cell, runs in measured if cell.algorithm == PLAIN}
-    return [_record(cell, runs, plain.get(cell.point.batch_size)) for cell, runs in measured]
+    return [
+        _record(cell, runs, plain.get(cell.point.batch_size))
+        | {"detokenise_share": detokenise_seconds(runs[0].tokens, decode) / runs[0].seconds}
+        for cell, runs in measured
+    ]
 
 
 def _record(cell: Cell, runs: Sequence[OfflineRun], plain: Sequence[OfflineRun] | None) -> Record:
@@ -93,7 +98,6 @@ def cells_table(records: Sequence[Record]) -> Table:
 
 def _row(record: Mapping[str, Any]) -> list[str]:
     is_plain = record["algorithm"] == PLAIN
-    shares = {stage: share for stage, share in record["stage_shares"].items() if share >= 0.005}
     has_ratio = record["ratio"] is not None
     return [
         record["name"],
@@ -101,6 +105,13 @@ def _row(record: Mapping[str, Any]) -> list[str]:
         f"{record['ratio']:.2f}" if has_ratio else "-",
         "-" if is_plain else f"{record['mean_acceptance_length']:.2f}",
         f"{record['median_ttft_ms']:.1f}",
-        ", ".join(f"{stage} {share:.0%}" for stage, share in shares.items()),
+        _stages(record),
         str(record["different_outputs"]) if has_ratio else "-",
     ]
+
+
+def _stages(record: Mapping[str, Any]) -> str:
+    """Shares of the seconds; what text would take comes on top of them."""
+    shares = [(stage, share) for stage, share in record["stage_shares"].items() if share >= 0.005]
+    told = ", ".join(f"{stage} {share:.0%}" for stage, share in shares)
+    return f"{told}; detokenise +{record['detokenise_share']:.1%}"

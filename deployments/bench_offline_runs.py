@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from deployments.detokenizer import Decode, IncrementalDetokenizer
 from deployments.verify_cells import Cell
 from specdec_core.algorithms.protocol import AlgorithmStats
 from specdec_core.config import PoolConfig
@@ -59,3 +60,13 @@ def run_cell(
     return OfflineRun(
         tokens=dict(tokens), ttft_s=tuple(first_s.values()), stats=engine.stats, seconds=seconds
     )
+
+
+def detokenise_seconds(tokens: Mapping[str, Sequence[int]], decode: Decode) -> float:
+    """What a server spends on the text of a run, id by id. It is in no run: a run ends with ids."""
+    started = time.perf_counter()
+    for token_ids in tokens.values():
+        detokenizer = IncrementalDetokenizer(decode)
+        for token_id in token_ids:
+            detokenizer.add(token_id)
+    return time.perf_counter() - started

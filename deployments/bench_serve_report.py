@@ -14,8 +14,10 @@ from deployments.bench_figures import Wanted, figures
 from deployments.bench_load import LoadRun
 from deployments.bench_names import METRICS
 from deployments.bench_serve_options import BenchServeOptions
+from deployments.stages.figures import middle_stages, stage_rows
 
 _PER_POSITION = "spec_decode_per_position_acceptance_rates"
+_STAGES = "stages"
 _WORST = {"completed": min, "failed": max}
 """Of several runs the worst is told, so that no failure is lost in a median."""
 _SHOWN_FAILURES = 5
@@ -71,7 +73,8 @@ def result(options: BenchServeOptions, model: str, runs: Sequence[LoadRun]) -> F
 
 def _run_figures(options: BenchServeOptions, run: LoadRun) -> Figures:
     found = figures(run.records, run.duration_s, options.wanted)
-    return found | (run.speculation.figures() if run.speculation else {})
+    found |= run.speculation.figures() if run.speculation else {}
+    return found | ({_STAGES: run.stages} if run.stages else {})
 
 
 def _details(run: LoadRun) -> Figures:
@@ -99,6 +102,8 @@ def _middle(name: str, values: Sequence[Any]) -> Any:
         return _WORST[name](values)
     if name == _PER_POSITION:
         return [median(rates) for rates in zip(*values, strict=False)]
+    if name == _STAGES:
+        return middle_stages(values)
     if None in values:
         return None
     return median_low(values) if isinstance(values[0], int) else median(values)
@@ -121,6 +126,7 @@ def serve_table(found: Figures, wanted: Wanted) -> Table:
             if found.get(key) not in (None, "inf"):
                 table.add_row(label, *(_shown(column.get(key)) for column in columns))
     _add_positions(table, columns)
+    _add_stages(table, columns)
     return table
 
 
@@ -144,6 +150,16 @@ def _add_positions(table: Table, columns: Sequence[Mapping[str, Any]]) -> None:
     for place in range(len(rates[0])):
         shown = (f"{100 * own[place]:.2f}" if place < len(own) else "-" for own in rates)
         table.add_row(f"  Position {place}:", *shown)
+
+
+def _add_stages(table: Table, columns: Sequence[Mapping[str, Any]]) -> None:
+    told = [dict(stage_rows(column.get(_STAGES, {}))) for column in columns]
+    if not told[0]:
+        return
+    table.add_section()
+    table.add_row("[bold]Stages of a round, and of an answer's piece")
+    for label in told[0]:
+        table.add_row(label, *(own.get(label, "-") for own in told))
 
 
 def _shown(value: Any) -> str:

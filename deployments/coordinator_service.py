@@ -11,6 +11,7 @@ from typing import Any
 
 import grpc
 
+from deployments.connected import ConnectedReplica
 from deployments.endpoint import MESSAGE_OPTIONS, TOKEN_KEY, Endpoint
 from deployments.lease_translation import (
     lease_to_pb,
@@ -19,7 +20,7 @@ from deployments.lease_translation import (
     result_from_pb,
 )
 from deployments.outbox import Flush, IngressOutbox, PoolState, WorkCommand
-from deployments.pool_driver import ConnectedReplica, PoolDriver
+from deployments.pool_driver import PoolDriver
 from deployments.pool_status import pool_status
 from deployments.translation import event_to_pb, submit_from_pb
 from specdec.v1 import coordination_pb2 as pb
@@ -72,7 +73,10 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
             yield pb.WorkDown(registered=pb.Registered(epoch=self._driver.epoch))
             while (commands := await replica.outbox.take()) is not None:
                 for command in commands:
-                    yield _command_to_pb(command)
+                    message = _command_to_pb(command)
+                    if isinstance(command, SendLease):
+                        replica.times.sent(command.lease.lease_id)
+                    yield message
         finally:
             reader.cancel()
             self._driver.leave(replica)
@@ -93,10 +97,13 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
     ) -> None:
         try:
             async for message in messages:
-                if message.HasField("submit"):
-                    self._submit(message.submit, outbox)
-                else:
-                    self._driver.abort(outbox, message.abort.request_id)
+                match message.WhichOneof("kind"):
+                    case "submit":
+                        self._submit(message.submit, outbox)
+                    case "abort":
+                        self._driver.abort(outbox, message.abort.request_id)
+                    case "times":
+                        self._driver.ingress_times.add(message.times)
         finally:
             outbox.close()
 
@@ -134,8 +141,10 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
         driver = self._driver
         match message.WhichOneof("kind"):
             case "result":
-                driver.on_occupancy(replica, occupancy_from_pb(message.result.occupancy))
-                driver.on_result(replica, result_from_pb(message.result, replica.info.replica_id))
+                answer, came_s = message.result, driver.hear()
+                driver.on_occupancy(replica, occupancy_from_pb(answer.occupancy))
+                driver.on_result(replica, result_from_pb(answer, replica.info.replica_id))
+                replica.times.answered(answer.lease_id, came_s, answer.seconds, answer.held_s)
             case "heartbeat":
                 driver.on_occupancy(replica, occupancy_from_pb(message.heartbeat.occupancy))
             case "reset_done":

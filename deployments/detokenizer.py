@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 _INCOMPLETE = "\ufffd"
 """What a decoder writes for bytes that are not a whole character yet."""
 
+Decode = Callable[[Sequence[int]], str]
+
 
 class IncrementalDetokenizer:
     """Text of a growing list of ids.
@@ -15,7 +17,7 @@ class IncrementalDetokenizer:
     neighbours included. Text that ends in an incomplete character waits for the rest of it.
     """
 
-    def __init__(self, decode: Callable[[Sequence[int]], str]) -> None:
+    def __init__(self, decode: Decode) -> None:
         self._decode = decode
         self._ids: list[int] = []
         self._window_start = 0

@@ -185,7 +185,9 @@ class GenerationService:
         output = Output(self.text, params, generation.stop, generation.view)
         async with contextlib.aclosing(self._events(generation)) as events:
             async for event in events:
-                piece = output.take(event)
+                with self.pool.times.detokenise:
+                    piece = output.take(event)
+                self.pool.times.num_pieces += 1
                 if piece.finish_reason is FinishReason.STOP and event.finish_reason is None:
                     stats = await self._end_early(generation.request.request_id, events)
                     piece = replace(piece, stats=stats)
@@ -201,7 +203,8 @@ class GenerationService:
             while True:
                 remaining = None if deadline is None else deadline - time.monotonic()
                 try:
-                    async with asyncio.timeout(remaining):  # see PoolDriver._sleep
+                    # wait_for loses an end that comes with the news.
+                    async with asyncio.timeout(remaining):
                         event = await anext(events)
                 except TimeoutError:
                     raise DeadlineError(f"not finished within {generation.timeout_s:g} s") from None

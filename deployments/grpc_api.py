@@ -75,8 +75,9 @@ class GrpcApi:
             async with contextlib.aclosing(self._service.run_choices(generations)) as pieces:
                 async for choice, piece in pieces:
                     num_tokens[choice] += len(piece.token_ids)
-                    answer = self._response(generations[choice], piece, num_tokens[choice])
-                    answer.choice = choice
+                    with self._service.pool.times.respond:
+                        answer = self._response(generations[choice], piece, num_tokens[choice])
+                        answer.choice = choice
                     yield answer
         except Exception as error:
             _refuse(context, error)
@@ -95,7 +96,8 @@ class GrpcApi:
             (generation,) = await self._prepare(message, context)
             pieces = [piece async for piece in self._service.run(generation)]
             whole = joined(pieces)
-            return self._response(generation, whole, len(whole.token_ids))
+            with self._service.pool.times.respond:
+                return self._response(generation, whole, len(whole.token_ids))
         return pb.GenerateResponse()
 
     async def abort(self, message: pb.AbortRequest, context: CallContext) -> pb.AbortResponse:

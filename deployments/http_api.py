@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -29,7 +28,7 @@ from deployments.http_requests import (
     TokenizeBody,
     parse_body,
 )
-from deployments.http_responses import CHAT, COMPLETION, Shape, error_body
+from deployments.http_responses import CHAT, COMPLETION, Shape, error_body, server_sent
 from deployments.http_responses import Response as Answer
 from deployments.logprob_json import Echo
 from deployments.metrics_page import CONTENT_TYPE, MetricsCompat, metrics_page
@@ -209,7 +208,9 @@ class _Routes:
         answer = self._start(shape, generations, body, echoes)
         pieces = self._service.run_choices(generations)
         if not body.stream:
-            return JSONResponse(answer.whole(await _collect(pieces, answer)))
+            told = await _collect(pieces, answer)
+            with answer.respond:
+                return JSONResponse(answer.whole(told))
         # The first piece decides the status: after it the headers have left.
         first = await anext(pieces)
         wants_usage = body.stream_options is not None and body.stream_options.include_usage
@@ -241,6 +242,7 @@ class _Routes:
             num_spec_tokens=self._service.num_spec_tokens(generations[0].request),
             token_bytes=self._service.text.token_bytes,
             metrics=self._metrics,
+            respond=self._service.pool.times.respond,
             return_token_ids=bool(body.return_token_ids),
             num_prompt_logprobs=body.prompt_logprobs,
             counts_in_chunks=options is not None and options.continuous_usage_stats,
@@ -276,21 +278,17 @@ async def _stream(
     """Server-sent events; closing it closes `pieces`, which aborts the request."""
     async with contextlib.aclosing(pieces):
         for chunk in answer.first_chunks():
-            yield _event(chunk)
-        yield _event(answer.chunk(*first))
+            yield server_sent(chunk)
+        yield answer.event(*first)
         try:
             async for place, piece in pieces:
-                yield _event(answer.chunk(place, piece))
+                yield answer.event(place, piece)
             if wants_usage:
-                yield _event(answer.usage_chunk())
+                yield server_sent(answer.usage_chunk())
         except Exception as error:
             log_unexpected(error)
-            yield _event(error_body(error))
+            yield server_sent(error_body(error))
         yield "data: [DONE]\n\n"
-
-
-def _event(body: dict[str, Any]) -> str:
-    return f"data: {json.dumps(body, ensure_ascii=False)}\n\n"
 
 
 async def _version() -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from deployments.logprob_json import (
 )
 from deployments.output import Piece
 from deployments.response_choice import Choice
+from deployments.stages.ingress import Timer
 from specdec_core.request import RequestStats
 
 
@@ -95,6 +97,8 @@ class Response:
     """Whether every chunk carries the usage so far."""
     created: int = field(default_factory=lambda: int(time.time()))
     timing: Timing = field(default_factory=Timing)
+    respond: Timer = field(default_factory=Timer)
+    """What telling takes."""
 
     def whole(self, pieces: Sequence[Piece]) -> dict[str, Any]:
         """All choices' outputs; `timing` was told of them as they came."""
@@ -126,6 +130,10 @@ class Response:
             for choice in self.choices
             if self.shape.is_chat or (choice.echo.text and not choice.echo.tells_logprobs)
         ]
+
+    def event(self, place: int, piece: Piece) -> str:
+        with self.respond:
+            return server_sent(self.chunk(place, piece))
 
     def chunk(self, place: int, piece: Piece) -> dict[str, Any]:
         self.timing.note(piece)
@@ -232,6 +240,11 @@ class Response:
                 "per_step_accepted": [accepted for _, accepted in stats.steps],
             }
         return {"metrics": told | self.timing.milliseconds()}
+
+
+def server_sent(body: dict[str, Any]) -> str:
+    """As an event of a stream."""
+    return f"data: {json.dumps(body, ensure_ascii=False)}\n\n"
 
 
 def speculation_metrics(stats: RequestStats, num_spec_tokens: int) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from itertools import islice
 
 from deployments.translation import (
     logprobs_from_pb,
@@ -27,7 +28,7 @@ from specdec_core.leases import (
 )
 from specdec_core.models.numerics import Numerics
 
-PROTOCOL_VERSION = 4
+PROTOCOL_VERSION = 5
 
 _ROLES = {Role.TARGET: pb.ROLE_TARGET, Role.DRAFT: pb.ROLE_DRAFT}
 _ROLES_BACK = {value: role for role, value in _ROLES.items()}
@@ -99,7 +100,7 @@ def lease_to_pb(lease: GroupLease) -> pb.GroupLease:
         sequence_ids=[row.sequence_id for row in lease.rows],
         base_hashes=[row.base_hash for row in lease.rows],
         shapes=pack_ids(shapes),
-        token_ids=b"".join(pack_ids((*row.new_ids, *row.proposal)) for row in lease.rows),
+        token_ids=pack_ids([i for row in lease.rows for i in (*row.new_ids, *row.proposal)]),
         rules=[
             _rules_to_pb(place, row.rules)
             for place, row in enumerate(lease.rows)
@@ -194,7 +195,7 @@ def result_to_pb(result: GroupResult) -> pb.GroupResult:
         seconds=result.seconds,
         sequence_ids=[row.sequence_id for row in result.rows],
         shapes=pack_ids(shapes),
-        token_ids=b"".join(pack_ids(row.tokens) for row in result.rows),
+        token_ids=pack_ids([i for row in result.rows for i in row.tokens]),
         errors=[
             pb.RowError(row=place, message=row.error)
             for place, row in enumerate(result.rows)
@@ -246,4 +247,7 @@ def _fours(packed: bytes) -> Iterator[tuple[int, int, int, int]]:
 
 
 def _take(ids: Iterator[int], count: int) -> tuple[int, ...]:
-    return tuple(next(ids) for _ in range(count))
+    taken = tuple(islice(ids, count))
+    if len(taken) < count:
+        raise ValueError("a message has fewer ids than its shapes say")
+    return taken

@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from deployments.stages.page import stage_metrics
 from specdec.v1 import generation_pb2 as pb
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -139,6 +140,7 @@ class _Collector(Collector):
             rows.add_metric(key, replica.num_rows)
             sequences.add_metric(key, replica.num_sequences)
         yield from (busy, rows, sequences)
+        yield from stage_metrics(status)
 
     def _by_client(self) -> Iterator[Metric]:
         clients = self._status.clients

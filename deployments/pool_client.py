@@ -18,6 +18,7 @@ from deployments.backoff import Backoff
 from deployments.config import RESUME_TIMEOUT_S
 from deployments.endpoint import Endpoint
 from deployments.errors import PoolUnavailableError, error_of
+from deployments.stages.ingress import IngressTimes
 from deployments.translation import event_from_pb, submit_to_pb
 from specdec.v1 import coordination_pb2 as pb
 from specdec.v1 import coordination_pb2_grpc as pb_grpc
@@ -65,6 +66,8 @@ class PoolClient:
         """What the coordinator last said of the pool; None while there is no coordinator."""
         self.num_divergences = 0
         """Resumed requests whose replayed tokens differed from those already emitted."""
+        self.times = IngressTimes()
+        """What answers took here; whoever makes them adds to it."""
         self._resolve = resolve
         self._clock = clock
         self._resume_timeout_s = resume_timeout_s
@@ -127,6 +130,7 @@ class PoolClient:
         finally:
             if self._open.pop(request.request_id, None) is not None:
                 self._send_abort(request.request_id)
+            self._send_times()
 
     async def abort(self, request_id: str) -> bool:
         """End a request of any ingress; False when no such request is live."""
@@ -193,6 +197,11 @@ class PoolClient:
 
     def _send_abort(self, request_id: str) -> None:
         self._send(pb.GenerateUp(abort=public_pb.AbortRequest(request_id=request_id)))
+
+    def _send_times(self) -> None:
+        """Once per request: the coordinator adds up, so that every ingress tells the same."""
+        if self._outgoing is not None:
+            self._send(pb.GenerateUp(times=self.times.take()))
 
     def _resume(self, entry: _OpenRequest) -> None:
         self._send(pb.GenerateUp(submit=submit_to_pb(entry.resumed(), resume=True)))

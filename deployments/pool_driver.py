@@ -10,32 +10,25 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import partial
 
 from deployments.audit import Auditor, Divergence, Origin
 from deployments.client_ledger import ClientLedger, ClientLimits
+from deployments.connected import ConnectedReplica, origin_of, state_of
 from deployments.errors import ClientLimitError, Failure, FailureKind, failure_of, failure_of_event
-from deployments.outbox import Delivery, IngressOutbox, PoolState, WorkOutbox
+from deployments.outbox import Delivery, IngressOutbox, WorkCommand, WorkOutbox
+from deployments.stages.ingress import IngressTimes
+from deployments.stages.rounds import LeaseTimes, StageHistograms
 from specdec_core.errors import InvalidRequestError, QueueFullError, SpecdecError
-from specdec_core.leases import GroupResult, Occupancy, ReplicaInfo, Role
+from specdec_core.leases import GroupResult, Occupancy, ReplicaInfo
 from specdec_core.models.numerics import Numerics
-from specdec_core.pool import Command, Drained, Emit, SendFree, SendLease, SendReset, SequencePool
+from specdec_core.pool import Command, Emit, SendLease, SequencePool
 from specdec_core.request import FinishReason, Request, TokenEvent
 
 logger = logging.getLogger(__name__)
 
 _MIN_SLEEP_S = 0.0005
 """A deadline that has passed is looked at again after this, so that streams are served between."""
-
-
-@dataclass(eq=False, slots=True)
-class ConnectedReplica:
-    """A registered replica, its stream, and its own count of its memory."""
-
-    info: ReplicaInfo
-    outbox: WorkOutbox
-    occupancy: Occupancy
 
 
 class PoolDriver:
@@ -56,7 +49,11 @@ class PoolDriver:
         self.epoch = epoch
         self.failure: BaseException | None = None
         self.replicas: dict[str, ConnectedReplica] = {}
+        self.stages: StageHistograms = {}
+        self.ingress_times = IngressTimes()
         self._clock = clock
+        self._heard_s: float | None = None
+        """When the first answer came that no decision has followed yet."""
         self._ingresses: set[IngressOutbox] = set()
         self._owners: dict[str, IngressOutbox] = {}
         self._wake = asyncio.Event()
@@ -71,6 +68,7 @@ class PoolDriver:
             while True:
                 self._wake.clear()
                 self._dispatch(self.pool.advance(self._clock()))
+                self._heard_s = None
                 self._begin_audits()
                 await self._sleep()
         except Exception as error:
@@ -81,7 +79,7 @@ class PoolDriver:
         """A new ingress stream."""
         outbox = IngressOutbox()
         self._ingresses.add(outbox)
-        outbox.put_state(self._state())
+        outbox.put_state(state_of(self.replicas.values(), self.epoch))
         return outbox
 
     def detach(self, outbox: IngressOutbox) -> None:
@@ -129,7 +127,12 @@ class PoolDriver:
         earlier = self.replicas.get(info.replica_id)
         if earlier is not None:
             earlier.outbox.close()
-        replica = ConnectedReplica(info, WorkOutbox(), Occupancy(num_free_blocks=info.num_blocks))
+        replica = ConnectedReplica(
+            info,
+            WorkOutbox(),
+            Occupancy(num_free_blocks=info.num_blocks),
+            LeaseTimes(info.role, self.stages, self._clock),
+        )
         self.replicas[info.replica_id] = replica
         self._tell_state()
         return replica
@@ -145,6 +148,13 @@ class PoolDriver:
             lambda now: self.pool.deregister(info.replica_id, now, incarnation=info.incarnation)
         )
         self._tell_state()
+
+    def hear(self) -> float:
+        """An answer has come, and is read now: the time, from which what is decided next counts."""
+        now = self._clock()
+        if self._heard_s is None:
+            self._heard_s = now
+        return now
 
     def on_result(self, replica: ConnectedReplica, result: GroupResult) -> None:
         if self.replicas.get(replica.info.replica_id) is replica:
@@ -194,22 +204,35 @@ class PoolDriver:
         if self.failure is not None:
             raise self.failure
         deadline = self.pool.next_deadline()
-        timeout = None if deadline is None else max(deadline - self._clock(), _MIN_SLEEP_S)
-        try:
-            async with asyncio.timeout(timeout):  # wait_for loses an end that comes with the news
-                await self._wake.wait()
-        except TimeoutError:
+        if deadline is None:
+            await self._wake.wait()
             return
+        delay_s = max(deadline - self._clock(), _MIN_SLEEP_S)
+        timer = asyncio.get_running_loop().call_later(delay_s, self._wake.set)
+        try:
+            await self._wake.wait()
+        finally:
+            timer.cancel()
 
     def _dispatch(self, commands: Iterable[Command]) -> None:
+        """Leases leave before the tokens of the round that is over: a replica waits for them."""
+        events: list[TokenEvent] = []
         for command in commands:
             if isinstance(command, Emit):
-                self._deliver(command.event)
-                continue
-            replica_id = _addressee(command)
-            replica = self.replicas.get(replica_id)
-            if replica is not None:
-                replica.outbox.put(command)
+                events.append(command.event)
+            else:
+                self._order(command)
+        origin = origin_of(self.replicas.values())
+        for event in events:
+            self._deliver(event, origin)
+
+    def _order(self, command: WorkCommand) -> None:
+        replica = self.replicas.get(_addressee(command))
+        if replica is None:
+            return
+        if isinstance(command, SendLease):
+            replica.times.decided(command.lease.lease_id, self._heard_s)
+        replica.outbox.put(command)
 
     def _begin_audits(self) -> None:
         """Replay finished requests; the pool keeps them behind every client's request."""
@@ -227,14 +250,14 @@ class PoolDriver:
         if event.finish_reason is None and not self.auditor.is_replay(event.request_id):
             self._guard(partial(self.pool.abort, event.request_id))
 
-    def _deliver(self, event: TokenEvent) -> None:
+    def _deliver(self, event: TokenEvent, origin: Origin | None) -> None:
         if self.auditor.is_replay(event.request_id):
             self._compare(event)
             return
         outbox = self._owners.get(event.request_id)
         if outbox is None:
             return
-        self.auditor.hear(event, self._origin())
+        self.auditor.hear(event, origin)
         self.ledger.hear(event)
         if event.finish_reason is not None:
             self._disown(event.request_id)
@@ -243,29 +266,9 @@ class PoolDriver:
             failure = failure_of_event(event)
         outbox.put(Delivery(event, failure))
 
-    def _targets(self) -> list[ReplicaInfo]:
-        infos = (replica.info for replica in self.replicas.values())
-        return [info for info in infos if info.role is Role.TARGET]
-
-    def _origin(self) -> Origin | None:
-        targets = self._targets()
-        return Origin(targets[0].numerics, targets[0].fingerprint) if targets else None
-
-    def _state(self) -> PoolState:
-        targets = self._targets()
-        return PoolState(
-            epoch=self.epoch,
-            num_targets=len(targets),
-            num_drafts=len(self.replicas) - len(targets),
-            max_model_len=min((info.max_model_len for info in targets), default=0),
-            model_digest=targets[0].model_digest if targets else "",
-            fingerprint=targets[0].fingerprint if targets else "",
-            numerics=targets[0].numerics if targets else Numerics.FAST,
-        )
-
     def _tell_state(self) -> None:
         for outbox in self._ingresses:
-            outbox.put_state(self._state())
+            outbox.put_state(state_of(self.replicas.values(), self.epoch))
 
 
 def _log(divergence: Divergence) -> None:
@@ -281,7 +284,7 @@ def _log(divergence: Divergence) -> None:
     )
 
 
-def _addressee(command: SendLease | SendFree | SendReset | Drained) -> str:
+def _addressee(command: WorkCommand) -> str:
     return command.lease.replica_id if isinstance(command, SendLease) else command.replica_id
 
 

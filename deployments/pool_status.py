@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from deployments.audit import Auditor
 from deployments.pool_driver import PoolDriver
+from deployments.stages.histogram import BOUNDS_S
+from deployments.stages.messages import stage_statuses
 from specdec.v1 import generation_pb2 as pb
 from specdec_core.pool import PoolCounters, ReplicaCounters
 
@@ -46,6 +48,8 @@ def pool_status(driver: PoolDriver) -> pb.PoolStatusResponse:
             )
             for name, usage in driver.ledger.usage.items()
         ],
+        stages=stage_statuses(driver.stages, driver.ingress_times),
+        stage_bounds_s=BOUNDS_S,
     )
 
 

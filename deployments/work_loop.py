@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from concurrent.futures import Executor
 from typing import Protocol, TypeVar
@@ -139,7 +140,7 @@ class WorkLoop:
                 backoff.succeeded()
                 logger.info("registered as %s %s", info.role, info.replica_id)
             case "lease":
-                await self._run_lease(lease_from_pb(message.lease, info.replica_id))
+                await self._run_lease(message.lease, info.replica_id)
             case "free":
                 sequence_ids = tuple(message.free.sequence_ids)
                 await self._in_thread(lambda: self._runner.free(sequence_ids))
@@ -150,16 +151,19 @@ class WorkLoop:
             case "drained":
                 self._drained.set()
 
-    async def _run_lease(self, lease: GroupLease) -> None:
+    async def _run_lease(self, message: pb.GroupLease, replica_id: str) -> None:
+        received_s = time.perf_counter()
+        lease = lease_from_pb(message, replica_id)
         try:
             result = await self._in_thread(lambda: self._runner.execute(lease))
         except Exception as error:
             logger.exception("a lease failed: this replica cannot go on")
             self.failure = error
             return
-        message = result_to_pb(result)
-        message.occupancy.CopyFrom(occupancy_to_pb(self._runner.occupancy))
-        self._outgoing.put_nowait(pb.WorkUp(result=message))
+        answer = result_to_pb(result)
+        answer.occupancy.CopyFrom(occupancy_to_pb(self._runner.occupancy))
+        answer.held_s = time.perf_counter() - received_s
+        self._outgoing.put_nowait(pb.WorkUp(result=answer))
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._executor, call)

@@ -80,6 +80,7 @@ def test_every_cell_is_measured_and_compared_with_plain_decoding(
         assert {run["tokens"] for run in cell["runs"]} == {16 + 16 + 9}
         assert sum(cell["stage_shares"].values()) == pytest.approx(1.0, abs=1e-6)
         assert set(cell["stage_shares"]) == {*STAGES, "other"}
+        assert 0 < cell["detokenise_share"] < 1
         assert cell["median_ttft_ms"] > 0
         assert cell["different_outputs"] == 0
         assert cell["name"] in outcome.out
@@ -159,7 +160,8 @@ def test_the_ratio_is_taken_turn_by_turn() -> None:
     """In the second turn the machine was busy: 30 over 20 counts as 120 over 80 would."""
     plain = [run_at(100), run_at(20), run_at(100)]
     fast = [run_at(120, (1, 3)), run_at(30), run_at(180)]
-    first, second = cell_records([CellRuns(PLAIN, plain), CellRuns(DRAFTED, fast)])
+    measured = [CellRuns(PLAIN, plain), CellRuns(DRAFTED, fast)]
+    first, second = cell_records(measured, lambda ids: "x" * len(ids))
     assert first["ratio"] == 1
     assert second["ratio"] == pytest.approx(1.5)
     assert second["tokens_per_second"] == pytest.approx(120)

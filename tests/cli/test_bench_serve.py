@@ -53,7 +53,7 @@ SPEC_KEYS = {
     "spec_decode_accepted_tokens",
     "spec_decode_per_position_acceptance_rates",
 }
-OURS = {"repeat", "runs", "settings"}
+OURS = {"repeat", "runs", "settings", "stages"}
 
 
 DRAFTING = PoolConfig(speculation=SpeculationConfig(method=SpecMethod.DRAFT_MODEL))
@@ -83,6 +83,9 @@ async def grpc_service(keys: tuple[str, ...] = ()) -> AsyncIterator[str]:
 
         async def ListModels(self, request: pb.ListModelsRequest, context: Any) -> Any:
             return await calls.list_models(request, context)
+
+        async def PoolStatus(self, request: pb.PoolStatusRequest, context: Any) -> Any:
+            return await calls.pool_status(request, context)
 
     async with api(keys) as (calls, _):
         server = grpc.aio.server()
@@ -159,6 +162,11 @@ def test_a_whole_run_over_http(bench: Bench, url: str, backend: str, write_lines
     rates = found["spec_decode_per_position_acceptance_rates"]
     assert sum(rates) == pytest.approx(found["spec_decode_acceptance_length"] - 1)
     assert found["spec_decode_acceptance_rate"] > 20
+    stages = found["stages"]
+    assert stages["target verify"]["count"] >= stages["target added"]["count"] > 0
+    assert stages["draft draft"]["mean_ms"] == pytest.approx(1.0)
+    assert stages["ingress detokenise"]["count"] > 5
+    assert "target added P50/P90/P99 (ms):" in outcome.out
 
 
 def test_the_table_has_vllms_order(bench: Bench, url: str) -> None:

@@ -13,6 +13,7 @@ from deployments.ask import Ask
 from deployments.endpoint import Endpoint
 from deployments.generation import GenerationService
 from deployments.pool_client import PoolClient
+from deployments.stages.ingress import IngressTimes
 from specdec_core.config import SpeculationConfig
 from specdec_core.request import FinishReason, Request, TokenEvent
 from tests.deployments.fake_text import fake_text_model
@@ -54,7 +55,9 @@ def test_what_takes_long_runs_in_a_thread_of_its_own(length: int, is_aside: bool
 class HangingPool:
     """Emits four tokens and is not heard of again."""
 
-    state = None
+    def __init__(self) -> None:
+        self.state = None
+        self.times = IngressTimes()
 
     async def generate(self, request: Request) -> AsyncIterator[TokenEvent]:
         yield TokenEvent(request_id=request.request_id, index=0, token_ids=(1, 2, 3, 4))

@@ -58,6 +58,12 @@ def test_the_page_tells_the_pools_totals(compat: MetricsCompat) -> None:
             assert counters.num_drafted > 0
             assert found["specdec_groups_total", ""] == counters.num_groups
             assert found["specdec_replica_rows_total", "t0"] > 0
+            num_leases = parts.replicas["t0"].num_leases
+            for stage in ("verify", "replica", "wire"):
+                assert found["specdec_round_stage_seconds_count", stage] == num_leases
+            assert 0 < found["specdec_round_stage_seconds_count", "added"] < num_leases
+            assert found["specdec_answer_stage_seconds_count", "detokenise"] >= 60 / 5
+            assert found["specdec_answer_stage_seconds_sum", "respond"] > 0
 
     run(scenario)
 

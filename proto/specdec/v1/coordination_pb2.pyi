@@ -48,12 +48,24 @@ ROW_STATUS_FAILED: RowStatus
 ROW_STATUS_INVALID: RowStatus
 
 class GenerateUp(_message.Message):
-    __slots__ = ("submit", "abort")
+    __slots__ = ("submit", "abort", "times")
     SUBMIT_FIELD_NUMBER: _ClassVar[int]
     ABORT_FIELD_NUMBER: _ClassVar[int]
+    TIMES_FIELD_NUMBER: _ClassVar[int]
     submit: Submit
     abort: _generation_pb2.AbortRequest
-    def __init__(self, submit: _Optional[_Union[Submit, _Mapping]] = ..., abort: _Optional[_Union[_generation_pb2.AbortRequest, _Mapping]] = ...) -> None: ...
+    times: IngressTimes
+    def __init__(self, submit: _Optional[_Union[Submit, _Mapping]] = ..., abort: _Optional[_Union[_generation_pb2.AbortRequest, _Mapping]] = ..., times: _Optional[_Union[IngressTimes, _Mapping]] = ...) -> None: ...
+
+class IngressTimes(_message.Message):
+    __slots__ = ("num_pieces", "detokenise_s", "respond_s")
+    NUM_PIECES_FIELD_NUMBER: _ClassVar[int]
+    DETOKENISE_S_FIELD_NUMBER: _ClassVar[int]
+    RESPOND_S_FIELD_NUMBER: _ClassVar[int]
+    num_pieces: int
+    detokenise_s: float
+    respond_s: float
+    def __init__(self, num_pieces: _Optional[int] = ..., detokenise_s: _Optional[float] = ..., respond_s: _Optional[float] = ...) -> None: ...
 
 class Submit(_message.Message):
     __slots__ = ("request_id", "prompt_token_ids", "emitted_token_ids", "resume", "sampling", "end_token_ids", "speculative", "priority", "pinned_fingerprint", "client", "cache_salt")
@@ -316,7 +328,7 @@ class RowLogprobs(_message.Message):
     def __init__(self, row: _Optional[int] = ..., logprobs: _Optional[_Union[_generation_pb2.Logprobs, _Mapping]] = ..., prompt_logprobs: _Optional[_Union[_generation_pb2.Logprobs, _Mapping]] = ...) -> None: ...
 
 class GroupResult(_message.Message):
-    __slots__ = ("lease_id", "epoch", "seconds", "sequence_ids", "shapes", "token_ids", "errors", "occupancy", "logprobs")
+    __slots__ = ("lease_id", "epoch", "seconds", "sequence_ids", "shapes", "token_ids", "errors", "occupancy", "logprobs", "held_s")
     LEASE_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     SECONDS_FIELD_NUMBER: _ClassVar[int]
@@ -326,6 +338,7 @@ class GroupResult(_message.Message):
     ERRORS_FIELD_NUMBER: _ClassVar[int]
     OCCUPANCY_FIELD_NUMBER: _ClassVar[int]
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    HELD_S_FIELD_NUMBER: _ClassVar[int]
     lease_id: int
     epoch: int
     seconds: float
@@ -335,4 +348,5 @@ class GroupResult(_message.Message):
     errors: _containers.RepeatedCompositeFieldContainer[RowError]
     occupancy: Occupancy
     logprobs: _containers.RepeatedCompositeFieldContainer[RowLogprobs]
-    def __init__(self, lease_id: _Optional[int] = ..., epoch: _Optional[int] = ..., seconds: _Optional[float] = ..., sequence_ids: _Optional[_Iterable[int]] = ..., shapes: _Optional[bytes] = ..., token_ids: _Optional[bytes] = ..., errors: _Optional[_Iterable[_Union[RowError, _Mapping]]] = ..., occupancy: _Optional[_Union[Occupancy, _Mapping]] = ..., logprobs: _Optional[_Iterable[_Union[RowLogprobs, _Mapping]]] = ...) -> None: ...
+    held_s: float
+    def __init__(self, lease_id: _Optional[int] = ..., epoch: _Optional[int] = ..., seconds: _Optional[float] = ..., sequence_ids: _Optional[_Iterable[int]] = ..., shapes: _Optional[bytes] = ..., token_ids: _Optional[bytes] = ..., errors: _Optional[_Iterable[_Union[RowError, _Mapping]]] = ..., occupancy: _Optional[_Union[Occupancy, _Mapping]] = ..., logprobs: _Optional[_Iterable[_Union[RowLogprobs, _Mapping]]] = ..., held_s: _Optional[float] = ...) -> None: ...

@@ -1,0 +1,46 @@
+"""The replicas that are connected, and what they say of the cell together."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from deployments.audit import Origin
+from deployments.outbox import PoolState, WorkOutbox
+from deployments.stages.rounds import LeaseTimes
+from specdec_core.leases import Occupancy, ReplicaInfo, Role
+from specdec_core.models.numerics import Numerics
+
+
+@dataclass(eq=False, slots=True)
+class ConnectedReplica:
+    """A registered replica, its stream, and its own count of its memory."""
+
+    info: ReplicaInfo
+    outbox: WorkOutbox
+    occupancy: Occupancy
+    times: LeaseTimes
+
+
+def origin_of(replicas: Collection[ConnectedReplica]) -> Origin | None:
+    """What chooses tokens at this moment; None without a target."""
+    targets = _targets(replicas)
+    return Origin(targets[0].numerics, targets[0].fingerprint) if targets else None
+
+
+def state_of(replicas: Collection[ConnectedReplica], epoch: int) -> PoolState:
+    targets = _targets(replicas)
+    return PoolState(
+        epoch=epoch,
+        num_targets=len(targets),
+        num_drafts=len(replicas) - len(targets),
+        max_model_len=min((info.max_model_len for info in targets), default=0),
+        model_digest=targets[0].model_digest if targets else "",
+        fingerprint=targets[0].fingerprint if targets else "",
+        numerics=targets[0].numerics if targets else Numerics.FAST,
+    )
+
+
+def _targets(replicas: Collection[ConnectedReplica]) -> list[ReplicaInfo]:
+    infos = (replica.info for replica in replicas)
+    return [info for info in infos if info.role is Role.TARGET]

@@ -1,0 +1,27 @@
+"""The stages' totals as PoolStatus tells them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from deployments.stages.ingress import IngressTimes
+from deployments.stages.rounds import StageHistograms
+from specdec.v1 import generation_pb2 as pb
+
+INGRESS = "ingress"
+"""The role of what is counted by pieces."""
+
+
+def stage_statuses(stages: StageHistograms, ingress: IngressTimes) -> Iterator[pb.StageStatus]:
+    for (role, stage), found in stages.items():
+        yield pb.StageStatus(
+            role=role,
+            stage=stage,
+            count=sum(found.buckets),
+            sum_s=found.sum_s,
+            buckets=found.buckets,
+        )
+    for name, timer in (("detokenise", ingress.detokenise), ("respond", ingress.respond)):
+        yield pb.StageStatus(
+            role=INGRESS, stage=name, count=ingress.num_pieces, sum_s=timer.seconds
+        )

@@ -1,0 +1,194 @@
+"""Where a lease's time is booked: by hand on a clock of the test's, and over real streams."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from deployments.outbox import IngressOutbox, WorkOutbox
+from deployments.pool_driver import PoolDriver
+from deployments.stages.rounds import LeaseTimes, Stage, StageHistograms
+from specdec_core.leases import GroupLease, GroupResult, Role
+from specdec_core.pool import SendLease, SequencePool
+from tests.deployments.cell import Cell, cell
+from tests.deployments.fake_replica import FakeReplica
+from tests.deployments.test_cell import DRAFTING, PLAIN, collect, request, run
+
+
+class Clock:
+    """Goes when the test says so."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def sums(stages: StageHistograms) -> dict[Stage, float]:
+    return {stage: found.sum_s for (_, stage), found in stages.items() if sum(found.buckets)}
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def stages() -> StageHistograms:
+    return {}
+
+
+def test_a_leases_time_is_booked_once(clock: Clock, stages: StageHistograms) -> None:
+    times = LeaseTimes(Role.TARGET, stages, clock)
+    times.decided(7, heard_s=100.0)
+    clock.now = 100.004
+    times.sent(7)
+    times.answered(7, came_s=100.064, pass_s=0.050, held_s=0.053)
+    assert sums(stages) == pytest.approx(
+        {
+            Stage.SCHEDULE: 0.004,
+            Stage.WIRE: 0.007,
+            Stage.REPLICA: 0.003,
+            Stage.VERIFY: 0.050,
+            Stage.ADDED: 0.014,
+        }
+    )
+
+
+def test_a_lease_that_followed_no_answer_was_not_held_up_by_the_schedule(
+    clock: Clock, stages: StageHistograms
+) -> None:
+    times = LeaseTimes(Role.DRAFT, stages, clock)
+    times.decided(7, heard_s=None)
+    times.sent(7)
+    times.answered(7, came_s=100.020, pass_s=0.010, held_s=0.015)
+    assert sums(stages) == pytest.approx(
+        {Stage.WIRE: 0.005, Stage.REPLICA: 0.005, Stage.DRAFT: 0.010}
+    )
+
+
+def test_what_passes_while_another_lease_runs_is_added_to_no_round(
+    clock: Clock, stages: StageHistograms
+) -> None:
+    times = LeaseTimes(Role.TARGET, stages, clock)
+    for lease_id in (1, 2):
+        times.decided(lease_id, heard_s=99.0)
+        times.sent(lease_id)
+    times.answered(1, came_s=100.012, pass_s=0.010, held_s=0.010)
+    times.answered(2, came_s=100.024, pass_s=0.010, held_s=0.011)
+    assert sums(stages)[Stage.WIRE] == pytest.approx(0.002 + 0.001)
+    assert sums(stages)[Stage.ADDED] == pytest.approx(1.002 + 0.002)
+
+
+def test_an_answer_counts_once_and_only_to_a_lease_that_left(
+    clock: Clock, stages: StageHistograms
+) -> None:
+    times = LeaseTimes(Role.TARGET, stages, clock)
+    times.decided(1, heard_s=None)
+    times.decided(2, heard_s=None)
+    times.sent(2)
+    for lease_id in (1, 2, 2, 3):
+        times.answered(lease_id, came_s=101.0, pass_s=0.5, held_s=0.6)
+    assert sum(stages[Role.TARGET, Stage.VERIFY].buckets) == 1
+
+
+def mean(parts: Cell, stage: Stage) -> float:
+    found = parts.driver.stages[Role.TARGET, stage]
+    return found.sum_s / sum(found.buckets)
+
+
+class Slow(FakeReplica):
+    """Takes 30 ms for what it calls 10."""
+
+    def execute(self, lease: GroupLease) -> GroupResult:
+        time.sleep(0.03)
+        return replace(super().execute(lease), seconds=0.01)
+
+
+def slow_pool(parts: Cell) -> None:
+    advance = parts.driver.pool.advance
+
+    def slow(now: float) -> object:
+        time.sleep(0.02)
+        return advance(now)
+
+    parts.driver.pool.advance = slow  # type: ignore[method-assign,assignment]
+
+
+@pytest.mark.parametrize(
+    ("stage", "replica", "prepare"),
+    [
+        (Stage.REPLICA, Slow(Role.TARGET), lambda parts: None),
+        (Stage.SCHEDULE, FakeReplica(Role.TARGET), slow_pool),
+    ],
+)
+def test_who_is_slow_is_told(
+    stage: Stage, replica: FakeReplica, prepare: Callable[[Cell], None]
+) -> None:
+    async def scenario() -> None:
+        async with cell(PLAIN) as parts:
+            prepare(parts)
+            parts.start_replica("t0", Role.TARGET, replica)
+            client = await parts.client()
+            await collect(client, request(num_tokens=8))
+            others = {Stage.WIRE, Stage.REPLICA, Stage.SCHEDULE} - {stage}
+            assert mean(parts, stage) >= 0.02
+            assert all(mean(parts, other) < 0.02 for other in others)
+            assert mean(parts, Stage.ADDED) >= 0.02
+
+    run(scenario)
+
+
+def test_every_lease_of_both_roles_is_booked() -> None:
+    async def scenario() -> None:
+        async with cell(DRAFTING) as parts:
+            parts.start_replica("t0", Role.TARGET)
+            parts.start_replica("d0", Role.DRAFT)
+            client = await parts.client()
+            while len(parts.driver.replicas) < 2:
+                await asyncio.sleep(0.005)
+            await collect(client, request(num_tokens=40))
+            stages = parts.driver.stages
+            for role, stage, name in (
+                (Role.TARGET, Stage.VERIFY, "t0"),
+                (Role.DRAFT, Stage.DRAFT, "d0"),
+            ):
+                num_leases = parts.replicas[name].num_leases
+                assert sum(stages[role, stage].buckets) == num_leases > 0
+                assert stages[role, stage].sum_s == pytest.approx(0.001 * num_leases)
+
+    run(scenario)
+
+
+def test_the_next_lease_leaves_before_the_tokens_of_the_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    put: list[str] = []
+    for outbox, name in ((WorkOutbox, "lease"), (IngressOutbox, "tokens")):
+        original = outbox.put
+
+        def noting(self: object, item: object, original=original, name=name) -> None:  # type: ignore[no-untyped-def]
+            put.append(name)
+            original(self, item)
+
+        monkeypatch.setattr(outbox, "put", noting)
+
+    async def scenario() -> None:
+        driver = PoolDriver(SequencePool(PLAIN, epoch=1), epoch=1)
+        running = asyncio.create_task(driver.run())
+        fake = FakeReplica(Role.TARGET)
+        replica = driver.register(fake.info("t0", 1))
+        driver.submit(driver.attach(), request(), resume=False)
+        for _ in range(3):
+            (command,) = await replica.outbox.take() or ()
+            assert isinstance(command, SendLease)
+            driver.on_result(replica, fake.execute(command.lease))
+        await replica.outbox.take()
+        running.cancel()
+
+    run(scenario)
+    assert put == ["lease"] + ["lease", "tokens"] * 3
