@@ -57,6 +57,11 @@ class _Outbox:
     def is_closed(self) -> bool:
         return self._is_closed
 
+    @property
+    def has_news(self) -> bool:
+        """Whether `take` would answer at once."""
+        return self._news.is_set()
+
     def close(self) -> None:
         """What was put is still read; then the stream ends."""
         self._is_closed = True
