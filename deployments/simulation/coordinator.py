@@ -46,6 +46,10 @@ class Inspector(Watcher, Protocol):
         """A life of the coordinator, which knows of nothing yet."""
         ...
 
+    def aborted(self, request_id: str) -> None:
+        """An ingress has ended a request."""
+        ...
+
     def told(self, flush: Flush) -> None:
         """An ingress is told its news."""
         ...

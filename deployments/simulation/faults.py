@@ -48,6 +48,7 @@ class FaultKind(StrEnum):
     WORK_STREAM_IS_CUT = "work_stream_is_cut"
     INGRESS_STREAM_IS_CUT = "ingress_stream_is_cut"
     NEWS_IS_LOST = "news_is_lost"
+    NEWS_IS_REPEATED = "news_is_repeated"
     NETWORK_IS_SLOW = "network_is_slow"
 
 
@@ -74,6 +75,7 @@ _STRIKES: dict[FaultKind, Callable[[Trial], str | None]] = {
     FaultKind.WORK_STREAM_IS_CUT: strikes.cut_work,
     FaultKind.INGRESS_STREAM_IS_CUT: strikes.cut_ingress,
     FaultKind.NEWS_IS_LOST: strikes.lose_news,
+    FaultKind.NEWS_IS_REPEATED: strikes.repeat_news,
     FaultKind.NETWORK_IS_SLOW: strikes.slow_network,
 }
 

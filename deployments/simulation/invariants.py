@@ -17,9 +17,10 @@ from deployments.simulation.tokens import Script
 from deployments.simulation.transitions import NEW
 from specdec_core.leases import GroupLease, GroupResult, LeaseRow, Role
 from specdec_core.models.numerics import Numerics
-from specdec_core.pool import Command, SendFree, SendLease, SendReset, SequencePool
+from specdec_core.pool import Command, Emit, SendFree, SendLease, SendReset, SequencePool
 from specdec_core.pool.fleet import ReplicaRecord
 from specdec_core.pool.sequence import Place, Sequence, SequenceStatus
+from specdec_core.request import Request, TokenEvent
 
 
 class WatchedReplica(Protocol):
@@ -57,25 +58,47 @@ class Invariants:
         self._replicas = replicas
         self._leases: dict[int, GroupLease] = {}
         """Sent in this epoch, neither answered nor void."""
+        self._expire_at: dict[int, float] = {}
         self._owners: dict[int, int] = {}
         """Sequence -> the lease that owns it."""
         self._statuses: dict[int, SequenceStatus] = {}
+        self._told: dict[str, int] = {}
+        """Request -> tokens that its live attempt has been told."""
+        self._aborted: set[str] = set()
+        """Since the last decision."""
+        self._resetting: set[str] = set()
+        """Replicas that have not said yet that they forgot everything."""
 
     def began(self) -> None:
-        self._leases.clear()
-        self._owners.clear()
-        self._statuses.clear()
+        for book in (self._leases, self._expire_at, self._owners, self._statuses, self._told):
+            book.clear()
+        self._aborted.clear()
+        self._resetting.clear()
 
-    def commanded(self, pool: SequencePool, commands: list[Command]) -> None:
+    def added(self, request: Request) -> None:
+        self._told[request.request_id] = len(request.emitted_token_ids)
+        self._aborted.discard(request.request_id)
+
+    def aborted(self, request_id: str) -> None:
+        self._aborted.add(request_id)
+
+    def forgot(self, replica_id: str) -> None:
+        self._resetting.discard(replica_id)
+
+    def commanded(self, pool: SequencePool, commands: list[Command], now: float) -> None:
         for command in commands:
-            if isinstance(command, SendLease):
-                self._lease(pool, command.lease)
+            if isinstance(command, Emit):
+                self._emit(command.event)
+            elif isinstance(command, SendLease):
+                self._lease(pool, command.lease, now)
             elif isinstance(command, SendFree):
                 self._free(command)
             elif isinstance(command, SendReset):
                 self.gone(command.replica_id)
+                self._resetting.add(command.replica_id)
 
     def gone(self, replica_id: str) -> None:
+        self._resetting.discard(replica_id)
         for lease in [x for x in self._leases.values() if x.replica_id == replica_id]:
             self._close(lease)
 
@@ -116,17 +139,32 @@ class Invariants:
                     blocks = record.num_blocks(place.reserved_len)
                     reserved[place.replica_id] = reserved.get(place.replica_id, 0) + blocks
             self._check_sequence(sequence, status, now, fleet.get)
+            if not sequence.is_background and sequence.request_id not in driver._owners:
+                raise Violation(f"(g) {sequence.request_id} is run for nobody")
         for sequence_id in self._statuses.keys() - statuses.keys():
             self._record.transitions[self._statuses[sequence_id], SequenceStatus.FINISHED] += 1
         self._statuses = statuses
         for record in fleet:
             self._check_replica(driver, record, reserved.get(record.replica_id, 0))
+        self._check_bounds(driver, now)
 
-    def _lease(self, pool: SequencePool, lease: GroupLease) -> None:
+    def _lease(self, pool: SequencePool, lease: GroupLease, now: float) -> None:
+        if lease.replica_id in self._resetting:
+            raise Violation(f"(f) {lease.replica_id} is leased more before it has forgotten")
         record = pool._fleet[lease.replica_id]
         for row in lease.rows:
             self._check_row(record, lease, row)
         self._leases[lease.lease_id] = lease
+        self._expire_at[lease.lease_id] = now + lease.ttl_s
+
+    def _emit(self, event: TokenEvent) -> None:
+        """(e) Only a live attempt is told something, each token once and in order."""
+        told = self._told.get(event.request_id)
+        if event.index != told:
+            raise Violation(f"(e) {event} comes at place {told}")
+        self._told[event.request_id] = told + len(event.token_ids)
+        if event.finish_reason is not None:
+            del self._told[event.request_id]
 
     def _free(self, command: SendFree) -> None:
         """What is forgotten is owned no more."""
@@ -135,8 +173,18 @@ class Invariants:
             if lease is not None and lease.replica_id == command.replica_id:
                 del self._owners[sequence_id]
 
+    def _check_bounds(self, driver: PoolDriver, now: float) -> None:
+        """(h) A lease is answered or void in time; an abort takes effect at once."""
+        for lease_id, expires_at in self._expire_at.items():
+            if expires_at <= now:
+                raise Violation(f"(h) lease {lease_id} is open at {now}, {expires_at} has passed")
+        for request_id in self._aborted:
+            if driver.pool.status(request_id) is not None:
+                raise Violation(f"(h) {request_id} was aborted and goes on")
+        self._aborted.clear()
+
     def _close(self, lease: GroupLease) -> None:
-        del self._leases[lease.lease_id]
+        del self._leases[lease.lease_id], self._expire_at[lease.lease_id]
         for row in lease.rows:
             if self._owners.get(row.sequence_id) == lease.lease_id:
                 del self._owners[row.sequence_id]
@@ -203,7 +251,7 @@ class Invariants:
             return
         if target.cached_len > len(sequence.ids) - 1:
             raise Violation(f"(d) {sequence.request_id} caches {target.cached_len} ids")
-        if sequence.is_drafting and target.row is not None:
+        if status is SequenceStatus.DRAFTING and target.row is not None:
             raise Violation(f"(a) two leases own {sequence.request_id}")
         is_ready = status in (SequenceStatus.READY, SequenceStatus.PROPOSED)
         if is_ready and not sequence.is_background:
@@ -215,15 +263,15 @@ class Invariants:
     def _check_replica(self, driver: PoolDriver, record: ReplicaRecord, reserved: int) -> None:
         if record.num_reserved_blocks != reserved or reserved > record.info.num_blocks:
             raise Violation(f"(f) {record.num_reserved_blocks} blocks counted, {reserved} reserved")
+        if not record.leases.keys() <= self._leases.keys():
+            raise Violation(f"(b) {record.replica_id} may still answer a void lease")
         process = self._replicas.get(record.replica_id)
         connected = driver.replicas.get(record.replica_id)
         if process is None or connected is None:
             return
-        runner = process.runner
-        if runner.num_used_blocks > runner.info.num_blocks:
-            raise Violation(f"(f) {record.replica_id} uses {runner.num_used_blocks} blocks")
         if len(connected.outbox._commands) > self._bounds.num_commands:
             raise Violation(f"(i) {len(connected.outbox._commands)} commands wait")
+        runner = process.runner
         is_same = runner.info.incarnation == record.info.incarnation
         is_told = driver.pool._outbox.is_empty and not (record.leases or record.is_fenced)
         if is_same and is_told and process.is_idle:

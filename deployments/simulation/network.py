@@ -51,6 +51,8 @@ class Stream:
         """Messages under way to the client, or not yet read by it."""
         self.loses_next = False
         """The next message to the client that ends nothing is lost."""
+        self.repeats_next = False
+        """The next news to the client comes twice."""
         self.is_cut = False
         self.hear_down: Callable[[Any], None]
         self.lost_down: Callable[[], None]

@@ -110,5 +110,6 @@ def draw_request(random: Random, number: int) -> tuple[Request, bool]:
         speculation_enabled=random.random() < 0.9,
         num_draft_tokens=random.choice((None, None, None, None, 0, 2)),
         priority=random.choice((0, 0, 0, -1, 1)),
+        client=random.choice(("", "one", "another")),
     )
     return request, is_invalid

@@ -43,6 +43,8 @@ class IngressSession:
             driver.submit(self.outbox, message.request, resume=message.resume)
         else:
             driver.abort(self.outbox, message.request_id)
+            if self._coordinator.inspector is not None:
+                self._coordinator.inspector.aborted(message.request_id)
         self._coordinator.changed()
 
     def pump(self) -> None:
@@ -67,7 +69,11 @@ class IngressSession:
             coordinator.inspector.told(flush)
         if coordinator.costs is not None:
             coordinator.spend(coordinator.costs.event_s * len(flush.deliveries))
-        if not self._is_lost_on_the_way(flush):
+        if self._is_lost_on_the_way(flush):
+            return
+        self._stream.down(flush)
+        if self._stream.repeats_next and flush.deliveries:
+            self._stream.repeats_next = False
             self._stream.down(flush)
 
     def _is_lost_on_the_way(self, flush: Flush) -> bool:

@@ -235,6 +235,14 @@ def lose_news(trial: Trial) -> str | None:
     return ingress.name
 
 
+def repeat_news(trial: Trial) -> str | None:
+    ingress = _pick_connected(trial)
+    if ingress is None or ingress.stream is None:
+        return None
+    ingress.stream.repeats_next = True
+    return ingress.name
+
+
 def slow_network(trial: Trial) -> str | None:
     trial.network.delays.factor = trial.random.uniform(5.0, 60.0)
     trial.later(

@@ -10,7 +10,7 @@ import zlib
 from functools import cache
 
 from specdec_core.leases import EMPTY_HASH, extend_hash, hashes_behind
-from specdec_core.request import FinishReason, Request, cut_at_stop
+from specdec_core.request import FinishReason, Request
 
 _FACTOR = 0xD6E8FEB86659FD93
 _MASK64 = (1 << 64) - 1
@@ -40,13 +40,10 @@ class Script:
         salt = salt_of(request.params.seed, fingerprint)
         self.hashes = [EMPTY_HASH, *hashes_behind(EMPTY_HASH, request.prompt_token_ids)]
         """Of every prefix of prompt and output."""
+        stops, most = request.params.stop_token_ids, request.params.max_tokens
         tokens: list[int] = []
-        reason: FinishReason | None = None
-        while reason is None:
-            token = next_token(self.hashes[-1], salt, vocab_size)
-            budget = request.params.max_tokens - len(tokens)
-            _, reason = cut_at_stop((token,), request.stop_ids, budget)
-            tokens.append(token)
-            self.hashes += hashes_behind(self.hashes[-1], (token,))
+        while not tokens or (tokens[-1] not in stops and len(tokens) < most):
+            tokens.append(next_token(self.hashes[-1], salt, vocab_size))
+            self.hashes += hashes_behind(self.hashes[-1], tokens[-1:])
         self.tokens = tuple(tokens)
-        self.reason = reason
+        self.reason = FinishReason.STOP if tokens[-1] in stops else FinishReason.LENGTH

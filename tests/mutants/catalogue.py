@@ -14,6 +14,7 @@ from tests.mutants import (
     processors,
     rounds,
     sampling,
+    simulated,
     verification,
     verify,
 )
@@ -34,4 +35,5 @@ MUTANTS = (
     *pool_life.MUTANTS,
     *pool_blocks.MUTANTS,
     *verify.MUTANTS,
+    *simulated.MUTANTS,
 )
