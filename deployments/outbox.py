@@ -124,6 +124,7 @@ def _merge(first: Delivery, second: Delivery) -> Delivery | None:
         token_ids=ours.token_ids + theirs.token_ids,
         logprobs=ours.logprobs + theirs.logprobs,
         prompt_logprobs=ours.prompt_logprobs + theirs.prompt_logprobs,
+        pinned_fingerprint=ours.pinned_fingerprint,
     )
     return Delivery(event, second.failure)
 

@@ -22,7 +22,6 @@ from deployments.translation import event_from_pb, submit_to_pb
 from specdec.v1 import coordination_pb2 as pb
 from specdec.v1 import coordination_pb2_grpc as pb_grpc
 from specdec.v1 import generation_pb2 as public_pb
-from specdec_core.models.numerics import Numerics
 from specdec_core.request import Request, TokenEvent
 
 logger = logging.getLogger(__name__)
@@ -75,13 +74,6 @@ class PoolClient:
     @property
     def _has_targets(self) -> bool:
         return self.state is not None and self.state.num_targets > 0
-
-    @property
-    def _exact_fingerprint(self) -> str:
-        """Of the targets that tokens come from, if they promise equal bits."""
-        if self.state is None or self.state.numerics != Numerics.EXACT:
-            return ""
-        return self.state.fingerprint
 
     async def run(self) -> None:
         """Keep a stream to the coordinator; never returns."""
@@ -218,7 +210,7 @@ class PoolClient:
             self._open.end(event.request_id)
             self._events[event.request_id].put_nowait(error_of(failure))
             return
-        news = self._open.take(event, self._exact_fingerprint)
+        news = self._open.take(event)
         if isinstance(news, Request):
             self._resume(news)
         elif news is not None:

@@ -63,12 +63,9 @@ class OpenRequests:
         """What to submit to a coordinator that knows of nothing yet."""
         return [entry.resumed() for entry in self._open.values()]
 
-    def take(self, event: TokenEvent, fingerprint: str) -> TokenEvent | Request | None:
+    def take(self, event: TokenEvent) -> TokenEvent | Request | None:
         """What the client hears of an event, or the request to submit again where it leaves a gap;
-        None when nobody waits.
-
-        `fingerprint`: of the targets, if they are exact, else empty.
-        """
+        None when nobody waits."""
         entry = self._open.get(event.request_id)
         if entry is None:
             return None
@@ -76,8 +73,8 @@ class OpenRequests:
         if fresh is None:
             return entry.resumed()
         entry.emitted += fresh.token_ids
-        if fresh.token_ids and fingerprint:
-            entry.pinned_fingerprint = fingerprint
+        if event.pinned_fingerprint:
+            entry.pinned_fingerprint = event.pinned_fingerprint
         if fresh.finish_reason is not None:
             del self._open[event.request_id]
         return fresh

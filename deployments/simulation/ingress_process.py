@@ -10,7 +10,6 @@ from deployments.resuming import OpenRequests
 from deployments.simulation.client import AWAY
 from deployments.simulation.connected import Connected, Surroundings
 from deployments.simulation.messages import Abort, Submit
-from specdec_core.models.numerics import Numerics
 from specdec_core.request import Request, TokenEvent
 
 
@@ -96,18 +95,13 @@ class IngressProcess(Connected):
             self.book.end(event.request_id)
             self.listeners.pop(event.request_id).fail(error_of(delivery.failure))
             return
-        news = self.book.take(event, self._exact_fingerprint)
+        news = self.book.take(event)
         if isinstance(news, Request):
             self._send(news, resume=True)
         elif news is not None:
             self.listeners[event.request_id].hear(news)
             if news.finish_reason is not None:
                 del self.listeners[event.request_id]
-
-    @property
-    def _exact_fingerprint(self) -> str:
-        state = self._state
-        return state.fingerprint if state and state.numerics is Numerics.EXACT else ""
 
     def _send(self, request: Request, *, resume: bool) -> None:
         """Without a stream nothing is lost: whatever is open is submitted to the next one."""

@@ -226,7 +226,7 @@ MUTANTS = (
         "ended-request-stays-open",
         "deployments/resuming.py",
         old="            del self._open[event.request_id]\n        return fresh",
-        new="            entry.pinned_fingerprint = fingerprint\n        return fresh",
+        new="            entry.pinned_fingerprint = event.pinned_fingerprint\n        return fresh",
         breaks="an ingress submits every request of its life again after each lost stream",
     ),
     _seeded(
