@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from specdec_core.config import KPolicyName
 
@@ -122,8 +122,9 @@ def _show(report: dict[str, Any]) -> None:
 
 
 def _layout_table(rows: list[dict[str, Any]]) -> Table:
-    columns = ("layout", "tokens/s", "per device", "TPOT ms", "target busy", "draft busy")
-    table = Table(*columns, "price/h", "per million tokens")
+    columns = ("tokens/s", "/device", "TPOT ms", "target", "draft", "price/h", "per 1M tokens")
+    caption = "target, draft: shares of the time that they are busy"
+    table = Table(Column("layout", no_wrap=True), *columns, caption=caption)
     for row in rows:
         draft = row["draft_utilisation"]
         cost, tpot = row["cost_per_million_tokens"], row["tpot_ms"]["p50"]

@@ -40,12 +40,12 @@ def layouts(plant: Plant, num_devices: int) -> Iterator[Layout]:
     for num_drafts in range(1, num_devices // 2 + 1):
         num_targets = num_devices - num_drafts
         split = replace(plant, num_targets=num_targets, num_drafts=num_drafts)
-        name = f"{num_targets} targets + {num_drafts} drafts"
+        name = f"{num_targets} targets + {num_drafts} draft{'s' * (num_drafts > 1)}"
         yield Layout(name, split, num_targets, num_drafts)
     num_targets = num_devices - 1
     if num_targets:
         half = replace(plant, num_targets=num_targets, num_drafts=1, draft_share=0.5)
-        yield Layout(f"{num_targets} targets + 1 draft on half a device", half, num_targets, 0.5)
+        yield Layout(f"{num_targets} targets + half a draft", half, num_targets, 0.5)
 
 
 def num_positions(plant: Plant, job: Job) -> int:
