@@ -18,6 +18,7 @@ from deployments import demo_models, verify_flags
 from deployments.bench_command import bench_app
 from deployments.eval_draft_command import eval_draft
 from deployments.progress import stage_progress
+from deployments.simulate_command import simulate_app
 from deployments.train_draft_command import train_draft
 from specdec_core.config import DEFAULT_GPU_MEMORY_UTILIZATION, KPolicyName, OverlapMode
 from specdec_core.errors import InvalidRequestError, SpecdecError
@@ -34,6 +35,7 @@ app = typer.Typer(
 models_app = typer.Typer(no_args_is_help=True, help="Pull and list the demo models.")
 app.add_typer(models_app, name="models")
 app.add_typer(bench_app, name="bench")
+app.add_typer(simulate_app, name="simulate")
 app.command()(train_draft)
 app.command()(eval_draft)
 

@@ -18,14 +18,8 @@ from google.rpc import error_details_pb2, status_pb2
 
 from deployments.access import Access
 from deployments.ask import Generation
-from deployments.errors import (
-    BodyTooLargeError,
-    ClientLimitError,
-    RequestFailedError,
-    Status,
-    public_message,
-    status_of,
-)
+from deployments.error_status import Status, public_message, status_of
+from deployments.errors import BodyTooLargeError, ClientLimitError, RequestFailedError
 from deployments.generation import GenerationService
 from deployments.grpc_requests import ask_of
 from deployments.output import Piece, joined

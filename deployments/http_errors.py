@@ -9,7 +9,8 @@ from fastapi import Request
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from deployments.errors import ClientLimitError, RequestFailedError, status_of
+from deployments.error_status import status_of
+from deployments.errors import ClientLimitError, RequestFailedError
 from deployments.http_responses import error_body
 from specdec_core.errors import QueueFullError
 

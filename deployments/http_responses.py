@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from deployments.config import SpecMetrics
-from deployments.errors import public_message, status_of
+from deployments.error_status import public_message, status_of
 from deployments.logprob_json import (
     TokenBytes,
     chat_logprobs,

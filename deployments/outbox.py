@@ -57,6 +57,11 @@ class _Outbox:
     def is_closed(self) -> bool:
         return self._is_closed
 
+    @property
+    def has_news(self) -> bool:
+        """Whether `take` would answer at once."""
+        return self._news.is_set()
+
     def close(self) -> None:
         """What was put is still read; then the stream ends."""
         self._is_closed = True
@@ -119,6 +124,7 @@ def _merge(first: Delivery, second: Delivery) -> Delivery | None:
         token_ids=ours.token_ids + theirs.token_ids,
         logprobs=ours.logprobs + theirs.logprobs,
         prompt_logprobs=ours.prompt_logprobs + theirs.prompt_logprobs,
+        pinned_fingerprint=ours.pinned_fingerprint,
     )
     return Delivery(event, second.failure)
 

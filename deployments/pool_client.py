@@ -10,7 +10,6 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field, replace
 
 import grpc
 
@@ -18,13 +17,12 @@ from deployments.backoff import Backoff
 from deployments.config import RESUME_TIMEOUT_S
 from deployments.endpoint import Endpoint
 from deployments.errors import PoolUnavailableError, error_of
+from deployments.resuming import OpenRequests
 from deployments.stages.ingress import IngressTimes
 from deployments.translation import event_from_pb, submit_to_pb
 from specdec.v1 import coordination_pb2 as pb
 from specdec.v1 import coordination_pb2_grpc as pb_grpc
 from specdec.v1 import generation_pb2 as public_pb
-from specdec_core.errors import InvalidRequestError
-from specdec_core.models.numerics import Numerics
 from specdec_core.request import Request, TokenEvent
 
 logger = logging.getLogger(__name__)
@@ -32,22 +30,7 @@ logger = logging.getLogger(__name__)
 _AWAY = "the coordinator is away; try again"
 
 Outgoing = asyncio.Queue[pb.GenerateUp | None]
-
-
-@dataclass(eq=False, slots=True)
-class _OpenRequest:
-    """A request that has not ended, and what its client has."""
-
-    request: Request
-    emitted: list[int] = field(default_factory=list)
-    events: asyncio.Queue[TokenEvent | Exception] = field(default_factory=asyncio.Queue)
-    pinned_fingerprint: str = ""
-    """Of the exact targets that chose what was emitted; see Request."""
-
-    def resumed(self) -> Request:
-        emitted = (*self.request.emitted_token_ids, *self.emitted)
-        pinned = self.pinned_fingerprint or self.request.pinned_fingerprint
-        return replace(self.request, emitted_token_ids=emitted, pinned_fingerprint=pinned)
+Events = asyncio.Queue[TokenEvent | Exception]
 
 
 class PoolClient:
@@ -64,8 +47,6 @@ class PoolClient:
         come back; so long the pool counts as serving without a target."""
         self.state: pb.PoolState | None = None
         """What the coordinator last said of the pool; None while there is no coordinator."""
-        self.num_divergences = 0
-        """Resumed requests whose replayed tokens differed from those already emitted."""
         self.times = IngressTimes()
         """What answers took here; whoever makes them adds to it."""
         self._resolve = resolve
@@ -73,10 +54,17 @@ class PoolClient:
         self._resume_timeout_s = resume_timeout_s
         self._targets_lost_at: float | None = None
         """None: there are some, or there never were."""
-        self._open: dict[str, _OpenRequest] = {}
+        self._open = OpenRequests()
+        self._events: dict[str, Events] = {}
+        """What the client of every open request has yet to read."""
         self._aborts: dict[str, list[asyncio.Future[bool]]] = {}
         self._outgoing: Outgoing | None = None
         self._endpoint: Endpoint | None = None
+
+    @property
+    def num_divergences(self) -> int:
+        """Resumed requests whose replayed tokens differed from those already emitted."""
+        return self._open.num_divergences
 
     @property
     def is_serving(self) -> bool:
@@ -113,23 +101,23 @@ class PoolClient:
 
         Raises what the pool refused it with, or PoolUnavailableError.
         """
-        if request.request_id in self._open:
-            raise InvalidRequestError(f"request_id {request.request_id!r} is in use")
         submit = pb.GenerateUp(submit=submit_to_pb(request, resume=False))
-        entry = _OpenRequest(request)
-        self._open[request.request_id] = entry
+        self._open.begin(request)
+        events = self._events[request.request_id] = Events()
         self._send(submit)
         try:
             while True:
-                event = await entry.events.get()
+                event = await events.get()
                 if isinstance(event, Exception):
                     raise event
                 yield event
                 if event.finish_reason is not None:
                     return
         finally:
-            if self._open.pop(request.request_id, None) is not None:
-                self._send_abort(request.request_id)
+            if self._events.get(request.request_id) is events:  # not a later request of the id
+                del self._events[request.request_id]
+                if self._open.end(request.request_id):
+                    self._send_abort(request.request_id)
             self._send_times()
 
     async def abort(self, request_id: str) -> bool:
@@ -173,8 +161,8 @@ class PoolClient:
     def _connected(self, endpoint: Endpoint, outgoing: Outgoing) -> None:
         """The coordinator has answered: everything open begins or goes on there."""
         self._endpoint, self._outgoing = endpoint, outgoing
-        for entry in self._open.values():
-            self._resume(entry)
+        for request in self._open.resumed():
+            self._resume(request)
 
     def _lost(self) -> None:
         self._outgoing, self._endpoint = None, None
@@ -186,9 +174,8 @@ class PoolClient:
         self._aborts.clear()
 
     def _give_up(self) -> None:
-        for entry in self._open.values():
-            entry.events.put_nowait(PoolUnavailableError(_AWAY))
-        self._open.clear()
+        for request_id in self._open.end_all():
+            self._events[request_id].put_nowait(PoolUnavailableError(_AWAY))
 
     def _send(self, message: pb.GenerateUp) -> None:
         """Without a stream nothing is lost: `_connected` submits whatever is open."""
@@ -203,8 +190,8 @@ class PoolClient:
         if self._outgoing is not None:
             self._send(pb.GenerateUp(times=self.times.take()))
 
-    def _resume(self, entry: _OpenRequest) -> None:
-        self._send(pb.GenerateUp(submit=submit_to_pb(entry.resumed(), resume=True)))
+    def _resume(self, request: Request) -> None:
+        self._send(pb.GenerateUp(submit=submit_to_pb(request, resume=True)))
 
     def _take_in(self, message: pb.GenerateDown) -> None:
         if message.HasField("state"):
@@ -225,43 +212,18 @@ class PoolClient:
             self._targets_lost_at = self._clock()
 
     def _take_event(self, message: pb.TokenEvent) -> None:
-        entry = self._open.get(message.request_id)
-        if entry is None:
+        if message.request_id not in self._open:
             return
         event, failure = event_from_pb(message)
         if failure is not None:
-            del self._open[event.request_id]
-            entry.events.put_nowait(error_of(failure))
+            self._open.end(event.request_id)
+            self._events[event.request_id].put_nowait(error_of(failure))
             return
-        fresh = self._join(entry, event)
-        if fresh is None:
-            self._resume(entry)
-            return
-        entry.emitted += fresh.token_ids
-        if fresh.token_ids and self.state is not None and self.state.numerics == Numerics.EXACT:
-            entry.pinned_fingerprint = self.state.fingerprint
-        if fresh.finish_reason is not None:
-            del self._open[event.request_id]
-        entry.events.put_nowait(fresh)
-
-    def _join(self, entry: _OpenRequest, event: TokenEvent) -> TokenEvent | None:
-        """The part of `event` that the client does not have; None when the two do not join."""
-        start = len(entry.request.emitted_token_ids)
-        overlap = start + len(entry.emitted) - event.index
-        if overlap < 0 or overlap > len(entry.emitted):
-            return None
-        known = tuple(entry.emitted[len(entry.emitted) - overlap :])
-        replayed = event.token_ids[:overlap]
-        if replayed != known[: len(replayed)]:
-            self.num_divergences += 1
-            logger.error("request %s diverged when it was replayed", event.request_id)
-            return None
-        return event._replace(
-            index=event.index + len(replayed),
-            token_ids=event.token_ids[overlap:],
-            logprobs=event.logprobs[overlap:],
-            prompt_logprobs=() if entry.emitted else event.prompt_logprobs,
-        )
+        news = self._open.take(event)
+        if isinstance(news, Request):
+            self._resume(news)
+        elif news is not None:
+            self._events[event.request_id].put_nowait(news)
 
 
 async def _messages(outgoing: Outgoing) -> AsyncIterator[pb.GenerateUp]:

@@ -67,13 +67,17 @@ class PoolDriver:
         try:
             while True:
                 self._wake.clear()
-                self._dispatch(self.pool.advance(self._clock()))
-                self._heard_s = None
-                self._begin_audits()
+                self.decide()
                 await self._sleep()
         except Exception as error:
             self._fail(error)
             raise
+
+    def decide(self) -> None:
+        """Let the pool decide on the events since, and pass on what it says."""
+        self._dispatch(self.pool.advance(self._clock()))
+        self._heard_s = None
+        self._begin_audits()
 
     def attach(self) -> IngressOutbox:
         """A new ingress stream."""
@@ -261,10 +265,8 @@ class PoolDriver:
         self.ledger.hear(event)
         if event.finish_reason is not None:
             self._disown(event.request_id)
-        failure = None
-        if event.finish_reason is FinishReason.ERROR:
-            failure = failure_of_event(event)
-        outbox.put(Delivery(event, failure))
+        is_error = event.finish_reason is FinishReason.ERROR
+        outbox.put(Delivery(event, failure_of_event(event) if is_error else None))
 
     def _tell_state(self) -> None:
         for outbox in self._ingresses:

@@ -228,7 +228,10 @@ def failure_from_pb(message: pb.Failure) -> Failure:
 
 def event_to_pb(event: TokenEvent, failure: Failure | None) -> pb.TokenEvent:
     message = pb.TokenEvent(
-        request_id=event.request_id, index=event.index, token_ids=pack_ids(event.token_ids)
+        request_id=event.request_id,
+        index=event.index,
+        token_ids=pack_ids(event.token_ids),
+        pinned_fingerprint=event.pinned_fingerprint,
     )
     if event.logprobs:
         message.logprobs.CopyFrom(logprobs_to_pb(event.logprobs))
@@ -254,5 +257,6 @@ def event_from_pb(message: pb.TokenEvent) -> tuple[TokenEvent, Failure | None]:
         error=failure.message if failure else None,
         logprobs=logprobs_from_pb(message.logprobs),
         prompt_logprobs=logprobs_from_pb(message.prompt_logprobs),
+        pinned_fingerprint=message.pinned_fingerprint,
     )
     return event, failure

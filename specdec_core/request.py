@@ -180,3 +180,5 @@ class TokenEvent(NamedTuple):
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
     """With the first token: of every prompt token but the first, when the request asked for them.
     """
+    pinned_fingerprint: str = ""
+    """With the first token of an attempt: of the exact target that chose it; see Request."""

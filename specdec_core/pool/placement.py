@@ -102,7 +102,7 @@ class Placement:
             return Refusal(sequence, other, ErrorKind.RETRYABLE)
         check = self._fleet.misfit if reads_ids else self._fleet.overlong
         reason = check(sequence.request)
-        return None if reason is None else Refusal(sequence, reason, ErrorKind.FAILED)
+        return None if reason is None else Refusal(sequence, reason, ErrorKind.INVALID)
 
     def _make_way(self, sequence: Sequence) -> bool:
         """Preempt a background sequence for a client's; one that is leased out returns soon."""

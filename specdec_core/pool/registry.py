@@ -50,6 +50,8 @@ class Registry:
         if logprobs or sequence.prompt_logprobs:
             told = _untold(sequence, tokens)
             event = event._replace(logprobs=logprobs, prompt_logprobs=told)
+        if sequence.pinned_fingerprint and sequence.history.num_rounds == 1:
+            event = event._replace(pinned_fingerprint=sequence.pinned_fingerprint)
         sequence.append(tokens)
         self._outbox.emit(event)
 

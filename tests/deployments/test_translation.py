@@ -221,6 +221,7 @@ def test_events_come_back(
         error="no" if is_failed else None,
         logprobs=reported,
         prompt_logprobs=scored,
+        pinned_fingerprint="there",
     )
     wire = event_to_pb(event, failure if is_failed else None)
     back = event_from_pb(pb.TokenEvent.FromString(wire.SerializeToString()))
@@ -247,4 +248,4 @@ def test_every_field_of_the_core_records_is_carried() -> None:
     assert len(dataclasses.fields(ChoiceRules)) == 4 + compiled
     assert len(dataclasses.fields(Occupancy)) == 4
     error_kind = 1  # told by the failure
-    assert len(TokenEvent._fields) == 8 + error_kind
+    assert len(TokenEvent._fields) == 9 + error_kind

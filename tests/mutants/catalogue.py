@@ -15,6 +15,7 @@ from tests.mutants import (
     processors,
     rounds,
     sampling,
+    simulated,
     static_shapes,
     verification,
     verify,
@@ -38,4 +39,5 @@ MUTANTS = (
     *pool_life.MUTANTS,
     *pool_blocks.MUTANTS,
     *verify.MUTANTS,
+    *simulated.MUTANTS,
 )

@@ -156,7 +156,7 @@ def test_without_a_target_a_request_waits_and_is_checked_at_admission() -> None:
     assert hopeless.reason is foreign.reason is FinishReason.ERROR
     assert hopeless.last is not None
     assert "the limit is 20" in str(hopeless.last.error)
-    assert hopeless.last.error_kind is ErrorKind.FAILED
+    assert hopeless.last.error_kind is ErrorKind.INVALID
     fine.check_plain()
 
 

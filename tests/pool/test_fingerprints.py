@@ -9,7 +9,7 @@ import pytest
 from specdec_core.errors import InvalidRequestError
 from specdec_core.leases import ReplicaInfo, Role
 from specdec_core.models.numerics import Numerics
-from specdec_core.pool import SequenceStatus
+from specdec_core.pool import Emit, SequenceStatus
 from specdec_core.request import ErrorKind, FinishReason
 from tests.pool import invariants
 from tests.pool.cell import Cell, Client, config, request
@@ -139,3 +139,21 @@ def test_who_is_refused_for_its_fingerprint_is_not_refused_for_the_full_queue_to
     cell.advance()
     assert client.reason is FinishReason.ERROR
     assert cell.pool.status("a") is None
+
+
+@pytest.mark.parametrize(("target", "pinned"), [(exact("t1"), "here"), (fast("t1"), "")])
+def test_the_first_news_of_an_attempt_names_the_exact_target_that_chose_it(
+    target: ReplicaInfo, pinned: str
+) -> None:
+    cell = Cell(config())
+    cell.join(target)
+    cell.add(request("a", max_tokens=4))
+    told: list[str] = []
+    while cell.pool.has_work:
+        commands = cell.advance()
+        told += [c.event.pinned_fingerprint for c in commands if isinstance(c, Emit)]
+        while cell.links["t1"].inbox:
+            cell.handle("t1")
+        while cell.links["t1"].results:
+            cell.deliver("t1")
+    assert told == [pinned, "", "", ""]

@@ -130,7 +130,7 @@ class PoolState(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., num_targets: _Optional[int] = ..., num_drafts: _Optional[int] = ..., max_model_len: _Optional[int] = ..., model_digest: _Optional[str] = ..., fingerprint: _Optional[str] = ..., numerics: _Optional[str] = ...) -> None: ...
 
 class TokenEvent(_message.Message):
-    __slots__ = ("request_id", "index", "token_ids", "finish_reason", "stats", "failure", "logprobs", "prompt_logprobs")
+    __slots__ = ("request_id", "index", "token_ids", "finish_reason", "stats", "failure", "logprobs", "prompt_logprobs", "pinned_fingerprint")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     INDEX_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
@@ -139,6 +139,7 @@ class TokenEvent(_message.Message):
     FAILURE_FIELD_NUMBER: _ClassVar[int]
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    PINNED_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     index: int
     token_ids: bytes
@@ -147,7 +148,8 @@ class TokenEvent(_message.Message):
     failure: Failure
     logprobs: _generation_pb2.Logprobs
     prompt_logprobs: _generation_pb2.Logprobs
-    def __init__(self, request_id: _Optional[str] = ..., index: _Optional[int] = ..., token_ids: _Optional[bytes] = ..., finish_reason: _Optional[_Union[_generation_pb2.FinishReason, str]] = ..., stats: _Optional[_Union[_generation_pb2.SpeculationStats, _Mapping]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., logprobs: _Optional[_Union[_generation_pb2.Logprobs, _Mapping]] = ..., prompt_logprobs: _Optional[_Union[_generation_pb2.Logprobs, _Mapping]] = ...) -> None: ...
+    pinned_fingerprint: str
+    def __init__(self, request_id: _Optional[str] = ..., index: _Optional[int] = ..., token_ids: _Optional[bytes] = ..., finish_reason: _Optional[_Union[_generation_pb2.FinishReason, str]] = ..., stats: _Optional[_Union[_generation_pb2.SpeculationStats, _Mapping]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., logprobs: _Optional[_Union[_generation_pb2.Logprobs, _Mapping]] = ..., prompt_logprobs: _Optional[_Union[_generation_pb2.Logprobs, _Mapping]] = ..., pinned_fingerprint: _Optional[str] = ...) -> None: ...
 
 class Failure(_message.Message):
     __slots__ = ("kind", "message", "retry_after_s", "num_queued", "max_queued")

@@ -1,0 +1,99 @@
+"""What an ingress has open at its coordinator, and how streams that broke are joined. Pure.
+
+Every token event names the place of its first token. What a client already has is dropped, once it
+was compared; what leaves a gap is asked for again, from the first token that the client lacks.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field, replace
+
+from specdec_core.errors import InvalidRequestError
+from specdec_core.request import Request, TokenEvent
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(eq=False, slots=True)
+class _OpenRequest:
+    """A request that has not ended, and what its client has."""
+
+    request: Request
+    emitted: list[int] = field(default_factory=list)
+    pinned_fingerprint: str = ""
+    """Of the exact targets that chose what was emitted; see Request."""
+
+    def resumed(self) -> Request:
+        emitted = (*self.request.emitted_token_ids, *self.emitted)
+        pinned = self.pinned_fingerprint or self.request.pinned_fingerprint
+        return replace(self.request, emitted_token_ids=emitted, pinned_fingerprint=pinned)
+
+
+class OpenRequests:
+    """The open requests of one ingress, by id."""
+
+    def __init__(self) -> None:
+        self.num_divergences = 0
+        """Resumed requests whose replayed tokens differed from those already emitted."""
+        self._open: dict[str, _OpenRequest] = {}
+
+    def __contains__(self, request_id: str) -> bool:
+        return request_id in self._open
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def begin(self, request: Request) -> None:
+        if request.request_id in self._open:
+            raise InvalidRequestError(f"request_id {request.request_id!r} is in use")
+        self._open[request.request_id] = _OpenRequest(request)
+
+    def end(self, request_id: str) -> bool:
+        """Nobody waits for it any more; False when it was not open."""
+        return self._open.pop(request_id, None) is not None
+
+    def end_all(self) -> list[str]:
+        """Give up; returns the ids of those that were open."""
+        request_ids = list(self._open)
+        self._open.clear()
+        return request_ids
+
+    def resumed(self) -> list[Request]:
+        """What to submit to a coordinator that knows of nothing yet."""
+        return [entry.resumed() for entry in self._open.values()]
+
+    def take(self, event: TokenEvent) -> TokenEvent | Request | None:
+        """What the client hears of an event, or the request to submit again where it leaves a gap;
+        None when nobody waits."""
+        entry = self._open.get(event.request_id)
+        if entry is None:
+            return None
+        fresh = self._join(entry, event)
+        if fresh is None:
+            return entry.resumed()
+        entry.emitted += fresh.token_ids
+        if event.pinned_fingerprint:
+            entry.pinned_fingerprint = event.pinned_fingerprint
+        if fresh.finish_reason is not None:
+            del self._open[event.request_id]
+        return fresh
+
+    def _join(self, entry: _OpenRequest, event: TokenEvent) -> TokenEvent | None:
+        """The part of `event` that the client does not have; None when the two do not join."""
+        start = len(entry.request.emitted_token_ids)
+        overlap = start + len(entry.emitted) - event.index
+        if overlap < 0 or overlap > len(entry.emitted):
+            return None
+        known = tuple(entry.emitted[len(entry.emitted) - overlap :])
+        replayed = event.token_ids[:overlap]
+        if replayed != known[: len(replayed)]:
+            self.num_divergences += 1
+            logger.error("request %s diverged when it was replayed", event.request_id)
+            return None
+        return event._replace(
+            index=event.index + len(replayed),
+            token_ids=event.token_ids[overlap:],
+            logprobs=event.logprobs[overlap:],
+            prompt_logprobs=() if entry.emitted else event.prompt_logprobs,
+        )

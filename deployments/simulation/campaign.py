@@ -1,0 +1,154 @@
+"""Many seeds in a row: what was found, and what was never hit."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from deployments.simulation.client import Outcome
+from deployments.simulation.faults import FaultKind
+from deployments.simulation.messages import MESSAGE_TYPES
+from deployments.simulation.record import Record
+from deployments.simulation.transitions import TRANSITIONS
+from deployments.simulation.trial import Trial
+
+SEEDS_FOR_COVERAGE = 500
+"""From so many seeds on, everything that can happen must have happened."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of one seed."""
+
+    seed: int
+    violation: str | None
+    num_requests: int
+    num_events: int
+    record: Record
+
+
+@dataclass(eq=False, slots=True)
+class Campaign:
+    """Totals over seeds."""
+
+    num_seeds: int = 0
+    num_requests: int = 0
+    num_events: int = 0
+    violations: list[Verdict] = field(default_factory=list)
+    least_faults: int | None = None
+    least_kinds: int | None = None
+    faults: Counter[str] = field(default_factory=Counter)
+    messages: Counter[str] = field(default_factory=Counter)
+    transitions: Counter[tuple[str, str]] = field(default_factory=Counter)
+    outcomes: Counter[str] = field(default_factory=Counter)
+
+    def add(self, verdict: Verdict) -> None:
+        record = verdict.record
+        self.num_seeds += 1
+        self.num_requests += verdict.num_requests
+        self.num_events += verdict.num_events
+        self.faults += record.faults
+        self.messages += record.messages
+        self.transitions += record.transitions
+        self.outcomes += record.outcomes
+        if verdict.violation is not None:
+            self.violations.append(verdict)
+            return
+        planned = record.faults.total() - record.faults[FaultKind.CLIENT_CANCELS]
+        self.least_faults = _least(self.least_faults, planned)
+        self.least_kinds = _least(self.least_kinds, len(record.faults))
+
+    @property
+    def never_hit(self) -> list[str]:
+        """Once enough seeds have run."""
+        if self.num_seeds < SEEDS_FOR_COVERAGE:
+            return []
+        return [
+            *(f"fault {kind}" for kind in FaultKind if not self.faults[kind]),
+            *(f"message {t.__name__}" for t in MESSAGE_TYPES if not self.messages[t.__name__]),
+            *(f"outcome {outcome}" for outcome in Outcome if not self.outcomes[outcome]),
+            *(f"transition {a} -> {b}" for a, b in TRANSITIONS if not self.transitions[a, b]),
+        ]
+
+    @property
+    def never_foreseen(self) -> list[str]:
+        """Transitions that the table of transitions does not have."""
+        return [f"transition {a} -> {b}" for a, b in self.transitions if (a, b) not in TRANSITIONS]
+
+    @property
+    def is_clean(self) -> bool:
+        return not (self.violations or self.never_hit or self.never_foreseen)
+
+    def report(self, seconds: float) -> dict[str, Any]:
+        return {
+            "num_seeds": self.num_seeds,
+            "seconds": round(seconds, 3),
+            "seeds_per_second": round(self.num_seeds / seconds, 2) if seconds else None,
+            "num_requests": self.num_requests,
+            "num_events": self.num_events,
+            "least_faults_of_a_seed": self.least_faults,
+            "least_fault_kinds_of_a_seed": self.least_kinds,
+            "violations": [{"seed": v.seed, "violation": v.violation} for v in self.violations],
+            "never_hit": self.never_hit,
+            "never_foreseen": self.never_foreseen,
+            "faults": dict(sorted(self.faults.items())),
+            "messages": dict(sorted(self.messages.items())),
+            "transitions": {f"{a} -> {b}": n for (a, b), n in sorted(self.transitions.items())},
+            "outcomes": dict(sorted(self.outcomes.items())),
+        }
+
+
+def run_seed(seed: int, *, traces: bool = False) -> Verdict:
+    """Any exception is a violation: the pool's own assertions are invariants, too."""
+    trial = Trial(seed, traces=traces)
+    violation = None
+    try:
+        trial.run()
+    except Exception as error:
+        violation = str(error) or repr(error)
+        trial.record.note(f"VIOLATION {violation}")
+    return Verdict(seed, violation, len(trial.clients), trial.timeline.num_run, trial.record)
+
+
+def run_seeds(
+    first_seed: int,
+    num_seeds: int,
+    *,
+    max_violations: int = 1,
+    on_seed: Callable[[Campaign], None] = lambda campaign: None,
+) -> Campaign:
+    """Stops at `max_violations`."""
+    campaign = Campaign()
+    with _silence():
+        for seed in range(first_seed, first_seed + num_seeds):
+            campaign.add(run_seed(seed))
+            on_seed(campaign)
+            if len(campaign.violations) >= max_violations:
+                break
+    return campaign
+
+
+def replay(seed: int) -> Verdict:
+    """The same events once more, written down."""
+    with _silence():
+        return run_seed(seed, traces=True)
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """What the service logs of faults is what is done to it here, thousands of times."""
+    logger = logging.getLogger("deployments")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def _least(known: int | None, count: int) -> int:
+    return count if known is None else min(known, count)

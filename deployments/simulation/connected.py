@@ -1,0 +1,65 @@
+"""A process that keeps one stream to the coordinator, and comes back after errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from deployments.simulation.coordinator import CoordinatorProcess
+from deployments.simulation.network import Network, Stream
+from deployments.simulation.timeline import Process, Timeline
+
+_FIRST_WAIT_S = 0.05
+_LONGEST_WAIT_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What every process of a world reaches."""
+
+    timeline: Timeline
+    network: Network
+    random: Random
+    coordinator: CoordinatorProcess
+    heartbeats: bool = True
+
+
+class Connected(Process):
+    """A process that keeps one stream to the coordinator, with pauses that double."""
+
+    def __init__(self, world: Surroundings, name: str) -> None:
+        super().__init__(world.timeline, name)
+        self.world = world
+        self.stream: Stream | None = None
+        self._wait_s = _FIRST_WAIT_S
+
+    def crash(self) -> None:
+        super().crash()
+        self.leave_stream()
+
+    def leave_stream(self) -> None:
+        if self.stream is not None:
+            self.stream.leave()
+            self.stream = None
+
+    def connect(self, accept: Callable[[Stream], None]) -> Stream | None:
+        """None where nobody listens."""
+        coordinator = self.world.coordinator
+        if not coordinator.is_up:
+            self.reconnect_later()
+            return None
+        stream = self.world.network.connect(self, coordinator, accept)
+        coordinator.expect(stream)
+        return stream
+
+    def reconnect_later(self) -> None:
+        wait_s = self._wait_s * self.world.random.uniform(0.5, 1.0)
+        self._wait_s = min(2 * self._wait_s, _LONGEST_WAIT_S)
+        self.after(wait_s, self.open_stream)
+
+    def connected(self) -> None:
+        self._wait_s = _FIRST_WAIT_S
+
+    def open_stream(self) -> None:
+        raise NotImplementedError

@@ -1,0 +1,153 @@
+"""A replica without a model: the slot and lease rules of specdec_core.replica over token hashes.
+
+A test holds the two together. Each slot keeps the hashes of all its prefixes, so that what its KV
+came from is known at every position, and the salt of the request that it was opened for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from deployments.simulation.tokens import guess, next_token, salt_of
+from specdec_core.leases import (
+    EMPTY_HASH,
+    GroupLease,
+    GroupResult,
+    LeaseRow,
+    Occupancy,
+    ReplicaInfo,
+    Role,
+    RowResult,
+    RowStatus,
+    hashes_behind,
+)
+
+
+@dataclass(eq=False, slots=True)
+class Slot:
+    """The prefix hashes of what is cached, and whose it is."""
+
+    seed: int
+    salt: int
+    hashes: list[int]
+
+    @property
+    def cached_len(self) -> int:
+        return len(self.hashes) - 1
+
+
+class ModelReplica:
+    """Runs leases of one role. Counts its blocks by itself."""
+
+    def __init__(self, info: ReplicaInfo, agreement: float = 0.0, taught_by: str = "") -> None:
+        """A draft guesses what targets of the fingerprint `taught_by` choose."""
+        self.info = info
+        self.slots: dict[int, Slot] = {}
+        self.failing: set[int] = set()
+        """Sequences whose next row fails."""
+        self._agreement = agreement
+        self._chooses_as = info.fingerprint if info.role is Role.TARGET else taught_by
+
+    @property
+    def num_used_blocks(self) -> int:
+        return sum(self._num_blocks(slot.cached_len) for slot in self.slots.values())
+
+    @property
+    def occupancy(self) -> Occupancy:
+        free = self.info.num_blocks - self.num_used_blocks
+        return Occupancy(num_slots=len(self.slots), num_free_blocks=free)
+
+    def free(self, sequence_ids: Iterable[int]) -> None:
+        for sequence_id in sequence_ids:
+            self.slots.pop(sequence_id, None)
+
+    def reset(self) -> None:
+        self.slots.clear()
+        self.failing.clear()
+
+    def execute(self, lease: GroupLease, seconds: float) -> GroupResult:
+        refusals = {row.sequence_id: self._truncate(row) for row in lease.rows}
+        num_free = self.info.num_blocks - self.num_used_blocks
+        for row in lease.rows:
+            if refusals[row.sequence_id] is None:
+                needed = self._num_new_blocks(row)
+                if needed > num_free:
+                    have = self.slots[row.sequence_id].cached_len
+                    refusals[row.sequence_id] = _refusal(row, RowStatus.NO_ROOM, have)
+                else:
+                    num_free -= needed
+        run = self._verify if self.info.role is Role.TARGET else self._draft
+        return GroupResult(
+            lease_id=lease.lease_id,
+            epoch=lease.epoch,
+            replica_id=lease.replica_id,
+            rows=tuple([refusals[row.sequence_id] or run(row) for row in lease.rows]),
+            seconds=seconds,
+        )
+
+    def _truncate(self, row: LeaseRow) -> RowResult | None:
+        slot = self.slots.get(row.sequence_id)
+        if row.sequence_id in self.failing:
+            self.failing.discard(row.sequence_id)
+            self.free([row.sequence_id])
+            return _refusal(row, RowStatus.FAILED, 0)
+        if slot is None and row.base_len == 0 and row.rules is not None:
+            seed = row.rules.params.seed
+            slot = Slot(seed, salt_of(seed, self._chooses_as), [EMPTY_HASH])
+            self.slots[row.sequence_id] = slot
+        if slot is None:
+            return _refusal(row, RowStatus.KV_MISS, 0)
+        if slot.cached_len < row.base_len:
+            return _refusal(row, RowStatus.KV_MISS, slot.cached_len)
+        if slot.hashes[row.base_len] != row.base_hash:
+            return _refusal(row, RowStatus.KV_MISS, 0)
+        del slot.hashes[row.base_len + 1 :]
+        return None
+
+    def _verify(self, row: LeaseRow) -> RowResult:
+        slot = self.slots[row.sequence_id]
+        hashes = slot.hashes
+        hashes += hashes_behind(hashes[-1], row.new_ids)
+        if row.num_choices == 0:
+            return RowResult(sequence_id=row.sequence_id, cached_len=slot.cached_len)
+        num_accepted = 0
+        token = next_token(hashes[-1], slot.salt, self.info.vocab_size)
+        for drafted in row.proposal:
+            if drafted != token:
+                break
+            num_accepted += 1
+            hashes += hashes_behind(hashes[-1], (drafted,))
+            token = next_token(hashes[-1], slot.salt, self.info.vocab_size)
+        return RowResult(
+            sequence_id=row.sequence_id,
+            cached_len=slot.cached_len,
+            tokens=(*row.proposal[:num_accepted], token),
+            num_accepted=num_accepted,
+        )
+
+    def _draft(self, row: LeaseRow) -> RowResult:
+        slot = self.slots[row.sequence_id]
+        hashes = slot.hashes
+        hashes += hashes_behind(hashes[-1], row.new_ids)
+        tokens: list[int] = []
+        for place in range(row.num_choices):
+            if place:
+                hashes += hashes_behind(hashes[-1], tokens[-1:])
+            tokens.append(guess(hashes[-1], slot.salt, self.info.vocab_size, self._agreement))
+        return RowResult(
+            sequence_id=row.sequence_id, cached_len=slot.cached_len, tokens=tuple(tokens)
+        )
+
+    def _num_new_blocks(self, row: LeaseRow) -> int:
+        is_target = self.info.role is Role.TARGET
+        drafted = len(row.proposal) if is_target else max(row.num_choices - 1, 0)
+        return self._num_blocks(row.end_len + drafted) - self._num_blocks(row.base_len)
+
+    def _num_blocks(self, length: int) -> int:
+        return -(-length // self.info.block_size)
+
+
+def _refusal(row: LeaseRow, status: RowStatus, have: int) -> RowResult:
+    error = "this row failed" if status is RowStatus.FAILED else ""
+    return RowResult(sequence_id=row.sequence_id, status=status, cached_len=have, error=error)

@@ -1,0 +1,115 @@
+"""What a seed decides before its world begins: settings, replicas, requests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.leases import ReplicaInfo, Role
+from specdec_core.models.numerics import Numerics
+from specdec_core.request import Request
+from specdec_core.sampling_params import SamplingParams
+
+VOCAB_SIZE = 13
+MAX_MODEL_LEN = 40
+LEASE_TTL_S = 0.5
+RESUME_TIMEOUT_S = 1.5
+ARRIVALS_S = 2.4
+"""Requests come within this."""
+NUM_REQUESTS = 40
+FIRST_FINGERPRINT = "bits-1"
+_METHODS = (
+    *[SpecMethod.DRAFT_MODEL] * 5,
+    *[SpecMethod.HYBRID] * 2,
+    SpecMethod.NGRAM,
+    SpecMethod.NONE,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """The settings of one world."""
+
+    pool: PoolConfig
+    num_targets: int
+    num_drafts: int
+    num_ingresses: int
+    num_blocks: int
+    block_size: int
+    agreement: float
+    numerics: Numerics
+    audit_share: float
+    verify_s: tuple[float, float]
+    """Of a target's pass: base, and per fed token."""
+    draft_s: float
+    """Of one draft step."""
+
+    def replica(self, replica_id: str, role: Role, fingerprint: str) -> ReplicaInfo:
+        is_target = role is Role.TARGET
+        return ReplicaInfo(
+            replica_id=replica_id,
+            role=role,
+            incarnation=0,
+            num_blocks=self.num_blocks,
+            block_size=self.block_size,
+            max_model_len=MAX_MODEL_LEN,
+            vocab_size=VOCAB_SIZE,
+            model_digest=str(role),
+            fingerprint=fingerprint if is_target else "",
+            numerics=self.numerics if is_target else Numerics.FAST,
+        )
+
+
+def draw_scenario(random: Random) -> Scenario:
+    group = random.randint(1, 6)
+    block_size = random.randint(2, 5)
+    return Scenario(
+        pool=_pool(random, group),
+        num_targets=2,
+        num_drafts=2,
+        num_ingresses=2,
+        num_blocks=-(-MAX_MODEL_LEN // block_size) + random.randint(0, 60 // block_size),
+        block_size=block_size,
+        agreement=random.choice((0.0, 0.5, 0.8, 0.95)),
+        numerics=random.choice((Numerics.EXACT, Numerics.EXACT, Numerics.EXACT, Numerics.FAST)),
+        audit_share=random.choice((0.0, 0.0, 0.3)),
+        verify_s=(random.uniform(0.004, 0.02), 0.0002),
+        draft_s=random.uniform(0.001, 0.004),
+    )
+
+
+def _pool(random: Random, group: int) -> PoolConfig:
+    has_goodput = random.random() < 0.15
+    return PoolConfig(
+        max_group_size=group,
+        window=group + random.randint(0, 8),
+        max_queued=random.choice((4, 12, 60)),
+        prefill_chunk=random.randint(3, 16),
+        verification_budget=random.choice((None, None, group + random.randint(0, 8))),
+        max_group_wait_s=random.choice((0.0, 0.01, 0.05)),
+        lease_ttl_s=LEASE_TTL_S,
+        speculation=SpeculationConfig(
+            method=random.choice(_METHODS),
+            num_draft_tokens=random.randint(1, 5),
+            k_policy=KPolicyName.GOODPUT if has_goodput else KPolicyName.FIXED,
+        ),
+    )
+
+
+def draw_request(random: Random, number: int) -> tuple[Request, bool]:
+    """A request, and whether it is one that must be refused: too long, or of a foreign id."""
+    is_invalid = random.random() < 0.03
+    prompt = tuple(random.randrange(VOCAB_SIZE) for _ in range(random.randint(1, 22)))
+    max_tokens = MAX_MODEL_LEN if is_invalid else random.randint(1, 14)
+    stops = (random.randrange(VOCAB_SIZE),) if random.random() < 0.3 else ()
+    request = Request(
+        request_id=f"r{number}",
+        prompt_token_ids=prompt,
+        params=SamplingParams(max_tokens=max_tokens, seed=number + 1, stop_token_ids=stops),
+        speculation_enabled=random.random() < 0.9,
+        num_draft_tokens=random.choice((None, None, None, None, 0, 2)),
+        priority=random.choice((0, 0, 0, -1, 1)),
+        client=random.choice(("", "one", "another")),
+    )
+    return request, is_invalid

@@ -1,0 +1,154 @@
+"""The server's side of streams: what coordinator_service.py does with messages, without gRPC."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from deployments.outbox import Flush, IngressOutbox
+from deployments.pool_driver import ConnectedReplica
+from deployments.simulation.messages import (
+    Drain,
+    GenerateUp,
+    Heartbeat,
+    Registered,
+    ResetDone,
+    Submit,
+    WorkUp,
+)
+from deployments.simulation.network import Stream
+from specdec_core.errors import SpecdecError
+from specdec_core.leases import GroupResult, ReplicaInfo
+
+if TYPE_CHECKING:
+    from deployments.simulation.coordinator import CoordinatorProcess
+
+T = TypeVar("T")
+
+_MOST_FLUSHES = 2
+"""Messages that an ingress has not read before its stream is full."""
+
+
+class IngressSession:
+    """The server's side of an ingress's stream."""
+
+    def __init__(self, coordinator: CoordinatorProcess, stream: Stream) -> None:
+        self.outbox: IngressOutbox = coordinator.driver.attach()
+        self._coordinator = coordinator
+        self._stream = stream
+
+    def hear(self, message: GenerateUp) -> None:
+        driver = self._coordinator.driver
+        if isinstance(message, Submit):
+            driver.submit(self.outbox, message.request, resume=message.resume)
+        else:
+            driver.abort(self.outbox, message.request_id)
+            if self._coordinator.inspector is not None:
+                self._coordinator.inspector.aborted(message.request_id)
+        self._coordinator.changed()
+
+    def pump(self) -> None:
+        while self.outbox.has_news and self._stream.num_down < _MOST_FLUSHES:
+            flush = at_once(self.outbox.take())
+            if flush is None:
+                self._stream.close()
+                self.lost()
+                return
+            self._write(flush)
+
+    def lost(self) -> None:
+        self._coordinator.driver.detach(self.outbox)
+        self._coordinator.forget(self._stream)
+        self._coordinator.changed()
+
+    def _write(self, flush: Flush) -> None:
+        coordinator = self._coordinator
+        if not (flush.deliveries or flush.state or flush.aborts):
+            return
+        if coordinator.inspector is not None:
+            coordinator.inspector.told(flush)
+        if coordinator.costs is not None:
+            coordinator.spend(coordinator.costs.event_s * len(flush.deliveries))
+        if self._is_lost_on_the_way(flush):
+            return
+        self._stream.down(flush)
+        if self._stream.repeats_next and flush.deliveries:
+            self._stream.repeats_next = False
+            self._stream.down(flush)
+
+    def _is_lost_on_the_way(self, flush: Flush) -> bool:
+        """Only what more news will follow: whoever waits for the last word waits for ever."""
+        is_last = any(d.event.finish_reason or d.failure for d in flush.deliveries)
+        if not self._stream.loses_next or is_last or flush.state or not flush.deliveries:
+            return False
+        self._stream.loses_next = False
+        return True
+
+
+class WorkSession:
+    """The server's side of a replica's stream."""
+
+    def __init__(self, coordinator: CoordinatorProcess, stream: Stream) -> None:
+        self.replica: ConnectedReplica | None = None
+        self.stream = stream
+        self._coordinator = coordinator
+
+    def hear(self, message: WorkUp) -> None:
+        if isinstance(message, ReplicaInfo):
+            self._register(message)
+        elif self.replica is not None:
+            self._take_in(self.replica, message)
+        self._coordinator.changed()
+
+    def pump(self) -> None:
+        replica = self.replica
+        if replica is None or not replica.outbox.has_news:
+            return
+        commands = at_once(replica.outbox.take())
+        if commands is None:
+            self.stream.close()
+            self.lost()
+            return
+        for command in commands:
+            self.stream.down(command)
+
+    def lost(self) -> None:
+        if self.replica is not None:
+            self._coordinator.driver.leave(self.replica)
+        self._coordinator.forget(self.stream)
+        self._coordinator.changed()
+
+    def _register(self, info: ReplicaInfo) -> None:
+        driver = self._coordinator.driver
+        try:
+            replica = driver.register(info)
+        except SpecdecError:
+            self.stream.close()
+            self._coordinator.forget(self.stream)
+            return
+        self.replica = replica
+        self.stream.down(Registered(driver.epoch))
+
+    def _take_in(self, replica: ConnectedReplica, message: WorkUp) -> None:
+        driver = self._coordinator.driver
+        if isinstance(message, GroupResult):
+            costs = self._coordinator.costs
+            if costs is not None:
+                self._coordinator.spend(costs.message_s + costs.row_s * len(message.rows))
+            driver.on_result(replica, message)
+        elif isinstance(message, Heartbeat):
+            driver.on_occupancy(replica, message.occupancy)
+        elif isinstance(message, ResetDone):
+            driver.on_reset_done(replica, message.incarnation)
+        elif isinstance(message, Drain):
+            driver.drain(replica)
+
+
+def at_once(waiting: Coroutine[Any, Any, T]) -> T:
+    """The answer of a coroutine that has nothing to wait for."""
+    try:
+        waiting.send(None)
+    except StopIteration as answer:
+        value: T = answer.value
+        return value
+    raise AssertionError("it waits, although there is news")

@@ -1,0 +1,80 @@
+"""Virtual time, and processes that live in it: they crash, stop and go on."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable
+
+Call = Callable[[], object]
+
+
+class Timeline:
+    """What happens next: by time, and in the order of planning where times are equal."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.num_run = 0
+        self._planned: list[tuple[float, int, Call]] = []
+        self._num_planned = 0
+
+    def at(self, time: float, call: Call) -> None:
+        heapq.heappush(self._planned, (time, self._num_planned, call))
+        self._num_planned += 1
+
+    def run_next(self) -> bool:
+        """Let the next thing happen; False when nothing is planned."""
+        if not self._planned:
+            return False
+        self.now, _, call = heapq.heappop(self._planned)
+        self.num_run += 1
+        call()
+        return True
+
+
+class Process:
+    """What is planned through it happens in this life of it alone, and not while it is stopped."""
+
+    def __init__(self, timeline: Timeline, name: str) -> None:
+        self.timeline = timeline
+        self.name = name
+        self.is_up = False
+        self.is_stopped = False
+        self._life = 0
+        self._missed: deque[Call] = deque()
+
+    def at(self, time: float, call: Call) -> None:
+        life = self._life
+
+        def run() -> None:
+            if self._life != life:
+                return
+            if self.is_stopped:
+                self._missed.append(call)
+            else:
+                call()
+
+        self.timeline.at(time, run)
+
+    def after(self, delay: float, call: Call) -> None:
+        self.at(self.timeline.now + delay, call)
+
+    def start(self) -> None:
+        assert not self.is_up, f"{self.name} is up already"
+        self.is_up = True
+
+    def crash(self) -> None:
+        """The process is gone, with everything that it had in mind."""
+        self.is_up = self.is_stopped = False
+        self._life += 1
+        self._missed.clear()
+
+    def stop(self) -> None:
+        """SIGSTOP: everything that comes waits."""
+        self.is_stopped = True
+
+    def go_on(self) -> None:
+        """SIGCONT: what came meanwhile happens now, in order."""
+        self.is_stopped = False
+        while self._missed and not self.is_stopped:
+            self._missed.popleft()()

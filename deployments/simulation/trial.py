@@ -1,0 +1,214 @@
+"""One seed: a world drawn from it, traffic and faults until all is quiet, what must then hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from random import Random
+
+from deployments.simulation.client import Client, Outcome
+from deployments.simulation.connected import Surroundings
+from deployments.simulation.coordinator import CoordinatorProcess
+from deployments.simulation.faults import plan_faults
+from deployments.simulation.ingress_process import IngressProcess
+from deployments.simulation.invariants import Bounds, Invariants
+from deployments.simulation.model_replica import ModelReplica
+from deployments.simulation.network import Delays, Network
+from deployments.simulation.record import Record, Violation
+from deployments.simulation.replica_process import ReplicaProcess
+from deployments.simulation.scenario import (
+    ARRIVALS_S,
+    FIRST_FINGERPRINT,
+    LEASE_TTL_S,
+    NUM_REQUESTS,
+    RESUME_TIMEOUT_S,
+    VOCAB_SIZE,
+    draw_request,
+    draw_scenario,
+)
+from deployments.simulation.timeline import Timeline
+from deployments.simulation.tokens import Script
+from specdec_core.leases import GroupLease, Role
+from specdec_core.pool.board import Board
+
+_LONGEST_S = 60.0
+"""(h) Every request has ended by then: faults last for a few seconds."""
+_QUIET_S = 1.2
+"""So long after the last request nothing may be left; a silent replica is fenced meanwhile."""
+_REPEATS = 0.03
+_FIRST_ARRIVAL_S = 0.05
+_CANCELLED = 0.08
+
+
+class Trial:
+    """The world of one seed."""
+
+    def __init__(self, seed: int, *, traces: bool = False) -> None:
+        self.random = Random(seed)
+        self.scenario = draw_scenario(self.random)
+        self.replicas: dict[str, ReplicaProcess] = {}
+        self.clients: dict[str, Client] = {}
+        self.fingerprint = FIRST_FINGERPRINT
+        """Of targets that start now."""
+        self.healed_at = 0.0
+        """Every fault so far is over by then."""
+        self._num_replicas = 0
+        self._set_up(traces)
+
+    @property
+    def now(self) -> float:
+        return self.timeline.now
+
+    def run(self) -> None:
+        """Raises Violation."""
+        self._start()
+        self._run_until(self._is_quiet, "requests wait")
+        self._run_until(lambda: self._is_empty, "the pool still has work")
+        deadline = self.now + _QUIET_S
+        self._run_until(lambda: self.now >= deadline, "nothing happens")
+        self._check_end()
+
+    def add_replica(self, role: Role, fingerprint: str = "") -> ReplicaProcess:
+        """Start a new process; its id was never used before."""
+        self._num_replicas += 1
+        info = self.scenario.replica(
+            f"{role}-{self._num_replicas}", role, fingerprint or self.fingerprint
+        )
+        runner = ModelReplica(info, self.scenario.agreement, FIRST_FINGERPRINT)
+        process = ReplicaProcess(self.surroundings, runner, self._step_seconds, repeats=_REPEATS)
+        self.replicas[info.replica_id] = process
+        process.start()
+        return process
+
+    def of_role(self, role: Role) -> list[ReplicaProcess]:
+        return [p for p in self.replicas.values() if p.runner.info.role is role and p.is_up]
+
+    def arrive(self) -> None:
+        """A client sends its request to some ingress."""
+        request, is_invalid = draw_request(self.random, len(self.clients))
+        client = Client(request, is_invalid, lambda: self.now)
+        fingerprints = {FIRST_FINGERPRINT, self.fingerprint}
+        client.scripts = [Script(request, bits, VOCAB_SIZE) for bits in sorted(fingerprints)]
+        self.clients[request.request_id] = client
+        ingress = self.random.choice(self.ingresses)
+        if not ingress.is_up:
+            client.fail(ConnectionError("the ingress is away"))
+            return
+        ingress.submit(client)
+        if self.random.random() < _CANCELLED:
+            delay = self.random.uniform(0.0, 0.3)
+            self.timeline.at(self.now + delay, partial(self.cancel, ingress, client))
+
+    def cancel(self, ingress: IngressProcess, client: Client) -> None:
+        if client.outcome is None and ingress.is_up and not ingress.is_stopped:
+            self.record.fault("client_cancels", client.request.request_id)
+            client.cancel()
+            ingress.cancel(client.request.request_id)
+
+    def new_fingerprint(self, fingerprint: str) -> None:
+        """Targets that start from now on have other bits."""
+        self.fingerprint = fingerprint
+        for client in self.clients.values():
+            client.scripts.append(Script(client.request, fingerprint, VOCAB_SIZE))
+
+    def later(self, delay: float, call: Callable[[], object]) -> None:
+        """The end of a fault."""
+        self.healed_at = max(self.healed_at, self.now + delay)
+        self.timeline.at(self.now + delay, call)
+
+    def _set_up(self, traces: bool) -> None:
+        scenario = self.scenario
+        self.timeline = Timeline()
+        self.record = Record(lambda: self.timeline.now, traces=traces)
+        delays = Delays(0.0001, 0.002)
+        self.network = Network(self.timeline, self.random, delays, self.record)
+        window, group_wait_s = scenario.pool.window, scenario.pool.max_group_wait_s
+        bounds = Bounds(row_wait_s=3.0 + 4 * LEASE_TTL_S + group_wait_s + 0.3 * window)
+        self.invariants = Invariants(self.record, bounds, self._scripts, self.replicas)
+        self.coordinator = CoordinatorProcess(
+            self.timeline,
+            "coordinator",
+            scenario.pool,
+            new_epoch=lambda: self.random.getrandbits(64),
+            inspector=self.invariants,
+            audit_share=scenario.audit_share,
+        )
+        self.surroundings = Surroundings(self.timeline, self.network, self.random, self.coordinator)
+        self.ingresses = [
+            IngressProcess(self.surroundings, f"ingress-{place}", RESUME_TIMEOUT_S)
+            for place in range(scenario.num_ingresses)
+        ]
+
+    def _start(self) -> None:
+        self.coordinator.start()
+        for _ in range(self.scenario.num_targets):
+            self.add_replica(Role.TARGET)
+        for _ in range(self.scenario.num_drafts):
+            self.add_replica(Role.DRAFT)
+        for ingress in self.ingresses:
+            ingress.start()
+        self._num_to_come = NUM_REQUESTS
+        for _ in range(NUM_REQUESTS):
+            time = self.random.uniform(_FIRST_ARRIVAL_S, ARRIVALS_S)
+            self.timeline.at(time, self._arrive_as_planned)
+        plan_faults(self)
+
+    def _arrive_as_planned(self) -> None:
+        self._num_to_come -= 1
+        self.arrive()
+
+    def _step_seconds(self, lease: GroupLease) -> float:
+        if lease.role is Role.DRAFT:
+            return self.scenario.draft_s * max(1, *[row.num_choices for row in lease.rows], 1)
+        base, per_token = self.scenario.verify_s
+        return base + per_token * sum(len(r.new_ids) + len(r.proposal) for r in lease.rows)
+
+    def _scripts(self, request_id: str) -> list[Script]:
+        return self.clients[request_id].scripts
+
+    def _run_until(self, is_over: Callable[[], bool], trouble: str) -> None:
+        deadline = self.now + _LONGEST_S
+        while not is_over():
+            if not self.timeline.run_next() or self.now > deadline:
+                waiting = [key for key, c in self.clients.items() if c.outcome is None]
+                raise Violation(f"(h) after {self.now:.1f} s {trouble}: {waiting}")
+
+    def _is_quiet(self) -> bool:
+        if self._num_to_come or self.now < self.healed_at:
+            return False
+        return all(client.outcome is not None for client in self.clients.values())
+
+    @property
+    def _is_empty(self) -> bool:
+        driver = self.coordinator.driver
+        return not driver.pool.has_work and not driver.auditor.num_pending
+
+    def _check_end(self) -> None:
+        """(g) Nothing is left of any request."""
+        driver = self.coordinator.driver
+        pool = driver.pool
+        left = {
+            "owners": driver._owners,
+            "clients counted as running": driver.ledger._running,
+            "waiting for a draft": pool._placement._undrafted,
+            "watched by the audit": driver.auditor._watched,
+            "open at an ingress": [i for i in self.ingresses if len(i.book) or i.listeners],
+            "replicas with sequences": [r.replica_id for r in pool._fleet if r.sequences],
+            "replicas with leases": [r.replica_id for r in pool._fleet if r.leases],
+            "replicas with blocks": [r.replica_id for r in pool._fleet if r.num_reserved_blocks],
+            "replicas with rows": [r.replica_id for r in pool._fleet if _has_rows(r.board)],
+            "replicas with slots": [p.name for p in self.replicas.values() if p.runner.slots],
+        }
+        found = {what: things for what, things in left.items() if things}
+        if found:
+            raise Violation(f"(g) at the end there are left: {found}")
+        if driver.auditor.counts.diverged.total():
+            raise Violation("(c) the service's own audit found other tokens")
+        if any(ingress.book.num_divergences for ingress in self.ingresses):
+            raise Violation("(c) an ingress was told other tokens than before")
+        for client in self.clients.values():
+            self.record.outcomes[client.outcome or Outcome.DONE] += 1
+
+
+def _has_rows(board: Board) -> bool:
+    return bool(board.num_ready or board.has_out)

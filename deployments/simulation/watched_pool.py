@@ -1,0 +1,65 @@
+"""The real pool, with somebody who sees every command and every result in the order they come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from specdec_core.config import PoolConfig
+from specdec_core.leases import GroupResult
+from specdec_core.pool import Command, SequencePool
+from specdec_core.request import Request
+
+
+class Watcher(Protocol):
+    """Raises Violation."""
+
+    def added(self, request: Request) -> None:
+        """An attempt of a request begins; an older one is over."""
+        ...
+
+    def commanded(self, pool: SequencePool, commands: list[Command], now: float) -> None: ...
+
+    def gone(self, replica_id: str) -> None:
+        """The replica has been deregistered, or is about to register anew."""
+        ...
+
+    def forgot(self, replica_id: str) -> None:
+        """A replica has acknowledged its reset."""
+        ...
+
+    def result(self, pool: SequencePool, result: GroupResult, pass_on: Callable[[], None]) -> None:
+        """`pass_on` lets the pool have it."""
+        ...
+
+
+class WatchedPool(SequencePool):
+    """Adds nothing to what the pool does."""
+
+    def __init__(self, config: PoolConfig, *, epoch: int, watcher: Watcher) -> None:
+        super().__init__(config, epoch=epoch)
+        self._watcher = watcher
+
+    def add(self, request: Request, now: float) -> None:
+        super().add(request, now)
+        self._watcher.added(request)
+
+    def advance(self, now: float) -> list[Command]:
+        commands = super().advance(now)
+        self._watcher.commanded(self, commands, now)
+        return commands
+
+    def on_result(self, result: GroupResult, now: float) -> None:
+        pass_on = super().on_result
+        self._watcher.result(self, result, lambda: pass_on(result, now))
+
+    def deregister(self, replica_id: str, now: float, *, incarnation: int | None = None) -> None:
+        super().deregister(replica_id, now, incarnation=incarnation)
+        if self._fleet.get(replica_id) is None:
+            self._watcher.gone(replica_id)
+
+    def on_reset_done(self, replica_id: str, incarnation: int, now: float) -> None:
+        super().on_reset_done(replica_id, incarnation, now)
+        replica = self._fleet.get(replica_id)
+        if replica is not None and replica.info.incarnation == incarnation:
+            self._watcher.forgot(replica_id)

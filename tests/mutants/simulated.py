@@ -1,0 +1,239 @@
+"""Defects of pool, leases and resume logic that a world of faults must show."""
+
+from tests.mutants.mutant import Mutant
+
+_POOL = "specdec_core/pool/"
+_FOUND = (
+    "tests/simulation/test_campaign.py"
+    "::test_no_seed_finds_a_violation_and_everything_that_can_happen_happens",
+)
+
+
+def _seeded(name: str, path: str, old: str, new: str, breaks: str) -> Mutant:
+    return Mutant(name=name, path=path, old=old, new=new, breaks=breaks, killed_by=_FOUND)
+
+
+MUTANTS = (
+    _seeded(
+        "epoch-not-checked",
+        _POOL + "pool.py",
+        old="if replica is None or not is_known or result.epoch != self._epoch:",
+        new="if replica is None or not is_known or result.epoch == 0:",
+        breaks="an answer to another life of the coordinator is committed",
+    ),
+    _seeded(
+        "lease-answered-twice",
+        _POOL + "pool.py",
+        old="lease = replica.leases.pop(result.lease_id).lease",
+        new="lease = replica.leases.get(result.lease_id).lease",
+        breaks="a lease is never over: its answer is merged as often as it comes",
+    ),
+    _seeded(
+        "hung-replica-keeps-its-lease",
+        _POOL + "pool.py",
+        old="if open_.deadline <= now:",
+        new="if open_.deadline <= 0.0:",
+        breaks="the requests of a replica that hangs wait for as long as it does",
+    ),
+    _seeded(
+        "fenced-with-its-sequences",
+        _POOL + "pool.py",
+        old="        self._tally.num_fenced += 1\n        self._placement.evacuate(replica)\n",
+        new="        self._tally.num_fenced += 1\n",
+        breaks="requests stay on a replica that is sent nothing",
+    ),
+    _seeded(
+        "never-reset",
+        _POOL + "pool.py",
+        old="        self._outbox.reset(replica.replica_id, replica.info.incarnation)\n",
+        new="        self._outbox.forget_frees(replica.replica_id)\n",
+        breaks="a replica that once hung is never used again",
+    ),
+    _seeded(
+        "used-before-it-forgot",
+        _POOL + "pool.py",
+        old="replica.is_fenced = True",
+        new="replica.is_fenced = replica.is_draining",
+        breaks="a replica that hangs is leased groups on top of those that it still runs",
+    ),
+    _seeded(
+        "older-attempt-stays",
+        _POOL + "pool.py",
+        old="            self._registry.forget(older, FinishReason.ABORT)\n",
+        new="            older.finish_reason = FinishReason.ABORT\n",
+        breaks="each resubmission leaves a sequence behind that holds KV for ever",
+    ),
+    _seeded(
+        "resumed-request-refused-as-full",
+        _POOL + "pool.py",
+        old="not (older or request.emitted_token_ids or request.is_background)",
+        new="not (older or request.is_background)",
+        breaks="a stream that has begun ends with 429 after the coordinator's restart",
+    ),
+    _seeded(
+        "slot-leaked-at-the-end",
+        _POOL + "placement.py",
+        old="            self._outbox.free(place.replica_id, sequence.sequence_id)\n"
+        "            self._fleet[place.replica_id].remove(sequence)\n",
+        new="            self._fleet[place.replica_id].remove(sequence)\n",
+        breaks="replicas keep the KV of every request that has ended",
+    ),
+    _seeded(
+        "slot-leaked-when-it-leaves",
+        _POOL + "placement.py",
+        old="        self._outbox.free(replica.replica_id, sequence.sequence_id)\n"
+        "        self._remove(replica, sequence)\n",
+        new="        self._remove(replica, sequence)\n",
+        breaks="replicas keep the KV of every request that was preempted",
+    ),
+    _seeded(
+        "nobody-waits-again",
+        _POOL + "placement.py",
+        old="            self.waiting.push(sequence)\n        else:",
+        new="            self.num_preemptions += 0\n        else:",
+        breaks="a request whose target died is never admitted again",
+    ),
+    _seeded(
+        "ended-but-still-queued",
+        _POOL + "placement.py",
+        old='        """The sequence ends: leave the queue and every replica."""\n'
+        "        self.waiting.discard(sequence)\n",
+        new='        """The sequence ends: leave every replica."""\n',
+        breaks="a request that was cancelled in the queue is run all the same",
+    ),
+    _seeded(
+        "leases-outlive-their-replica",
+        _POOL + "placement.py",
+        old="        replica.leases.clear()\n",
+        new="        replica.wake_at = None\n",
+        breaks="the late answer of a fenced replica is merged",
+    ),
+    _seeded(
+        "blocks-never-come-back",
+        _POOL + "fleet.py",
+        old="        self.num_reserved_blocks -= self.num_blocks(place.reserved_len)\n",
+        new="        self.touch(sequence)\n",
+        breaks="a target fills up with requests that have ended",
+    ),
+    _seeded(
+        "one-block-too-many",
+        _POOL + "fleet.py",
+        old="if more > 0 and more > self.num_free_blocks:",
+        new="if more > 0 and more > self.num_free_blocks + 1:",
+        breaks="a replica is leased more than its memory holds",
+    ),
+    _seeded(
+        "foreign-bits-let-in",
+        _POOL + "fleet.py",
+        old="return one.fingerprint == other.fingerprint or not promises_bits",
+        new="return promises_bits in (True, False)",
+        breaks="a target of other bits goes on with what exact ones began",
+    ),
+    _seeded(
+        "beginner-forgotten",
+        _POOL + "settlement.py",
+        old="            sequence.pinned_fingerprint = replica.info.fingerprint\n",
+        new="            sequence.pinned_fingerprint = sequence.request.pinned_fingerprint\n",
+        breaks="after an update of all targets a running request goes on with other bits",
+    ),
+    _seeded(
+        "two-owners",
+        _POOL + "sequence.py",
+        old="return (self.target is not None and self.target.row is not None) "
+        "or _chooses(self.draft)",
+        new="return self.target is not None and self.target.row is not None",
+        breaks="a sequence is leased to its target while its draft still proposes",
+    ),
+    _seeded(
+        "stale-proposal",
+        _POOL + "proposals.py",
+        old="if current is None or current.committed_len != len(sequence.ids):",
+        new="if current is None or current.proposal is None:",
+        breaks="a proposal is checked again behind other tokens",
+    ),
+    _seeded(
+        "event-sent-twice",
+        _POOL + "outbox.py",
+        old="        self._commands.append(Emit(event))\n",
+        new="        self._commands += [Emit(event), Emit(event)]\n",
+        breaks="every token is told twice",
+    ),
+    _seeded(
+        "abort-lost-with-the-stream",
+        "deployments/pool_driver.py",
+        old="            self._guard(partial(self.pool.abort, request_id))\n\n    def submit",
+        new="            self.auditor.forget(request_id)\n\n    def submit",
+        breaks="requests of an ingress that died are run to their end for nobody",
+    ),
+    _seeded(
+        "abort-lost",
+        "deployments/pool_driver.py",
+        old="        self._guard(lambda now: self.pool.abort(request_id, now))\n",
+        new="        self._guard(lambda now: self.pool.status(request_id))\n",
+        breaks="what a client cancels is run to its end",
+    ),
+    _seeded(
+        "resubmission-answered-elsewhere",
+        "deployments/pool_driver.py",
+        old="            self._owners[request_id] = outbox\n",
+        new="            self._owners.setdefault(request_id, outbox)\n",
+        breaks="a request that is submitted again over another stream is told nothing more",
+    ),
+    _seeded(
+        "older-stream-ends-the-newer",
+        "deployments/pool_driver.py",
+        old="        if self.replicas.get(replica.info.replica_id) is not replica:\n"
+        "            return\n        del self.replicas[replica.info.replica_id]\n",
+        new="        self.replicas.pop(replica.info.replica_id, None)\n",
+        breaks="a replica that came back at once is sent nothing any more",
+    ),
+    _seeded(
+        "client-counted-for-ever",
+        "deployments/pool_driver.py",
+        old="        self.ledger.end(request_id)\n",
+        new="        self.ledger.usage.get(request_id)\n",
+        breaks="a key with a limit of running requests is locked out in the end",
+    ),
+    _seeded(
+        "gap-not-asked-for",
+        "deployments/resuming.py",
+        old="            return entry.resumed()\n        entry.emitted",
+        new="            return None\n        entry.emitted",
+        breaks="a client whose news was lost waits for ever",
+    ),
+    _seeded(
+        "overlap-told-again",
+        "deployments/resuming.py",
+        old="            token_ids=event.token_ids[overlap:],\n",
+        new="            token_ids=event.token_ids,\n",
+        breaks="after a restart of the coordinator a client hears tokens twice",
+    ),
+    _seeded(
+        "gap-taken-for-the-next",
+        "deployments/resuming.py",
+        old="if overlap < 0 or overlap > len(entry.emitted):",
+        new="if overlap > len(entry.emitted):",
+        breaks="tokens are missing in the middle of an answer",
+    ),
+    _seeded(
+        "resumed-with-other-bits",
+        "deployments/resuming.py",
+        old="pinned_fingerprint=pinned)",
+        new="pinned_fingerprint=self.request.pinned_fingerprint)",
+        breaks="a resumed request goes on with the bits of whatever target is there",
+    ),
+    _seeded(
+        "ended-request-stays-open",
+        "deployments/resuming.py",
+        old="            del self._open[event.request_id]\n        return fresh",
+        new="            entry.pinned_fingerprint = event.pinned_fingerprint\n        return fresh",
+        breaks="an ingress submits every request of its life again after each lost stream",
+    ),
+    _seeded(
+        "unread-news-replaced",
+        "deployments/outbox.py",
+        old="        token_ids=ours.token_ids + theirs.token_ids,\n",
+        new="        token_ids=theirs.token_ids,\n",
+        breaks="a slow reader loses tokens where its news is merged",
+    ),
+)

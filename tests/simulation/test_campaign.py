@@ -1,0 +1,67 @@
+"""Whatever fails, every request gets its plain ids: the real pool and resume logic over seeds."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from deployments.simulation import campaign
+from deployments.simulation.client import Outcome
+from deployments.simulation.faults import FaultKind
+
+NUM_SEEDS = 500
+
+
+@pytest.mark.slow
+def test_no_seed_finds_a_violation_and_everything_that_can_happen_happens() -> None:
+    found = campaign.run_seeds(0, NUM_SEEDS)
+    assert [(v.seed, v.violation) for v in found.violations] == []
+    assert found.never_hit == []
+    assert found.never_foreseen == []
+    assert found.num_requests >= 40 * NUM_SEEDS
+    assert found.least_faults is not None
+    assert found.least_faults >= 8
+    assert found.least_kinds is not None
+    assert found.least_kinds >= 4
+    assert found.outcomes[Outcome.DONE] > found.num_requests / 2
+
+
+def test_a_seed_replays_bit_for_bit() -> None:
+    first, second = campaign.replay(7), campaign.replay(7)
+    assert first.record.lines == second.record.lines
+    assert len(first.record.lines) > 300
+
+
+def test_a_trace_changes_nothing_and_another_seed_is_another_world() -> None:
+    traced, plain, other = campaign.replay(8), campaign.run_seed(8), campaign.run_seed(9)
+    assert traced.record.messages == plain.record.messages
+    assert traced.record.faults == plain.record.faults
+    assert plain.record.messages != other.record.messages
+
+
+def test_the_world_loads_neither_torch_nor_grpc_nor_ray() -> None:
+    """It starts at once."""
+    code = (
+        "import sys; from deployments.simulation import campaign, capacity_options; "
+        "print(sorted({'torch', 'grpc', 'ray'} & set(sys.modules)))"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert answer.stdout.strip() == "[]"
+
+
+def test_a_fault_that_was_never_hit_fails_the_campaign() -> None:
+    """Once enough seeds have run."""
+    found = campaign.Campaign()
+    verdict = campaign.run_seed(0)
+    for _ in range(campaign.SEEDS_FOR_COVERAGE - 1):
+        found.add(verdict)
+    assert found.is_clean
+    found.add(verdict)
+    missing = [kind for kind in FaultKind if not verdict.record.faults[kind]]
+    assert missing
+    assert {f"fault {kind}" for kind in missing} <= set(found.never_hit)
+    assert not found.is_clean

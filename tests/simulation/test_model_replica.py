@@ -1,0 +1,113 @@
+"""The modelled replica answers as the real one does, whatever it is leased."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from random import Random
+
+import pytest
+import torch
+from torch import Tensor
+
+from deployments.simulation.model_replica import ModelReplica
+from deployments.simulation.tokens import guess, next_token, salt_of
+from specdec_core.choice_rules import ChoiceRules
+from specdec_core.leases import (
+    EMPTY_HASH,
+    GroupLease,
+    GroupResult,
+    LeaseRow,
+    ReplicaInfo,
+    Role,
+    RowStatus,
+    extend_hash,
+)
+from specdec_core.replica import Replica
+from specdec_core.sampling_params import SamplingParams
+from tests.fakes import TokenListModel
+
+VOCAB_SIZE = 7
+SEED = 3
+SALT = salt_of(SEED, "bits")
+AGREEMENT = 0.6
+
+
+class HashModel(TokenListModel):
+    """Its most probable token is the token function's, or what a draft guesses of it."""
+
+    def __init__(self, role: Role, num_blocks: int, block_size: int) -> None:
+        super().__init__(vocab_size=VOCAB_SIZE, num_blocks=num_blocks, block_size=block_size)
+        self._role = role
+
+    def logits(self, ids: Sequence[int]) -> Tensor:
+        prefix = extend_hash(EMPTY_HASH, ids)
+        if self._role is Role.TARGET:
+            token = next_token(prefix, SALT, VOCAB_SIZE)
+        else:
+            token = guess(prefix, SALT, VOCAB_SIZE, AGREEMENT)
+        return torch.nn.functional.one_hot(torch.tensor(token), VOCAB_SIZE).float()
+
+
+def random_row(random: Random, role: Role, sequence_id: int, ids: list[int]) -> LeaseRow:
+    """Mostly what a pool would send, sometimes with a prefix that nobody has."""
+    base_len = random.choice((0, random.randint(0, len(ids) - 1)))
+    end_len = random.choice((len(ids), random.randint(base_len + 1, len(ids))))
+    proposal: tuple[int, ...] = ()
+    num_choices = random.randint(0, 4) if role is Role.DRAFT else 0
+    if role is Role.TARGET and random.random() < 0.8:
+        prefix, tokens = extend_hash(EMPTY_HASH, ids[:end_len]), []
+        for _ in range(random.randint(0, 3)):
+            tokens.append(guess(prefix, SALT, VOCAB_SIZE, AGREEMENT))
+            prefix = extend_hash(prefix, tokens[-1:])
+        proposal, num_choices = tuple(tokens), len(tokens) + 1
+    is_wrong = random.random() < 0.05
+    params = SamplingParams(temperature=0.0, seed=SEED)
+    return LeaseRow(
+        sequence_id=sequence_id,
+        base_len=base_len,
+        base_hash=extend_hash(EMPTY_HASH, ids[:base_len]) ^ is_wrong,
+        new_ids=tuple(ids[base_len:end_len]),
+        proposal=proposal,
+        num_choices=num_choices,
+        rules=random.choice((None, ChoiceRules(params, len(ids)))),
+    )
+
+
+@pytest.mark.parametrize("role", Role)
+@pytest.mark.parametrize("num_blocks", [6, 1000])
+@pytest.mark.parametrize("seed", range(5))
+def test_it_answers_as_the_real_replica_does(role: Role, num_blocks: int, seed: int) -> None:
+    random = Random(seed)
+    info = ReplicaInfo(
+        replica_id="r",
+        role=role,
+        incarnation=1,
+        num_blocks=num_blocks,
+        block_size=3,
+        max_model_len=4096,
+        vocab_size=VOCAB_SIZE,
+        model_digest="m",
+        fingerprint="bits",
+    )
+    real = Replica(HashModel(role, num_blocks, 3), role)
+    model = ModelReplica(info, AGREEMENT, taught_by="bits")
+    texts = {i: [random.randrange(VOCAB_SIZE) for _ in range(9)] for i in range(4)}
+    seen: set[RowStatus] = set()
+    for lease_id in range(150):
+        chosen = random.sample(sorted(texts), random.randint(1, 3))
+        rows = tuple(random_row(random, role, i, texts[i]) for i in chosen)
+        lease = GroupLease(
+            lease_id=lease_id, epoch=1, replica_id="r", role=role, rows=rows, ttl_s=1.0
+        )
+        expected: GroupResult = real.execute(lease)
+        answer = model.execute(lease, 0.0)
+        assert answer == replace(expected, seconds=0.0)
+        assert model.occupancy == real.occupancy
+        seen.update(row.status for row in answer.rows)
+        if random.random() < 0.2:
+            gone = random.sample(sorted(texts), 2)
+            real.free(gone)
+            model.free(gone)
+    assert {RowStatus.OK, RowStatus.KV_MISS} <= seen
+    assert (RowStatus.NO_ROOM in seen) is (num_blocks == 6)
