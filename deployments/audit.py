@@ -7,6 +7,7 @@ speculation, in the background of the pool, under an id that no client knows.
 from __future__ import annotations
 
 import hashlib
+import logging
 import uuid
 from collections import Counter, deque
 from collections.abc import Callable
@@ -40,6 +41,18 @@ class Divergence:
     replayed_id: int | None
     """None: the replay ended here."""
     origin: Origin
+
+    def log(self, logger: logging.Logger) -> None:
+        """An error in exact numerics, which promise that there is none."""
+        logger.log(
+            logging.ERROR if self.origin.numerics is Numerics.EXACT else logging.WARNING,
+            "request %s diverges from plain decoding at token %d: emitted %d, replayed %s (%s, %s)",
+            self.request_id,
+            self.index,
+            self.emitted_id,
+            self.replayed_id,
+            *self.origin,
+        )
 
 
 @dataclass(eq=False, slots=True)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from deployments.audit import Auditor, Divergence, Origin
+from deployments.audit import Auditor, Origin
 from deployments.client_ledger import ClientLedger, ClientLimits
 from deployments.connected import ConnectedReplica, origin_of, state_of
 from deployments.errors import ClientLimitError, Failure, FailureKind, failure_of, failure_of_event
@@ -21,7 +21,6 @@ from deployments.stages.ingress import IngressTimes
 from deployments.stages.rounds import LeaseTimes, StageHistograms
 from specdec_core.errors import InvalidRequestError, QueueFullError, SpecdecError
 from specdec_core.leases import GroupResult, Occupancy, ReplicaInfo
-from specdec_core.models.numerics import Numerics
 from specdec_core.pool import Command, Emit, SendLease, SequencePool
 from specdec_core.request import FinishReason, Request, TokenEvent
 
@@ -250,7 +249,7 @@ class PoolDriver:
         """News of a replay: its client is the auditor."""
         divergence = self.auditor.compare(event)
         if divergence is not None:
-            _log(divergence)
+            divergence.log(logger)
         if event.finish_reason is None and not self.auditor.is_replay(event.request_id):
             self._guard(partial(self.pool.abort, event.request_id))
 
@@ -271,19 +270,6 @@ class PoolDriver:
     def _tell_state(self) -> None:
         for outbox in self._ingresses:
             outbox.put_state(state_of(self.replicas.values(), self.epoch))
-
-
-def _log(divergence: Divergence) -> None:
-    is_exact = divergence.origin.numerics is Numerics.EXACT
-    logger.log(
-        logging.ERROR if is_exact else logging.WARNING,
-        "request %s diverges from plain decoding at token %d: emitted %d, replayed %s (%s, %s)",
-        divergence.request_id,
-        divergence.index,
-        divergence.emitted_id,
-        divergence.replayed_id,
-        *divergence.origin,
-    )
 
 
 def _addressee(command: WorkCommand) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from deployments.connected import ConnectedReplica
 from deployments.outbox import Flush, IngressOutbox
-from deployments.pool_driver import ConnectedReplica
 from deployments.simulation.messages import (
     Drain,
     GenerateUp,
