@@ -55,7 +55,8 @@ def propose(
     where nothing can be chosen. Afterwards a slot caches its N committed tokens and all drafted
     ones, but the last of num_choices.
     """
-    if isinstance(draft, DraftsInOneGo) and draft.drafts_in_one_go and not _need_host(turns):
+    # Asked by name: isinstance with a protocol takes 37 us.
+    if getattr(draft, "drafts_in_one_go", False) and not _need_host(turns):
         return _propose_in_one_go(draft, turns, min_confidence)
     return _propose_by_token(draft, turns, min_confidence)
 
