@@ -2,7 +2,8 @@
 
 8 sequences, K drafted tokens each, again and again from the same place with other seeds. Settings
 alternate in one process, with our kernels for the choice and with PyTorch's operations, so that a
-busy machine slows all of them; the clock runs around each choice inside the round. Medians.
+busy machine slows all of them; the clocks run around each choice inside the round, the one on the
+wall and that of the CPU time that the process was given. Medians.
 
     python -m benchmarks.choice_cost --input spec_bench_240.jsonl --output F.json
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -55,11 +56,29 @@ SETTINGS = {
 }
 
 
-class Cost(NamedTuple):
-    """Of one round."""
+Medians = dict[str, dict[str, dict[str, dict[str, float]]]]
+"""By decider, setting, clock and figure."""
 
-    round_ms: float
-    choice_ms: float
+
+class Times(NamedTuple):
+    """Seconds by both clocks."""
+
+    wall: float
+    cpu: float
+
+    @classmethod
+    def now(cls) -> Times:
+        return cls(time.perf_counter(), time.process_time())
+
+    def since(self, started: Times) -> Times:
+        return Times(self.wall - started.wall, self.cpu - started.cpu)
+
+
+class Cost(NamedTuple):
+    """Of one round, and of all choices in it."""
+
+    round: Times
+    choice: Times
 
 
 def main(
@@ -113,16 +132,16 @@ class _Bench:
     def run_round(self, params: SamplingParams) -> Cost:
         """From K + 1 tokens before the sequences' ends; both caches are as before afterwards."""
         rules = [ChoiceRules(params, len(ids) // 2) for ids in self._ids]
-        with _choice_watch() as choice_s:
-            started = time.perf_counter()
+        with _choice_watch() as choices:
+            started = Times.now()
             proposals = self._propose(rules)
             score_and_verify(self._target, self._turns(0, rules, proposals, self._k + 1))
-            round_s = time.perf_counter() - started
+            whole = Times.now().since(started)
         models = [model for model in (self._target, self._draft) if model is not None]
         for model, slots in zip(models, self._slots, strict=True):
             for slot, ids in zip(slots, self._ids, strict=True):
                 model.rollback(slot, len(ids) - self._k - 1)
-        return Cost(1e3 * round_s, 1e3 * sum(choice_s))
+        return Cost(whole, Times(sum(c.wall for c in choices), sum(c.cpu for c in choices)))
 
     def _propose(self, rules: Sequence[ChoiceRules]) -> list[tuple[int, ...]]:
         if self._draft is None:
@@ -144,18 +163,18 @@ class _Bench:
 
 
 @contextmanager
-def _choice_watch() -> Iterator[list[float]]:
-    """The seconds of every choice that a round makes in between."""
-    seconds: list[float] = []
+def _choice_watch() -> Iterator[list[Times]]:
+    """What every choice took that a round makes in between."""
+    times: list[Times] = []
 
     def timed(*arguments: Any) -> list[int]:
-        started = time.perf_counter()
+        started = Times.now()
         chosen = choose(*arguments)
-        seconds.append(time.perf_counter() - started)
+        times.append(Times.now().since(started))
         return chosen
 
     with patch.object(speculative_round, "choose", timed):
-        yield seconds
+        yield times
 
 
 def _decode(model: TransformersModel, prompt: tuple[int, ...], count: int) -> tuple[int, ...]:
@@ -169,7 +188,7 @@ def _decode(model: TransformersModel, prompt: tuple[int, ...], count: int) -> tu
     return ids
 
 
-def _measure(bench: _Bench, repeats: int) -> dict[str, dict[str, dict[str, float]]]:
+def _measure(bench: _Bench, repeats: int) -> Medians:
     """By decider and setting, after two warm-ups."""
     deciders = {"kernels": native_choice.choice_kernels(), "PyTorch": None}
     costs: dict[str, dict[str, list[Cost]]] = {
@@ -188,22 +207,28 @@ def _measure(bench: _Bench, repeats: int) -> dict[str, dict[str, dict[str, float
     }
 
 
-def _medians(costs: Sequence[Cost]) -> dict[str, float]:
-    of: Callable[[list[float]], float] = statistics.median
+def _medians(costs: Sequence[Cost]) -> dict[str, dict[str, float]]:
+    """By clock."""
     return {
-        "round_ms": of([cost.round_ms for cost in costs]),
-        "choice_ms": of([cost.choice_ms for cost in costs]),
-        "share": of([cost.choice_ms / cost.round_ms for cost in costs]),
+        clock: {
+            "round_ms": 1e3 * statistics.median(getattr(cost.round, clock) for cost in costs),
+            "choice_ms": 1e3 * statistics.median(getattr(cost.choice, clock) for cost in costs),
+            "share": statistics.median(
+                getattr(cost.choice, clock) / getattr(cost.round, clock) for cost in costs
+            ),
+        }
+        for clock in Times._fields
     }
 
 
-def _print(medians: dict[str, dict[str, dict[str, float]]]) -> None:
-    table = Table("", "who chooses", "round ms", "choice ms", "share")
+def _print(medians: Medians) -> None:
+    table = Table("", "who chooses", "round ms", "choice ms", "share", "share of the CPU time")
     for name in SETTINGS:
         for decider, by_name in medians.items():
-            cost = by_name[name]
-            times = (f"{cost['round_ms']:.1f}", f"{cost['choice_ms']:.2f}")
-            table.add_row(name, decider, *times, f"{100 * cost['share']:.1f} %")
+            wall, cpu = by_name[name]["wall"], by_name[name]["cpu"]
+            shares = (f"{100 * wall['share']:.1f} %", f"{100 * cpu['share']:.1f} %")
+            times = (f"{wall['round_ms']:.1f}", f"{wall['choice_ms']:.2f}")
+            table.add_row(name, decider, *times, *shares)
     Console().print(table)
 
 
