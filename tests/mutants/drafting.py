@@ -3,6 +3,7 @@
 from tests.mutants.mutant import Mutant
 
 _POOL = "specdec_core/pool/"
+_OVERLAP_TESTS = "tests/pool/test_overlap.py::"
 
 MUTANTS = (
     Mutant(
@@ -126,7 +127,7 @@ MUTANTS = (
         new="return max(self._parts_s(num_live, True)) / num_live",
         breaks="sequences are split though a pass takes as long for half of them",
         killed_by=(
-            "tests/pool/test_overlap.py::test_it_is_near_the_better_of_always_and_never[both flat-32]",
+            _OVERLAP_TESTS + "test_it_is_near_the_better_of_always_and_never[both flat-32]",
         ),
     ),
     Mutant(
@@ -135,9 +136,7 @@ MUTANTS = (
         old=" or self._num_plain >= _RESTING:",
         new=":",
         breaks="plain decoding runs in halves while no draft has anything to do",
-        killed_by=(
-            "tests/pool/test_overlap.py::test_a_draft_model_that_rests_leaves_its_targets_whole",
-        ),
+        killed_by=(_OVERLAP_TESTS + "test_a_draft_model_that_rests_leaves_its_targets_whole",),
     ),
     Mutant(
         name="tiles-cost-nothing",
