@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from specdec_core.pool.k_policy import AcceptanceRate
 
-_WEIGHTS = (16.0, 4.0, 64.0)
+_WEIGHTS = (16.0, 4.0, 64.0, 256.0)
 """Trials that the past of all may count for in the estimate of one; the first until another has
 foretold better."""
 _FIRST_GUESS = 0.6

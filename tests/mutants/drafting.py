@@ -3,6 +3,7 @@
 from tests.mutants.mutant import Mutant
 
 _POOL = "specdec_core/pool/"
+_OVERLAP_TESTS = "tests/pool/test_overlap.py::"
 
 MUTANTS = (
     Mutant(
@@ -98,6 +99,44 @@ MUTANTS = (
         killed_by=(
             "tests/pool/test_step_costs.py::test_costs_are_learnt_from_few_passes_and_never_fall_with_the_rows",
         ),
+    ),
+    Mutant(
+        name="the-hosts-time-is-not-seen",
+        path=_POOL + "pool.py",
+        old="seconds = max(now - open_.since, result.seconds)",
+        new="seconds = result.seconds",
+        breaks="long proposals look dearer than they are: each saves the host a round",
+        killed_by=(
+            "tests/pool/test_round_seconds.py::test_the_time_between_result_and_next_lease_belongs_to_the_next_round",
+        ),
+    ),
+    Mutant(
+        name="luck-counts-as-nature",
+        path=_POOL + "acceptance_belief.py",
+        old="self._losses.index(min(self._losses))",
+        new="self._losses.index(max(self._losses))",
+        breaks="a sequence that was unlucky once is drafted for too little",
+        killed_by=(
+            "tests/pool/test_acceptance_belief.py::test_sequences_that_are_alike_are_not_told_apart_by_luck",
+        ),
+    ),
+    Mutant(
+        name="halves-cost-half",
+        path=_POOL + "overlap.py",
+        old="return 2.0 * max(self._parts_s(num_live, True)) / num_live",
+        new="return max(self._parts_s(num_live, True)) / num_live",
+        breaks="sequences are split though a pass takes as long for half of them",
+        killed_by=(
+            _OVERLAP_TESTS + "test_it_is_near_the_better_of_always_and_never[both flat-32]",
+        ),
+    ),
+    Mutant(
+        name="a-resting-draft-splits-its-target",
+        path=_POOL + "overlap.py",
+        old=" or self._num_plain >= _RESTING:",
+        new=":",
+        breaks="plain decoding runs in halves while no draft has anything to do",
+        killed_by=(_OVERLAP_TESTS + "test_a_draft_model_that_rests_leaves_its_targets_whole",),
     ),
     Mutant(
         name="tiles-cost-nothing",

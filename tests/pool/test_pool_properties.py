@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from specdec_core.config import PoolConfig, SpecMethod
+from specdec_core.config import OverlapMode, PoolConfig, SpecMethod
 from specdec_core.errors import QueueFullError
 from specdec_core.leases import Role
 from specdec_core.pool import SendFree
@@ -31,6 +31,8 @@ configs = st.builds(
     window=st.integers(4, 8),
     prefill_chunk=st.integers(1, 9),
     max_group_wait_s=st.sampled_from([0.0, 0.1, 1.0]),
+    overlap=st.sampled_from(OverlapMode),
+    group_by_shape=st.booleans(),
     lease_ttl_s=st.just(TTL_S),
     max_queued=st.integers(3, 40),
 )
