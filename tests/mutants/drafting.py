@@ -73,6 +73,26 @@ MUTANTS = (
         killed_by=("tests/drafting/test_ngram.py::test_a_loop_is_continued_beyond_the_end",),
     ),
     Mutant(
+        name="ngram-forgets-full-tables",
+        path="specdec_core/drafting/ngram.py",
+        old="            while end == _NONE and num_older > 0:\n",
+        new="            while False:\n",
+        breaks="a long text is searched in its last part alone: fewer tokens are proposed",
+        killed_by=(
+            "tests/drafting/test_ngram.py::test_a_long_list_that_grows_finds_what_a_search_finds",
+        ),
+    ),
+    Mutant(
+        name="ngram-walks-without-bound",
+        path="specdec_core/drafting/ngram.py",
+        old="for _ in range(_MAX_STEPS):",
+        new="for _ in range(len(ids)):",
+        breaks="a client's ids of one hash make every decision as long as its prompt",
+        killed_by=(
+            "tests/drafting/test_ngram.py::test_a_proposal_looks_at_few_places_whatever_the_ids",
+        ),
+    ),
+    Mutant(
         name="histogram-without-zero-acceptance",
         path=_POOL + "k_policy.py",
         old="        if num_drafted:\n",
