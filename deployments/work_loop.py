@@ -1,5 +1,6 @@
 """A replica's side of the Work stream: register, run leases in order, come back after errors.
 
+While a lease runs, the next is read and handed to the thread: it begins as the one before it ends.
 Whatever breaks, its sequences are dropped and the replica registers again under another
 incarnation: its whole state can be rebuilt from ids. No Ray here: how to find the coordinator is an
 argument.
@@ -11,9 +12,9 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
 from concurrent.futures import Executor
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import grpc
 
@@ -52,6 +53,14 @@ class LeaseRunner(Protocol):
 Outgoing = asyncio.Queue[pb.WorkUp | None]
 
 
+class _Executed(NamedTuple):
+    result: GroupResult
+    occupancy: Occupancy
+    """Behind it."""
+    free_s: float
+    """When the thread was done with the lease before."""
+
+
 class WorkLoop:
     """Keeps one replica registered and working until it is stopped."""
 
@@ -72,6 +81,10 @@ class WorkLoop:
         self._outgoing: Outgoing = asyncio.Queue()
         self._is_registered = False
         self._drained = asyncio.Event()
+        self._failed = asyncio.Event()
+        self._running: set[asyncio.Task[None]] = set()
+        self._free_s = 0.0
+        """When the last lease ended."""
 
     @property
     def is_registered(self) -> bool:
@@ -113,15 +126,25 @@ class WorkLoop:
         async with endpoint.channel() as channel:
             stub = pb_grpc.CoordinatorServiceStub(channel)
             call = stub.Work(self._messages(self._outgoing), metadata=endpoint.metadata)
+            reader = asyncio.create_task(self._read(call, info, backoff))
+            failed = asyncio.create_task(self._failed.wait())
             heartbeats = asyncio.create_task(self._beat(self._outgoing))
             try:
-                async for message in call:
-                    await self._carry_out(message, info, backoff)
-                    if self._drained.is_set() or self.failure is not None:
-                        break
+                await asyncio.wait({reader, failed}, return_when=asyncio.FIRST_COMPLETED)
+                if reader.done():
+                    reader.result()
             finally:
-                heartbeats.cancel()
+                for task in (reader, failed, heartbeats):
+                    task.cancel()
                 self._outgoing.put_nowait(None)
+
+    async def _read(
+        self, messages: AsyncIterable[pb.WorkDown], info: ReplicaInfo, backoff: Backoff
+    ) -> None:
+        async for message in messages:
+            await self._carry_out(message, info, backoff)
+            if self._drained.is_set():
+                return
 
     async def _messages(self, outgoing: Outgoing) -> AsyncIterator[pb.WorkUp]:
         while (message := await outgoing.get()) is not None:
@@ -140,7 +163,9 @@ class WorkLoop:
                 backoff.succeeded()
                 logger.info("registered as %s %s", info.role, info.replica_id)
             case "lease":
-                await self._run_lease(message.lease, info.replica_id)
+                received_s = time.perf_counter()
+                lease = lease_from_pb(message.lease, info.replica_id)
+                self._begin(lease, received_s)
             case "free":
                 sequence_ids = tuple(message.free.sequence_ids)
                 await self._in_thread(lambda: self._runner.free(sequence_ids))
@@ -151,19 +176,40 @@ class WorkLoop:
             case "drained":
                 self._drained.set()
 
-    async def _run_lease(self, message: pb.GroupLease, replica_id: str) -> None:
-        received_s = time.perf_counter()
-        lease = lease_from_pb(message, replica_id)
+    def _begin(self, lease: GroupLease, received_s: float) -> None:
+        """Put it into the thread's queue, ahead of whatever message follows it."""
+        loop = asyncio.get_running_loop()
+        executed = loop.run_in_executor(self._executor, self._execute, lease)
+        task = loop.create_task(self._answer(executed, self._outgoing, received_s))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    async def _answer(
+        self, executed: Awaitable[_Executed], outgoing: Outgoing, received_s: float
+    ) -> None:
         try:
-            result = await self._in_thread(lambda: self._runner.execute(lease))
-        except Exception as error:
+            result, occupancy, free_s = await executed
+        except Exception:
             logger.exception("a lease failed: this replica cannot go on")
-            self.failure = error
+            self._failed.set()
             return
         answer = result_to_pb(result)
-        answer.occupancy.CopyFrom(occupancy_to_pb(self._runner.occupancy))
-        answer.held_s = time.perf_counter() - received_s
-        self._outgoing.put_nowait(pb.WorkUp(result=answer))
+        answer.occupancy.CopyFrom(occupancy_to_pb(occupancy))
+        answer.held_s = time.perf_counter() - max(received_s, free_s)
+        outgoing.put_nowait(pb.WorkUp(result=answer))
+
+    def _execute(self, lease: GroupLease) -> _Executed:
+        """In the thread. After a failure nothing is run."""
+        if self.failure is not None:
+            raise self.failure
+        free_s = self._free_s
+        try:
+            result = self._runner.execute(lease)
+        except Exception as error:
+            self.failure = error
+            raise
+        self._free_s = time.perf_counter()
+        return _Executed(result, self._runner.occupancy, free_s)
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._executor, call)
