@@ -236,4 +236,15 @@ MUTANTS = (
         new="        token_ids=theirs.token_ids,\n",
         breaks="a slow reader loses tokens where its news is merged",
     ),
+    Mutant(
+        name="merged-news-names-nobody",
+        path="deployments/outbox.py",
+        old="        pinned_fingerprint=ours.pinned_fingerprint,\n",
+        new="        pinned_fingerprint=theirs.pinned_fingerprint,\n",
+        breaks="a slow reader's request may be resumed on targets of other bits",
+        killed_by=(
+            "tests/deployments/test_resuming.py"
+            "::test_news_that_is_merged_before_it_is_read_still_names_them",
+        ),
+    ),
 )
