@@ -236,7 +236,7 @@ class TransformersModel:
         if self._fixed is not None:
             logits = self._fixed.passes.run(pieces)
             if logits is not None:
-                return logits.float()
+                return logits
         if self.block_attention is not None:
             plan = plan_native_pass(pieces, self._kv)
             rows = plan_block_rows(plan, self.device)
