@@ -108,7 +108,7 @@ MUTANTS = (
         old="min([now + self._config.lease_ttl_s, *self._deadlines()])",
         new="now + self._config.lease_ttl_s",
         breaks="a replica that falls silent is noticed up to twice as late",
-        killed_by=("tests/pool/test_replicas.py::test_each_lease_expires_at_its_own_deadline",),
+        killed_by=("tests/pool/test_upkeep.py::test_each_lease_expires_at_its_own_deadline",),
     ),
     Mutant(
         name="slot-freed-before-the-lease-answers",

@@ -165,19 +165,6 @@ def test_heartbeats_do_not_extend_a_lease() -> None:
     assert cell.advance() == [SendReset("t1", 1)]
 
 
-def test_each_lease_expires_at_its_own_deadline() -> None:
-    cell = Cell(config(max_group_size=1, lease_ttl_s=5.0))
-    for second, replica_id in ((0.0, "t1"), (2.0, "t2"), (3.0, "t3")):
-        cell.now = second
-        cell.join(info(replica_id))
-        cell.add(request(replica_id))
-        cell.advance()
-    for second in (4.9, 5.0, 6.9, 7.0, 7.9, 8.0):
-        cell.now = second
-        resets = [c.replica_id for c in cell.advance() if isinstance(c, SendReset)]
-        assert resets == {5.0: ["t1"], 7.0: ["t2"], 8.0: ["t3"]}.get(second, [])
-
-
 def test_draining_moves_the_idle_sequences_at_once_and_the_leased_ones_when_they_return() -> None:
     cell = Cell(config(max_group_size=1, window=2))
     cell.join(info("t1"))

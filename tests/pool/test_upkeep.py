@@ -13,7 +13,7 @@ from benchmarks.pool_rate import Cell as BenchCell
 from benchmarks.pool_rate import World
 from specdec_core.config import SpecMethod
 from specdec_core.leases import LeaseRow, Role
-from specdec_core.pool import dispatch
+from specdec_core.pool import SendReset, dispatch
 from specdec_core.pool.grouping import ReadyRows, RowPlan
 from specdec_core.pool.sequence import Sequence
 from tests.pool.cell import Cell, config, request
@@ -77,6 +77,20 @@ def test_no_decision_looks_at_every_sequence_though_many_wait(method: SpecMethod
         replica.sequences = NotWalked(replica.sequences)
     cell.run()
     assert all(client.last is not None for client in cell.clients.values())
+
+
+def test_each_lease_expires_at_its_own_deadline() -> None:
+    """Though all leases are looked at seldom."""
+    cell = Cell(config(max_group_size=1, lease_ttl_s=5.0))
+    for second, replica_id in ((0.0, "t1"), (2.0, "t2"), (3.0, "t3")):
+        cell.now = second
+        cell.join(info(replica_id))
+        cell.add(request(replica_id))
+        cell.advance()
+    for second in (4.9, 5.0, 6.9, 7.0, 7.9, 8.0):
+        cell.now = second
+        resets = [c.replica_id for c in cell.advance() if isinstance(c, SendReset)]
+        assert resets == {5.0: ["t1"], 7.0: ["t2"], 8.0: ["t3"]}.get(second, [])
 
 
 def test_the_pool_leaves_no_cycles_of_garbage() -> None:
