@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _FIRST_S = 0.1
 _RETRY_S = 0.05
-_MAX_TRIES = 200
+_MAX_TRIES = 20
 _NUM_KINDS = 5
 
 
@@ -94,9 +94,12 @@ def plan_faults(trial: Trial) -> None:
 
 
 def _strike(trial: Trial, kind: FaultKind, tries: int) -> None:
-    """Let it happen, a little later where there is nothing that it could happen to."""
+    """Let it happen, a little later where there is nothing that it could happen to; where that does
+    not change, more requests are needed."""
     struck = _STRIKES[kind](trial)
     if struck is not None:
         trial.record.fault(kind, struck)
     elif tries:
         trial.later(_RETRY_S, partial(_strike, trial, kind, tries - 1))
+    else:
+        _strike(trial, FaultKind.CLIENT_FLOODS, 0)
