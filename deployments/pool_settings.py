@@ -7,6 +7,9 @@ from pydantic_settings import BaseSettings
 
 from specdec_core.config import OverlapMode, PoolConfig, SpeculationConfig
 
+MAX_OPEN_LEASES = 2
+"""The next group's way to a replica, some 3 ms here, is hidden behind the group that it runs."""
+
 
 class PoolSettings(BaseSettings):
     """Fields of ServiceConfig."""
@@ -31,6 +34,7 @@ class PoolSettings(BaseSettings):
             prefill_chunk=self.prefill_chunk,
             max_group_wait_s=self.max_group_wait_s,
             overlap=self.overlap,
+            max_open_leases=MAX_OPEN_LEASES,
             lease_ttl_s=self.lease_ttl_s,
             speculation=speculation,
         )

@@ -131,6 +131,9 @@ class PoolConfig:
     """With a draft model. Halves cost more than half where short passes take their time, too."""
     group_by_shape: bool = True
     """Prefer rows that share a pass without padding to the oldest ones, until those are overdue."""
+    max_open_leases: int = 1
+    """Groups that a replica has at most, the one that it runs among them. With 2 the next one's way
+    is hidden behind the one that runs, where there are sequences for both."""
     lease_ttl_s: float = 30.0
     """A replica that has not answered a lease by then is fenced."""
     speculation: SpeculationConfig = field(default_factory=SpeculationConfig)
@@ -139,7 +142,7 @@ class PoolConfig:
     for tests."""
 
     def __post_init__(self) -> None:
-        for name in ("max_group_size", "window", "prefill_chunk"):
+        for name in ("max_group_size", "window", "prefill_chunk", "max_open_leases"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.window < self.max_group_size:

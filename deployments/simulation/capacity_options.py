@@ -7,6 +7,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from deployments.pool_settings import MAX_OPEN_LEASES
 from deployments.simulation.capacity import Cell, CellRun, Job, Plant, run_cells
 from deployments.simulation.coordinator import CoordinatorCosts
 from deployments.simulation.load import TimedJob, deal, drawn, read_trace, spread
@@ -81,6 +82,7 @@ class CapacityOptions:
                 window=self.window or _WINDOW_PER_ROW * self.batch_size,
                 max_queued=_ENDLESS,
                 lease_ttl_s=_ENDLESS,
+                max_open_leases=MAX_OPEN_LEASES,
                 speculation=speculation,
             ),
             steps=StepCosts(

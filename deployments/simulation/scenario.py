@@ -89,6 +89,7 @@ def _pool(random: Random, group: int) -> PoolConfig:
         verification_budget=random.choice((None, None, group + random.randint(0, 8))),
         max_group_wait_s=random.choice((0.0, 0.01, 0.05)),
         lease_ttl_s=LEASE_TTL_S,
+        max_open_leases=random.choice((1, 2)),
         speculation=SpeculationConfig(
             method=random.choice(_METHODS),
             num_draft_tokens=random.randint(1, 5),

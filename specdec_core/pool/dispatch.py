@@ -16,9 +16,6 @@ from specdec_core.pool.rows import fit, plan_drafting, plan_verification
 from specdec_core.pool.sequence import Place, Sequence
 from specdec_core.pool.verification_budget import VerificationBudget
 
-MAX_OPEN_LEASES = 1
-"""Outstanding leases per replica. 2 would hide the message delay behind the running group."""
-
 
 class Dispatcher:
     """Sends leases to idle replicas; drafts before targets, so that a target sees who drafts."""
@@ -57,7 +54,7 @@ class Dispatcher:
         self._half = self._overlap.max_rows(*self._drafted_for())
         for role in (Role.DRAFT, Role.TARGET):
             for replica in self._fleet.of_role(role):
-                while len(replica.leases) < MAX_OPEN_LEASES and replica.is_usable:
+                while len(replica.leases) < self._config.max_open_leases and replica.is_usable:
                     if not self._dispatch_to(replica, now):
                         break
 

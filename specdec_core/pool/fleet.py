@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from math import inf
 
 from specdec_core.errors import InvalidRequestError
 from specdec_core.leases import GroupLease, ReplicaInfo, Role
@@ -56,6 +57,8 @@ class ReplicaRecord:
     is_draining: bool = False
     wake_at: float | None = None
     """When a group that waits for more members goes without them."""
+    answered_at: float = -inf
+    """When its last result came: until then it had not begun with the next lease."""
     num_leases: int = 0
     num_rows: int = 0
     busy_s: float = 0.0

@@ -151,14 +151,18 @@ class SequencePool:
         replica.num_leases += 1
         replica.num_rows += len(lease.rows)
         replica.busy_s += result.seconds
-        self._observe(open_, result, now)
+        self._observe(open_, replica, result, now)
+        replica.answered_at = now
         self._settlement.settle(replica, lease, result, now)
         if replica.is_draining:
             self._drain(replica)
 
-    def _observe(self, open_: OpenLease, result: GroupResult, now: float) -> None:
+    def _observe(
+        self, open_: OpenLease, replica: ReplicaRecord, result: GroupResult, now: float
+    ) -> None:
         """Who decides by what groups take hears of one, the host's part included."""
-        seconds = max(now - open_.since, result.seconds)  # a driver's clock may stand still
+        began = max(open_.since, replica.answered_at)
+        seconds = max(now - began, result.seconds)  # a driver's clock may stand still
         self._k_policy.observe(open_.lease, result, seconds)
         if self._fleet.of_role(Role.DRAFT):
             self._overlap.observe(open_.lease, seconds, open_.is_split)

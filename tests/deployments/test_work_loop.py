@@ -11,20 +11,16 @@ import pytest
 from deployments import work_loop
 from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.leases import GroupLease, GroupResult, Role
-from specdec_core.pool import dispatch
 from tests.deployments.cell import cell
 from tests.deployments.fake_replica import FakeReplica
 from tests.deployments.test_cell import collect, expected, request, run, until
 
 ONE_BY_ONE = PoolConfig(
-    max_group_size=1, speculation=SpeculationConfig(method=SpecMethod.NONE), window=4
+    max_group_size=1,
+    speculation=SpeculationConfig(method=SpecMethod.NONE),
+    window=4,
+    max_open_leases=2,
 )
-
-
-@pytest.fixture(autouse=True)
-def two_leases(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At a replica at a time."""
-    monkeypatch.setattr(dispatch, "MAX_OPEN_LEASES", 2)
 
 
 class Watching(FakeReplica):

@@ -148,10 +148,10 @@ MUTANTS = (
     Mutant(
         name="second-lease-before-the-first-answers",
         path=_POOL + "dispatch.py",
-        old="len(replica.leases) < MAX_OPEN_LEASES",
-        new="len(replica.leases) <= MAX_OPEN_LEASES",
+        old="len(replica.leases) < self._config.max_open_leases",
+        new="len(replica.leases) <= self._config.max_open_leases",
         breaks="groups queue up behind a busy replica instead of growing",
-        killed_by=("tests/pool/test_grouping.py::test_a_replica_has_one_lease_at_a_time",),
+        killed_by=("tests/pool/test_grouping.py::test_a_replica_has_so_many_leases_at_most[1]",),
     ),
     Mutant(
         name="group-never-waits",

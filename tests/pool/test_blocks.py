@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from specdec_core.config import SpecMethod
 from specdec_core.leases import LeaseRow, Role, RowStatus
-from specdec_core.pool import SequenceStatus, dispatch
+from specdec_core.pool import SequenceStatus
 from specdec_core.request import FinishReason
 from tests.pool import invariants
 from tests.pool.cell import Cell, Client, config, request
@@ -57,10 +57,9 @@ def test_a_sequence_that_finds_no_room_keeps_what_it_has() -> None:
     assert cell.pool.counters().num_preemptions == 0
 
 
-def test_a_sequence_that_is_leased_out_gives_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sequence_that_is_leased_out_gives_no_room() -> None:
     """With two groups out at once, the older sequence comes back first and finds no block."""
-    monkeypatch.setattr(dispatch, "MAX_OPEN_LEASES", 2)
-    cell = Cell(config(max_group_size=1))
+    cell = Cell(config(max_group_size=1, max_open_leases=2))
     cell.join(info(num_blocks=4, block_size=2))
     clients = [cell.add(request(str(i), (1, 2, 3, 4), max_tokens=3)) for i in range(2)]
     cell.advance()

@@ -6,6 +6,7 @@ import heapq
 import itertools
 from typing import NamedTuple
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -83,14 +84,28 @@ def test_a_full_group_of_equal_rows_goes_first_until_the_oldest_has_waited_its_b
     assert [row.sequence_id for row in cell.leases[0].rows] == [1, 2]
 
 
-def test_a_replica_has_one_lease_at_a_time() -> None:
-    cell = Cell(config(max_group_size=2))
+@pytest.mark.parametrize("most", [1, 2])
+def test_a_replica_has_so_many_leases_at_most(most: int) -> None:
+    cell = Cell(config(max_group_size=2, max_open_leases=most))
     cell.join(info())
     for i in range(6):
         cell.add(request(str(i)))
     cell.advance()
     cell.advance()
-    assert len(cell.leases) == 1
+    assert [len(lease.rows) for lease in cell.leases] == [2] * most
+
+
+def test_behind_a_running_group_only_a_full_one_is_sent_at_once() -> None:
+    """What is running may fill the other one when it comes back."""
+    cell = Cell(config(max_group_size=2, max_open_leases=2, max_group_wait_s=0.1))
+    cell.join(info())
+    for i in range(3):
+        cell.add(request(str(i)))
+    cell.advance()
+    assert [len(lease.rows) for lease in cell.leases] == [2]
+    cell.now += 0.2
+    cell.advance()
+    assert [len(lease.rows) for lease in cell.leases] == [2, 1]
 
 
 def test_prefill_chunks_and_decoding_rows_share_a_pass() -> None:
