@@ -37,6 +37,8 @@ class Client:
         self.ended_at: float | None = None
         self.may_fail = False
         """One of its rows was made to fail."""
+        self.meets_foreign = False
+        """A target of other bits offered itself meanwhile: it may have been alone for a moment."""
         self.scripts: list[Script] = []
         """What it may be answered: plain decoding, by the fingerprint of the targets."""
         self._is_invalid = is_invalid
@@ -65,7 +67,7 @@ class Client:
         elif isinstance(error, RequestFailedError):
             self._refuse(Outcome.ROW_FAILED, error, self.may_fail)
         elif isinstance(error, PoolUnavailableError):
-            is_change = str(error) == AWAY or len(self.scripts) > 1
+            is_change = str(error) == AWAY or len(self.scripts) > 1 or self.meets_foreign
             self._refuse(Outcome.UNAVAILABLE, error, is_change)
         elif isinstance(error, ConnectionError):
             self._end(Outcome.INGRESS_GONE)

@@ -140,6 +140,8 @@ def foreign(trial: Trial) -> str | None:
     if _pick(trial, Role.TARGET) is None:
         return None
     process = trial.add_replica(Role.TARGET, "other-bits")
+    for client in trial.clients.values():
+        client.meets_foreign = True
     process.is_leaving = True
 
     def end() -> None:
