@@ -24,15 +24,15 @@ MUTANTS = (
     _seeded(
         "lease-answered-twice",
         _POOL + "pool.py",
-        old="lease = replica.leases.pop(result.lease_id).lease",
-        new="lease = replica.leases.get(result.lease_id).lease",
+        old="open_ = replica.leases.pop(result.lease_id)",
+        new="open_ = replica.leases.get(result.lease_id)",
         breaks="a lease is never over: its answer is merged as often as it comes",
     ),
     _seeded(
         "hung-replica-keeps-its-lease",
         _POOL + "pool.py",
-        old="if open_.deadline <= now:",
-        new="if open_.deadline <= 0.0:",
+        old="if any(open_.deadline <= now for",
+        new="if any(open_.deadline <= 0.0 for",
         breaks="the requests of a replica that hangs wait for as long as it does",
     ),
     _seeded(
@@ -139,9 +139,8 @@ MUTANTS = (
     _seeded(
         "two-owners",
         _POOL + "sequence.py",
-        old="return (self.target is not None and self.target.row is not None) "
-        "or _chooses(self.draft)",
-        new="return self.target is not None and self.target.row is not None",
+        old="return is_with_target or (draft is not None and _chooses(draft))",
+        new="return is_with_target",
         breaks="a sequence is leased to its target while its draft still proposes",
     ),
     _seeded(

@@ -52,6 +52,21 @@ def test_time_in_which_nothing_was_ready_belongs_to_no_round() -> None:
     assert [record["seconds"] for record in records] == [2.0, 2.0]
 
 
+def test_a_lease_behind_a_running_one_begins_when_that_one_is_answered() -> None:
+    records: list[Record] = []
+    cell = Cell(config(max_group_size=1, max_open_leases=2), TracedK(FixedK(0), records.append))
+    cell.join(info())
+    cell.now = 1.0
+    for name in ("a", "b"):
+        cell.add(request(name, max_tokens=1))
+    cell.advance()
+    for _ in range(2):
+        cell.now += 2.0
+        cell.handle("target")
+        cell.deliver("target")
+    assert [record["seconds"] for record in records] == [2.0, 2.0]
+
+
 def test_a_round_takes_no_less_than_its_pass() -> None:
     """A driver's clock may be coarser than a replica's."""
     records: list[Record] = []
