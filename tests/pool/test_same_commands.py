@@ -17,7 +17,7 @@ import pytest
 
 from benchmarks.pool_rate import Cell as BenchCell
 from benchmarks.pool_rate import World
-from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.config import KPolicyName, OverlapMode, PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.errors import QueueFullError
 from specdec_core.leases import GroupLease, Role
 from specdec_core.pool import Command, Drained, Emit, SendFree, SendLease, SendReset
@@ -110,6 +110,7 @@ class Life:
             verification_budget=rng.choice([None, 6]),
             lease_ttl_s=_TTL_S,
             max_queued=20,
+            overlap=OverlapMode.NEVER,  # the digests are older
         )
 
     def live(self) -> str:
