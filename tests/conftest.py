@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if gpu_items and not _has_gpu():
         for item in gpu_items:
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+@pytest.fixture(autouse=True)
+def choice_of_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that an earlier test has loaded lets its process choose with kernels of ours, past
+    whatever this test does to PyTorch's choice."""
+    module = sys.modules.get("specdec_core.native_choice")
+    if module is not None:
+        monkeypatch.setattr(module, "_kernels", None)
 
 
 def _has_gpu() -> bool:

@@ -227,8 +227,6 @@ def test_defect_11_a_round_waits_for_the_device_once_per_pass(
     algorithm: AlgorithmName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not once per layer and row."""
-    # Where another test of this process has loaded them, they choose without a wait at all.
-    monkeypatch.setattr("specdec_core.native_choice._kernels", None)
     torch.set_num_threads(1)
     weights = tiny_model("llama", num_hidden_layers=3)
     asked = [
