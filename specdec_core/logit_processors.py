@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from specdec_core.choice_rules import ChoiceRow, ChoiceRules
-from specdec_core.native_choice import choice_kernels
+from specdec_core.native_choice import choice_kernels_for
 from specdec_core.sampling_params import SamplingParams
 
 
@@ -138,7 +138,7 @@ def _is_penalised(params: SamplingParams) -> bool:
 
 def _penalise(z_GV: Tensor, group: _Group) -> None:
     """Repetition over prompt and output, then frequency and presence over the output alone."""
-    kernels = choice_kernels() if z_GV.device.type == "cpu" else None
+    kernels = choice_kernels_for(z_GV)
     if kernels is not None:
         kernels.penalise(z_GV, group.rules, group.history, group.positions)
         return

@@ -102,6 +102,11 @@ def choice_kernels() -> ChoiceKernels | None:
     return _kernels
 
 
+def choice_kernels_for(logits: Tensor) -> ChoiceKernels | None:
+    """Those that this process uses, where they can read `logits`."""
+    return choice_kernels() if logits.device.type == "cpu" else None
+
+
 @lru_cache(maxsize=1)
 def load_choice_kernels() -> ChoiceKernels | None:
     """The kernels of this machine; None, and a warning, where they cannot be had."""

@@ -19,7 +19,7 @@ from torch import Tensor
 from specdec_core.candidates import filter_candidates, first_candidates
 from specdec_core.choice_rules import ChoiceRow
 from specdec_core.logit_processors import process
-from specdec_core.native_choice import UNDECIDED, choice_kernels
+from specdec_core.native_choice import UNDECIDED, choice_kernels_for
 from specdec_core.noise import (
     LARGEST_NOISE,
     NOISE_ERROR,
@@ -60,7 +60,7 @@ def choose(logits: Tensor, rows: Sequence[ChoiceRow], vocab_size: int) -> list[i
 
 
 def _choose_natively(z_NV: Tensor, rows: Sequence[ChoiceRow]) -> list[int]:
-    kernels = choice_kernels() if z_NV.device.type == "cpu" else None
+    kernels = choice_kernels_for(z_NV)
     return [UNDECIDED] * len(rows) if kernels is None else kernels.choose(z_NV, rows)
 
 

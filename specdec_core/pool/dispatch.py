@@ -51,7 +51,7 @@ class Dispatcher:
     def dispatch(self, now: float, since: float) -> None:
         """`since`: when the host heard what these groups follow."""
         self._since = since
-        self._half = self._overlap.max_rows(*self._drafted_for())
+        self._half = self._max_rows()
         for role in (Role.DRAFT, Role.TARGET):
             for replica in self._fleet.of_role(role):
                 while len(replica.leases) < self._config.max_open_leases and replica.is_usable:
@@ -76,12 +76,15 @@ class Dispatcher:
             self._send(replica, plans, now)
         return bool(plans)
 
-    def _drafted_for(self) -> tuple[int, int, int]:
-        """Sequences of a target that have a draft, targets, drafts."""
-        targets = sum(replica.is_usable for replica in self._fleet.of_role(Role.TARGET))
+    def _max_rows(self) -> int | None:
+        """See Overlap.max_rows. Nothing is counted where nobody drafts."""
         drafts = [r for r in self._fleet.of_role(Role.DRAFT) if r.is_usable]
+        if not drafts:
+            return None
+        num_targets = sum(replica.is_usable for replica in self._fleet.of_role(Role.TARGET))
         num_drafted = sum(len(draft.sequences) for draft in drafts)
-        return -(-num_drafted // max(targets, 1)), targets, len(drafts)
+        num_live = -(-num_drafted // max(num_targets, 1))
+        return self._overlap.max_rows(num_live, num_targets, len(drafts))
 
     def _choose(self, board: Board, now: float) -> list[RowPlan]:
         group = board.choose(now - self._config.max_group_wait_s)
