@@ -53,6 +53,7 @@ class Cell(NamedTuple):
     targets: int
     group_size: int
     max_group_wait_s: float = 0.1
+    group_by_shape: bool = False
 
 
 class Decision(NamedTuple):
@@ -83,6 +84,7 @@ class World:
             window=window,
             max_queued=self.cell.sequences,
             max_group_wait_s=self.cell.max_group_wait_s,
+            group_by_shape=self.cell.group_by_shape,
             speculation=speculation,
         )
         self.pool = SequencePool(config, epoch=1)
@@ -213,7 +215,7 @@ def main(
         Cell(sequences, 1, 64),
         Cell(sequences, 8, 64),
         Cell(sequences, 32, 32),
-        Cell(sequences, 32, 32, _PATIENT_S),
+        Cell(sequences, 32, 32, _PATIENT_S, group_by_shape=True),
         Cell(sequences, 64, 32),
     ]
     found: dict[str, Any] = {
@@ -230,7 +232,7 @@ def main(
 def _show(cells: list[dict[str, Any]]) -> None:
     times = ("decision_p50_ms", "decision_p99_ms", "decision_cpu_p50_ms", "decision_cpu_p99_ms")
     rates = ("sequence_rounds_per_s", "sequence_rounds_per_cpu_s")
-    table = Table("sequences", "targets", "group", "wait, s", "p50, ms", "p99, ms")
+    table = Table("sequences", "targets", "group", "wait, s", "by shape", "p50, ms", "p99, ms")
     for name in ("CPU p50, ms", "CPU p99, ms", "rounds/s", "rounds/CPU s"):
         table.add_column(name)
     for cell in cells:

@@ -21,6 +21,8 @@ class PoolSettings(BaseSettings):
     max_queued: int = 1024
     prefill_chunk: int = 256
     max_group_wait_s: float = Field(default=0.1, ge=0)
+    group_by_shape: bool = False
+    """Prefer sequences that share a pass without padding to those that wait longest."""
     overlap: OverlapMode = OverlapMode.AUTO
     """Whether one half of a target's sequences is drafted while the other is verified."""
     lease_ttl_s: float = Field(default=30.0, gt=0)
@@ -33,6 +35,7 @@ class PoolSettings(BaseSettings):
             max_queued=self.max_queued,
             prefill_chunk=self.prefill_chunk,
             max_group_wait_s=self.max_group_wait_s,
+            group_by_shape=self.group_by_shape,
             overlap=self.overlap,
             max_open_leases=MAX_OPEN_LEASES,
             lease_ttl_s=self.lease_ttl_s,

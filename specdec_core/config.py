@@ -129,8 +129,9 @@ class PoolConfig:
     """Longest that a ready sequence waits for others to fill its group."""
     overlap: OverlapMode = OverlapMode.AUTO
     """With a draft model. Halves cost more than half where short passes take their time, too."""
-    group_by_shape: bool = True
-    """Prefer rows that share a pass without padding to the oldest ones, until those are overdue."""
+    group_by_shape: bool = False
+    """Prefer rows that share a pass without padding to the oldest ones, until those are overdue.
+    With KV in place it gains nothing that was measured, and costs the choice (decision 0003)."""
     max_open_leases: int = 1
     """Groups that a replica has at most, the one that it runs among them. With 2 the next one's way
     is hidden behind the one that runs, where there are sequences for both."""

@@ -19,5 +19,6 @@ def pool_config(
         max_group_size=batch_size,
         window=window or PAPER_WINDOW_RATIO * batch_size,
         max_queued=100_000,
+        group_by_shape=True,
         speculation=SpeculationConfig(method=method, num_draft_tokens=num_draft_tokens),
     )

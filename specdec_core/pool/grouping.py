@@ -77,7 +77,7 @@ class ReadyRows:
     that came since be entered by those, too.
     """
 
-    def __init__(self, max_size: int, by_shape: bool = True) -> None:
+    def __init__(self, max_size: int, by_shape: bool) -> None:
         """Groups have at most `max_size` rows. `by_shape`: see PoolConfig.group_by_shape."""
         self._max_size = max_size
         self._by_shape = by_shape
@@ -86,6 +86,8 @@ class ReadyRows:
         self._cohort_of: dict[int, dict[int, RowPlan]] = {}
         self._sinces: list[float] = []
         """Of the cohorts, in order; also of those that are empty by now."""
+        self._unranked: set[float] = set()
+        """Of the cohorts whose rows did not come by rank."""
         self._alike = Alike(max_size)
         self._to_enter: dict[int, RowPlan] = {}
         """Not yet in `_alike`."""
@@ -110,6 +112,8 @@ class ReadyRows:
         if cohort is None:
             cohort = self._cohorts[since] = {}
             insort(self._sinces, since)
+        elif cohort and sequence.rank < next(reversed(cohort.values())).sequence.rank:
+            self._unranked.add(since)
         cohort[sequence_id] = plan
         self._cohort_of[sequence_id] = cohort
         self._to_enter[sequence_id] = plan
@@ -143,7 +147,17 @@ class ReadyRows:
 
     def _by_age(self) -> Iterator[RowPlan]:
         for since in self._sinces:
-            yield from sorted(self._cohorts[since].values(), key=rank_of)
+            if since in self._unranked:
+                self._rank(since)
+            yield from self._cohorts[since].values()
+
+    def _rank(self, since: float) -> None:
+        """Once for many choices: thousands may have become ready together."""
+        self._unranked.discard(since)
+        cohort = self._cohorts[since]
+        by_rank = sorted(cohort.values(), key=rank_of)
+        cohort.clear()
+        cohort.update((plan.sequence.sequence_id, plan) for plan in by_rank)
 
     def _drop_empty(self) -> None:
         """Forget the cohorts that have gone: the first ones now, others once they are many."""
@@ -151,11 +165,13 @@ class ReadyRows:
         num_gone = 0
         while num_gone < len(sinces) and not cohorts[sinces[num_gone]]:
             del cohorts[sinces[num_gone]]
+            self._unranked.discard(sinces[num_gone])
             num_gone += 1
         del sinces[:num_gone]
         if len(sinces) > 2 * len(self) + _SPARE:
             self._cohorts = {since: cohort for since, cohort in cohorts.items() if cohort}
             self._sinces = sorted(self._cohorts)
+            self._unranked &= self._cohorts.keys()
 
     @property
     def _entered(self) -> Alike:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from specdec_core.pool.grouping import ReadyRows
+import random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specdec_core.pool.grouping import ReadyRows, RowPlan
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info
 from tests.pool.test_grouping import lengths, plan
@@ -30,3 +35,26 @@ def test_the_pool_does_as_it_is_configured() -> None:
         cell.add(request(str(i), (1,) * length))
     cell.advance()
     assert [row.sequence_id for row in cell.leases[0].rows] == [0, 1]
+
+
+@given(
+    events=st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=60),
+    max_size=st.integers(1, 4),
+    order=st.randoms(use_true_random=False),
+)
+def test_rows_that_come_in_any_order_and_go_are_chosen_by_age(
+    events: list[tuple[int, bool]], max_size: int, order: random.Random
+) -> None:
+    ready = ReadyRows(max_size, by_shape=False)
+    plans: list[RowPlan] = []
+    fresh = [plan(float(since), 5) for since, _ in events]
+    order.shuffle(fresh)
+    for arriving, (since, leaves) in zip(fresh, events, strict=True):
+        if leaves and plans:
+            ready.discard(plans.pop(since % len(plans)).sequence.sequence_id)
+        else:
+            plans.append(arriving)
+            ready.put(arriving)
+        if plans:
+            chosen = {each.age for each in ready.choose(overdue_at=0)}
+            assert chosen == set(sorted(each.age for each in plans)[:max_size])

@@ -29,7 +29,7 @@ def plan(ready_since: float, length: int, num_fed: int = 1) -> RowPlan:
 
 
 def choose_group(plans: list[RowPlan], max_size: int, overdue_at: float) -> list[RowPlan]:
-    ready = ReadyRows(max_size)
+    ready = ReadyRows(max_size, by_shape=True)
     for ready_plan in plans:
         ready.put(ready_plan)
     return ready.choose(overdue_at)
@@ -76,7 +76,7 @@ def test_rows_that_are_equally_overdue_keep_to_similar_lengths() -> None:
 
 
 def test_a_full_group_of_equal_rows_goes_first_until_the_oldest_has_waited_its_bound() -> None:
-    cell = Cell(config(max_group_size=2, window=3, max_group_wait_s=10.0))
+    cell = Cell(config(max_group_size=2, window=3, max_group_wait_s=10.0, group_by_shape=True))
     cell.join(info())
     for i, length in enumerate((5, 9, 9)):
         cell.add(request(str(i), (1,) * length))
@@ -120,7 +120,7 @@ def test_prefill_chunks_and_decoding_rows_share_a_pass() -> None:
 
 
 def test_equal_length_groups_are_formed_and_counted_when_lengths_allow() -> None:
-    cell = Cell(config(max_group_size=4, window=16, max_group_wait_s=10.0))
+    cell = Cell(config(max_group_size=4, window=16, max_group_wait_s=10.0, group_by_shape=True))
     cell.join(info())
     for i in range(16):
         cell.add(request(str(i), (1,) * (3 + 2 * (i % 4)), max_tokens=2, seed=i))
@@ -340,7 +340,7 @@ def naive_group(plans: list[RowPlan], max_size: int, overdue_at: float) -> list[
 def test_rows_that_come_and_go_are_chosen_as_from_a_list_of_them(
     events: list[tuple[int, int, int, bool]], max_size: int, overdue_at: int, num_sinces: int
 ) -> None:
-    ready, plans = ReadyRows(max_size), []
+    ready, plans = ReadyRows(max_size, by_shape=True), []
     for since, length, num_fed, leaves in events:
         if leaves and plans:
             gone = plans.pop(since % len(plans))

@@ -111,6 +111,7 @@ class Life:
             lease_ttl_s=_TTL_S,
             max_queued=20,
             overlap=OverlapMode.NEVER,  # the digests are older
+            group_by_shape=True,
         )
 
     def live(self) -> str:
@@ -226,9 +227,10 @@ _LIVES = {
     (SpecMethod.HYBRID, 6): "d0bad172deb86481",
 }
 _WORLDS = {
-    BenchCell(200, 1, 16): "9fb4fb5e22100f22",
-    BenchCell(200, 3, 8): "7c9eb51446c9be2a",
-    BenchCell(200, 3, 8, 100.0): "a826a199bbab899a",
+    BenchCell(200, 1, 16, group_by_shape=True): "9fb4fb5e22100f22",
+    BenchCell(200, 3, 8, group_by_shape=True): "7c9eb51446c9be2a",
+    BenchCell(200, 3, 8, 100.0, group_by_shape=True): "a826a199bbab899a",
+    BenchCell(200, 3, 8): "7da1d54630583d32",
 }
 
 

@@ -108,7 +108,7 @@ def test_the_pool_leaves_no_cycles_of_garbage() -> None:
 
 
 def test_rows_that_come_and_go_behind_one_that_stays_leave_nothing() -> None:
-    ready = ReadyRows(max_size=1)
+    ready = ReadyRows(max_size=1, by_shape=True)
     rng = random.Random(0)
     oldest = _plan(0, 5)
     ready.put(oldest)
@@ -129,7 +129,7 @@ def _plan(number: int, length: int) -> RowPlan:
 
 
 def test_a_row_that_left_before_it_was_compared_with_others_is_not_chosen() -> None:
-    ready = ReadyRows(max_size=1)
+    ready = ReadyRows(max_size=1, by_shape=True)
     left, *others = (_plan(number, 5) for number in range(3))
     ready.put(left)
     ready.discard(left.sequence.sequence_id)
