@@ -10,10 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 
 from deployments.client_ledger import ClientLimits
-from deployments.coordinator_service import start_server
+from deployments.coordinator_server import PortLimits, start_server
 from deployments.endpoint import Endpoint
 from deployments.pool_client import PoolClient
 from deployments.pool_driver import PoolDriver
+from deployments.tls.files import TlsFiles
 from deployments.work_loop import WorkLoop
 from specdec_core.config import PoolConfig
 from specdec_core.leases import Role
@@ -24,9 +25,18 @@ from tests.deployments.fake_replica import FakeReplica
 class Cell:
     """Starts and kills the parts of a cell; `endpoint` is where the coordinator is now."""
 
-    def __init__(self, config: PoolConfig, audit_share: float, limits: ClientLimits | None) -> None:
+    def __init__(
+        self,
+        config: PoolConfig,
+        audit_share: float,
+        limits: ClientLimits | None,
+        tls: TlsFiles | None,
+        port_limits: PortLimits | None,
+    ) -> None:
         self.config = config
         self.limits = limits
+        self.tls = tls
+        self.port_limits = port_limits
         self.audit_share = audit_share
         self.endpoint: Endpoint | None = None
         self.driver: PoolDriver
@@ -48,7 +58,9 @@ class Cell:
         self.driver = PoolDriver(
             pool, epoch=self._epoch, audit_share=self.audit_share, limits=self.limits
         )
-        self._server, self.endpoint = await start_server(self.driver, "127.0.0.1")
+        self._server, self.endpoint = await start_server(
+            self.driver, "127.0.0.1", tls=self.tls, limits=self.port_limits
+        )
         self._tasks["driver"] = asyncio.create_task(self.driver.run())
 
     async def kill_coordinator(self) -> None:
@@ -92,8 +104,10 @@ async def cell(
     *,
     audit_share: float = 0.0,
     limits: ClientLimits | None = None,
+    tls: TlsFiles | None = None,
+    port_limits: PortLimits | None = None,
 ) -> AsyncIterator[Cell]:
-    started = Cell(config or PoolConfig(), audit_share, limits)
+    started = Cell(config or PoolConfig(), audit_share, limits, tls, port_limits)
     await started.start_coordinator()
     try:
         yield started
