@@ -42,6 +42,7 @@ class Cell:
         self.driver: PoolDriver
         self.replicas: dict[str, FakeReplica] = {}
         self.loops: dict[str, WorkLoop] = {}
+        self.clients: dict[str, PoolClient] = {}
         self._epoch = 100
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._server: grpc.aio.Server
@@ -81,7 +82,7 @@ class Cell:
         self._tasks[name] = asyncio.create_task(self.loops[name].run())
 
     async def client(self, name: str = "client") -> PoolClient:
-        client = PoolClient(self.resolve)
+        client = self.clients[name] = PoolClient(self.resolve)
         self._tasks[name] = asyncio.create_task(client.run())
         return client
 
