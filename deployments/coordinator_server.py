@@ -11,7 +11,11 @@ from typing import Any, TypeAlias
 
 import grpc
 
-from deployments.coordinator_service import REGISTER_TIMEOUT_S, CoordinatorServicer
+from deployments.coordinator_service import (
+    REGISTER_TIMEOUT_S,
+    SILENCE_TIMEOUT_S,
+    CoordinatorServicer,
+)
 from deployments.endpoint import PROBE_OPTIONS, TOKEN_KEY, Endpoint
 from deployments.pool_driver import PoolDriver
 from deployments.tls.files import TlsFiles
@@ -39,6 +43,8 @@ class PortLimits:
     """For a connection without a stream."""
     register_timeout_s: float = REGISTER_TIMEOUT_S
     """For a replica's stream that does not say whose it is."""
+    silence_timeout_s: float = SILENCE_TIMEOUT_S
+    """For a registered one: replicas send a heartbeat every second."""
 
     @property
     def options(self) -> tuple[tuple[str, int], ...]:
@@ -50,7 +56,7 @@ class PortLimits:
             ("grpc.server_handshake_timeout_ms", self.handshake_timeout_ms),
             ("grpc.max_connection_idle_ms", self.idle_timeout_ms),
             *PROBE_OPTIONS,
-            # Our own peers ask every 10 s; without this they would be sent away for it.
+            # Our own peers may ask every 10 s; without this they would be sent away for it.
             ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
         )
 
@@ -103,7 +109,11 @@ async def start_server(
         options=limits.options,
         maximum_concurrent_rpcs=limits.max_streams,
     )
-    servicer = CoordinatorServicer(driver, register_timeout_s=limits.register_timeout_s)
+    servicer = CoordinatorServicer(
+        driver,
+        register_timeout_s=limits.register_timeout_s,
+        silence_timeout_s=limits.silence_timeout_s,
+    )
     pb_grpc.add_CoordinatorServiceServicer_to_server(servicer, server)
     address = f"{host}:0"
     if tls is None:

@@ -32,6 +32,7 @@ from specdec_core.pool import SendFree, SendLease, SendReset
 logger = logging.getLogger(__name__)
 
 REGISTER_TIMEOUT_S = 10.0
+SILENCE_TIMEOUT_S = 30.0
 _Context = grpc.aio.ServicerContext[Any, Any]
 
 _UNREADABLE = (ValueError, LookupError, TypeError, struct.error, DecodeError, SpecdecError)
@@ -46,10 +47,15 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
     """
 
     def __init__(
-        self, driver: PoolDriver, *, register_timeout_s: float = REGISTER_TIMEOUT_S
+        self,
+        driver: PoolDriver,
+        *,
+        register_timeout_s: float = REGISTER_TIMEOUT_S,
+        silence_timeout_s: float = SILENCE_TIMEOUT_S,
     ) -> None:
         self._driver = driver
         self._register_timeout_s = register_timeout_s
+        self._silence_timeout_s = silence_timeout_s
 
     async def Generate(
         self,
@@ -74,6 +80,7 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
     ) -> AsyncIterator[pb.WorkDown]:
         replica = await self._register(request_iterator, context)
         reader = asyncio.create_task(self._read_results(request_iterator, replica))
+        listener = asyncio.create_task(self._end_in_silence(replica))
         try:
             yield pb.WorkDown(registered=pb.Registered(epoch=self._driver.epoch))
             while (commands := await replica.outbox.take()) is not None:
@@ -84,7 +91,19 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
                     yield message
         finally:
             reader.cancel()
+            listener.cancel()
             self._driver.leave(replica)
+
+    async def _end_in_silence(self, replica: ConnectedReplica) -> None:
+        """A machine that is gone, or hangs, closes nothing; its heartbeats stop. Each of them, and
+        each answer, brings a new occupancy."""
+        heard = None
+        while replica.occupancy is not heard:
+            heard = replica.occupancy
+            await asyncio.sleep(self._silence_timeout_s)
+        who = replica.info.replica_id
+        logger.warning("%s was silent for %.0f s: its stream ends", who, self._silence_timeout_s)
+        replica.outbox.close()
 
     async def PoolStatus(
         self, request: public_pb.PoolStatusRequest, context: _Context
