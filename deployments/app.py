@@ -15,7 +15,9 @@ from ray.serve import Application
 from deployments.access import is_loopback
 from deployments.config import ServiceConfig
 from deployments.coordinator import CoordinatorSpec
+from deployments.coordinator_server import PortLimits
 from deployments.ingress_server import Ingress
+from deployments.message_limits import most_message_bytes
 from deployments.replica import DraftReplica, TargetReplica
 from deployments.version import package_version
 
@@ -54,12 +56,16 @@ def build_app(args: ServiceConfig) -> Application:
 
 
 def coordinator_spec(config: ServiceConfig) -> CoordinatorSpec:
+    pool = config.pool_config()
+    largest = most_message_bytes(pool, config.max_body_bytes)
     return CoordinatorSpec(
         application=APPLICATION,
         version=f"{package_version()}-{config.version()}",
-        pool=config.pool_config(),
+        pool=pool,
         audit_share=config.audit_share,
         limits=config.client_limits,
+        port_limits=PortLimits(max_message_bytes=largest),
+        tls=config.coordinator_tls,
         # A service for this machine alone keeps its inner ports on this machine, too.
         host="127.0.0.1" if is_loopback(config.host) else None,
     )

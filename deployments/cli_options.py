@@ -221,6 +221,15 @@ ApiKey = Annotated[
     str | None, _address(help="Key that clients must send; separate several by commas.")
 ]
 ApiKeyFile = Annotated[Path | None, _address(help="Lines of a name and a key.")]
+CoordinatorTlsCert = Annotated[
+    Path | None,
+    _address(resolve_path=True, help="PEM certificate for the streams between processes: TLS."),
+]
+CoordinatorTlsKey = Annotated[Path | None, _address(resolve_path=True, help="Its key.")]
+CoordinatorTlsCa = Annotated[
+    Path | None,
+    _address(resolve_path=True, help="Authority that has signed the certificates of all sides."),
+]
 MaxConcurrentPerKey = Annotated[
     int | None, _address(metavar="N", help="Requests of one key that may run or wait at a time.")
 ]

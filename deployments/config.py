@@ -22,6 +22,7 @@ from deployments.demo_drafts import Drafting, choose_drafting
 from deployments.foreign_settings import refuse_unsupported, spread_speculative_config
 from deployments.metrics_page import MetricsCompat
 from deployments.pool_settings import PoolSettings
+from deployments.tls.settings import TlsSettings
 from specdec_core.config import (
     DEFAULT_GPU_MEMORY_UTILIZATION,
     DType,
@@ -61,11 +62,15 @@ class GenerationConfig(StrEnum):
     """From our own defaults."""
 
 
-class ServiceConfig(PoolSettings):
+class ServiceConfig(PoolSettings, TlsSettings):
     """Everything `specdec serve` and serveConfigV2 may say."""
 
     model_config = SettingsConfigDict(
-        env_prefix=ENV_PREFIX, extra="forbid", frozen=True, protected_namespaces=()
+        env_prefix=ENV_PREFIX,
+        extra="forbid",
+        frozen=True,
+        protected_namespaces=(),
+        hide_input_in_errors=True,  # the input may hold API keys
     )
 
     model: str = "smollm2-135m"
@@ -78,7 +83,7 @@ class ServiceConfig(PoolSettings):
     """File with a Jinja chat template instead of the model's own."""
 
     trust_request_chat_template: bool = False
-    """Whether chats may bring a template of their own: sandboxed, but it costs what it likes."""
+    """Whether chats may bring a template of their own: sandboxed, in a process of its own."""
 
     spec_method: SpecMethod | None = None
     """None: draft_model with `spec_model` or a demo draft for the model, else ngram."""

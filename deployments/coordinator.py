@@ -14,11 +14,12 @@ from ray.actor import ActorHandle
 from ray.exceptions import RayError
 
 from deployments.client_ledger import ClientLimits
-from deployments.coordinator_service import start_server
+from deployments.coordinator_server import PortLimits, start_server
 from deployments.endpoint import Endpoint
 from deployments.garbage import look_seldom
 from deployments.metrics import AuditMetrics
 from deployments.pool_driver import PoolDriver
+from deployments.tls.files import TlsFiles
 from specdec_core.config import PoolConfig
 from specdec_core.pool import SequencePool
 
@@ -40,6 +41,8 @@ class CoordinatorSpec:
     pool: PoolConfig
     audit_share: float = 0.0
     limits: ClientLimits = field(default_factory=ClientLimits)
+    port_limits: PortLimits = field(default_factory=PortLimits)
+    tls: TlsFiles | None = None
     host: str | None = None
     """Address to listen on; None: the node's."""
     cell: int = 0
@@ -64,7 +67,12 @@ class Coordinator:
             limits=spec.limits,
         )
         self._started = asyncio.ensure_future(
-            start_server(self._driver, spec.host or _own_address())
+            start_server(
+                self._driver,
+                spec.host or _own_address(),
+                tls=spec.tls,
+                limits=spec.port_limits,
+            )
         )
         self._tasks = [
             asyncio.ensure_future(self._drive()),

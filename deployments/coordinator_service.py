@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
 import logging
-import secrets
+import struct
 from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
+from google.protobuf.message import DecodeError
 
+from deployments.answer_check import check_answer, check_introduction
 from deployments.connected import ConnectedReplica
-from deployments.endpoint import MESSAGE_OPTIONS, TOKEN_KEY, Endpoint
 from deployments.lease_translation import (
     lease_to_pb,
     occupancy_from_pb,
@@ -31,25 +31,37 @@ from specdec_core.pool import SendFree, SendLease, SendReset
 
 logger = logging.getLogger(__name__)
 
-SERVER_OPTIONS = (("grpc.so_reuseport", 0), *MESSAGE_OPTIONS)
-"""No two coordinators share a port."""
-
+REGISTER_TIMEOUT_S = 10.0
+SILENCE_TIMEOUT_S = 30.0
 _Context = grpc.aio.ServicerContext[Any, Any]
+
+_UNREADABLE = (ValueError, LookupError, TypeError, struct.error, DecodeError, SpecdecError)
+"""What messages raise that no peer of ours sends."""
 
 
 class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
-    """One handler per stream: it reads in a task of its own and writes what its outbox holds."""
+    """One handler per stream: it reads in a task of its own and writes what its outbox holds.
 
-    def __init__(self, driver: PoolDriver, token: str) -> None:
+    Whoever gets here has shown the token (coordinator_server.py). What cannot be read ends the
+    stream that it came over, and nothing else.
+    """
+
+    def __init__(
+        self,
+        driver: PoolDriver,
+        *,
+        register_timeout_s: float = REGISTER_TIMEOUT_S,
+        silence_timeout_s: float = SILENCE_TIMEOUT_S,
+    ) -> None:
         self._driver = driver
-        self._token = token
+        self._register_timeout_s = register_timeout_s
+        self._silence_timeout_s = silence_timeout_s
 
     async def Generate(
         self,
         request_iterator: AsyncIterator[pb.GenerateUp],
         context: _Context,
     ) -> AsyncIterator[pb.GenerateDown]:
-        await self._check_token(context)
         if self._driver.failure is not None:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "the pool failed")
         outbox = self._driver.attach()
@@ -66,9 +78,9 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
         request_iterator: AsyncIterator[pb.WorkUp],
         context: _Context,
     ) -> AsyncIterator[pb.WorkDown]:
-        await self._check_token(context)
         replica = await self._register(request_iterator, context)
         reader = asyncio.create_task(self._read_results(request_iterator, replica))
+        listener = asyncio.create_task(self._end_in_silence(replica))
         try:
             yield pb.WorkDown(registered=pb.Registered(epoch=self._driver.epoch))
             while (commands := await replica.outbox.take()) is not None:
@@ -79,18 +91,24 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
                     yield message
         finally:
             reader.cancel()
+            listener.cancel()
             self._driver.leave(replica)
+
+    async def _end_in_silence(self, replica: ConnectedReplica) -> None:
+        """A machine that is gone, or hangs, closes nothing; its heartbeats stop. Each of them, and
+        each answer, brings a new occupancy."""
+        heard = None
+        while replica.occupancy is not heard:
+            heard = replica.occupancy
+            await asyncio.sleep(self._silence_timeout_s)
+        who = replica.info.replica_id
+        logger.warning("%s was silent for %.0f s: its stream ends", who, self._silence_timeout_s)
+        replica.outbox.close()
 
     async def PoolStatus(
         self, request: public_pb.PoolStatusRequest, context: _Context
     ) -> public_pb.PoolStatusResponse:
-        await self._check_token(context)
         return pool_status(self._driver)
-
-    async def _check_token(self, context: _Context) -> None:
-        given = dict(context.invocation_metadata() or ()).get(TOKEN_KEY, "")
-        if not hmac.compare_digest(str(given), self._token):
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "wrong token")
 
     async def _read_requests(
         self, messages: AsyncIterator[pb.GenerateUp], outbox: IngressOutbox
@@ -104,6 +122,8 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
                         self._driver.abort(outbox, message.abort.request_id)
                     case "times":
                         self._driver.ingress_times.add(message.times)
+        except _UNREADABLE:
+            logger.warning("an ingress sent what makes no sense: its stream ends", exc_info=True)
         finally:
             outbox.close()
 
@@ -120,10 +140,16 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
         messages: AsyncIterator[pb.WorkUp],
         context: _Context,
     ) -> ConnectedReplica:
-        first = await anext(messages)
         try:
-            return self._driver.register(register_from_pb(first.register))
-        except (SpecdecError, ValueError) as error:
+            async with asyncio.timeout(self._register_timeout_s):
+                first = await anext(messages, pb.WorkUp())
+            info = register_from_pb(first.register)
+            check_introduction(info)
+            return self._driver.register(info)
+        except TimeoutError:
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "nobody has registered")
+            raise
+        except _UNREADABLE as error:
             logger.warning("refused a replica: %s", error)
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
             raise
@@ -134,6 +160,9 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
         try:
             async for message in messages:
                 self._take_in(message, replica)
+        except _UNREADABLE:
+            who = replica.info.replica_id
+            logger.warning("%s sent what makes no sense: its stream ends", who, exc_info=True)
         finally:
             replica.outbox.close()
 
@@ -142,8 +171,10 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
         match message.WhichOneof("kind"):
             case "result":
                 answer, came_s = message.result, driver.hear()
+                result = result_from_pb(answer, replica.info.replica_id)
+                check_answer(answer, result, replica.info)
                 driver.on_occupancy(replica, occupancy_from_pb(answer.occupancy))
-                driver.on_result(replica, result_from_pb(answer, replica.info.replica_id))
+                driver.on_result(replica, result)
                 replica.times.answered(answer.lease_id, came_s, answer.seconds, answer.held_s)
             case "heartbeat":
                 driver.on_occupancy(replica, occupancy_from_pb(message.heartbeat.occupancy))
@@ -153,17 +184,6 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
                 driver.drain(replica)
             case other:
                 logger.warning("a replica sent %s, which is not expected here", other)
-
-
-async def start_server(driver: PoolDriver, host: str) -> tuple[grpc.aio.Server, Endpoint]:
-    """Serve CoordinatorService on a free port of `host`."""
-    token = secrets.token_hex(16)
-    server = grpc.aio.server(options=SERVER_OPTIONS)
-    servicer = CoordinatorServicer(driver, token)
-    pb_grpc.add_CoordinatorServiceServicer_to_server(servicer, server)
-    port = server.add_insecure_port(f"{host}:0")
-    await server.start()
-    return server, Endpoint(address=f"{host}:{port}", token=token)
 
 
 def _flush_to_pb(flush: Flush) -> pb.GenerateDown:

@@ -24,6 +24,7 @@ from deployments.request_limits import (
     check_choices,
     check_request_id,
     check_stop,
+    last_ids,
 )
 from deployments.sampling_request import resolve_sampling
 from deployments.text import TextModel
@@ -36,6 +37,8 @@ from specdec_core.seeds import derive_seed
 
 _LARGE = 20_000
 """Characters or ids from which tokenizing is worth a thread of its own: it holds up the others."""
+_OWN_TEMPLATES = 2
+"""Rendered at a time: each is a process, and may last for seconds."""
 _DRAWN_SEEDS = 2**53
 """Seeds are told to the client, and to many of them a JSON number is a double."""
 
@@ -59,13 +62,14 @@ class GenerationService:
         stats_wait_s: float = 2.0,
     ) -> None:
         """`sampling_defaults`, by the names of SamplingParams: for what a request leaves open.
-        `trusts_chat_templates`: requests may bring their own, which costs what they like."""
+        `trusts_chat_templates`: requests may bring their own."""
         self.text = text
         self.pool = pool
         self.model_name = model_name
         self._speculation = speculation
         self._sampling_defaults = dict(sampling_defaults or {})
         self._trusts_chat_templates = trusts_chat_templates
+        self._places_for_own_templates = asyncio.Semaphore(_OWN_TEMPLATES)
         self._limits = limits or RequestLimits()
         self._stats_wait_s = stats_wait_s
 
@@ -101,12 +105,15 @@ class GenerationService:
     async def encode_chat(
         self, messages: Sequence[Mapping[str, Any]], options: ChatOptions | None = None
     ) -> tuple[int, ...]:
-        if options is not None and options.template and not self._trusts_chat_templates:
+        if options is None or options.template is None:
+            return await asyncio.to_thread(self.text.encode_chat, messages, options)
+        if not self._trusts_chat_templates:
             raise InvalidRequestError(
                 "chat_template: this server takes none from requests "
                 "(trust_request_chat_template is off)"
             )
-        return await asyncio.to_thread(self.text.encode_chat, messages, options)
+        async with self._places_for_own_templates:
+            return await asyncio.to_thread(self.text.encode_chat, messages, options)
 
     async def decode_all(self, token_ids: Sequence[int], name: str) -> str:
         return await _aside(self.text.decode_all, self.text.check_ids(token_ids, name))
@@ -285,12 +292,3 @@ def _choice(one: Generation, first_id: str, place: int, seed: int) -> Generation
 async def _aside(call: Callable[[Content], Result], content: Content) -> Result:
     """`call(content)`, in a thread where it takes long."""
     return await asyncio.to_thread(call, content) if len(content) > _LARGE else call(content)
-
-
-def last_ids(prompt_token_ids: Sequence[int], count: int | None) -> Sequence[int]:
-    """The prompt, or the end of it that was asked for. Raises InvalidRequestError."""
-    if count is None:
-        return prompt_token_ids
-    if count < 1:
-        raise InvalidRequestError(f"truncate_prompt_tokens must be at least 1, got {count}")
-    return prompt_token_ids[-count:]

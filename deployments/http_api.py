@@ -18,7 +18,7 @@ from deployments.body_limit import BodyLimit
 from deployments.chat_messages import checked_messages
 from deployments.completion_prompts import checked_prompts
 from deployments.config import SpecMetrics
-from deployments.generation import GenerationService, last_ids
+from deployments.generation import GenerationService
 from deployments.http_errors import error_response, log_unexpected, unknown_route
 from deployments.http_requests import (
     ChatBody,
@@ -34,6 +34,7 @@ from deployments.logprob_json import Echo
 from deployments.metrics_page import CONTENT_TYPE, MetricsCompat, metrics_page
 from deployments.openapi import STATUS, answers, body_of, path_parameter, refusals
 from deployments.output import Piece, joined
+from deployments.request_limits import last_ids
 from deployments.response_choice import Choice
 from deployments.tool_calls import ToolCallParser
 from deployments.version import package_version

@@ -23,6 +23,7 @@ from deployments.http_api import build_http_app
 from deployments.pool_client import PoolClient
 from deployments.request_limits import RequestLimits
 from deployments.text import TextModel, load_text_model
+from deployments.tls.check import check_tls
 from specdec.v1 import generation_pb2 as pb
 
 
@@ -33,6 +34,7 @@ class Ingress:
         self, config: ServiceConfig, coordinator: CoordinatorSpec, *replicas: DeploymentHandle[Any]
     ) -> None:
         """`replicas` take no requests: they are bound here to be of the same application."""
+        check_tls(config.coordinator_tls)
         self._config = config
         self._access = Access(config.named_keys, config.host)
         pool = PoolClient(lambda: resolve(coordinator), resume_timeout_s=config.resume_timeout_s)

@@ -7,6 +7,7 @@ import socket
 from deployments.config import ServiceConfig
 from deployments.demo_models import resolve_model
 from deployments.ingress_server import text_model
+from deployments.tls.check import check_tls
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
 from specdec_core.models.files import local_folder, weight_files
 
@@ -14,6 +15,7 @@ from specdec_core.models.files import local_folder, weight_files
 def check_start(config: ServiceConfig, *, check_ports: bool = True) -> None:
     """Raise ModelNotSupportedError, InvalidRequestError or DemoModelError, saying what to do."""
     _check_template(config)
+    check_tls(config.coordinator_tls)
     text = text_model(config)
     _check_model(config.model, config.revision, text.max_model_len)
     if config.draft:

@@ -15,6 +15,7 @@ from ray import serve
 
 from deployments.config import ServiceConfig
 from deployments.coordinator import CoordinatorSpec, resolve
+from deployments.tls.check import check_tls
 from deployments.work_loop import WorkLoop
 from specdec_core.leases import Role
 
@@ -27,6 +28,7 @@ class _PoolReplica:
     def __init__(self, config: ServiceConfig, coordinator: CoordinatorSpec) -> None:
         from deployments.model_host import host_model
 
+        check_tls(config.coordinator_tls)
         self._graceful_shutdown_s = config.graceful_shutdown_s
         executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="torch")
         num_threads = config.threads_per_replica(os.cpu_count() or 1)

@@ -62,3 +62,12 @@ def check_stop(stops: Sequence[str]) -> None:
         raise InvalidRequestError(f"{len(stops)} stop strings, the limit is {MAX_STOP_STRINGS}")
     if any(not stop for stop in stops):
         raise InvalidRequestError("a stop string is empty: at least 1 character is needed")
+
+
+def last_ids(prompt_token_ids: Sequence[int], count: int | None) -> Sequence[int]:
+    """The prompt, or the end of it that was asked for. Raises InvalidRequestError."""
+    if count is None:
+        return prompt_token_ids
+    if count < 1:
+        raise InvalidRequestError(f"truncate_prompt_tokens must be at least 1, got {count}")
+    return prompt_token_ids[-count:]

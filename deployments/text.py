@@ -16,9 +16,10 @@ from typing import Any, Protocol
 from jinja2 import Template
 from pydantic import ValidationError
 
-from deployments.chat_template import ChatOptions, compile_template, own_template, up_to_final
+from deployments.chat_template import ChatOptions, compile_template, up_to_final
 from deployments.messages import describe_errors
 from deployments.sampling_fields import SamplingFields
+from deployments.template_process import render_apart
 from deployments.token_bytes import Vocabulary, token_bytes_of
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
 from specdec_core.models.files import local_folder
@@ -99,8 +100,7 @@ class TextModel:
         self, messages: Sequence[Mapping[str, Any]], options: ChatOptions | None = None
     ) -> str:
         options = options or ChatOptions()
-        template = self.template if options.template is None else own_template(options.template)
-        if template is None:
+        if self.template is None and options.template is None:
             raise InvalidRequestError("the model has no chat template: use completions instead")
         knows_tools = self.knows_tools if options.template is None else "tools" in options.template
         if options.tools and not knows_tools:
@@ -114,11 +114,19 @@ class TextModel:
         taken = sorted(ours.keys() & options.variables.keys())
         if taken:
             raise InvalidRequestError(f"chat_template_kwargs: {taken[0]!r} is not for requests")
+        rendered = self._rendered({**options.variables, **ours}, options.template)
+        return up_to_final(rendered, messages) if options.continues_final_message else rendered
+
+    def _rendered(self, variables: Mapping[str, Any], own_source: str | None) -> str:
+        if own_source is not None:
+            return render_apart(
+                own_source, variables, self.longest_token_bytes * self.max_model_len
+            )
+        assert self.template is not None, "checked by the caller"
         try:
-            rendered = template.render(**options.variables, **ours)
+            return self.template.render(variables)
         except Exception as error:  # a template may fail in any way on what it is given
             raise InvalidRequestError(f"the chat template refuses: {error}") from error
-        return up_to_final(rendered, messages) if options.continues_final_message else rendered
 
     def check_ids(self, token_ids: Sequence[int], name: str) -> tuple[int, ...]:
         """The ids, all of the vocabulary. Raises InvalidRequestError that begins with `name`."""

@@ -10,10 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 
 from deployments.client_ledger import ClientLimits
-from deployments.coordinator_service import start_server
+from deployments.coordinator_server import PortLimits, start_server
 from deployments.endpoint import Endpoint
 from deployments.pool_client import PoolClient
 from deployments.pool_driver import PoolDriver
+from deployments.tls.files import TlsFiles
 from deployments.work_loop import WorkLoop
 from specdec_core.config import PoolConfig
 from specdec_core.leases import Role
@@ -24,14 +25,24 @@ from tests.deployments.fake_replica import FakeReplica
 class Cell:
     """Starts and kills the parts of a cell; `endpoint` is where the coordinator is now."""
 
-    def __init__(self, config: PoolConfig, audit_share: float, limits: ClientLimits | None) -> None:
+    def __init__(
+        self,
+        config: PoolConfig,
+        audit_share: float,
+        limits: ClientLimits | None,
+        tls: TlsFiles | None,
+        port_limits: PortLimits | None,
+    ) -> None:
         self.config = config
         self.limits = limits
+        self.tls = tls
+        self.port_limits = port_limits
         self.audit_share = audit_share
         self.endpoint: Endpoint | None = None
         self.driver: PoolDriver
         self.replicas: dict[str, FakeReplica] = {}
         self.loops: dict[str, WorkLoop] = {}
+        self.clients: dict[str, PoolClient] = {}
         self._epoch = 100
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._server: grpc.aio.Server
@@ -48,7 +59,9 @@ class Cell:
         self.driver = PoolDriver(
             pool, epoch=self._epoch, audit_share=self.audit_share, limits=self.limits
         )
-        self._server, self.endpoint = await start_server(self.driver, "127.0.0.1")
+        self._server, self.endpoint = await start_server(
+            self.driver, "127.0.0.1", tls=self.tls, limits=self.port_limits
+        )
         self._tasks["driver"] = asyncio.create_task(self.driver.run())
 
     async def kill_coordinator(self) -> None:
@@ -69,7 +82,7 @@ class Cell:
         self._tasks[name] = asyncio.create_task(self.loops[name].run())
 
     async def client(self, name: str = "client") -> PoolClient:
-        client = PoolClient(self.resolve)
+        client = self.clients[name] = PoolClient(self.resolve)
         self._tasks[name] = asyncio.create_task(client.run())
         return client
 
@@ -92,8 +105,10 @@ async def cell(
     *,
     audit_share: float = 0.0,
     limits: ClientLimits | None = None,
+    tls: TlsFiles | None = None,
+    port_limits: PortLimits | None = None,
 ) -> AsyncIterator[Cell]:
-    started = Cell(config or PoolConfig(), audit_share, limits)
+    started = Cell(config or PoolConfig(), audit_share, limits, tls, port_limits)
     await started.start_coordinator()
     try:
         yield started

@@ -1,0 +1,37 @@
+"""What no replica of ours says of itself or of a lease; the pool relies on it.
+
+Whether an answer belongs to a lease, an epoch and a row is the pool's own question.
+"""
+
+from __future__ import annotations
+
+import math
+
+from specdec.v1 import coordination_pb2 as pb
+from specdec_core.leases import GroupResult, ReplicaInfo
+
+_MAX_NAME_LEN = 1024
+
+
+def check_introduction(info: ReplicaInfo) -> None:
+    """Raises ValueError."""
+    sizes = (info.num_blocks, info.block_size, info.max_model_len, info.vocab_size)
+    if min(sizes) < 1 or info.tile_rows < 0:
+        raise ValueError(f"num_blocks, block_size, max_model_len and vocab_size cannot be {sizes}")
+    names = (info.replica_id, info.model_digest, info.fingerprint)
+    if max(map(len, names)) > _MAX_NAME_LEN or not all(name.isprintable() for name in names):
+        raise ValueError(f"names must be printable and at most {_MAX_NAME_LEN} characters long")
+    if not info.replica_id:
+        raise ValueError("replica_id is empty")
+
+
+def check_answer(message: pb.GroupResult, result: GroupResult, info: ReplicaInfo) -> None:
+    """Raises ValueError. An id that no model has would fail on every replica it is sent to."""
+    if not (0 <= message.seconds < math.inf and 0 <= message.held_s < math.inf):
+        raise ValueError(f"a pass cannot take {message.seconds} of {message.held_s} s")
+    capacity = info.num_blocks * info.block_size
+    for row in result.rows:
+        if not 0 <= row.cached_len <= capacity or row.num_accepted < 0:
+            raise ValueError(f"{row.cached_len} of {capacity} positions cannot be cached")
+        if row.tokens and not 0 <= min(row.tokens) <= max(row.tokens) < info.vocab_size:
+            raise ValueError(f"a token id is not in 0..{info.vocab_size - 1}")
