@@ -103,7 +103,7 @@ class Auditor:
 
     def watch(self, request: Request) -> None:
         """A client's request begins, or goes on behind what was emitted before."""
-        if is_sampled(request.request_id, self._share):
+        if self._share and is_sampled(request.request_id, self._share):
             self._watched[request.request_id] = _Record(request, list(request.emitted_token_ids))
 
     def forget(self, request_id: str) -> None:

@@ -128,10 +128,7 @@ def lose_kv(trial: Trial) -> str | None:
         return None
     sequence_id = trial.random.choice(list(slots))
     kept = trial.random.randint(0, slots[sequence_id].cached_len)
-    if kept:
-        del slots[sequence_id].hashes[kept + 1 :]
-    else:
-        del slots[sequence_id]
+    process.runner.lose(sequence_id, kept)
     return f"{process.name} keeps {kept} of {sequence_id}"
 
 

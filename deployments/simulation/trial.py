@@ -11,7 +11,8 @@ from deployments.simulation.connected import Surroundings
 from deployments.simulation.coordinator import CoordinatorProcess
 from deployments.simulation.faults import plan_faults
 from deployments.simulation.ingress_process import IngressProcess
-from deployments.simulation.invariants import Bounds, Invariants
+from deployments.simulation.invariants import Bounds, Invariants, SlotChecks
+from deployments.simulation.invariants.whose import Whose
 from deployments.simulation.model_replica import ModelReplica
 from deployments.simulation.network import Delays, Network
 from deployments.simulation.record import Record, Violation
@@ -30,6 +31,7 @@ from deployments.simulation.timeline import Timeline
 from deployments.simulation.tokens import Script
 from specdec_core.leases import GroupLease, Role
 from specdec_core.pool.board import Board
+from specdec_core.request import Request
 
 _LONGEST_S = 60.0
 """(h) Every request has ended by then: faults last for a few seconds."""
@@ -48,6 +50,7 @@ class Trial:
         self.scenario = draw_scenario(self.random)
         self.replicas: dict[str, ReplicaProcess] = {}
         self.clients: dict[str, Client] = {}
+        self._client_of_seed: dict[int, Client] = {}
         self.fingerprint = FIRST_FINGERPRINT
         """Of targets that start now."""
         self.healed_at = 0.0
@@ -75,7 +78,13 @@ class Trial:
             f"{role}-{self._num_replicas}", role, fingerprint or self.fingerprint
         )
         runner = ModelReplica(info, self.scenario.agreement, FIRST_FINGERPRINT)
-        process = ReplicaProcess(self.surroundings, runner, self._step_seconds, repeats=_REPEATS)
+        process = ReplicaProcess(
+            self.surroundings,
+            runner,
+            self._step_seconds,
+            repeats=_REPEATS,
+            watcher=self.slot_checks,
+        )
         self.replicas[info.replica_id] = process
         process.start()
         return process
@@ -90,6 +99,7 @@ class Trial:
         fingerprints = {FIRST_FINGERPRINT, self.fingerprint}
         client.scripts = [Script(request, bits, VOCAB_SIZE) for bits in sorted(fingerprints)]
         self.clients[request.request_id] = client
+        self._client_of_seed[request.params.seed] = client
         ingress = self.random.choice(self.ingresses)
         if not ingress.is_up:
             client.fail(ConnectionError("the ingress is away"))
@@ -124,7 +134,9 @@ class Trial:
         self.network = Network(self.timeline, self.random, delays, self.record)
         window, group_wait_s = scenario.pool.window, scenario.pool.max_group_wait_s
         bounds = Bounds(row_wait_s=3.0 + 4 * LEASE_TTL_S + group_wait_s + 0.3 * window)
-        self.invariants = Invariants(self.record, bounds, self._scripts, self.replicas)
+        whose = Whose(self._scripts)
+        self.slot_checks = SlotChecks(whose)
+        self.invariants = Invariants(self.record, bounds, whose, self.replicas)
         self.coordinator = CoordinatorProcess(
             self.timeline,
             "coordinator",
@@ -163,8 +175,9 @@ class Trial:
         base, per_token = self.scenario.verify_s
         return base + per_token * sum(len(r.new_ids) + len(r.proposal) for r in lease.rows)
 
-    def _scripts(self, request_id: str) -> list[Script]:
-        return self.clients[request_id].scripts
+    def _scripts(self, request: Request) -> list[Script]:
+        """The audit's replays go by their seeds, too."""
+        return self._client_of_seed[request.params.seed].scripts
 
     def _run_until(self, is_over: Callable[[], bool], trouble: str) -> None:
         deadline = self.now + _LONGEST_S
