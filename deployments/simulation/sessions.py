@@ -19,6 +19,7 @@ from deployments.simulation.messages import (
 from deployments.simulation.network import Stream
 from specdec_core.errors import SpecdecError
 from specdec_core.leases import GroupResult, ReplicaInfo
+from specdec_core.pool import SendLease
 
 if TYPE_CHECKING:
     from deployments.simulation.coordinator import CoordinatorProcess
@@ -110,6 +111,8 @@ class WorkSession:
             self.lost()
             return
         for command in commands:
+            if isinstance(command, SendLease):
+                replica.times.sent(command.lease.lease_id)
             self.stream.down(command)
 
     def lost(self) -> None:
@@ -135,7 +138,9 @@ class WorkSession:
             costs = self._coordinator.costs
             if costs is not None:
                 self._coordinator.spend(costs.message_s + costs.row_s * len(message.rows))
+            came_s = driver.hear()
             driver.on_result(replica, message)
+            replica.times.answered(message.lease_id, came_s, message.seconds, message.seconds)
         elif isinstance(message, Heartbeat):
             driver.on_occupancy(replica, message.occupancy)
         elif isinstance(message, ResetDone):

@@ -12,6 +12,7 @@ from deployments.simulation.coordinator import CoordinatorProcess
 from deployments.simulation.faults import plan_faults
 from deployments.simulation.ingress_process import IngressProcess
 from deployments.simulation.invariants import Bounds, Invariants, SlotChecks
+from deployments.simulation.invariants.books import leftovers
 from deployments.simulation.invariants.whose import Whose
 from deployments.simulation.model_replica import ModelReplica
 from deployments.simulation.network import Delays, Network
@@ -30,7 +31,6 @@ from deployments.simulation.scenario import (
 from deployments.simulation.timeline import Timeline
 from deployments.simulation.tokens import Script
 from specdec_core.leases import GroupLease, Role
-from specdec_core.pool.board import Board
 from specdec_core.request import Request
 
 _LONGEST_S = 60.0
@@ -200,17 +200,12 @@ class Trial:
         """(g) Nothing is left of any request."""
         driver = self.coordinator.driver
         pool = driver.pool
-        left = {
-            "owners": driver._owners,
-            "clients counted as running": driver.ledger._running,
-            "waiting for a draft": pool._placement._undrafted,
-            "watched by the audit": driver.auditor._watched,
+        left: dict[str, object] = {
             "open at an ingress": [i for i in self.ingresses if len(i.book) or i.listeners],
-            "replicas with sequences": [r.replica_id for r in pool._fleet if r.sequences],
-            "replicas with leases": [r.replica_id for r in pool._fleet if r.leases],
             "replicas with blocks": [r.replica_id for r in pool._fleet if r.num_reserved_blocks],
-            "replicas with rows": [r.replica_id for r in pool._fleet if _has_rows(r.board)],
             "replicas with slots": [p.name for p in self.replicas.values() if p.runner.slots],
+            "a timer": pool.next_deadline(),
+            "books": leftovers(driver),
         }
         found = {what: things for what, things in left.items() if things}
         if found:
@@ -221,7 +216,3 @@ class Trial:
             raise Violation("(c) an ingress was told other tokens than before")
         for client in self.clients.values():
             self.record.outcomes[client.outcome or Outcome.DONE] += 1
-
-
-def _has_rows(board: Board) -> bool:
-    return bool(board.num_ready or board.has_out)
