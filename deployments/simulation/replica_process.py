@@ -48,6 +48,8 @@ class ReplicaProcess(Connected):
         super().__init__(world, runner.info.replica_id)
         self.runner = runner
         self.slowness = 1.0
+        self.clock_rate = 1.0
+        """Seconds of its own clock in one of the world's."""
         self.busy_s = 0.0
         self.is_registered = False
         self.is_leaving = False
@@ -94,7 +96,7 @@ class ReplicaProcess(Connected):
         self.runner.info = replace(self.runner.info, incarnation=incarnation)
         self.stream.up(self.runner.info)
         if self.world.heartbeats:
-            self.after(_HEARTBEAT_S, partial(self._beat, self.stream))
+            self.after(_HEARTBEAT_S / self.clock_rate, partial(self._beat, self.stream))
 
     def drain(self) -> None:
         """Ask to leave; once drained, the process ends."""
@@ -107,7 +109,7 @@ class ReplicaProcess(Connected):
     def _beat(self, stream: Stream) -> None:
         if stream is self.stream:
             stream.up(Heartbeat(self.runner.occupancy))
-            self.after(_HEARTBEAT_S, partial(self._beat, stream))
+            self.after(_HEARTBEAT_S / self.clock_rate, partial(self._beat, stream))
 
     def _hear(self, message: WorkDown) -> None:
         self._inbox.append(message)
@@ -151,7 +153,7 @@ class ReplicaProcess(Connected):
         if older is not None and older.epoch != lease.epoch:
             self._answer(older)
         done_at = self._accelerator.take(self.timeline.now, seconds)
-        self.at(done_at, partial(self._finish, lease, seconds))
+        self.at(done_at, partial(self._finish, lease, seconds * self.clock_rate))
 
     def _finish(self, lease: GroupLease, seconds: float) -> None:
         self._is_busy = False

@@ -28,6 +28,8 @@ T = TypeVar("T")
 
 _MOST_FLUSHES = 2
 """Messages that an ingress has not read before its stream is full."""
+_MOST_COMMANDS = 4
+"""The same of a replica, which is sent what came together at once."""
 
 
 class IngressSession:
@@ -104,6 +106,8 @@ class WorkSession:
     def pump(self) -> None:
         replica = self.replica
         if replica is None or not replica.outbox.has_news:
+            return
+        if self.stream.num_down >= _MOST_COMMANDS and not replica.outbox.is_closed:
             return
         commands = at_once(replica.outbox.take())
         if commands is None:

@@ -49,13 +49,16 @@ class Trial:
         self.random = Random(seed)
         self.scenario = draw_scenario(self.random)
         self.replicas: dict[str, ReplicaProcess] = {}
+        self.ingresses: list[IngressProcess] = []
+        self.coordinators: list[CoordinatorProcess] = []
+        """Every one that ever was."""
         self.clients: dict[str, Client] = {}
         self._client_of_seed: dict[int, Client] = {}
         self.fingerprint = FIRST_FINGERPRINT
         """Of targets that start now."""
         self.healed_at = 0.0
         """Every fault so far is over by then."""
-        self._num_replicas = 0
+        self._num_replicas = self._num_ingresses = 0
         self._set_up(traces)
 
     @property
@@ -71,15 +74,46 @@ class Trial:
         self._run_until(lambda: self.now >= deadline, "nothing happens")
         self._check_end()
 
-    def add_replica(self, role: Role, fingerprint: str = "") -> ReplicaProcess:
-        """Start a new process; its id was never used before."""
+    @property
+    def coordinator(self) -> CoordinatorProcess:
+        """That whoever comes now is led to."""
+        return self.surroundings.coordinator
+
+    def new_coordinator(self) -> CoordinatorProcess:
+        """Another process of the present version takes the place of the one before."""
+        coordinator = self._make_coordinator()
+        self.surroundings.coordinator = coordinator
+        coordinator.start()
+        return coordinator
+
+    def new_version(self) -> None:
+        """A service beside those that there are, which is sent all that comes from now on."""
+        coordinator = self._make_coordinator()
+        self.surroundings = Surroundings(self.timeline, self.network, self.random, coordinator)
+        coordinator.start()
+        for _ in range(self.scenario.num_targets):
+            self.add_replica(Role.TARGET)
+        for _ in range(self.scenario.num_drafts):
+            self.add_replica(Role.DRAFT)
+        for _ in range(self.scenario.num_ingresses):
+            name = f"ingress-{self._num_ingresses}"
+            self._num_ingresses += 1
+            ingress = IngressProcess(self.surroundings, name, RESUME_TIMEOUT_S)
+            self.ingresses.append(ingress)
+            ingress.start()
+
+    def add_replica(
+        self, role: Role, *, fingerprint: str = "", world: Surroundings | None = None
+    ) -> ReplicaProcess:
+        """Start a new process, of the present version where no `world` is named; its id was never
+        used before."""
         self._num_replicas += 1
         info = self.scenario.replica(
             f"{role}-{self._num_replicas}", role, fingerprint or self.fingerprint
         )
         runner = ModelReplica(info, self.scenario.agreement, FIRST_FINGERPRINT)
         process = ReplicaProcess(
-            self.surroundings,
+            world or self.surroundings,
             runner,
             self._step_seconds,
             repeats=_REPEATS,
@@ -89,8 +123,19 @@ class Trial:
         process.start()
         return process
 
+    def remove_replica(self, process: ReplicaProcess) -> None:
+        """It never comes back."""
+        process.is_leaving = True
+        if process.is_up:
+            process.crash()
+        self.replicas.pop(process.name, None)
+
     def of_role(self, role: Role) -> list[ReplicaProcess]:
         return [p for p in self.replicas.values() if p.runner.info.role is role and p.is_up]
+
+    def served_by(self, role: Role) -> list[ReplicaProcess]:
+        """Those of the present version."""
+        return [p for p in self.of_role(role) if p.world is self.surroundings]
 
     def arrive(self) -> None:
         """A client sends its request to some ingress."""
@@ -100,7 +145,7 @@ class Trial:
         client.scripts = [Script(request, bits, VOCAB_SIZE) for bits in sorted(fingerprints)]
         self.clients[request.request_id] = client
         self._client_of_seed[request.params.seed] = client
-        ingress = self.random.choice(self.ingresses)
+        ingress = self.random.choice([i for i in self.ingresses if i.world is self.surroundings])
         if not ingress.is_up:
             client.fail(ConnectionError("the ingress is away"))
             return
@@ -133,32 +178,25 @@ class Trial:
         delays = Delays(0.0001, 0.002)
         self.network = Network(self.timeline, self.random, delays, self.record)
         window, group_wait_s = scenario.pool.window, scenario.pool.max_group_wait_s
-        bounds = Bounds(row_wait_s=3.0 + 4 * LEASE_TTL_S + group_wait_s + 0.3 * window)
-        whose = Whose(self._scripts)
-        self.slot_checks = SlotChecks(whose)
-        self.invariants = Invariants(self.record, bounds, whose, self.replicas)
-        self.coordinator = CoordinatorProcess(
+        self._bounds = Bounds(row_wait_s=3.0 + 4 * LEASE_TTL_S + group_wait_s + 0.3 * window)
+        self._whose = Whose(self._scripts)
+        self.slot_checks = SlotChecks(self._whose)
+
+    def _make_coordinator(self) -> CoordinatorProcess:
+        invariants = Invariants(self.record, self._bounds, self._whose, self.replicas)
+        coordinator = CoordinatorProcess(
             self.timeline,
-            "coordinator",
-            scenario.pool,
+            f"coordinator-{len(self.coordinators)}",
+            self.scenario.pool,
             new_epoch=lambda: self.random.getrandbits(64),
-            inspector=self.invariants,
-            audit_share=scenario.audit_share,
+            inspector=invariants,
+            audit_share=self.scenario.audit_share,
         )
-        self.surroundings = Surroundings(self.timeline, self.network, self.random, self.coordinator)
-        self.ingresses = [
-            IngressProcess(self.surroundings, f"ingress-{place}", RESUME_TIMEOUT_S)
-            for place in range(scenario.num_ingresses)
-        ]
+        self.coordinators.append(coordinator)
+        return coordinator
 
     def _start(self) -> None:
-        self.coordinator.start()
-        for _ in range(self.scenario.num_targets):
-            self.add_replica(Role.TARGET)
-        for _ in range(self.scenario.num_drafts):
-            self.add_replica(Role.DRAFT)
-        for ingress in self.ingresses:
-            ingress.start()
+        self.new_version()
         self._num_to_come = NUM_REQUESTS
         for _ in range(NUM_REQUESTS):
             time = self.random.uniform(_FIRST_ARRIVAL_S, ARRIVALS_S)
@@ -193,14 +231,15 @@ class Trial:
 
     @property
     def _is_empty(self) -> bool:
-        driver = self.coordinator.driver
-        return not driver.pool.has_work and not driver.auditor.num_pending
+        drivers = [coordinator.driver for coordinator in self.coordinators if coordinator.is_up]
+        return not any(d.pool.has_work or d.auditor.num_pending for d in drivers)
 
     def _check_end(self) -> None:
-        """(g) Nothing is left of any request."""
+        """(g) Nothing is left of any request, nor of older versions."""
         driver = self.coordinator.driver
         pool = driver.pool
         left: dict[str, object] = {
+            "coordinators": [c.name for c in self.coordinators if c.is_up][:-1],
             "open at an ingress": [i for i in self.ingresses if len(i.book) or i.listeners],
             "replicas with blocks": [r.replica_id for r in pool._fleet if r.num_reserved_blocks],
             "replicas with slots": [p.name for p in self.replicas.values() if p.runner.slots],
@@ -210,7 +249,7 @@ class Trial:
         found = {what: things for what, things in left.items() if things}
         if found:
             raise Violation(f"(g) at the end there are left: {found}")
-        if driver.auditor.counts.diverged.total():
+        if any(c.driver.auditor.counts.diverged.total() for c in self.coordinators):
             raise Violation("(c) the service's own audit found other tokens")
         if any(ingress.book.num_divergences for ingress in self.ingresses):
             raise Violation("(c) an ingress was told other tokens than before")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import is_dataclass
 from enum import Enum
 from typing import Any
 
-_CONTAINERS = (dict, list, set, deque, bytearray)
+_CONTAINERS = (dict, list, set, deque, array)
 _PACKAGES = ("specdec_core.", "deployments.")
 _NOT_SERVED = "deployments.simulation."
 _MOST = 100
@@ -29,7 +30,7 @@ _KEPT = (
     "driver.pool._fleet._replicas[].board.clients._sinces",
     "driver.pool._placement._proposer._known_drafting",
 )
-"""By replica, stream, client, setting or bucket; and cohorts, which are swept when they are many."""
+"""By replica, stream, client, setting or bucket; and cohorts, swept when they are many."""
 _FIGURES = ("driver.pool._k_policy.", "driver.pool._overlap.", "driver.pool._tally.")
 """What was measured, by kind."""
 
@@ -54,10 +55,10 @@ def lengths(root: object, name: str) -> dict[str, int]:
         if id(thing) in seen:
             continue
         seen.add(id(thing))
-        if isinstance(thing, _CONTAINERS) or hasattr(thing, "typecode"):
-            found[path] = max(found[path], len(thing))  # type: ignore[arg-type]
+        if isinstance(thing, _CONTAINERS):
+            found[path] = max(found[path], len(thing))
             items = thing.values() if isinstance(thing, dict) else thing
-            waiting += [(f"{path}[]", item) for item in items if _is_ours(item)]  # type: ignore[union-attr]
+            waiting += [(f"{path}[]", item) for item in items if _is_ours(item)]
         elif _is_ours(thing):
             waiting += [(f"{path}.{key}", value) for key, value in _attributes(thing)]
     return dict(found)

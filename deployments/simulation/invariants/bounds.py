@@ -12,4 +12,6 @@ class Bounds:
     row_wait_s: float
     """Between a row's being ready and its lease, while its replica may run it."""
     num_commands: int = 8
-    """Unread by one replica: in its outbox, and in its stream."""
+    """That wait for one replica's stream."""
+    num_unread: int = 12
+    """On that stream: it is full at fewer, and takes at once what waits by then."""

@@ -120,9 +120,12 @@ class DecisionChecks:
             return
         runner = process.runner
         is_same = runner.info.incarnation == record.info.incarnation
-        num_unread = len(connected.outbox._commands) + is_same * process.num_unread
-        if num_unread > self._bounds.num_commands:
-            raise Violation(f"(i) {num_unread} commands wait for {record.replica_id}")
+        num_waiting = len(connected.outbox._commands)
+        num_unread = process.num_unread if is_same else 0
+        if num_waiting > self._bounds.num_commands or num_unread > self._bounds.num_unread:
+            raise Violation(
+                f"(i) {num_waiting} commands wait for {record.replica_id}, {num_unread} are unread"
+            )
         is_told = driver.pool._outbox.is_empty and not (record.leases or record.is_fenced)
         if is_same and is_told and process.is_idle:
             _check_idle(record, runner, reserved)
