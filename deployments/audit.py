@@ -103,15 +103,15 @@ class Auditor:
 
     def watch(self, request: Request) -> None:
         """A client's request begins, or goes on behind what was emitted before."""
-        if is_sampled(request.request_id, self._share):
+        if self._share and is_sampled(request.request_id, self._share):
             self._watched[request.request_id] = _Record(request, list(request.emitted_token_ids))
 
     def forget(self, request_id: str) -> None:
         """Its client is gone."""
         self._watched.pop(request_id, None)
 
-    def hear(self, event: TokenEvent, origin: Origin | None) -> None:
-        """News for a client. `origin` is None when every target is gone."""
+    def hear(self, event: TokenEvent, here: Origin | None) -> None:
+        """News for a client. `here` are the targets of this moment; None when all are gone."""
         record = self._watched.get(event.request_id)
         if record is None:
             return
@@ -121,8 +121,8 @@ class Auditor:
         del self._watched[event.request_id]
         if event.finish_reason is FinishReason.ERROR or not record.token_ids:
             return
-        record.origin = origin
-        if origin is None or len(self._waiting) == self._max_waiting:
+        record.origin = _origin(event, here)
+        if record.origin is None or len(self._waiting) == self._max_waiting:
             self.counts.num_skipped += 1
         else:
             self._waiting.append(record)
@@ -168,6 +168,16 @@ class Auditor:
         assert origin is not None, "only requests of known targets are replayed"
         self.counts.audited[origin.numerics] += 1
         self.counts.diverged[origin.numerics] += divergence is not None
+
+
+def _origin(last: TokenEvent, here: Origin | None) -> Origin | None:
+    """Who chose a request's tokens; None where nobody is left to ask. Exact targets are named by
+    the news itself: those of this moment may have come after the tokens."""
+    if here is None:
+        return None
+    if last.pinned_fingerprint:
+        return Origin(Numerics.EXACT, last.pinned_fingerprint)
+    return here if here.numerics is Numerics.FAST else None
 
 
 def is_sampled(request_id: str, share: float) -> bool:

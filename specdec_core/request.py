@@ -181,4 +181,5 @@ class TokenEvent(NamedTuple):
     """With the first token: of every prompt token but the first, when the request asked for them.
     """
     pinned_fingerprint: str = ""
-    """With the first token of an attempt: of the exact target that chose it; see Request."""
+    """With the first token of an attempt and with its end: of the exact targets that chose its
+    tokens; see Request."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from deployments.simulation.client import Outcome
 from deployments.simulation.faults import FaultKind
+from deployments.simulation.invariants.clocks import no_clocks
 from deployments.simulation.messages import MESSAGE_TYPES
 from deployments.simulation.record import Record
 from deployments.simulation.transitions import TRANSITIONS
@@ -107,7 +108,8 @@ def run_seed(seed: int, *, traces: bool = False) -> Verdict:
     trial = Trial(seed, traces=traces)
     violation = None
     try:
-        trial.run()
+        with no_clocks():
+            trial.run()
     except Exception as error:
         violation = str(error) or repr(error)
         trial.record.note(f"VIOLATION {violation}")

@@ -14,14 +14,15 @@ _FIRST_WAIT_S = 0.05
 _LONGEST_WAIT_S = 1.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class Surroundings:
-    """What every process of a world reaches."""
+    """What every process of one version of the service reaches."""
 
     timeline: Timeline
     network: Network
     random: Random
     coordinator: CoordinatorProcess
+    """That a new stream leads to."""
     heartbeats: bool = True
 
 

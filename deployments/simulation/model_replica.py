@@ -6,7 +6,7 @@ came from is known at every position, and the salt of the request that it was op
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from deployments.simulation.tokens import guess, next_token, salt_of
@@ -44,6 +44,8 @@ class ModelReplica:
         """A draft guesses what targets of the fingerprint `taught_by` choose."""
         self.info = info
         self.slots: dict[int, Slot] = {}
+        self.num_free_blocks = info.num_blocks
+        """Counted as blocks are taken and given back, as the real one does."""
         self.failing: set[int] = set()
         """Sequences whose next row fails."""
         self._agreement = agreement
@@ -51,24 +53,33 @@ class ModelReplica:
 
     @property
     def num_used_blocks(self) -> int:
-        return sum(self._num_blocks(slot.cached_len) for slot in self.slots.values())
+        return self.info.num_blocks - self.num_free_blocks
 
     @property
     def occupancy(self) -> Occupancy:
-        free = self.info.num_blocks - self.num_used_blocks
-        return Occupancy(num_slots=len(self.slots), num_free_blocks=free)
+        return Occupancy(num_slots=len(self.slots), num_free_blocks=self.num_free_blocks)
 
     def free(self, sequence_ids: Iterable[int]) -> None:
         for sequence_id in sequence_ids:
-            self.slots.pop(sequence_id, None)
+            slot = self.slots.pop(sequence_id, None)
+            if slot is not None:
+                self.num_free_blocks += self._num_blocks(slot.cached_len)
 
     def reset(self) -> None:
         self.slots.clear()
         self.failing.clear()
+        self.num_free_blocks = self.info.num_blocks
+
+    def lose(self, sequence_id: int, kept: int) -> None:
+        """A slot forgets what is behind `kept` positions; all of itself where none is kept."""
+        if kept:
+            self._cut(self.slots[sequence_id], kept)
+        else:
+            self.free([sequence_id])
 
     def execute(self, lease: GroupLease, seconds: float) -> GroupResult:
         refusals = {row.sequence_id: self._truncate(row) for row in lease.rows}
-        num_free = self.info.num_blocks - self.num_used_blocks
+        num_free = self.num_free_blocks
         for row in lease.rows:
             if refusals[row.sequence_id] is None:
                 needed = self._num_new_blocks(row)
@@ -82,7 +93,7 @@ class ModelReplica:
             lease_id=lease.lease_id,
             epoch=lease.epoch,
             replica_id=lease.replica_id,
-            rows=tuple([refusals[row.sequence_id] or run(row) for row in lease.rows]),
+            rows=tuple([refusals[row.sequence_id] or self._feed(run, row) for row in lease.rows]),
             seconds=seconds,
         )
 
@@ -102,8 +113,19 @@ class ModelReplica:
             return _refusal(row, RowStatus.KV_MISS, slot.cached_len)
         if slot.hashes[row.base_len] != row.base_hash:
             return _refusal(row, RowStatus.KV_MISS, 0)
-        del slot.hashes[row.base_len + 1 :]
+        self._cut(slot, row.base_len)
         return None
+
+    def _cut(self, slot: Slot, length: int) -> None:
+        held = self._num_blocks(slot.cached_len)
+        del slot.hashes[length + 1 :]
+        self.num_free_blocks += held - self._num_blocks(slot.cached_len)
+
+    def _feed(self, run: Callable[[LeaseRow], RowResult], row: LeaseRow) -> RowResult:
+        answer = run(row)
+        taken = self._num_blocks(answer.cached_len) - self._num_blocks(row.base_len)
+        self.num_free_blocks -= taken
+        return answer
 
     def _verify(self, row: LeaseRow) -> RowResult:
         slot = self.slots[row.sequence_id]

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Protocol
 
 from deployments.simulation.connected import Connected, Surroundings
 from deployments.simulation.messages import Drain, Heartbeat, Registered, ResetDone, WorkDown
@@ -19,6 +20,16 @@ _HEARTBEAT_S = 1.0
 _KEPT_RESULTS = 64
 
 
+class SlotWatcher(Protocol):
+    """Raises Violation."""
+
+    def executed(self, runner: ModelReplica, lease: GroupLease, result: GroupResult) -> None: ...
+
+    def counted(self, runner: ModelReplica) -> None:
+        """Slots have been given back."""
+        ...
+
+
 class ReplicaProcess(Connected):
     """One replica: messages of its stream in order, one lease at a time."""
 
@@ -30,18 +41,22 @@ class ReplicaProcess(Connected):
         *,
         repeats: float = 0.0,
         accelerator: Accelerator | None = None,
+        watcher: SlotWatcher | None = None,
     ) -> None:
         """`repeats` is the share of results that are sent twice, and of leases that meet an answer
         to their namesake of an earlier epoch. An `accelerator` may be another replica's, too."""
         super().__init__(world, runner.info.replica_id)
         self.runner = runner
         self.slowness = 1.0
+        self.clock_rate = 1.0
+        """Seconds of its own clock in one of the world's."""
         self.busy_s = 0.0
         self.is_registered = False
         self.is_leaving = False
         self._step_seconds = step_seconds
         self._repeats = repeats
         self._accelerator = accelerator or Accelerator()
+        self._watcher = watcher
         self._inbox: deque[WorkDown] = deque()
         self._is_busy = False
         self._is_lost = False
@@ -53,6 +68,11 @@ class ReplicaProcess(Connected):
         is_quiet = not self._is_busy and not self._inbox and not self.is_stopped
         stream = self.stream
         return is_quiet and stream is not None and stream.is_open and stream.num_down == 0
+
+    @property
+    def num_unread(self) -> int:
+        num_down = self.stream.num_down if self.stream is not None else 0
+        return num_down + len(self._inbox)
 
     def start(self) -> None:
         super().start()
@@ -76,7 +96,7 @@ class ReplicaProcess(Connected):
         self.runner.info = replace(self.runner.info, incarnation=incarnation)
         self.stream.up(self.runner.info)
         if self.world.heartbeats:
-            self.after(_HEARTBEAT_S, partial(self._beat, self.stream))
+            self.after(_HEARTBEAT_S / self.clock_rate, partial(self._beat, self.stream))
 
     def drain(self) -> None:
         """Ask to leave; once drained, the process ends."""
@@ -89,7 +109,7 @@ class ReplicaProcess(Connected):
     def _beat(self, stream: Stream) -> None:
         if stream is self.stream:
             stream.up(Heartbeat(self.runner.occupancy))
-            self.after(_HEARTBEAT_S, partial(self._beat, stream))
+            self.after(_HEARTBEAT_S / self.clock_rate, partial(self._beat, stream))
 
     def _hear(self, message: WorkDown) -> None:
         self._inbox.append(message)
@@ -114,8 +134,10 @@ class ReplicaProcess(Connected):
             self._begin(message.lease)
         elif isinstance(message, SendFree):
             self.runner.free(message.sequence_ids)
+            self._count()
         elif isinstance(message, SendReset):
             self.runner.reset()
+            self._count()
             self._answer(ResetDone(message.incarnation))
         elif isinstance(message, Registered):
             self.is_registered = True
@@ -131,11 +153,13 @@ class ReplicaProcess(Connected):
         if older is not None and older.epoch != lease.epoch:
             self._answer(older)
         done_at = self._accelerator.take(self.timeline.now, seconds)
-        self.at(done_at, partial(self._finish, lease, seconds))
+        self.at(done_at, partial(self._finish, lease, seconds * self.clock_rate))
 
     def _finish(self, lease: GroupLease, seconds: float) -> None:
         self._is_busy = False
         result = self.runner.execute(lease, seconds)
+        if self._watcher is not None:
+            self._watcher.executed(self.runner, lease, result)
         if self._is_lost:
             self._is_lost = False
             self.reconnect_later()
@@ -144,6 +168,10 @@ class ReplicaProcess(Connected):
         if self._repeats:
             self._repeat(result)
         self._go_on()
+
+    def _count(self) -> None:
+        if self._watcher is not None:
+            self._watcher.counted(self.runner)
 
     def _repeat(self, result: GroupResult) -> None:
         if len(self._old_results) < _KEPT_RESULTS:

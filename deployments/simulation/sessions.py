@@ -19,6 +19,7 @@ from deployments.simulation.messages import (
 from deployments.simulation.network import Stream
 from specdec_core.errors import SpecdecError
 from specdec_core.leases import GroupResult, ReplicaInfo
+from specdec_core.pool import SendLease
 
 if TYPE_CHECKING:
     from deployments.simulation.coordinator import CoordinatorProcess
@@ -27,6 +28,8 @@ T = TypeVar("T")
 
 _MOST_FLUSHES = 2
 """Messages that an ingress has not read before its stream is full."""
+_MOST_COMMANDS = 4
+"""The same of a replica, which is sent what came together at once."""
 
 
 class IngressSession:
@@ -104,12 +107,16 @@ class WorkSession:
         replica = self.replica
         if replica is None or not replica.outbox.has_news:
             return
+        if self.stream.num_down >= _MOST_COMMANDS and not replica.outbox.is_closed:
+            return
         commands = at_once(replica.outbox.take())
         if commands is None:
             self.stream.close()
             self.lost()
             return
         for command in commands:
+            if isinstance(command, SendLease):
+                replica.times.sent(command.lease.lease_id)
             self.stream.down(command)
 
     def lost(self) -> None:
@@ -135,7 +142,9 @@ class WorkSession:
             costs = self._coordinator.costs
             if costs is not None:
                 self._coordinator.spend(costs.message_s + costs.row_s * len(message.rows))
+            came_s = driver.hear()
             driver.on_result(replica, message)
+            replica.times.answered(message.lease_id, came_s, message.seconds, message.seconds)
         elif isinstance(message, Heartbeat):
             driver.on_occupancy(replica, message.occupancy)
         elif isinstance(message, ResetDone):

@@ -15,20 +15,28 @@ class Timeline:
     def __init__(self) -> None:
         self.now = 0.0
         self.num_run = 0
-        self._planned: list[tuple[float, int, Call]] = []
+        self._planned: list[tuple[float, int, Call, Process | None, int]] = []
+        """With the process whose matter it is, and its life."""
         self._num_planned = 0
 
-    def at(self, time: float, call: Call) -> None:
-        heapq.heappush(self._planned, (time, self._num_planned, call))
+    def at(self, time: float, call: Call, process: Process | None = None) -> None:
+        life = 0 if process is None else process.life
+        heapq.heappush(self._planned, (time, self._num_planned, call, process, life))
         self._num_planned += 1
 
     def run_next(self) -> bool:
         """Let the next thing happen; False when nothing is planned."""
         if not self._planned:
             return False
-        self.now, _, call = heapq.heappop(self._planned)
+        self.now, _, call, process, life = heapq.heappop(self._planned)
         self.num_run += 1
-        call()
+        if process is None:
+            call()
+        elif process.life == life:
+            if process.is_stopped:
+                process.missed.append(call)
+            else:
+                call()
         return True
 
 
@@ -40,21 +48,12 @@ class Process:
         self.name = name
         self.is_up = False
         self.is_stopped = False
-        self._life = 0
-        self._missed: deque[Call] = deque()
+        self.life = 0
+        self.missed: deque[Call] = deque()
+        """What came while it was stopped."""
 
     def at(self, time: float, call: Call) -> None:
-        life = self._life
-
-        def run() -> None:
-            if self._life != life:
-                return
-            if self.is_stopped:
-                self._missed.append(call)
-            else:
-                call()
-
-        self.timeline.at(time, run)
+        self.timeline.at(time, call, self)
 
     def after(self, delay: float, call: Call) -> None:
         self.at(self.timeline.now + delay, call)
@@ -66,8 +65,8 @@ class Process:
     def crash(self) -> None:
         """The process is gone, with everything that it had in mind."""
         self.is_up = self.is_stopped = False
-        self._life += 1
-        self._missed.clear()
+        self.life += 1
+        self.missed.clear()
 
     def stop(self) -> None:
         """SIGSTOP: everything that comes waits."""
@@ -76,5 +75,5 @@ class Process:
     def go_on(self) -> None:
         """SIGCONT: what came meanwhile happens now, in order."""
         self.is_stopped = False
-        while self._missed and not self.is_stopped:
-            self._missed.popleft()()
+        while self.missed and not self.is_stopped:
+            self.missed.popleft()()

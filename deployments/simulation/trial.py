@@ -11,7 +11,9 @@ from deployments.simulation.connected import Surroundings
 from deployments.simulation.coordinator import CoordinatorProcess
 from deployments.simulation.faults import plan_faults
 from deployments.simulation.ingress_process import IngressProcess
-from deployments.simulation.invariants import Bounds, Invariants
+from deployments.simulation.invariants import Bounds, Invariants, SlotChecks
+from deployments.simulation.invariants.books import leftovers
+from deployments.simulation.invariants.whose import Whose
 from deployments.simulation.model_replica import ModelReplica
 from deployments.simulation.network import Delays, Network
 from deployments.simulation.record import Record, Violation
@@ -29,7 +31,7 @@ from deployments.simulation.scenario import (
 from deployments.simulation.timeline import Timeline
 from deployments.simulation.tokens import Script
 from specdec_core.leases import GroupLease, Role
-from specdec_core.pool.board import Board
+from specdec_core.request import Request
 
 _LONGEST_S = 60.0
 """(h) Every request has ended by then: faults last for a few seconds."""
@@ -47,12 +49,16 @@ class Trial:
         self.random = Random(seed)
         self.scenario = draw_scenario(self.random)
         self.replicas: dict[str, ReplicaProcess] = {}
+        self.ingresses: list[IngressProcess] = []
+        self.coordinators: list[CoordinatorProcess] = []
+        """Every one that ever was."""
         self.clients: dict[str, Client] = {}
+        self._client_of_seed: dict[int, Client] = {}
         self.fingerprint = FIRST_FINGERPRINT
         """Of targets that start now."""
         self.healed_at = 0.0
         """Every fault so far is over by then."""
-        self._num_replicas = 0
+        self._num_replicas = self._num_ingresses = 0
         self._set_up(traces)
 
     @property
@@ -68,20 +74,68 @@ class Trial:
         self._run_until(lambda: self.now >= deadline, "nothing happens")
         self._check_end()
 
-    def add_replica(self, role: Role, fingerprint: str = "") -> ReplicaProcess:
-        """Start a new process; its id was never used before."""
+    @property
+    def coordinator(self) -> CoordinatorProcess:
+        """That whoever comes now is led to."""
+        return self.surroundings.coordinator
+
+    def new_coordinator(self) -> CoordinatorProcess:
+        """Another process of the present version takes the place of the one before."""
+        coordinator = self._make_coordinator()
+        self.surroundings.coordinator = coordinator
+        coordinator.start()
+        return coordinator
+
+    def new_version(self) -> None:
+        """A service beside those that there are, which is sent all that comes from now on."""
+        coordinator = self._make_coordinator()
+        self.surroundings = Surroundings(self.timeline, self.network, self.random, coordinator)
+        coordinator.start()
+        for _ in range(self.scenario.num_targets):
+            self.add_replica(Role.TARGET)
+        for _ in range(self.scenario.num_drafts):
+            self.add_replica(Role.DRAFT)
+        for _ in range(self.scenario.num_ingresses):
+            name = f"ingress-{self._num_ingresses}"
+            self._num_ingresses += 1
+            ingress = IngressProcess(self.surroundings, name, RESUME_TIMEOUT_S)
+            self.ingresses.append(ingress)
+            ingress.start()
+
+    def add_replica(
+        self, role: Role, *, fingerprint: str = "", world: Surroundings | None = None
+    ) -> ReplicaProcess:
+        """Start a new process, of the present version where no `world` is named; its id was never
+        used before."""
         self._num_replicas += 1
         info = self.scenario.replica(
             f"{role}-{self._num_replicas}", role, fingerprint or self.fingerprint
         )
         runner = ModelReplica(info, self.scenario.agreement, FIRST_FINGERPRINT)
-        process = ReplicaProcess(self.surroundings, runner, self._step_seconds, repeats=_REPEATS)
+        process = ReplicaProcess(
+            world or self.surroundings,
+            runner,
+            self._step_seconds,
+            repeats=_REPEATS,
+            watcher=self.slot_checks,
+        )
         self.replicas[info.replica_id] = process
         process.start()
         return process
 
+    def remove_replica(self, process: ReplicaProcess) -> None:
+        """It never comes back."""
+        process.is_leaving = True
+        if process.is_up:
+            process.crash()
+        self.replicas.pop(process.name, None)
+
     def of_role(self, role: Role) -> list[ReplicaProcess]:
         return [p for p in self.replicas.values() if p.runner.info.role is role and p.is_up]
+
+    def served_by(self, role: Role) -> list[ReplicaProcess]:
+        """Those of the present version."""
+        return [p for p in self.of_role(role) if p.world is self.surroundings]
 
     def arrive(self) -> None:
         """A client sends its request to some ingress."""
@@ -90,7 +144,8 @@ class Trial:
         fingerprints = {FIRST_FINGERPRINT, self.fingerprint}
         client.scripts = [Script(request, bits, VOCAB_SIZE) for bits in sorted(fingerprints)]
         self.clients[request.request_id] = client
-        ingress = self.random.choice(self.ingresses)
+        self._client_of_seed[request.params.seed] = client
+        ingress = self.random.choice([i for i in self.ingresses if i.world is self.surroundings])
         if not ingress.is_up:
             client.fail(ConnectionError("the ingress is away"))
             return
@@ -123,30 +178,25 @@ class Trial:
         delays = Delays(0.0001, 0.002)
         self.network = Network(self.timeline, self.random, delays, self.record)
         window, group_wait_s = scenario.pool.window, scenario.pool.max_group_wait_s
-        bounds = Bounds(row_wait_s=3.0 + 4 * LEASE_TTL_S + group_wait_s + 0.3 * window)
-        self.invariants = Invariants(self.record, bounds, self._scripts, self.replicas)
-        self.coordinator = CoordinatorProcess(
+        self._bounds = Bounds(row_wait_s=3.0 + 4 * LEASE_TTL_S + group_wait_s + 0.3 * window)
+        self._whose = Whose(self._scripts)
+        self.slot_checks = SlotChecks(self._whose)
+
+    def _make_coordinator(self) -> CoordinatorProcess:
+        invariants = Invariants(self.record, self._bounds, self._whose, self.replicas)
+        coordinator = CoordinatorProcess(
             self.timeline,
-            "coordinator",
-            scenario.pool,
+            f"coordinator-{len(self.coordinators)}",
+            self.scenario.pool,
             new_epoch=lambda: self.random.getrandbits(64),
-            inspector=self.invariants,
-            audit_share=scenario.audit_share,
+            inspector=invariants,
+            audit_share=self.scenario.audit_share,
         )
-        self.surroundings = Surroundings(self.timeline, self.network, self.random, self.coordinator)
-        self.ingresses = [
-            IngressProcess(self.surroundings, f"ingress-{place}", RESUME_TIMEOUT_S)
-            for place in range(scenario.num_ingresses)
-        ]
+        self.coordinators.append(coordinator)
+        return coordinator
 
     def _start(self) -> None:
-        self.coordinator.start()
-        for _ in range(self.scenario.num_targets):
-            self.add_replica(Role.TARGET)
-        for _ in range(self.scenario.num_drafts):
-            self.add_replica(Role.DRAFT)
-        for ingress in self.ingresses:
-            ingress.start()
+        self.new_version()
         self._num_to_come = NUM_REQUESTS
         for _ in range(NUM_REQUESTS):
             time = self.random.uniform(_FIRST_ARRIVAL_S, ARRIVALS_S)
@@ -163,8 +213,9 @@ class Trial:
         base, per_token = self.scenario.verify_s
         return base + per_token * sum(len(r.new_ids) + len(r.proposal) for r in lease.rows)
 
-    def _scripts(self, request_id: str) -> list[Script]:
-        return self.clients[request_id].scripts
+    def _scripts(self, request: Request) -> list[Script]:
+        """The audit's replays go by their seeds, too."""
+        return self._client_of_seed[request.params.seed].scripts
 
     def _run_until(self, is_over: Callable[[], bool], trouble: str) -> None:
         deadline = self.now + _LONGEST_S
@@ -180,35 +231,27 @@ class Trial:
 
     @property
     def _is_empty(self) -> bool:
-        driver = self.coordinator.driver
-        return not driver.pool.has_work and not driver.auditor.num_pending
+        drivers = [coordinator.driver for coordinator in self.coordinators if coordinator.is_up]
+        return not any(d.pool.has_work or d.auditor.num_pending for d in drivers)
 
     def _check_end(self) -> None:
-        """(g) Nothing is left of any request."""
+        """(g) Nothing is left of any request, nor of older versions."""
         driver = self.coordinator.driver
         pool = driver.pool
-        left = {
-            "owners": driver._owners,
-            "clients counted as running": driver.ledger._running,
-            "waiting for a draft": pool._placement._undrafted,
-            "watched by the audit": driver.auditor._watched,
+        left: dict[str, object] = {
+            "coordinators": [c.name for c in self.coordinators if c.is_up][:-1],
             "open at an ingress": [i for i in self.ingresses if len(i.book) or i.listeners],
-            "replicas with sequences": [r.replica_id for r in pool._fleet if r.sequences],
-            "replicas with leases": [r.replica_id for r in pool._fleet if r.leases],
             "replicas with blocks": [r.replica_id for r in pool._fleet if r.num_reserved_blocks],
-            "replicas with rows": [r.replica_id for r in pool._fleet if _has_rows(r.board)],
             "replicas with slots": [p.name for p in self.replicas.values() if p.runner.slots],
+            "a timer": pool.next_deadline(),
+            "books": leftovers(driver),
         }
         found = {what: things for what, things in left.items() if things}
         if found:
             raise Violation(f"(g) at the end there are left: {found}")
-        if driver.auditor.counts.diverged.total():
+        if any(c.driver.auditor.counts.diverged.total() for c in self.coordinators):
             raise Violation("(c) the service's own audit found other tokens")
         if any(ingress.book.num_divergences for ingress in self.ingresses):
             raise Violation("(c) an ingress was told other tokens than before")
         for client in self.clients.values():
             self.record.outcomes[client.outcome or Outcome.DONE] += 1
-
-
-def _has_rows(board: Board) -> bool:
-    return bool(board.num_ready or board.has_out)

@@ -82,6 +82,7 @@ class Registry:
                 error_kind=error_kind,
                 logprobs=logprobs,
                 prompt_logprobs=prompt_logprobs,
+                pinned_fingerprint=sequence.pinned_fingerprint,
             )
         )
 

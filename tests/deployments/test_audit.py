@@ -38,10 +38,19 @@ def event(
     return TokenEvent(request_id=request_id, index=index, token_ids=token_ids, finish_reason=reason)
 
 
+def last(
+    request_id: str, *token_ids: int, index: int, reason: FinishReason, pinned: str = "here"
+) -> TokenEvent:
+    end = event(request_id, *token_ids, index=index, reason=reason)
+    return end._replace(pinned_fingerprint=pinned)
+
+
 def finished(auditor: Auditor, request_id: str = "a", origin: Origin | None = EXACT) -> None:
     auditor.watch(asked(request_id))
     auditor.hear(event(request_id, 4, 5), origin)
-    auditor.hear(event(request_id, 6, index=2, reason=FinishReason.LENGTH), origin)
+    pinned = "" if origin is FAST else "here"
+    end = last(request_id, 6, index=2, reason=FinishReason.LENGTH, pinned=pinned)
+    auditor.hear(end, origin)
 
 
 def test_a_share_of_the_ids_is_sampled_always_the_same_ones() -> None:
@@ -119,7 +128,7 @@ def test_of_an_aborted_request_what_was_emitted_is_compared() -> None:
     books = auditor()
     books.watch(asked())
     books.hear(event("a", 4, 5), EXACT)
-    books.hear(event("a", index=2, reason=FinishReason.ABORT), EXACT)
+    books.hear(last("a", index=2, reason=FinishReason.ABORT), EXACT)
     books.next_replay()
     assert books.compare(event("replay-0", 4, 5, 6)) is None
     assert not books.is_replay("replay-0")
@@ -129,7 +138,7 @@ def test_of_an_aborted_request_what_was_emitted_is_compared() -> None:
 def test_what_an_earlier_attempt_emitted_is_compared_too() -> None:
     books = auditor()
     books.watch(replace(asked(), emitted_token_ids=(4, 5)))
-    books.hear(event("a", 6, index=2, reason=FinishReason.LENGTH), EXACT)
+    books.hear(last("a", 6, index=2, reason=FinishReason.LENGTH), EXACT)
     replay = books.next_replay()
     assert replay is not None
     assert replay.emitted_token_ids == ()
@@ -178,6 +187,21 @@ def test_without_a_target_there_is_nothing_to_hold_a_request_to() -> None:
     finished(books, origin=None)
     assert books.next_replay() is None
     assert books.counts.num_skipped == 1
+
+
+@pytest.mark.parametrize(("pinned", "num_pending"), [("here", 1), ("", 0)])
+def test_the_news_says_who_chose_the_tokens_not_who_is_there_by_then(
+    pinned: str, num_pending: int
+) -> None:
+    """Tokens of no exact target cannot be held to those of one."""
+    books = auditor()
+    books.watch(asked())
+    there = Origin(Numerics.EXACT, "there")
+    books.hear(last("a", 4, index=0, reason=FinishReason.STOP, pinned=pinned), there)
+    replay = books.next_replay()
+    assert (replay.pinned_fingerprint if replay else "") == pinned
+    assert books.num_pending == num_pending
+    assert books.counts.num_skipped == 1 - num_pending
 
 
 def test_dropping_names_the_replays_that_have_begun() -> None:

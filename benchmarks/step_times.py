@@ -1,0 +1,85 @@
+"""What `specdec simulate capacity` asks for: a target's pass by fed tokens, a draft's by sequences.
+
+Random weights in the shapes of a pair; medians over repeats, shapes in turns.
+
+    python -m benchmarks.step_times --output benchmarks/results/step_times.json
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from rich.console import Console
+from rich.progress import track
+
+from benchmarks.pass_times import median_pass_s
+from benchmarks.synthetic import DrafterKind
+from benchmarks.synthetic_models import ModelOptions, load_draft, load_target
+from specdec_core.models.loading import DType
+from specdec_core.models.numerics import Numerics
+from specdec_core.models.transformers_adapter import TransformersModel
+
+_VERIFY = ((1, 0), (1, 4), (8, 0), (16, 0), (8, 4), (16, 4))
+"""(sequences, K): K + 1 tokens each are fed."""
+_DRAFT = (1, 4, 8, 16)
+
+
+def main(
+    target: Annotated[str, typer.Option(help="random-NAME of benchmarks/paper.")] = (
+        "random-tinyllama"
+    ),
+    prompt_len: int = 128,
+    repeats: int = 7,
+    threads: int = 2,
+    output: Path | None = None,
+) -> None:
+    """Print both as flags; the ratio of a draft's step to a target's is what layouts depend on."""
+    torch.set_num_threads(threads)
+    options = ModelOptions(
+        target=target,
+        draft="",
+        dtype=DType.BFLOAT16,
+        numerics=Numerics.FAST,
+        device="cpu",
+        scale=1,
+        max_len=prompt_len + 64,
+        max_sequences=max(rows for rows, _ in _VERIFY),
+    )
+    draft = load_draft(options, DrafterKind.DRAFT)
+    assert draft is not None, "a random pair has one"
+    steps = [(rows, 0) for rows in _DRAFT]
+    drafting = _measure(draft, steps, prompt_len, repeats, "draft")
+    verifying = _measure(load_target(options), _VERIFY, prompt_len, repeats, "target")
+    found: dict[str, Any] = {
+        "pair": target,
+        "threads": threads,
+        "verify_ms": {str(rows * (k + 1)): ms for (rows, k), ms in verifying.items()},
+        "draft_ms": {str(rows): ms for (rows, _), ms in drafting.items()},
+    }
+    for name in ("verify_ms", "draft_ms"):
+        flag = ",".join(f"{rows}:{ms:.2f}" for rows, ms in found[name].items())
+        Console().print(f"--{name.replace('_', '-')} {flag}", highlight=False)
+    if output is not None:
+        output.write_text(json.dumps(found, indent=1) + "\n")
+
+
+def _measure(
+    model: TransformersModel,
+    shapes: tuple[tuple[int, int], ...] | list[tuple[int, int]],
+    prompt_len: int,
+    repeats: int,
+    name: str,
+) -> dict[tuple[int, int], float]:
+    """Milliseconds by (sequences, K)."""
+    return {
+        (rows, k): 1e3 * median_pass_s([model], rows, k, prompt_len, repeats)[0]
+        for rows, k in track(shapes, description=name)
+    }
+
+
+if __name__ == "__main__":
+    typer.run(main)

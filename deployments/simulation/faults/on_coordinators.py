@@ -1,0 +1,93 @@
+"""Faults of the coordinator, and versions of the service that take over from each other."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from deployments.simulation.connected import Surroundings
+from deployments.simulation.coordinator import CoordinatorProcess
+
+if TYPE_CHECKING:
+    from deployments.simulation.trial import Trial
+
+_POLL_S = 0.1
+_DRAIN_BUDGET_S = 1.0
+
+
+def crash_coordinator(trial: Trial) -> str | None:
+    coordinator = trial.coordinator
+    if not coordinator.is_up:
+        return None
+    coordinator.crash()
+    is_long = trial.random.random() < 0.15
+    delay = trial.random.uniform(1.8, 2.5) if is_long else trial.random.uniform(0.05, 0.8)
+    trial.later(delay, coordinator.start)
+    return coordinator.name
+
+
+def hang_coordinator(trial: Trial) -> str | None:
+    coordinator = trial.coordinator
+    if not coordinator.is_up or coordinator.is_stopped:
+        return None
+    coordinator.stop()
+    trial.later(trial.random.uniform(0.05, 1.0), coordinator.go_on)
+    return coordinator.name
+
+
+def supersede(trial: Trial) -> str | None:
+    """It hangs, Ray makes another one, some find that; then it goes on, and both are there."""
+    old = trial.coordinator
+    if not old.is_up or old.is_stopped:
+        return None
+    old.stop()
+    trial.later(trial.random.uniform(0.05, 0.5), partial(_take_over, trial, old))
+    return old.name
+
+
+def _take_over(trial: Trial, old: CoordinatorProcess) -> None:
+    if old is not trial.coordinator:
+        old.go_on()
+    if not old.is_stopped:
+        return  # it is another version's by now, or has died or gone on before anybody saw it hang
+    trial.new_coordinator()
+    for stream in list(old.sessions):
+        if trial.random.random() < 0.5:
+            stream.cut()
+    goes_on = trial.random.uniform(0.05, 0.6)
+    trial.later(goes_on, old.go_on)
+    trial.later(goes_on + trial.random.uniform(0.1, 0.8), old.crash)
+
+
+def redeploy(trial: Trial) -> str | None:
+    """Another version comes up beside this one, which serves what it has begun and goes."""
+    old = trial.surroundings
+    if not old.coordinator.is_up:
+        return None
+    trial.new_version()
+    trial.later(_POLL_S, partial(_retire, trial, old))
+    return old.coordinator.name
+
+
+def _retire(trial: Trial, old: Surroundings) -> None:
+    """Ingresses go when their last request has ended, then replicas, the coordinator last."""
+    ingresses = [ingress for ingress in trial.ingresses if ingress.world is old]
+    if any(ingress.is_stopped or len(ingress.book) for ingress in ingresses):
+        trial.later(_POLL_S, partial(_retire, trial, old))
+        return
+    for ingress in ingresses:
+        trial.ingresses.remove(ingress)
+        if ingress.is_up:
+            ingress.crash()
+    for process in [p for p in trial.replicas.values() if p.world is old]:
+        if process.is_up and not process.is_leaving:
+            process.drain()
+        process.is_leaving = True
+    trial.later(_DRAIN_BUDGET_S, partial(_end, trial, old))
+
+
+def _end(trial: Trial, old: Surroundings) -> None:
+    for process in [p for p in trial.replicas.values() if p.world is old]:
+        trial.remove_replica(process)
+    if old.coordinator.is_up:
+        old.coordinator.crash()

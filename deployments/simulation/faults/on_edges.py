@@ -1,0 +1,94 @@
+"""Faults of ingresses, of their streams and of the network, and what clients do."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from deployments.simulation.ingress_process import IngressProcess
+
+if TYPE_CHECKING:
+    from deployments.simulation.trial import Trial
+
+_FLOOD = 15
+_MOST_LEAVE = 12
+
+
+def crash_ingress(trial: Trial) -> str | None:
+    up = [ingress for ingress in trial.ingresses if ingress.is_up]
+    if not up:
+        return None
+    ingress = trial.random.choice(up)
+    ingress.crash()
+    trial.later(trial.random.uniform(0.05, 0.5), partial(_start_again, trial, ingress))
+    return ingress.name
+
+
+def _start_again(trial: Trial, ingress: IngressProcess) -> None:
+    """Unless its version has gone meanwhile."""
+    if ingress in trial.ingresses and not ingress.is_up:
+        ingress.start()
+
+
+def hang_ingress(trial: Trial) -> str | None:
+    able = [ingress for ingress in trial.ingresses if ingress.is_up and not ingress.is_stopped]
+    if not able:
+        return None
+    ingress = trial.random.choice(able)
+    ingress.stop()
+    trial.later(trial.random.uniform(0.05, 0.8), ingress.go_on)
+    return ingress.name
+
+
+def _pick_connected(trial: Trial) -> IngressProcess | None:
+    able = [i for i in trial.ingresses if i.stream is not None and i.stream.is_open]
+    return trial.random.choice(able) if able else None
+
+
+def cut_ingress(trial: Trial) -> str | None:
+    ingress = _pick_connected(trial)
+    if ingress is None or ingress.stream is None:
+        return None
+    ingress.stream.cut()
+    return ingress.name
+
+
+def lose_news(trial: Trial) -> str | None:
+    ingress = _pick_connected(trial)
+    if ingress is None or ingress.stream is None:
+        return None
+    ingress.stream.loses_next = True
+    return ingress.name
+
+
+def repeat_news(trial: Trial) -> str | None:
+    ingress = _pick_connected(trial)
+    if ingress is None or ingress.stream is None:
+        return None
+    ingress.stream.repeats_next = True
+    return ingress.name
+
+
+def slow_network(trial: Trial) -> str | None:
+    trial.network.delays.factor = trial.random.uniform(5.0, 60.0)
+    trial.later(
+        trial.random.uniform(0.1, 0.5), lambda: setattr(trial.network.delays, "factor", 1.0)
+    )
+    return "all"
+
+
+def flood(trial: Trial) -> str | None:
+    for _ in range(_FLOOD):
+        trial.arrive()
+    return f"{_FLOOD} requests"
+
+
+def leave(trial: Trial) -> str | None:
+    """Many clients go away at once."""
+    able = [ingress for ingress in trial.ingresses if ingress.is_up and not ingress.is_stopped]
+    live = [(ingress, request_id) for ingress in able for request_id in ingress.listeners]
+    if len(live) < 2:
+        return None
+    for ingress, request_id in live[:_MOST_LEAVE]:
+        trial.cancel(ingress, trial.clients[request_id])
+    return f"{len(live[:_MOST_LEAVE])} clients"

@@ -1,0 +1,86 @@
+"""(g): what the service still keeps when nothing is left to do, in whatever book it is kept."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter, deque
+from collections.abc import Iterator
+from dataclasses import is_dataclass
+from enum import Enum
+from typing import Any
+
+_CONTAINERS = (dict, list, set, deque, array)
+_PACKAGES = ("specdec_core.", "deployments.")
+_NOT_SERVED = "deployments.simulation."
+_MOST = 100
+"""Entries of a book that may be kept: none grows with the requests that have been."""
+_KEPT = (
+    "driver._ingresses",
+    "driver.replicas",
+    "driver.replicas[].times._of",
+    "driver.stages",
+    "driver.stages[].buckets",
+    "driver.auditor.counts.audited",
+    "driver.auditor.counts.diverged",
+    "driver.ledger.usage",
+    "driver.pool._fleet._by_role",
+    "driver.pool._fleet._by_role[]",
+    "driver.pool._fleet._replicas",
+    "driver.pool._fleet._replicas[].board.clients._cohorts",
+    "driver.pool._fleet._replicas[].board.clients._sinces",
+    "driver.pool._placement._proposer._known_drafting",
+)
+"""By replica, stream, client, setting or bucket; and cohorts, swept when they are many."""
+_FIGURES = ("driver.pool._k_policy.", "driver.pool._overlap.", "driver.pool._tally.")
+"""What was measured, by kind."""
+
+
+def leftovers(driver: object) -> dict[str, int]:
+    """The books that should be empty, or small, and are not."""
+    return {
+        path: length
+        for path, length in lengths(driver, "driver").items()
+        if length > (_MOST if path in _KEPT or path.startswith(_FIGURES) else 0)
+    }
+
+
+def lengths(root: object, name: str) -> dict[str, int]:
+    """The longest of the containers on each path of attributes below `root`; [] stands for the
+    items of a container. Records that cannot change are not looked into."""
+    found: Counter[str] = Counter()
+    seen: set[int] = set()
+    waiting = deque([(name, root)])
+    while waiting:
+        path, thing = waiting.popleft()
+        if id(thing) in seen:
+            continue
+        seen.add(id(thing))
+        if isinstance(thing, _CONTAINERS):
+            found[path] = max(found[path], len(thing))
+            items = thing.values() if isinstance(thing, dict) else thing
+            waiting += [(f"{path}[]", item) for item in items if _is_ours(item)]
+        elif _is_ours(thing):
+            waiting += [(f"{path}.{key}", value) for key, value in _attributes(thing)]
+    return dict(found)
+
+
+def _is_ours(thing: object) -> bool:
+    if isinstance(thing, _CONTAINERS):
+        return True
+    kind = type(thing)
+    module = kind.__module__
+    if isinstance(thing, Enum | type) or not module.startswith(_PACKAGES):
+        return False
+    if module.startswith(_NOT_SERVED) and "WatchedPool" not in kind.__name__:
+        return False
+    return not (is_dataclass(kind) and kind.__dataclass_params__.frozen)  # type: ignore[attr-defined]
+
+
+def _attributes(thing: Any) -> Iterator[tuple[str, Any]]:
+    names = dict.fromkeys(getattr(thing, "__dict__", ()))
+    for kind in type(thing).__mro__:
+        slots = kind.__dict__.get("__slots__", ())
+        names |= dict.fromkeys([slots] if isinstance(slots, str) else slots)
+    for name in names:
+        if hasattr(thing, name):
+            yield name, getattr(thing, name)

@@ -1,0 +1,118 @@
+"""(a), (b), (c), (d), (f): every lease from its sending to its end, in a book of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from deployments.simulation.invariants.whose import Whose
+from deployments.simulation.record import Violation
+from specdec_core.leases import GroupLease, GroupResult, LeaseRow, Role
+from specdec_core.models.numerics import Numerics
+from specdec_core.pool import SendFree, SequencePool
+from specdec_core.pool.fleet import ReplicaRecord
+from specdec_core.pool.sequence import Sequence
+
+
+class LeaseBook:
+    """The leases of one life of a coordinator that are neither answered nor void."""
+
+    def __init__(self, whose: Whose) -> None:
+        self.open: dict[int, GroupLease] = {}
+        self._whose = whose
+        self._expire_at: dict[int, float] = {}
+        self._owners: dict[int, int] = {}
+        """Sequence -> the lease that owns it."""
+        self._resetting: set[str] = set()
+        """Replicas that have not said yet that they forgot everything."""
+
+    def sent(self, pool: SequencePool, lease: GroupLease, now: float) -> None:
+        if lease.replica_id in self._resetting:
+            raise Violation(f"(f) {lease.replica_id} is leased more before it has forgotten")
+        record = pool._fleet[lease.replica_id]
+        for row in lease.rows:
+            self._check_row(record, lease, row)
+        self.open[lease.lease_id] = lease
+        self._expire_at[lease.lease_id] = now + lease.ttl_s
+
+    def freed(self, command: SendFree) -> None:
+        """What is forgotten is owned no more."""
+        for sequence_id in command.sequence_ids:
+            lease = self.open.get(self._owners.get(sequence_id, -1))
+            if lease is not None and lease.replica_id == command.replica_id:
+                del self._owners[sequence_id]
+
+    def reset(self, replica_id: str) -> None:
+        self.gone(replica_id)
+        self._resetting.add(replica_id)
+
+    def forgot(self, replica_id: str) -> None:
+        self._resetting.discard(replica_id)
+
+    def gone(self, replica_id: str) -> None:
+        """The replica's leases are void."""
+        self._resetting.discard(replica_id)
+        for lease in [x for x in self.open.values() if x.replica_id == replica_id]:
+            self._close(lease)
+
+    def result(self, pool: SequencePool, result: GroupResult, pass_on: Callable[[], None]) -> None:
+        """(b) Only a live lease of this epoch commits, at the length that it names."""
+        lease = self.open.get(result.lease_id)
+        is_live = result.epoch == pool._epoch and (
+            lease is not None and lease.replica_id == result.replica_id
+        )
+        num_committed = pool._tally.num_committed
+        if is_live and lease is not None:
+            _check_lengths(pool, lease)
+            self._close(lease)
+        pass_on()
+        if not is_live and pool._tally.num_committed != num_committed:
+            raise Violation(f"(b) a result of no live lease was committed: {result}")
+
+    def check_expiry(self, now: float) -> None:
+        """(h) A lease is answered or void in time."""
+        for lease_id, expires_at in self._expire_at.items():
+            if expires_at <= now:
+                raise Violation(f"(h) lease {lease_id} is open at {now}, {expires_at} has passed")
+
+    def _close(self, lease: GroupLease) -> None:
+        del self.open[lease.lease_id], self._expire_at[lease.lease_id]
+        for row in lease.rows:
+            if self._owners.get(row.sequence_id) == lease.lease_id:
+                del self._owners[row.sequence_id]
+
+    def _check_row(self, record: ReplicaRecord, lease: GroupLease, row: LeaseRow) -> None:
+        sequence = record.sequences[row.sequence_id]
+        num_ids = len(sequence.ids)
+        if not (row.base_len <= num_ids - 1 and row.end_len <= num_ids and row.new_ids):
+            raise Violation(f"(d) {row} is leased at {num_ids} ids")
+        if row.num_choices and row.end_len != num_ids:
+            raise Violation(f"(b) {row} chooses behind {row.end_len} of {num_ids} ids")
+        self._check_base(sequence, row)
+        self._whose.note(lease.epoch, row.sequence_id, sequence.request)
+        if lease.role is Role.TARGET or row.num_choices:
+            owner = self._owners.get(row.sequence_id)
+            if owner is not None:
+                raise Violation(f"(a) {row} is leased while lease {owner} owns the sequence")
+            self._owners[row.sequence_id] = lease.lease_id
+
+    def _check_base(self, sequence: Sequence, row: LeaseRow) -> None:
+        """(c) What the KV shall come from is a prefix of what the request may answer."""
+        length = row.base_len
+        for script in self._whose.scripts(sequence.request):
+            if length < len(script.hashes) and script.hashes[length] == row.base_hash:
+                return
+        raise Violation(f"(c) {sequence.request_id}: KV up to {length} comes from other ids")
+
+
+def _check_lengths(pool: SequencePool, lease: GroupLease) -> None:
+    record = pool._fleet[lease.replica_id]
+    for row in lease.rows:
+        sequence = record.sequences.get(row.sequence_id)
+        if sequence is None or not row.num_choices:
+            continue
+        if len(sequence.ids) != row.end_len:
+            raise Violation(f"(b) {row} is answered at {len(sequence.ids)} ids")
+        pinned = sequence.pinned_fingerprint
+        if lease.role is Role.TARGET and pinned not in ("", record.info.fingerprint):
+            is_exact = record.info.numerics is Numerics.EXACT
+            raise Violation(f"(b) {pinned} began it, {record.info} goes on, exact={is_exact}")

@@ -1,0 +1,62 @@
+"""(c), (d), (f): what each slot of a replica holds and how much, at every lease that it runs."""
+
+from __future__ import annotations
+
+from deployments.simulation.invariants.whose import Whose
+from deployments.simulation.model_replica import ModelReplica, Slot
+from deployments.simulation.record import Violation
+from deployments.simulation.tokens import Script, salt_of
+from specdec_core.leases import GroupLease, GroupResult, LeaseRow, Role, RowStatus, hashes_behind
+
+
+class SlotChecks:
+    """Looks into the replicas."""
+
+    def __init__(self, whose: Whose) -> None:
+        self._whose = whose
+
+    def executed(self, runner: ModelReplica, lease: GroupLease, result: GroupResult) -> None:
+        for row, answer in zip(lease.rows, result.rows, strict=True):
+            if answer.status is RowStatus.OK:
+                self._check_slot(runner, lease, row, answer.tokens)
+        self.counted(runner)
+
+    def counted(self, runner: ModelReplica) -> None:
+        """(f) What its slots hold, added up, and what it counts as free are its capacity."""
+        size = runner.info.block_size
+        num_used = sum([-((1 - len(slot.hashes)) // size) for slot in runner.slots.values()])
+        free = runner.num_free_blocks
+        if free < 0 or num_used + free != runner.info.num_blocks:
+            raise Violation(f"(f) {runner.info.replica_id}: {num_used} used and {free} free blocks")
+
+    def _check_slot(
+        self, runner: ModelReplica, lease: GroupLease, row: LeaseRow, tokens: tuple[int, ...]
+    ) -> None:
+        """Each position derives from the ids before it; a draft's own guesses come behind."""
+        slot = runner.slots[row.sequence_id]
+        request = self._whose.request(lease.epoch, row.sequence_id)
+        if slot.seed != request.params.seed:
+            raise Violation(f"(c) {request.request_id} reads the slot of the request {slot.seed}")
+        if lease.role is Role.TARGET:
+            known_len = slot.cached_len
+            if slot.salt != salt_of(slot.seed, runner.info.fingerprint):
+                raise Violation(f"(c) {request.request_id}: the slot is tainted by other bits")
+        else:
+            known_len = row.end_len
+            guesses = slot.hashes[known_len + 1 :]
+            if guesses and guesses != hashes_behind(slot.hashes[known_len], tokens[:-1]):
+                raise Violation(f"(c) {request.request_id}: the draft caches what it did not say")
+        first = row.base_len
+        if first >= row.end_len:
+            raise Violation(f"(d) {request.request_id}: {first} ids are cached of {row.end_len}")
+        for script in self._whose.scripts(request):
+            if _is_prefix(slot, script, first, known_len):
+                return
+        raise Violation(f"(c) {request.request_id}: KV of {first} to {known_len} is of others")
+
+
+def _is_prefix(slot: Slot, script: Script, first: int, known_len: int) -> bool:
+    """A hash stands for all ids before it: from `first` on is enough. Behind a stop a target may
+    have gone on."""
+    script_part = script.hashes[first : known_len + 1]
+    return bool(script_part) and slot.hashes[first : first + len(script_part)] == script_part

@@ -1,0 +1,93 @@
+"""Who watches one coordinator through all its lives, and hands each event to whom it concerns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from deployments.outbox import Flush
+from deployments.pool_driver import PoolDriver
+from deployments.simulation.invariants.bounds import Bounds
+from deployments.simulation.invariants.decision_checks import DecisionChecks, WatchedReplica
+from deployments.simulation.invariants.lease_book import LeaseBook
+from deployments.simulation.invariants.whose import Whose
+from deployments.simulation.record import Record, Violation
+from specdec_core.leases import GroupResult
+from specdec_core.pool import Command, Emit, SendFree, SendLease, SendReset, SequencePool
+from specdec_core.request import Request, TokenEvent
+
+
+class Invariants:
+    """Watches one coordinator. Raises Violation."""
+
+    def __init__(
+        self,
+        record: Record,
+        bounds: Bounds,
+        whose: Whose,
+        replicas: Mapping[str, WatchedReplica],
+    ) -> None:
+        self._record = record
+        self._bounds = bounds
+        self._whose = whose
+        self._replicas = replicas
+        self._aborted: set[str] = set()
+        """Since the last decision."""
+        self.began()
+
+    def began(self) -> None:
+        self._leases = LeaseBook(self._whose)
+        self._decisions = DecisionChecks(self._record, self._bounds, self._replicas)
+        self._told: dict[str, int] = {}
+        """Request -> tokens that its live attempt has been told."""
+        self._aborted.clear()
+
+    def added(self, request: Request) -> None:
+        self._told[request.request_id] = len(request.emitted_token_ids)
+        self._aborted.discard(request.request_id)
+
+    def aborted(self, request_id: str) -> None:
+        self._aborted.add(request_id)
+
+    def forgot(self, replica_id: str) -> None:
+        self._leases.forgot(replica_id)
+
+    def gone(self, replica_id: str) -> None:
+        self._leases.gone(replica_id)
+
+    def commanded(self, pool: SequencePool, commands: list[Command], now: float) -> None:
+        for command in commands:
+            if isinstance(command, Emit):
+                self._emit(command.event)
+            elif isinstance(command, SendLease):
+                self._leases.sent(pool, command.lease, now)
+            elif isinstance(command, SendFree):
+                self._leases.freed(command)
+            elif isinstance(command, SendReset):
+                self._leases.reset(command.replica_id)
+
+    def result(self, pool: SequencePool, result: GroupResult, pass_on: Callable[[], None]) -> None:
+        self._leases.result(pool, result, pass_on)
+
+    def told(self, flush: Flush) -> None:
+        """(i) News that an ingress has not read is merged."""
+        requests = [delivery.event.request_id for delivery in flush.deliveries]
+        if len(requests) > 2 * len(set(requests)) + 2:
+            raise Violation(f"(i) {len(requests)} pieces of news for {len(set(requests))} requests")
+
+    def decided(self, driver: PoolDriver) -> None:
+        now = driver._clock()
+        self._decisions.check(driver, self._leases.open, now)
+        self._leases.check_expiry(now)
+        for request_id in self._aborted:
+            if driver.pool.status(request_id) is not None:
+                raise Violation(f"(h) {request_id} was aborted and goes on")
+        self._aborted.clear()
+
+    def _emit(self, event: TokenEvent) -> None:
+        """(e) Only a live attempt is told something, each token once and in order."""
+        told = self._told.get(event.request_id)
+        if event.index != told:
+            raise Violation(f"(e) {event} comes at place {told}")
+        self._told[event.request_id] = told + len(event.token_ids)
+        if event.finish_reason is not None:
+            del self._told[event.request_id]

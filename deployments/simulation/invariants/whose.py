@@ -1,0 +1,23 @@
+"""Whose KV each sequence of each life of a coordinator is, and what it may hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from deployments.simulation.tokens import Script
+from specdec_core.request import Request
+
+
+class Whose:
+    """Sequence ids begin anew with every coordinator, so that a slot may meet its namesake's."""
+
+    def __init__(self, scripts: Callable[[Request], Iterable[Script]]) -> None:
+        """`scripts` are what a request may answer, a script per fingerprint."""
+        self.scripts = scripts
+        self._requests: dict[tuple[int, int], Request] = {}
+
+    def note(self, epoch: int, sequence_id: int, request: Request) -> None:
+        self._requests[epoch, sequence_id] = request
+
+    def request(self, epoch: int, sequence_id: int) -> Request:
+        return self._requests[epoch, sequence_id]
