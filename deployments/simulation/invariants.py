@@ -139,6 +139,7 @@ class Invariants:
                     blocks = record.num_blocks(place.reserved_len)
                     reserved[place.replica_id] = reserved.get(place.replica_id, 0) + blocks
             self._check_sequence(sequence, status, now, fleet.get)
+            self._check_time(sequence, now)
             if not sequence.is_background and sequence.request_id not in driver._owners:
                 raise Violation(f"(g) {sequence.request_id} is run for nobody")
         for sequence_id in self._statuses.keys() - statuses.keys():
@@ -259,6 +260,11 @@ class Invariants:
             waited = now - sequence.ready_since
             if record is not None and record.is_usable and waited > self._bounds.row_wait_s:
                 raise Violation(f"(h) {sequence.request_id}, {status}, has waited {waited:.3f} s")
+
+    def _check_time(self, sequence: Sequence, now: float) -> None:
+        timeout_s = sequence.request.timeout_s
+        if timeout_s is not None and sequence.arrived_at + timeout_s <= now:
+            raise Violation(f"(h) {sequence.request_id} goes on, its {timeout_s} s are over")
 
     def _check_replica(self, driver: PoolDriver, record: ReplicaRecord, reserved: int) -> None:
         if record.num_reserved_blocks != reserved or reserved > record.info.num_blocks:

@@ -191,6 +191,8 @@ class Trial:
             "owners": driver._owners,
             "clients counted as running": driver.ledger._running,
             "waiting for a draft": pool._placement._undrafted,
+            "clients' accounts": pool._placement.waiting._shares._accounts,
+            "timeouts": pool._timeouts.soonest is not None,
             "watched by the audit": driver.auditor._watched,
             "open at an ingress": [i for i in self.ingresses if len(i.book) or i.listeners],
             "replicas with sequences": [r.replica_id for r in pool._fleet if r.sequences],

@@ -49,7 +49,7 @@ class FairShares:
     def __init__(self) -> None:
         self.num_waiting_clients = 0
         self._accounts: dict[str, Account] = {}
-        """Of clients with live requests, and of those that had more than who was admitted last."""
+        """Of clients with live requests, and of those that had more than others who waited."""
         self._num_busy = 0
         """Accounts that are not idle."""
         self._most_accounts = _SPARE
@@ -136,15 +136,17 @@ class FairShares:
         if not self._num_busy:
             self._accounts.clear()
             self._turns.clear()
-        elif account.num_served <= self._level:
+        elif not self._is_needed(account):
             del self._accounts[client]
         if len(self._accounts) > self._most_accounts:
-            self._accounts = {
-                name: account
-                for name, account in self._accounts.items()
-                if not account.is_idle or account.num_served > self._level
-            }
+            known = self._accounts.items()
+            self._accounts = {name: one for name, one in known if self._is_needed(one)}
             self._most_accounts = 2 * len(self._accounts) + _SPARE
+
+    def _is_needed(self, account: Account) -> bool:
+        """While others wait, who had more than they is not to come back at once as a new one."""
+        has_had_more = account.num_served > self._level and self.num_waiting_clients > 0
+        return has_had_more or not account.is_idle
 
 
 def _account_of(sequence: Sequence) -> Account:

@@ -45,11 +45,11 @@ class Timeouts:
     def end_overdue(self, now: float) -> None:
         """End what nobody waits for any more, at whatever state."""
         for _ in range(MOST_AT_ONCE):
-            soonest = self.soonest
-            if soonest is None or soonest > now:
+            if not self._heap or self._heap[0][0] > now:
                 return
             sequence = self._live(heappop(self._heap))
-            assert sequence is not None, "the soonest is live"
+            if sequence is None:
+                continue
             self._registry.finish(
                 sequence,
                 FinishReason.ERROR,
