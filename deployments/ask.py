@@ -38,5 +38,4 @@ class Generation:
 
     request: Request
     stop: tuple[str, ...]
-    timeout_s: float | None
     view: View

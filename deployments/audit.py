@@ -199,6 +199,7 @@ def _replay(record: _Record, replay_id: str) -> Request:
         priority=0,
         cache_salt=replay_id,  # what the request left is what is to be checked
         is_background=True,
+        timeout_s=None,
         pinned_fingerprint=record.origin.fingerprint if is_exact else "",
     )
 

@@ -57,6 +57,7 @@ class FailureKind(StrEnum):
     CLIENT_LIMIT = "client_limit"
     ROW_FAILED = "row_failed"
     POOL_FAILED = "pool_failed"
+    DEADLINE = "deadline"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +94,7 @@ _KINDS = {
     ErrorKind.FAILED: FailureKind.ROW_FAILED,
     ErrorKind.RETRYABLE: FailureKind.POOL_FAILED,
     ErrorKind.INVALID: FailureKind.INVALID_REQUEST,
+    ErrorKind.TIMEOUT: FailureKind.DEADLINE,
 }
 
 
@@ -109,6 +111,8 @@ def error_of(failure: Failure) -> SpecdecError:
         return ClientLimitError(failure.message, failure.retry_after_s)
     if failure.kind is FailureKind.INVALID_REQUEST:
         return InvalidRequestError(failure.message)
+    if failure.kind is FailureKind.DEADLINE:
+        return DeadlineError(failure.message)
     if failure.kind is FailureKind.ROW_FAILED:
         return RequestFailedError(failure.message)
     return PoolUnavailableError(failure.message)

@@ -135,6 +135,7 @@ class GenerationService:
         check_stop(ask.stop)
         self._check_draft_tokens(ask.num_draft_tokens)
         check_request_id(ask.request_id)
+        timeouts = [t for t in (ask.timeout_s, self._limits.timeout_s) if t is not None]
         request = Request(
             request_id=ask.request_id or uuid.uuid4().hex,
             prompt_token_ids=prompt,
@@ -145,15 +146,10 @@ class GenerationService:
             spec_method=self._checked_method(ask.spec_method),
             priority=ask.priority,
             client=ask.client,
+            timeout_s=min(timeouts, default=None),
             cache_salt=ask.cache_salt,
         )
-        timeouts = [t for t in (ask.timeout_s, self._limits.timeout_s) if t is not None]
-        return Generation(
-            request=request,
-            stop=tuple(ask.stop),
-            timeout_s=min(timeouts, default=None),
-            view=ask.view,
-        )
+        return Generation(request=request, stop=tuple(ask.stop), view=ask.view)
 
     def prepare_choices(
         self, prompts: Sequence[Sequence[int]], ask: Ask, n: int
@@ -203,9 +199,8 @@ class GenerationService:
                     return
 
     async def _events(self, generation: Generation) -> AsyncGenerator[TokenEvent]:
-        deadline = None
-        if generation.timeout_s is not None:
-            deadline = time.monotonic() + generation.timeout_s
+        timeout_s = generation.request.timeout_s
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
         async with contextlib.aclosing(self.pool.generate(generation.request)) as events:
             while True:
                 remaining = None if deadline is None else deadline - time.monotonic()
@@ -214,7 +209,7 @@ class GenerationService:
                     async with asyncio.timeout(remaining):
                         event = await anext(events)
                 except TimeoutError:
-                    raise DeadlineError(f"not finished within {generation.timeout_s:g} s") from None
+                    raise DeadlineError(f"not finished within {timeout_s:g} s") from None
                 except StopAsyncIteration:
                     return
                 yield event

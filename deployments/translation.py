@@ -27,6 +27,7 @@ _FAILURE_KINDS = {
     FailureKind.CLIENT_LIMIT: pb.FAILURE_KIND_CLIENT_LIMIT,
     FailureKind.ROW_FAILED: pb.FAILURE_KIND_ROW_FAILED,
     FailureKind.POOL_FAILED: pb.FAILURE_KIND_POOL_FAILED,
+    FailureKind.DEADLINE: pb.FAILURE_KIND_DEADLINE,
 }
 _FAILURE_KINDS_BACK = {value: kind for kind, value in _FAILURE_KINDS.items()}
 
@@ -147,6 +148,7 @@ def submit_to_pb(request: Request, *, resume: bool) -> pb.Submit:
         priority=request.priority,
         pinned_fingerprint=request.pinned_fingerprint,
         client=request.client,
+        timeout_s=request.timeout_s,
         cache_salt=request.cache_salt,
     )
 
@@ -173,6 +175,7 @@ def submit_from_pb(message: pb.Submit) -> Request:
         priority=message.priority,
         pinned_fingerprint=message.pinned_fingerprint,
         client=message.client,
+        timeout_s=message.timeout_s if message.HasField("timeout_s") else None,
         cache_salt=message.cache_salt,
     )
 

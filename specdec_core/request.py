@@ -23,6 +23,8 @@ class ErrorKind(StrEnum):
     """Ours: running the request failed."""
     RETRYABLE = "retryable"
     """The same request may succeed when it is sent again."""
+    TIMEOUT = "timeout"
+    """Its own time was over."""
     INVALID = "invalid"
     """The caller's: the request cannot be served as it is."""
 
@@ -57,7 +59,10 @@ class Request:
     priority: int = 0
     """Lower is served first."""
     client: str = ""
-    """Whose it is, for whoever keeps count; it changes nothing here."""
+    """Whose it is: those of all clients are served in turn, and none keeps the others out."""
+    timeout_s: float | None = None
+    """It is ended when it has not finished so long after its arrival. None: it may take its time.
+    """
     is_background: bool = False
     """Takes only what every other request leaves, and counts in no figure of requests."""
     cache_salt: str = ""
@@ -77,6 +82,8 @@ class Request:
             raise InvalidRequestError(
                 f"priority must be in -{MAX_PRIORITY}..{MAX_PRIORITY}, got {self.priority}"
             )
+        if self.timeout_s is not None and not self.timeout_s > 0:
+            raise InvalidRequestError(f"timeout_s must be positive, got {self.timeout_s}")
         if len(self.emitted_token_ids) > self.params.max_tokens:
             raise InvalidRequestError(
                 f"{len(self.emitted_token_ids)} tokens were emitted already, "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import StrEnum
 
-from deployments.errors import PoolUnavailableError, RequestFailedError
+from deployments.errors import DeadlineError, PoolUnavailableError, RequestFailedError
 from deployments.simulation.record import Violation
 from deployments.simulation.tokens import Script
 from specdec_core.errors import InvalidRequestError, QueueFullError
@@ -22,6 +22,7 @@ class Outcome(StrEnum):
     UNAVAILABLE = "unavailable"
     """The coordinator was away for too long, or other targets than those that began it are left."""
     ROW_FAILED = "row_failed"
+    TIMED_OUT = "timed_out"
     INGRESS_GONE = "ingress_gone"
 
 
@@ -64,6 +65,8 @@ class Client:
             self._refuse(Outcome.QUEUE_FULL, error, not self.tokens)
         elif isinstance(error, InvalidRequestError):
             self._refuse(Outcome.INVALID, error, self._is_invalid)
+        elif isinstance(error, DeadlineError):
+            self._refuse(Outcome.TIMED_OUT, error, self._is_overdue)
         elif isinstance(error, RequestFailedError):
             self._refuse(Outcome.ROW_FAILED, error, self.may_fail)
         elif isinstance(error, PoolUnavailableError):
@@ -76,6 +79,11 @@ class Client:
 
     def cancel(self) -> None:
         self._end(Outcome.CANCELLED)
+
+    @property
+    def _is_overdue(self) -> bool:
+        timeout_s = self.request.timeout_s
+        return timeout_s is not None and self._now() - self.began_at >= timeout_s
 
     def _finish(self, told: tuple[int, ...], reason: FinishReason) -> None:
         if not any(script.tokens == told and script.reason is reason for script in self.scripts):

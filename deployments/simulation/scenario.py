@@ -111,6 +111,7 @@ def draw_request(random: Random, number: int) -> tuple[Request, bool]:
         speculation_enabled=random.random() < 0.9,
         num_draft_tokens=random.choice((None, None, None, None, 0, 2)),
         priority=random.choice((0, 0, 0, -1, 1)),
-        client=random.choice(("", "one", "another")),
+        client=random.choice(("", "one", "one", "one", "another")),
+        timeout_s=random.uniform(0.05, 2.0) if random.random() < 0.1 else None,
     )
     return request, is_invalid

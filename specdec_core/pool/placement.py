@@ -35,7 +35,7 @@ class Placement:
         self.num_preemptions = 0
 
     def admit(self, now: float) -> list[Refusal]:
-        """Admit waiting sequences by rank while the first one fits; return the hopeless ones."""
+        """Admit waiting sequences in turn while the first one fits; return the hopeless ones."""
         refusals: list[Refusal] = []
         while len(self.waiting):
             sequence = self.waiting.first
@@ -82,6 +82,7 @@ class Placement:
     def release(self, sequence: Sequence) -> None:
         """The sequence ends: leave the queue and every replica."""
         self.waiting.discard(sequence)
+        self.waiting.end(sequence)
         for place in list(sequence.places.values()):
             self._outbox.free(place.replica_id, sequence.sequence_id)
             self._fleet[place.replica_id].remove(sequence)
@@ -116,7 +117,7 @@ class Placement:
         return False
 
     def _admit_to(self, target: ReplicaRecord, sequence: Sequence, now: float) -> None:
-        self.waiting.discard(sequence)
+        self.waiting.admit(sequence)
         target.add(sequence, len(sequence.ids))
         sequence.ready_since = now
         if sequence.admitted_at is None:

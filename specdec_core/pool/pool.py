@@ -20,13 +20,12 @@ from specdec_core.pool.overlap import Overlap
 from specdec_core.pool.placement import Placement
 from specdec_core.pool.proposals import Proposer
 from specdec_core.pool.registry import Registry
+from specdec_core.pool.retry_hint import RetryHint
 from specdec_core.pool.sequence import Sequence, SequenceStatus
 from specdec_core.pool.settlement import Settlement
+from specdec_core.pool.timeouts import Timeouts
 from specdec_core.pool.verification_budget import VerificationBudget
 from specdec_core.request import FinishReason, Request, cut_at_stop
-
-RETRY_AFTER_S = 1.0
-"""Hint for a refused request."""
 
 
 class SequencePool:
@@ -50,6 +49,8 @@ class SequencePool:
         proposer = Proposer(config.speculation, self._k_policy, config.prefill_chunk)
         self._placement = Placement(self._fleet, self._outbox, proposer, config.window)
         self._registry = Registry(self._placement, self._outbox, self._tally)
+        self._timeouts = Timeouts(self._registry)
+        self._retry_hint = RetryHint()
         self._settlement = Settlement(self._registry, self._placement, self._tally, self._k_policy)
         self._dispatcher = Dispatcher(
             config,
@@ -82,7 +83,8 @@ class SequencePool:
         """Queue a request; an older attempt with its id hears no more.
 
         Raises InvalidRequestError when no target could ever finish it, QueueFullError when too
-        many wait. A resumed request, or one that replaces an attempt, is never refused as full.
+        many wait and its client has its share of them. A resumed request, or one that replaces an
+        attempt, is never refused as full.
         """
         reason = self._fleet.misfit(request)
         if reason is not None:
@@ -98,6 +100,7 @@ class SequencePool:
         if finish_reason is not None:
             self._registry.finish(sequence, finish_reason)
             return
+        self._timeouts.add(sequence)
         self._placement.waiting.push(sequence)
         may_be_refused = not (older or request.emitted_token_ids or request.is_background)
         if may_be_refused:
@@ -175,8 +178,10 @@ class SequencePool:
             replica.last_seen = now
 
     def advance(self, now: float) -> list[Command]:
-        """Expire leases, admit, place on drafts, form groups; hand over every command."""
+        """Expire leases, end what is overdue, admit, place on drafts, form groups; hand over every
+        command."""
         self._expire(now)
+        self._timeouts.end_overdue(now)
         self._admit(now)
         self._placement.place_on_drafts()
         since = now if self._heard_at is None else self._heard_at
@@ -188,6 +193,9 @@ class SequencePool:
         """When `advance` must be called even if no event comes; None when events alone matter."""
         times = self._deadlines()
         times += [r.wake_at for r in self._fleet if r.wake_at is not None and r.is_usable]
+        soonest = self._timeouts.soonest
+        if soonest is not None:
+            times.append(soonest)
         return min(times, default=None)
 
     def counters(self) -> PoolCounters:
@@ -219,19 +227,28 @@ class SequencePool:
         )
 
     def _refuse_beyond_limit(self, sequence: Sequence, now: float) -> None:
-        """Take the newcomer back if too many still wait once those that fit are admitted."""
-        if self.num_waiting <= self._config.max_queued:
+        """Take the newcomer back if too many still wait once those that fit are admitted, unless
+        its client has but its share of the queue: others shall not keep it out."""
+        max_queued = self._config.max_queued
+        if self.num_waiting <= max_queued:
             return
+        self._timeouts.end_overdue(now)
         self._admit(now)
-        num_queued = self.num_waiting
+        num_queued, client = self.num_waiting, sequence.request.client
         is_waiting = sequence.status is SequenceStatus.WAITING
-        if num_queued > self._config.max_queued and is_waiting:
+        if num_queued <= max_queued or not is_waiting:
+            return
+        if self._placement.waiting.has_more_than_its_share(client, max_queued):
             self._registry.forget(sequence, FinishReason.ABORT)
-            raise QueueFullError(num_queued - 1, self._config.max_queued, RETRY_AFTER_S)
+            raise QueueFullError(num_queued - 1, max_queued, self._retry_hint.refused(now))
 
     def _admit(self, now: float) -> None:
+        waiting = self._placement.waiting
+        num_admitted = -waiting.num_admitted
         for sequence, reason, kind in self._placement.admit(now):
             self._registry.finish(sequence, FinishReason.ERROR, error=reason, error_kind=kind)
+        num_admitted += waiting.num_admitted
+        self._retry_hint.note(num_admitted, waiting.has_clients, now)
 
     def _expire(self, now: float) -> None:
         """Once per `lease_ttl_s` or so all leases are looked at, not with every decision."""

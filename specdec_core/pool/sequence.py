@@ -9,7 +9,7 @@ from array import array
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from specdec_core.drafting.ngram import NgramIndex
 from specdec_core.leases import EMPTY_HASH, LeaseRow, Role, hashes_behind
@@ -17,12 +17,16 @@ from specdec_core.logprobs import TokenLogprobs
 from specdec_core.pool.k_policy import AcceptanceHistory
 from specdec_core.request import FinishReason, Request, RequestStats
 
+if TYPE_CHECKING:
+    from specdec_core.pool.fair_shares import Account
+
 PRIORITY_STEP_S = 30.0
 """One step of priority counts as much as having arrived this much earlier or later. Because the
 credit is fixed, a request of low priority overtakes every later one in the end: none starves."""
 BACKGROUND_RANK = float("inf")
 """Behind every client's request, however late that comes."""
 _DRAFT = Role.DRAFT  # to name the member of an enumeration takes as long as a call
+Rank = tuple[float, int]
 
 
 class SequenceStatus(StrEnum):
@@ -91,8 +95,8 @@ class Sequence:
     """Eight bytes for each: a list with its integers takes 40."""
     prefix_hashes: array[int] = field(init=False)
     """Index i: hash of ids[:i]."""
-    rank: tuple[float, int] = field(init=False)
-    """The lower, the sooner admitted and the later preempted."""
+    rank: Rank = field(init=False)
+    """The lower, the sooner admitted of its client's, and the later preempted."""
     # Of the request, which a round therefore need not touch: with 10,000 sequences it is cold.
     request_id: str = field(init=False)
     num_prompt: int = field(init=False)
@@ -109,6 +113,8 @@ class Sequence:
     """When it was last given back, or admitted."""
     admitted_at: float | None = None
     """First admission."""
+    account: Account | None = None
+    """Its client's; None before it waits, and in the background."""
     num_preemptions: int = 0
     drafting: Drafting | None = None
     """None until it is asked for."""

@@ -99,6 +99,7 @@ requests = st.builds(
     spec_method=st.none() | st.sampled_from(SpecMethod),
     priority=st.integers(-5, 5),
     client=st.text(max_size=5),
+    timeout_s=st.none() | st.floats(0.001, 1e6),
     pinned_fingerprint=st.text(max_size=5),
     cache_salt=st.text(max_size=5),
 )
@@ -240,7 +241,7 @@ def test_every_field_of_the_core_records_is_carried() -> None:
     """A field added to a record and forgotten here would come back as its default."""
     assert len(dataclasses.fields(SamplingParams)) == 18
     is_background = 1  # made and read by the coordinator alone
-    assert len(dataclasses.fields(Request)) == 12 + is_background
+    assert len(dataclasses.fields(Request)) == 13 + is_background
     assert len(dataclasses.fields(ReplicaInfo)) == 11
     assert len(LeaseRow._fields) == 8
     assert len(dataclasses.fields(RowResult)) == 8

@@ -9,6 +9,7 @@ from tests.mutants import (
     native_choice,
     padded,
     pool_blocks,
+    pool_fairness,
     pool_life,
     pool_rounds,
     prefix_cache,
@@ -38,6 +39,7 @@ MUTANTS = (
     *pool_rounds.MUTANTS,
     *pool_life.MUTANTS,
     *pool_blocks.MUTANTS,
+    *pool_fairness.MUTANTS,
     *verify.MUTANTS,
     *simulated.MUTANTS,
 )

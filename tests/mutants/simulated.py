@@ -158,6 +158,20 @@ MUTANTS = (
         breaks="every token is told twice",
     ),
     _seeded(
+        "client-remembered-for-ever",
+        _POOL + "placement.py",
+        old="        self.waiting.end(sequence)\n",
+        new="        self._undrafted.pop(sequence.sequence_id, None)\n",
+        breaks="the pool keeps an account of every client that there ever was",
+    ),
+    _seeded(
+        "time-never-over",
+        _POOL + "pool.py",
+        old="        self._expire(now)\n        self._timeouts.end_overdue(now)\n",
+        new="        self._expire(now)\n",
+        breaks="a request goes on behind its deadline for an ingress that hangs",
+    ),
+    _seeded(
         "abort-lost-with-the-stream",
         "deployments/pool_driver.py",
         old="            self._guard(partial(self.pool.abort, request_id))\n\n    def submit",

@@ -29,8 +29,9 @@ _KEPT = (
     "driver.pool._fleet._replicas[].board.clients._cohorts",
     "driver.pool._fleet._replicas[].board.clients._sinces",
     "driver.pool._placement._proposer._known_drafting",
+    "driver.pool._timeouts._heap",
 )
-"""By replica, stream, client, setting or bucket; and cohorts, swept when they are many."""
+"""By replica, stream, client, setting or bucket; cohorts and timeouts, swept when they are many."""
 _FIGURES = ("driver.pool._k_policy.", "driver.pool._overlap.", "driver.pool._tally.")
 """What was measured, by kind."""
 

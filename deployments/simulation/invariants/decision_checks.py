@@ -67,6 +67,7 @@ class DecisionChecks:
                 self._check_placed(sequence, sequence.target, status, now, fleet)
                 if not has_drafts:
                     _check_undrafted(sequence, sequence.target, status, fleet)
+            _check_time(sequence, now)
             if not sequence.is_background and sequence.request_id not in owners:
                 raise Violation(f"(g) {sequence.request_id} is run for nobody")
         self._note_ended(driver.pool._registry)
@@ -157,6 +158,12 @@ def _check_undrafted(
         is_planned = sequence_id in board.clients._cohort_of or sequence_id in board._background
         if not is_planned and sequence_id not in fleet._changed:
             raise Violation(f"(k) no draft is left, and nobody verifies {sequence.request_id}")
+
+
+def _check_time(sequence: Sequence, now: float) -> None:
+    timeout_s = sequence.request.timeout_s
+    if timeout_s is not None and sequence.arrived_at + timeout_s <= now:
+        raise Violation(f"(h) {sequence.request_id} goes on, its {timeout_s} s are over")
 
 
 def _check_outboxes(driver: PoolDriver) -> None:

@@ -16,6 +16,7 @@ class FailureKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     FAILURE_KIND_ROW_FAILED: _ClassVar[FailureKind]
     FAILURE_KIND_POOL_FAILED: _ClassVar[FailureKind]
     FAILURE_KIND_CLIENT_LIMIT: _ClassVar[FailureKind]
+    FAILURE_KIND_DEADLINE: _ClassVar[FailureKind]
 
 class Role(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -37,6 +38,7 @@ FAILURE_KIND_QUEUE_FULL: FailureKind
 FAILURE_KIND_ROW_FAILED: FailureKind
 FAILURE_KIND_POOL_FAILED: FailureKind
 FAILURE_KIND_CLIENT_LIMIT: FailureKind
+FAILURE_KIND_DEADLINE: FailureKind
 ROLE_UNSPECIFIED: Role
 ROLE_TARGET: Role
 ROLE_DRAFT: Role
@@ -68,7 +70,7 @@ class IngressTimes(_message.Message):
     def __init__(self, num_pieces: _Optional[int] = ..., detokenise_s: _Optional[float] = ..., respond_s: _Optional[float] = ...) -> None: ...
 
 class Submit(_message.Message):
-    __slots__ = ("request_id", "prompt_token_ids", "emitted_token_ids", "resume", "sampling", "end_token_ids", "speculative", "priority", "pinned_fingerprint", "client", "cache_salt")
+    __slots__ = ("request_id", "prompt_token_ids", "emitted_token_ids", "resume", "sampling", "end_token_ids", "speculative", "priority", "pinned_fingerprint", "client", "cache_salt", "timeout_s")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     PROMPT_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     EMITTED_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
@@ -80,6 +82,7 @@ class Submit(_message.Message):
     PINNED_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     CLIENT_FIELD_NUMBER: _ClassVar[int]
     CACHE_SALT_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     prompt_token_ids: bytes
     emitted_token_ids: bytes
@@ -91,7 +94,8 @@ class Submit(_message.Message):
     pinned_fingerprint: str
     client: str
     cache_salt: str
-    def __init__(self, request_id: _Optional[str] = ..., prompt_token_ids: _Optional[bytes] = ..., emitted_token_ids: _Optional[bytes] = ..., resume: _Optional[bool] = ..., sampling: _Optional[_Union[_generation_pb2.SamplingParams, _Mapping]] = ..., end_token_ids: _Optional[bytes] = ..., speculative: _Optional[_Union[_generation_pb2.Speculative, _Mapping]] = ..., priority: _Optional[int] = ..., pinned_fingerprint: _Optional[str] = ..., client: _Optional[str] = ..., cache_salt: _Optional[str] = ...) -> None: ...
+    timeout_s: float
+    def __init__(self, request_id: _Optional[str] = ..., prompt_token_ids: _Optional[bytes] = ..., emitted_token_ids: _Optional[bytes] = ..., resume: _Optional[bool] = ..., sampling: _Optional[_Union[_generation_pb2.SamplingParams, _Mapping]] = ..., end_token_ids: _Optional[bytes] = ..., speculative: _Optional[_Union[_generation_pb2.Speculative, _Mapping]] = ..., priority: _Optional[int] = ..., pinned_fingerprint: _Optional[str] = ..., client: _Optional[str] = ..., cache_salt: _Optional[str] = ..., timeout_s: _Optional[float] = ...) -> None: ...
 
 class GenerateDown(_message.Message):
     __slots__ = ("events", "state", "aborts")
