@@ -20,6 +20,7 @@ from deployments.ingress_server import Ingress
 from deployments.message_limits import most_message_bytes
 from deployments.replica import DraftReplica, TargetReplica
 from deployments.version import package_version
+from specdec_core.leases import Role
 
 APPLICATION = "specdec"
 IMPORT_PATH = "deployments.app:build_app"
@@ -34,10 +35,8 @@ _SHORT_CALLS = 256
 def build_app(args: ServiceConfig) -> Application:
     """The application; settings that `args` leaves out may come from SPECDEC_* on the cluster."""
     config = args.with_environment()
-    coordinator = coordinator_spec(config)
-    replicas = [_replicas(TargetReplica, config, coordinator)]
-    if config.num_draft_replicas:
-        replicas.append(_replicas(DraftReplica, config, coordinator))
+    coordinators = coordinator_specs(config)
+    replicas = [one for spec in coordinators for one in _cell(config, spec)]
     ingress: Any = serve.deployment(
         serve.ingress()(Ingress),
         name="ingress",
@@ -51,14 +50,20 @@ def build_app(args: ServiceConfig) -> Application:
         health_check_period_s=2,
         graceful_shutdown_timeout_s=config.graceful_shutdown_s,
     )
-    application: Application = ingress.bind(config, coordinator, *replicas)
+    application: Application = ingress.bind(config, coordinators, *replicas)
     return application
 
 
-def coordinator_spec(config: ServiceConfig) -> CoordinatorSpec:
+def coordinator_specs(config: ServiceConfig) -> tuple[CoordinatorSpec, ...]:
+    """One per cell."""
+    return tuple(coordinator_spec(config, cell) for cell in range(config.cells))
+
+
+def coordinator_spec(config: ServiceConfig, cell: int = 0) -> CoordinatorSpec:
     pool = config.pool_config()
     largest = most_message_bytes(pool, config.max_body_bytes)
     return CoordinatorSpec(
+        cell=cell,
         application=APPLICATION,
         version=f"{package_version()}-{config.version()}",
         pool=pool,
@@ -98,16 +103,22 @@ def serve_config_text(config: ServiceConfig) -> str:
 
 def num_cpus_needed(config: ServiceConfig) -> int:
     """Logical CPUs for a Ray that is started for this application alone."""
-    needed = config.target_replicas * config.target_num_cpus
-    needed += config.num_draft_replicas * config.draft_num_cpus
-    needed += config.max_ingress_replicas * config.ingress_num_cpus
+    of_cell = config.target_replicas * config.target_num_cpus
+    of_cell += config.num_draft_replicas * config.draft_num_cpus
+    needed = config.cells * of_cell + config.max_ingress_replicas * config.ingress_num_cpus
     return max(1, -(-int(1000 * needed) // 1000))
 
 
 def _max_ongoing(config: ServiceConfig) -> int:
-    """More than the pool takes: who is too many is refused by the pool, not left in a proxy."""
+    """More than the pools take: who is too many is refused by the pool, not left in a proxy."""
     num_admitted = config.target_replicas * config.max_num_seqs
-    return num_admitted + config.max_queued + _SHORT_CALLS
+    return config.cells * (num_admitted + config.max_queued) + _SHORT_CALLS
+
+
+def _cell(config: ServiceConfig, coordinator: CoordinatorSpec) -> list[Application]:
+    """A cell's replicas."""
+    kinds = (TargetReplica, DraftReplica) if config.num_draft_replicas else (TargetReplica,)
+    return [_replicas(kind, config, coordinator) for kind in kinds]
 
 
 def _replicas(
@@ -119,7 +130,7 @@ def _replicas(
     threads = str(config.threads_per_replica(os.cpu_count() or 1))
     deployment: Any = serve.deployment(
         kind,
-        name="target" if is_target else "draft",
+        name=_deployment_name(kind.role, coordinator.cell),
         num_replicas=config.target_replicas if is_target else config.draft_replicas,
         ray_actor_options={
             "num_cpus": config.target_num_cpus if is_target else config.draft_num_cpus,
@@ -134,3 +145,8 @@ def _replicas(
     )
     bound: Application = deployment.bind(config, coordinator)
     return bound
+
+
+def _deployment_name(role: Role, cell: int) -> str:
+    """The first cell's go without a number: of a service with one cell there is nothing to tell."""
+    return f"{role}-cell-{cell}" if cell else str(role)

@@ -247,10 +247,12 @@ GenerationConfig = Annotated[
         help="Whether the model's generation_config.json says what requests leave open.",
     ),
 ]
-TargetReplicas = Annotated[int | None, _scale(help="Replicas of the target model.")]
-DraftReplicas = Annotated[int | None, _scale(help="Replicas of the draft model, if there is one.")]
+TargetReplicas = Annotated[int | None, _scale(help="Replicas of the target model, in every cell.")]
+DraftReplicas = Annotated[
+    int | None, _scale(help="Replicas of the draft model, if there is one, in every cell.")
+]
 IngressReplicas = Annotated[int | None, _scale(help="Replicas that take requests.")]
-Cells = Annotated[int | None, _scale(help="Only 1 for now.")]
+Cells = Annotated[int | None, _scale(help="Coordinators, each with replicas of its own.")]
 MaxNumSeqs = Annotated[int | None, _scale(help="Most admitted sequences per target replica.")]
 MaxGroupSize = Annotated[int | None, _scale(help="Most sequences per target pass.")]
 MaxQueued = Annotated[int | None, _scale(help="Most waiting requests; more are refused.")]

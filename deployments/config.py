@@ -142,11 +142,13 @@ class ServiceConfig(PoolSettings, TlsSettings):
     request, and compared. 0: none."""
 
     target_replicas: int = Field(default=1, ge=1)
+    """Of every cell, as draft_replicas are."""
     draft_replicas: int = Field(default=1, ge=0)
     """Only with a draft model."""
     ingress_replicas: int = Field(default=1, ge=1)
     max_ingress_replicas: int = Field(default=4, ge=1)
-    cells: int = 1
+    cells: int = Field(default=1, ge=1)
+    """Coordinators, each with target_replicas and draft_replicas of its own."""
     topology: Topology = Topology.SEPARATE
     target_num_cpus: float = Field(default=1.0, ge=0)
     target_num_gpus: float = Field(default=0.0, ge=0)
@@ -175,8 +177,12 @@ class ServiceConfig(PoolSettings, TlsSettings):
 
     @model_validator(mode="after")
     def _check(self) -> ServiceConfig:
-        if self.cells != 1:
-            raise ValueError(f"cells={self.cells} is not supported yet: use cells=1")
+        if self.cells > 1 and self.client_limits != ClientLimits():
+            raise ValueError(
+                "max_concurrent_per_key and requests_per_minute_per_key are counted by one "
+                f"coordinator and cannot be kept with cells={self.cells}: use cells=1, or limit "
+                "keys at the gateway"
+            )
         if self.topology is Topology.COLOCATED:
             raise ValueError(
                 "topology=colocated is not supported by serve yet: use topology=separate, "
@@ -254,7 +260,8 @@ class ServiceConfig(PoolSettings, TlsSettings):
         if self.torch_threads is not None:
             return self.torch_threads
         num_used = num_cores if num_cores <= 2 else num_cores - 1
-        return max(1, num_used // (self.target_replicas + self.num_draft_replicas))
+        per_cell = self.target_replicas + self.num_draft_replicas
+        return max(1, num_used // (self.cells * per_cell))
 
     def with_environment(self) -> ServiceConfig:
         """SPECDEC_* of this process for what was left out; API keys may come from a Secret so."""

@@ -28,12 +28,13 @@ def origin_of(replicas: Collection[ConnectedReplica]) -> Origin | None:
     return Origin(targets[0].numerics, targets[0].fingerprint) if targets else None
 
 
-def state_of(replicas: Collection[ConnectedReplica], epoch: int) -> PoolState:
+def state_of(replicas: Collection[ConnectedReplica], epoch: int, num_live: int) -> PoolState:
     targets = _targets(replicas)
     return PoolState(
         epoch=epoch,
         num_targets=len(targets),
         num_drafts=len(replicas) - len(targets),
+        num_live=num_live,
         max_model_len=min((info.max_model_len for info in targets), default=0),
         model_digest=targets[0].model_digest if targets else "",
         fingerprint=targets[0].fingerprint if targets else "",

@@ -89,8 +89,7 @@ class Coordinator:
 
     async def num_live(self) -> int:
         """Requests that have not ended."""
-        counters = self._driver.pool.counters()
-        return counters.num_waiting + counters.num_running
+        return self._driver.pool.num_live
 
     async def retire(self) -> None:
         """End for good; Ray does not restart an actor that exits on purpose."""
@@ -110,6 +109,7 @@ class Coordinator:
         while idle_s < idle_exit_s:
             await asyncio.sleep(_WATCH_S)
             metrics.update(self._driver.auditor.counts)
+            self._driver.tell_load()
             idle_s = 0.0 if self._driver.num_streams else idle_s + _WATCH_S
         logger.info("no ingress and no replica for %.0f s: the application is gone", idle_s)
         ray.get_runtime_context().current_actor.retire.remote()

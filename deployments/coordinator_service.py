@@ -199,6 +199,7 @@ def _state_to_pb(state: PoolState) -> pb.PoolState:
         epoch=state.epoch,
         num_targets=state.num_targets,
         num_drafts=state.num_drafts,
+        num_live=state.num_live,
         max_model_len=state.max_model_len,
         model_digest=state.model_digest,
         fingerprint=state.fingerprint,

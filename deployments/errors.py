@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from specdec_core.errors import InvalidRequestError, QueueFullError, SpecdecError
-from specdec_core.request import ErrorKind, TokenEvent
+from specdec_core.request import ErrorKind, Request, TokenEvent
 
 
 class UnknownModelError(SpecdecError):
@@ -47,6 +47,14 @@ class PoolUnavailableError(SpecdecError):
 
 class RequestFailedError(SpecdecError):
     """The request was fine, running it failed; the message is fit for the client."""
+
+
+class ReleasedError(SpecdecError):
+    """A request was taken from its cell and can go on in another; no client ever sees this."""
+
+    def __init__(self, request: Request) -> None:
+        super().__init__(f"request {request.request_id} was released")
+        self.request = request
 
 
 class FailureKind(StrEnum):

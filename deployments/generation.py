@@ -6,19 +6,18 @@ import asyncio
 import contextlib
 import random
 import time
-import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence, Sized
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
 from deployments.ask import Ask, Generation
+from deployments.cells.pool import Pool
 from deployments.chat_template import ChatOptions
 from deployments.errors import DeadlineError, PoolUnavailableError, UnknownModelError
 from deployments.grammars import check_grammar
 from deployments.interleaving import interleaved
 from deployments.output import Output, Piece, text_offsets
-from deployments.pool_client import PoolClient
 from deployments.request_limits import (
     RequestLimits,
     check_choices,
@@ -52,7 +51,7 @@ class GenerationService:
     def __init__(
         self,
         text: TextModel,
-        pool: PoolClient,
+        pool: Pool,
         *,
         model_name: str,
         speculation: SpeculationConfig,
@@ -137,7 +136,7 @@ class GenerationService:
         check_request_id(ask.request_id)
         timeouts = [t for t in (ask.timeout_s, self._limits.timeout_s) if t is not None]
         request = Request(
-            request_id=ask.request_id or uuid.uuid4().hex,
+            request_id=ask.request_id or self.pool.new_request_id(),
             prompt_token_ids=prompt,
             params=self._sampling(len(prompt), ask.sampling),
             end_token_ids=self.text.end_token_ids,

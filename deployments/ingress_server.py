@@ -6,7 +6,8 @@ Serve calls the method that bears an RPC's name, and the ASGI application that t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from typing import Any
 
 from fastapi import FastAPI
@@ -14,6 +15,8 @@ from ray.serve.grpc_util import RayServegRPCContext
 from ray.serve.handle import DeploymentHandle
 
 from deployments.access import Access
+from deployments.cells.pool import Pool
+from deployments.cells.router import MOVE_AFTER_S, CellRouter
 from deployments.config import ServiceConfig
 from deployments.coordinator import CoordinatorSpec, resolve
 from deployments.demo_models import resolve_model
@@ -22,6 +25,7 @@ from deployments.grpc_api import GrpcApi
 from deployments.http_api import build_http_app
 from deployments.pool_client import PoolClient
 from deployments.request_limits import RequestLimits
+from deployments.stages.ingress import IngressTimes
 from deployments.text import TextModel, load_text_model
 from deployments.tls.check import check_tls
 from specdec.v1 import generation_pb2 as pb
@@ -31,13 +35,16 @@ class Ingress:
     """Text in, text out; the pool sees ids only."""
 
     def __init__(
-        self, config: ServiceConfig, coordinator: CoordinatorSpec, *replicas: DeploymentHandle[Any]
+        self,
+        config: ServiceConfig,
+        coordinators: Sequence[CoordinatorSpec],
+        *replicas: DeploymentHandle[Any],
     ) -> None:
         """`replicas` take no requests: they are bound here to be of the same application."""
         check_tls(config.coordinator_tls)
         self._config = config
         self._access = Access(config.named_keys, config.host)
-        pool = PoolClient(lambda: resolve(coordinator), resume_timeout_s=config.resume_timeout_s)
+        pool = pool_of(coordinators, config.resume_timeout_s)
         self._pool_task = asyncio.get_running_loop().create_task(pool.run())
         text = text_model(config)
         self._service = GenerationService(
@@ -66,7 +73,7 @@ class Ingress:
 
     def check_health(self) -> None:
         if self._pool_task.done():
-            raise RuntimeError("the stream to the coordinator has ended for good")
+            raise RuntimeError("the streams to the coordinators have ended for good")
 
     async def Generate(
         self, message: pb.GenerateRequest, grpc_context: RayServegRPCContext
@@ -108,6 +115,19 @@ class Ingress:
         self, message: pb.PoolStatusRequest, grpc_context: RayServegRPCContext
     ) -> pb.PoolStatusResponse:
         return await self._grpc.pool_status(message, grpc_context)
+
+
+def pool_of(coordinators: Sequence[CoordinatorSpec], resume_timeout_s: float) -> Pool:
+    """The way to the only coordinator, or to all of them."""
+    times = IngressTimes()
+    clients = [
+        PoolClient(partial(resolve, spec), resume_timeout_s=resume_timeout_s, times=times)
+        for spec in coordinators
+    ]
+    if len(clients) == 1:
+        return clients[0]
+    # Before clients are told to come back.
+    return CellRouter(clients, times, move_after_s=min(MOVE_AFTER_S, resume_timeout_s / 2))
 
 
 def text_model(config: ServiceConfig) -> TextModel:

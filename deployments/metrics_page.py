@@ -49,11 +49,37 @@ class MetricsCompat(StrEnum):
 def metrics_page(status: pb.PoolStatusResponse, model_name: str, compat: MetricsCompat) -> bytes:
     """The page, in Prometheus's text format."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collector(status, model_name, compat))
+    registry.register(_Cells(status, model_name, compat))
     return generate_latest(registry)
 
 
-class _Collector(Collector):
+class _Cells(Collector):
+    """A service of one cell, or the samples of every cell with its number: a counter of their sum
+    would fall when one of them is away."""
+
+    def __init__(
+        self, status: pb.PoolStatusResponse, model_name: str, compat: MetricsCompat
+    ) -> None:
+        self._whole = _Collector(status, model_name, compat)
+        self._cells = {one.cell: _Collector(one, model_name, compat) for one in status.cells}
+
+    def collect(self) -> Iterator[Metric]:
+        if not self._cells:
+            yield from self._whole.collect()
+            return
+        families: dict[str, Metric] = {}
+        for cell, collector in self._cells.items():
+            for own in collector.collect():
+                family = Metric(own.name, own.documentation, own.type)
+                family = families.setdefault(own.name, family)
+                labelled = (s._replace(labels={**s.labels, "cell": str(cell)}) for s in own.samples)
+                family.samples.extend(labelled)
+        yield from families.values()
+
+
+class _Collector:
+    """One cell's."""
+
     def __init__(
         self, status: pb.PoolStatusResponse, model_name: str, compat: MetricsCompat
     ) -> None:

@@ -22,6 +22,8 @@ class PoolState:
     epoch: int
     num_targets: int
     num_drafts: int
+    num_live: int
+    """Requests of clients that have not ended."""
     max_model_len: int
     """The smallest of the targets' limits; 0 without targets."""
     model_digest: str

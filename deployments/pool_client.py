@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 
 import grpc
@@ -16,7 +17,7 @@ import grpc
 from deployments.backoff import Backoff
 from deployments.config import RESUME_TIMEOUT_S
 from deployments.endpoint import Endpoint
-from deployments.errors import PoolUnavailableError, error_of
+from deployments.errors import PoolUnavailableError, ReleasedError, error_of
 from deployments.resuming import OpenRequests
 from deployments.stages.ingress import IngressTimes
 from deployments.translation import event_from_pb, submit_to_pb
@@ -34,7 +35,7 @@ Events = asyncio.Queue[TokenEvent | Exception]
 
 
 class PoolClient:
-    """Submits requests and hands out their token events. One per ingress replica."""
+    """Submits requests and hands out their token events. One per ingress replica and cell."""
 
     def __init__(
         self,
@@ -42,18 +43,22 @@ class PoolClient:
         *,
         clock: Callable[[], float] = time.monotonic,
         resume_timeout_s: float = RESUME_TIMEOUT_S,
+        times: IngressTimes | None = None,
     ) -> None:
         """A request waits `resume_timeout_s` for a lost coordinator before its client is told to
-        come back; so long the pool counts as serving without a target."""
+        come back; so long the pool counts as serving without a target. The clients of several
+        cells share `times`."""
         self.state: pb.PoolState | None = None
         """What the coordinator last said of the pool; None while there is no coordinator."""
-        self.times = IngressTimes()
+        self.times = times or IngressTimes()
         """What answers took here; whoever makes them adds to it."""
         self._resolve = resolve
         self._clock = clock
         self._resume_timeout_s = resume_timeout_s
         self._targets_lost_at: float | None = None
         """None: there are some, or there never were."""
+        self._num_others = 0
+        """Requests of other ingresses, when the coordinator last told."""
         self._open = OpenRequests()
         self._events: dict[str, Events] = {}
         """What the client of every open request has yet to read."""
@@ -69,14 +74,19 @@ class PoolClient:
     @property
     def is_serving(self) -> bool:
         """Whether a target is up, or was so lately that requests wait for it to come back."""
-        if self._has_targets:
+        if self.has_targets:
             return True
         lost_at = self._targets_lost_at
         return lost_at is not None and self._clock() - lost_at <= self._resume_timeout_s
 
     @property
-    def _has_targets(self) -> bool:
+    def has_targets(self) -> bool:
         return self.state is not None and self.state.num_targets > 0
+
+    @property
+    def num_requests(self) -> int:
+        """That the cell has to serve, as far as is known here."""
+        return len(self._open) + self._num_others
 
     async def run(self) -> None:
         """Keep a stream to the coordinator; never returns."""
@@ -96,12 +106,19 @@ class PoolClient:
                 self._give_up()
             await asyncio.sleep(backoff.next_wait_s())
 
-    async def generate(self, request: Request) -> AsyncGenerator[TokenEvent]:
-        """Token events until the last one; leaving early aborts the request.
+    def new_request_id(self) -> str:
+        """For a request whose client named none."""
+        return uuid.uuid4().hex
 
-        Raises what the pool refused it with, or PoolUnavailableError.
+    async def generate(
+        self, request: Request, *, resume: bool = False
+    ) -> AsyncGenerator[TokenEvent]:
+        """Token events until the last one; leaving early aborts the request. `resume`: it began in
+        another cell.
+
+        Raises what the pool refused it with, PoolUnavailableError, or ReleasedError.
         """
-        submit = pb.GenerateUp(submit=submit_to_pb(request, resume=False))
+        submit = pb.GenerateUp(submit=submit_to_pb(request, resume=resume))
         self._open.begin(request)
         events = self._events[request.request_id] = Events()
         self._send(submit)
@@ -119,6 +136,16 @@ class PoolClient:
                 if self._open.end(request.request_id):
                     self._send_abort(request.request_id)
             self._send_times()
+
+    def open_requests(self) -> list[Request]:
+        """As another coordinator would go on with them."""
+        return self._open.resumed()
+
+    def release(self, request_id: str) -> None:
+        """Let go of an open request: its `generate` raises ReleasedError."""
+        self._send_abort(request_id)
+        released = ReleasedError(self._open.release(request_id))
+        self._events[request_id].put_nowait(released)
 
     async def abort(self, request_id: str) -> bool:
         """End a request of any ingress; False when no such request is live."""
@@ -204,9 +231,10 @@ class PoolClient:
                     outcome.set_result(answer.aborted)
 
     def _note_state(self, state: pb.PoolState | None) -> None:
-        had_targets = self._has_targets
+        had_targets = self.has_targets
         self.state = state
-        if self._has_targets:
+        self._num_others = max(state.num_live - len(self._open), 0) if state else 0
+        if self.has_targets:
             self._targets_lost_at = None
         elif had_targets:
             self._targets_lost_at = self._clock()

@@ -16,7 +16,7 @@ from deployments.audit import Auditor, Origin
 from deployments.client_ledger import ClientLedger, ClientLimits
 from deployments.connected import ConnectedReplica, origin_of, state_of
 from deployments.errors import ClientLimitError, Failure, FailureKind, failure_of, failure_of_event
-from deployments.outbox import Delivery, IngressOutbox, WorkCommand, WorkOutbox
+from deployments.outbox import Delivery, IngressOutbox, PoolState, WorkCommand, WorkOutbox
 from deployments.stages.ingress import IngressTimes
 from deployments.stages.rounds import LeaseTimes, StageHistograms
 from specdec_core.errors import InvalidRequestError, QueueFullError, SpecdecError
@@ -55,6 +55,7 @@ class PoolDriver:
         """When the first answer came that no decision has followed yet."""
         self._ingresses: set[IngressOutbox] = set()
         self._owners: dict[str, IngressOutbox] = {}
+        self._told_live = 0
         self._wake = asyncio.Event()
 
     @property
@@ -82,7 +83,7 @@ class PoolDriver:
         """A new ingress stream."""
         outbox = IngressOutbox()
         self._ingresses.add(outbox)
-        outbox.put_state(state_of(self.replicas.values(), self.epoch))
+        outbox.put_state(self._state())
         return outbox
 
     def detach(self, outbox: IngressOutbox) -> None:
@@ -170,6 +171,11 @@ class PoolDriver:
 
     def on_reset_done(self, replica: ConnectedReplica, incarnation: int) -> None:
         self._guard(lambda now: self.pool.on_reset_done(replica.info.replica_id, incarnation, now))
+
+    def tell_load(self) -> None:
+        """Ingresses spread requests over cells by it. Called now and then, not per round."""
+        if self.pool.num_live != self._told_live:
+            self._tell_state()
 
     def drain(self, replica: ConnectedReplica) -> None:
         """A replica is about to leave: replays of finished requests shall not hold it up."""
@@ -268,8 +274,12 @@ class PoolDriver:
         outbox.put(Delivery(event, failure_of_event(event) if is_error else None))
 
     def _tell_state(self) -> None:
+        self._told_live = self.pool.num_live
         for outbox in self._ingresses:
-            outbox.put_state(state_of(self.replicas.values(), self.epoch))
+            outbox.put_state(self._state())
+
+    def _state(self) -> PoolState:
+        return state_of(self.replicas.values(), self.epoch, self.pool.num_live)
 
 
 def _addressee(command: WorkCommand) -> str:

@@ -53,6 +53,10 @@ class OpenRequests:
         """Nobody waits for it any more; False when it was not open."""
         return self._open.pop(request_id, None) is not None
 
+    def release(self, request_id: str) -> Request:
+        """As `end`; returns what another coordinator can go on with."""
+        return self._open.pop(request_id).resumed()
+
     def end_all(self) -> list[str]:
         """Give up; returns the ids of those that were open."""
         request_ids = list(self._open)
@@ -95,5 +99,5 @@ class OpenRequests:
             index=event.index + len(replayed),
             token_ids=event.token_ids[overlap:],
             logprobs=event.logprobs[overlap:],
-            prompt_logprobs=() if entry.emitted else event.prompt_logprobs,
+            prompt_logprobs=() if start or entry.emitted else event.prompt_logprobs,
         )

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from deployments.access import is_loopback
-from deployments.app import APPLICATION, coordinator_spec, num_cpus_needed, serve_config
+from deployments.app import APPLICATION, coordinator_specs, num_cpus_needed, serve_config
 from deployments.config import ServiceConfig
 from deployments.preflight import check_start
 from specdec_core.errors import InvalidRequestError, SpecdecError
@@ -234,19 +234,20 @@ def _drain(config: ServiceConfig) -> None:
     from deployments import coordinator
 
     deadline = time.monotonic() + config.graceful_shutdown_s
-    spec = coordinator_spec(config)
-    while coordinator.num_live(spec) and time.monotonic() < deadline:
+    specs = coordinator_specs(config)
+    while any(map(coordinator.num_live, specs)) and time.monotonic() < deadline:
         time.sleep(_POLL_S)
 
 
 def _remove(config: ServiceConfig) -> None:
-    """Delete what was deployed, the detached coordinator included."""
+    """Delete what was deployed, the detached coordinators included."""
     from ray import serve
 
     from deployments import coordinator
 
     serve.delete(APPLICATION)
-    coordinator.end(coordinator_spec(config))
+    for spec in coordinator_specs(config):
+        coordinator.end(spec)
 
 
 def warn_when_open(config: ServiceConfig) -> None:

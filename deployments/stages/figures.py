@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -56,23 +57,26 @@ Stages = dict[str, StageTotals]
 
 
 def stages_of_page(page: str) -> Stages | None:
-    """A server's totals from its /metrics; None where it has none."""
+    """A server's totals from its /metrics, all cells together; None where it has none."""
     lines = [line for line in page.splitlines() if line.startswith((ROUND_STAGE, ANSWER_STAGE))]
     found: dict[str, dict[str, Any]] = {}
     for family in text_string_to_metric_families("\n".join(lines) + "\n"):
         for sample in family.samples:
             role = sample.labels.get("role", "ingress")
-            own = found.setdefault(f"{role} {sample.labels['stage']}", {"at_most": []})
+            name = f"{role} {sample.labels['stage']}"
+            own = found.setdefault(name, {"at_most": Counter(), "count": 0.0, "sum": 0.0})
             kind = sample.name.rpartition("_")[2]
             if kind == "bucket":
-                own["at_most"].append((float(sample.labels["le"]), sample.value))
-            else:
-                own[kind] = sample.value
+                own["at_most"][float(sample.labels["le"])] += sample.value
+            elif kind in own:
+                own[kind] += sample.value
     return {name: _totals(own) for name, own in found.items()} or None
 
 
 def _totals(own: Mapping[str, Any]) -> StageTotals:
-    return StageTotals(count=own["count"], sum_s=own["sum"], at_most=tuple(sorted(own["at_most"])))
+    return StageTotals(
+        count=own["count"], sum_s=own["sum"], at_most=tuple(sorted(own["at_most"].items()))
+    )
 
 
 def stages_of_status(status: pb.PoolStatusResponse) -> Stages | None:

@@ -74,6 +74,11 @@ class SequencePool:
         """Requests of clients that wait for admission."""
         return self._placement.waiting.num_clients
 
+    @property
+    def num_live(self) -> int:
+        """Requests of clients that have not ended."""
+        return self._registry.num_clients
+
     def status(self, request_id: str) -> SequenceStatus | None:
         """Where a live request stands; None when it has ended or was never seen."""
         sequence = self._registry.get(request_id)
@@ -202,7 +207,7 @@ class SequencePool:
         tally = self._tally
         return PoolCounters(
             num_waiting=self.num_waiting,
-            num_running=self._registry.num_clients - self.num_waiting,
+            num_running=self.num_live - self.num_waiting,
             replicas=tuple(_describe(replica) for replica in self._fleet),
             num_groups=tally.group_sizes.total(),
             num_equal_length_groups=tally.num_equal_length_groups,

@@ -9,7 +9,13 @@ import pytest
 from pydantic import ValidationError
 
 from deployments.api_keys import key_digest
-from deployments.app import SERVICER_FUNCTION, build_app, coordinator_spec, serve_config
+from deployments.app import (
+    SERVICER_FUNCTION,
+    build_app,
+    coordinator_spec,
+    num_cpus_needed,
+    serve_config,
+)
 from deployments.config import ServiceConfig, load_service_config
 from specdec_core.config import KPolicyName, OverlapMode, SpecMethod
 
@@ -27,7 +33,9 @@ def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"tensor_parallel_size": 2}, "use target_replicas"),
         ({"quantization": "awq"}, "not supported yet: use dtype"),
         ({"enable_lora": True}, "merge the adapter"),
-        ({"cells": 2}, "cells=2"),
+        ({"cells": 0}, "greater than or equal to 1"),
+        ({"cells": 2, "max_concurrent_per_key": 9}, "counted by one coordinator.*cells=2"),
+        ({"cells": 3, "requests_per_minute_per_key": 9}, "counted by one coordinator.*cells=3"),
         ({"topology": "colocated"}, "topology=separate"),
         ({"model": "m", "spec_method": "draft_model"}, "needs spec_model"),
         ({"spec_method": "ngram", "spec_model": "x"}, "uses none"),
@@ -140,11 +148,39 @@ def test_the_builder_makes_ingress_target_and_draft() -> None:
     assert {node.name for node in _deployments(build_app(plain))} == {"ingress", "target"}
 
 
+def test_every_cell_has_a_coordinator_and_replicas_of_its_own() -> None:
+    config = ServiceConfig(model="m", spec_model="d", cells=2, target_replicas=3, draft_replicas=2)
+    application: Any = build_app(config)
+    nodes = _deployments(application)
+    replicas = {node.name: node for node in nodes if node.name != "ingress"}
+    assert {name: node._deployment_config.num_replicas for name, node in replicas.items()} == {
+        "target": 3,
+        "draft": 2,
+        "target-cell-1": 3,
+        "draft-cell-1": 2,
+    }
+    cells = {name: node.init_args[1].cell for name, node in replicas.items()}
+    assert cells == {"target": 0, "draft": 0, "target-cell-1": 1, "draft-cell-1": 1}
+    known = application._bound_deployment.init_args[1]
+    assert [spec.cell for spec in known] == [0, 1]
+    assert len({spec.actor_name for spec in known}) == 2
+
+
+def test_cells_multiply_what_a_cell_needs() -> None:
+    one = ServiceConfig(
+        model="m", spec_model="d", target_replicas=2, max_ingress_replicas=4, max_num_seqs=10
+    )
+    three = one.model_copy(update={"cells": 3})
+    assert (num_cpus_needed(one), num_cpus_needed(three)) == (4, 10)
+    assert [config.threads_per_replica(19) for config in (one, three)] == [6, 2]
+
+
 def test_one_ingress_holds_all_that_the_pool_takes_and_answers_on() -> None:
     config = ServiceConfig(max_queued=5000, max_num_seqs=100, target_replicas=3)
-    application: Any = build_app(config)
-    limit = application._bound_deployment._deployment_config.max_ongoing_requests
-    assert limit >= 5000 + 300 + 100
+    for cells in (1, 2):
+        application: Any = build_app(config.model_copy(update={"cells": cells}))
+        limit = application._bound_deployment._deployment_config.max_ongoing_requests
+        assert limit >= cells * (5000 + 300) + 100
 
 
 def _deployments(application: Any) -> list[Any]:

@@ -59,6 +59,9 @@ class HangingPool:
         self.state = None
         self.times = IngressTimes()
 
+    def new_request_id(self) -> str:
+        return "hanging"
+
     async def generate(self, request: Request) -> AsyncIterator[TokenEvent]:
         yield TokenEvent(request_id=request.request_id, index=0, token_ids=(1, 2, 3, 4))
         await asyncio.Event().wait()
@@ -108,6 +111,9 @@ class _TellingPool:
     def __init__(self) -> None:
         self.told = asyncio.Event()
         self.num_left = 0
+
+    def new_request_id(self) -> str:
+        return "telling"
 
     async def generate(self, request: Request) -> AsyncIterator[TokenEvent]:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from deployments.outbox import Delivery, IngressOutbox
 from deployments.resuming import OpenRequests
 from deployments.simulation.sessions import at_once
+from specdec_core.logprobs import TokenLogprobs
 from specdec_core.request import Request, TokenEvent
 from specdec_core.sampling_params import SamplingParams
 
@@ -62,3 +63,16 @@ def test_nobody_hears_of_a_request_that_has_ended() -> None:
     assert book.take(told(0, 5)) is None
     assert not book.end("a")
     assert len(book) == 0
+
+
+def test_what_is_released_goes_on_elsewhere_behind_what_was_told() -> None:
+    """Log-probabilities of the prompt are told with the first token, by whoever chose it."""
+    scores = (TokenLogprobs(-1.0, ()),)
+    book = opened()
+    assert book.take(told(0, 5)._replace(prompt_logprobs=scores)) is not None
+    released = book.release("a")
+    assert "a" not in book
+    elsewhere = OpenRequests()
+    elsewhere.begin(released)
+    assert elsewhere.take(told(1, 6)._replace(prompt_logprobs=scores)) == told(1, 6)
+    assert elsewhere.resumed()[0].emitted_token_ids == (5, 6)

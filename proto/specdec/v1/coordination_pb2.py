@@ -25,19 +25,19 @@ _sym_db = _symbol_database.Default()
 from specdec.v1 import generation_pb2 as specdec_dot_v1_dot_generation__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dspecdec/v1/coordination.proto\x12\nspecdec.v1\x1a\x1bspecdec/v1/generation.proto\"\x90\x01\n\nGenerateUp\x12$\n\x06submit\x18\x01 \x01(\x0b\x32\x12.specdec.v1.SubmitH\x00\x12)\n\x05\x61\x62ort\x18\x02 \x01(\x0b\x32\x18.specdec.v1.AbortRequestH\x00\x12)\n\x05times\x18\x03 \x01(\x0b\x32\x18.specdec.v1.IngressTimesH\x00\x42\x06\n\x04kind\"K\n\x0cIngressTimes\x12\x12\n\nnum_pieces\x18\x01 \x01(\x03\x12\x14\n\x0c\x64\x65tokenise_s\x18\x02 \x01(\x01\x12\x11\n\trespond_s\x18\x03 \x01(\x01\"\xcc\x02\n\x06Submit\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x18\n\x10prompt_token_ids\x18\x02 \x01(\x0c\x12\x19\n\x11\x65mitted_token_ids\x18\x03 \x01(\x0c\x12\x0e\n\x06resume\x18\x04 \x01(\x08\x12,\n\x08sampling\x18\x05 \x01(\x0b\x32\x1a.specdec.v1.SamplingParams\x12\x15\n\rend_token_ids\x18\x06 \x01(\x0c\x12,\n\x0bspeculative\x18\x07 \x01(\x0b\x32\x17.specdec.v1.Speculative\x12\x10\n\x08priority\x18\x08 \x01(\x05\x12\x1a\n\x12pinned_fingerprint\x18\t \x01(\t\x12\x0e\n\x06\x63lient\x18\n \x01(\t\x12\x12\n\ncache_salt\x18\x0b \x01(\t\x12\x16\n\ttimeout_s\x18\x1e \x01(\x01H\x00\x88\x01\x01\x42\x0c\n\n_timeout_s\"\x86\x01\n\x0cGenerateDown\x12&\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x16.specdec.v1.TokenEvent\x12$\n\x05state\x18\x02 \x01(\x0b\x32\x15.specdec.v1.PoolState\x12(\n\x06\x61\x62orts\x18\x03 \x03(\x0b\x32\x18.specdec.v1.AbortOutcome\"3\n\x0c\x41\x62ortOutcome\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x62orted\x18\x02 \x01(\x08\"\x97\x01\n\tPoolState\x12\r\n\x05\x65poch\x18\x01 \x01(\x06\x12\x13\n\x0bnum_targets\x18\x02 \x01(\x05\x12\x12\n\nnum_drafts\x18\x03 \x01(\x05\x12\x15\n\rmax_model_len\x18\x04 \x01(\x05\x12\x14\n\x0cmodel_digest\x18\x05 \x01(\t\x12\x13\n\x0b\x66ingerprint\x18\x06 \x01(\t\x12\x10\n\x08numerics\x18\x07 \x01(\t\"\xb9\x02\n\nTokenEvent\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\r\n\x05index\x18\x02 \x01(\x05\x12\x11\n\ttoken_ids\x18\x03 \x01(\x0c\x12/\n\rfinish_reason\x18\x04 \x01(\x0e\x32\x18.specdec.v1.FinishReason\x12+\n\x05stats\x18\x05 \x01(\x0b\x32\x1c.specdec.v1.SpeculationStats\x12$\n\x07\x66\x61ilure\x18\x06 \x01(\x0b\x32\x13.specdec.v1.Failure\x12&\n\x08logprobs\x18\x07 \x01(\x0b\x32\x14.specdec.v1.Logprobs\x12-\n\x0fprompt_logprobs\x18\x08 \x01(\x0b\x32\x14.specdec.v1.Logprobs\x12\x1a\n\x12pinned_fingerprint\x18\t \x01(\t\"\x80\x01\n\x07\x46\x61ilure\x12%\n\x04kind\x18\x01 \x01(\x0e\x32\x17.specdec.v1.FailureKind\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x15\n\rretry_after_s\x18\x03 \x01(\x01\x12\x12\n\nnum_queued\x18\x04 \x01(\x05\x12\x12\n\nmax_queued\x18\x05 \x01(\x05\"\xe2\x01\n\x06WorkUp\x12(\n\x08register\x18\x01 \x01(\x0b\x32\x14.specdec.v1.RegisterH\x00\x12)\n\x06result\x18\x02 \x01(\x0b\x32\x17.specdec.v1.GroupResultH\x00\x12*\n\theartbeat\x18\x03 \x01(\x0b\x32\x15.specdec.v1.HeartbeatH\x00\x12+\n\nreset_done\x18\x04 \x01(\x0b\x32\x15.specdec.v1.ResetDoneH\x00\x12\"\n\x05\x64rain\x18\x05 \x01(\x0b\x32\x11.specdec.v1.DrainH\x00\x42\x06\n\x04kind\"\x90\x02\n\x08Register\x12\x18\n\x10protocol_version\x18\x01 \x01(\x05\x12\x12\n\nreplica_id\x18\x02 \x01(\t\x12\x1e\n\x04role\x18\x03 \x01(\x0e\x32\x10.specdec.v1.Role\x12\x13\n\x0bincarnation\x18\x04 \x01(\x06\x12\x12\n\nnum_blocks\x18\x05 \x01(\x05\x12\x12\n\nblock_size\x18\x06 \x01(\x05\x12\x15\n\rmax_model_len\x18\x07 \x01(\x05\x12\x12\n\nvocab_size\x18\x08 \x01(\x05\x12\x14\n\x0cmodel_digest\x18\t \x01(\t\x12\x13\n\x0b\x66ingerprint\x18\n \x01(\t\x12\x10\n\x08numerics\x18\x0b \x01(\t\x12\x11\n\ttile_rows\x18\x0c \x01(\x05\"5\n\tHeartbeat\x12(\n\toccupancy\x18\x01 \x01(\x0b\x32\x15.specdec.v1.Occupancy\"l\n\tOccupancy\x12\x11\n\tnum_slots\x18\x01 \x01(\x05\x12\x17\n\x0fnum_free_blocks\x18\x02 \x01(\x05\x12\x1a\n\x12num_prefix_queries\x18\x03 \x01(\x03\x12\x17\n\x0fnum_prefix_hits\x18\x04 \x01(\x03\" \n\tResetDone\x12\x13\n\x0bincarnation\x18\x01 \x01(\x06\"\x07\n\x05\x44rain\"\xd7\x01\n\x08WorkDown\x12,\n\nregistered\x18\x01 \x01(\x0b\x32\x16.specdec.v1.RegisteredH\x00\x12\'\n\x05lease\x18\x02 \x01(\x0b\x32\x16.specdec.v1.GroupLeaseH\x00\x12 \n\x04\x66ree\x18\x03 \x01(\x0b\x32\x10.specdec.v1.FreeH\x00\x12\"\n\x05reset\x18\x04 \x01(\x0b\x32\x11.specdec.v1.ResetH\x00\x12&\n\x07\x64rained\x18\x05 \x01(\x0b\x32\x13.specdec.v1.DrainedH\x00\x42\x06\n\x04kind\"\x1b\n\nRegistered\x12\r\n\x05\x65poch\x18\x01 \x01(\x06\"\x1c\n\x04\x46ree\x12\x14\n\x0csequence_ids\x18\x01 \x03(\x04\"\x1c\n\x05Reset\x12\x13\n\x0bincarnation\x18\x01 \x01(\x06\"\t\n\x07\x44rained\"\x7f\n\x08RowRules\x12\x0b\n\x03row\x18\x01 \x01(\x05\x12,\n\x08sampling\x18\x02 \x01(\x0b\x32\x1a.specdec.v1.SamplingParams\x12\x12\n\nprompt_len\x18\x03 \x01(\x05\x12\x10\n\x08stop_ids\x18\x04 \x01(\x0c\x12\x12\n\ncache_salt\x18\x05 \x01(\t\"\xfb\x01\n\nGroupLease\x12\x10\n\x08lease_id\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\x06\x12\x1e\n\x04role\x18\x03 \x01(\x0e\x32\x10.specdec.v1.Role\x12\r\n\x05ttl_s\x18\x04 \x01(\x01\x12\x14\n\x0csequence_ids\x18\x05 \x03(\x04\x12\x13\n\x0b\x62\x61se_hashes\x18\x06 \x03(\x06\x12\x0e\n\x06shapes\x18\x07 \x01(\x0c\x12\x11\n\ttoken_ids\x18\x08 \x01(\x0c\x12#\n\x05rules\x18\t \x03(\x0b\x32\x14.specdec.v1.RowRules\x12\x16\n\x0emin_confidence\x18\n \x01(\x01\x12\x12\n\nnum_scored\x18\x0b \x01(\x0c\"(\n\x08RowError\x12\x0b\n\x03row\x18\x01 \x01(\x05\x12\x0f\n\x07message\x18\x02 \x01(\t\"q\n\x0bRowLogprobs\x12\x0b\n\x03row\x18\x01 \x01(\x05\x12&\n\x08logprobs\x18\x02 \x01(\x0b\x32\x14.specdec.v1.Logprobs\x12-\n\x0fprompt_logprobs\x18\x03 \x01(\x0b\x32\x14.specdec.v1.Logprobs\"\x83\x02\n\x0bGroupResult\x12\x10\n\x08lease_id\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\x06\x12\x0f\n\x07seconds\x18\x03 \x01(\x01\x12\x14\n\x0csequence_ids\x18\x04 \x03(\x04\x12\x0e\n\x06shapes\x18\x05 \x01(\x0c\x12\x11\n\ttoken_ids\x18\x06 \x01(\x0c\x12$\n\x06\x65rrors\x18\x07 \x03(\x0b\x32\x14.specdec.v1.RowError\x12(\n\toccupancy\x18\x08 \x01(\x0b\x32\x15.specdec.v1.Occupancy\x12)\n\x08logprobs\x18\t \x03(\x0b\x32\x17.specdec.v1.RowLogprobs\x12\x0e\n\x06held_s\x18\n \x01(\x01*\xdf\x01\n\x0b\x46\x61ilureKind\x12\x1c\n\x18\x46\x41ILURE_KIND_UNSPECIFIED\x10\x00\x12 \n\x1c\x46\x41ILURE_KIND_INVALID_REQUEST\x10\x01\x12\x1b\n\x17\x46\x41ILURE_KIND_QUEUE_FULL\x10\x02\x12\x1b\n\x17\x46\x41ILURE_KIND_ROW_FAILED\x10\x03\x12\x1c\n\x18\x46\x41ILURE_KIND_POOL_FAILED\x10\x04\x12\x1d\n\x19\x46\x41ILURE_KIND_CLIENT_LIMIT\x10\x05\x12\x19\n\x15\x46\x41ILURE_KIND_DEADLINE\x10\x1e*=\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bROLE_TARGET\x10\x01\x12\x0e\n\nROLE_DRAFT\x10\x02*\x99\x01\n\tRowStatus\x12\x1a\n\x16ROW_STATUS_UNSPECIFIED\x10\x00\x12\x11\n\rROW_STATUS_OK\x10\x01\x12\x16\n\x12ROW_STATUS_KV_MISS\x10\x02\x12\x16\n\x12ROW_STATUS_NO_ROOM\x10\x03\x12\x15\n\x11ROW_STATUS_FAILED\x10\x04\x12\x16\n\x12ROW_STATUS_INVALID\x10\x05\x32\xd9\x01\n\x12\x43oordinatorService\x12@\n\x08Generate\x12\x16.specdec.v1.GenerateUp\x1a\x18.specdec.v1.GenerateDown(\x01\x30\x01\x12\x34\n\x04Work\x12\x12.specdec.v1.WorkUp\x1a\x14.specdec.v1.WorkDown(\x01\x30\x01\x12K\n\nPoolStatus\x12\x1d.specdec.v1.PoolStatusRequest\x1a\x1e.specdec.v1.PoolStatusResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dspecdec/v1/coordination.proto\x12\nspecdec.v1\x1a\x1bspecdec/v1/generation.proto\"\x90\x01\n\nGenerateUp\x12$\n\x06submit\x18\x01 \x01(\x0b\x32\x12.specdec.v1.SubmitH\x00\x12)\n\x05\x61\x62ort\x18\x02 \x01(\x0b\x32\x18.specdec.v1.AbortRequestH\x00\x12)\n\x05times\x18\x03 \x01(\x0b\x32\x18.specdec.v1.IngressTimesH\x00\x42\x06\n\x04kind\"K\n\x0cIngressTimes\x12\x12\n\nnum_pieces\x18\x01 \x01(\x03\x12\x14\n\x0c\x64\x65tokenise_s\x18\x02 \x01(\x01\x12\x11\n\trespond_s\x18\x03 \x01(\x01\"\xcc\x02\n\x06Submit\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x18\n\x10prompt_token_ids\x18\x02 \x01(\x0c\x12\x19\n\x11\x65mitted_token_ids\x18\x03 \x01(\x0c\x12\x0e\n\x06resume\x18\x04 \x01(\x08\x12,\n\x08sampling\x18\x05 \x01(\x0b\x32\x1a.specdec.v1.SamplingParams\x12\x15\n\rend_token_ids\x18\x06 \x01(\x0c\x12,\n\x0bspeculative\x18\x07 \x01(\x0b\x32\x17.specdec.v1.Speculative\x12\x10\n\x08priority\x18\x08 \x01(\x05\x12\x1a\n\x12pinned_fingerprint\x18\t \x01(\t\x12\x0e\n\x06\x63lient\x18\n \x01(\t\x12\x12\n\ncache_salt\x18\x0b \x01(\t\x12\x16\n\ttimeout_s\x18\x1e \x01(\x01H\x00\x88\x01\x01\x42\x0c\n\n_timeout_s\"\x86\x01\n\x0cGenerateDown\x12&\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x16.specdec.v1.TokenEvent\x12$\n\x05state\x18\x02 \x01(\x0b\x32\x15.specdec.v1.PoolState\x12(\n\x06\x61\x62orts\x18\x03 \x03(\x0b\x32\x18.specdec.v1.AbortOutcome\"3\n\x0c\x41\x62ortOutcome\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x62orted\x18\x02 \x01(\x08\"\xa9\x01\n\tPoolState\x12\r\n\x05\x65poch\x18\x01 \x01(\x06\x12\x13\n\x0bnum_targets\x18\x02 \x01(\x05\x12\x12\n\nnum_drafts\x18\x03 \x01(\x05\x12\x15\n\rmax_model_len\x18\x04 \x01(\x05\x12\x14\n\x0cmodel_digest\x18\x05 \x01(\t\x12\x13\n\x0b\x66ingerprint\x18\x06 \x01(\t\x12\x10\n\x08numerics\x18\x07 \x01(\t\x12\x10\n\x08num_live\x18\x08 \x01(\x05\"\xb9\x02\n\nTokenEvent\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\r\n\x05index\x18\x02 \x01(\x05\x12\x11\n\ttoken_ids\x18\x03 \x01(\x0c\x12/\n\rfinish_reason\x18\x04 \x01(\x0e\x32\x18.specdec.v1.FinishReason\x12+\n\x05stats\x18\x05 \x01(\x0b\x32\x1c.specdec.v1.SpeculationStats\x12$\n\x07\x66\x61ilure\x18\x06 \x01(\x0b\x32\x13.specdec.v1.Failure\x12&\n\x08logprobs\x18\x07 \x01(\x0b\x32\x14.specdec.v1.Logprobs\x12-\n\x0fprompt_logprobs\x18\x08 \x01(\x0b\x32\x14.specdec.v1.Logprobs\x12\x1a\n\x12pinned_fingerprint\x18\t \x01(\t\"\x80\x01\n\x07\x46\x61ilure\x12%\n\x04kind\x18\x01 \x01(\x0e\x32\x17.specdec.v1.FailureKind\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x15\n\rretry_after_s\x18\x03 \x01(\x01\x12\x12\n\nnum_queued\x18\x04 \x01(\x05\x12\x12\n\nmax_queued\x18\x05 \x01(\x05\"\xe2\x01\n\x06WorkUp\x12(\n\x08register\x18\x01 \x01(\x0b\x32\x14.specdec.v1.RegisterH\x00\x12)\n\x06result\x18\x02 \x01(\x0b\x32\x17.specdec.v1.GroupResultH\x00\x12*\n\theartbeat\x18\x03 \x01(\x0b\x32\x15.specdec.v1.HeartbeatH\x00\x12+\n\nreset_done\x18\x04 \x01(\x0b\x32\x15.specdec.v1.ResetDoneH\x00\x12\"\n\x05\x64rain\x18\x05 \x01(\x0b\x32\x11.specdec.v1.DrainH\x00\x42\x06\n\x04kind\"\x90\x02\n\x08Register\x12\x18\n\x10protocol_version\x18\x01 \x01(\x05\x12\x12\n\nreplica_id\x18\x02 \x01(\t\x12\x1e\n\x04role\x18\x03 \x01(\x0e\x32\x10.specdec.v1.Role\x12\x13\n\x0bincarnation\x18\x04 \x01(\x06\x12\x12\n\nnum_blocks\x18\x05 \x01(\x05\x12\x12\n\nblock_size\x18\x06 \x01(\x05\x12\x15\n\rmax_model_len\x18\x07 \x01(\x05\x12\x12\n\nvocab_size\x18\x08 \x01(\x05\x12\x14\n\x0cmodel_digest\x18\t \x01(\t\x12\x13\n\x0b\x66ingerprint\x18\n \x01(\t\x12\x10\n\x08numerics\x18\x0b \x01(\t\x12\x11\n\ttile_rows\x18\x0c \x01(\x05\"5\n\tHeartbeat\x12(\n\toccupancy\x18\x01 \x01(\x0b\x32\x15.specdec.v1.Occupancy\"l\n\tOccupancy\x12\x11\n\tnum_slots\x18\x01 \x01(\x05\x12\x17\n\x0fnum_free_blocks\x18\x02 \x01(\x05\x12\x1a\n\x12num_prefix_queries\x18\x03 \x01(\x03\x12\x17\n\x0fnum_prefix_hits\x18\x04 \x01(\x03\" \n\tResetDone\x12\x13\n\x0bincarnation\x18\x01 \x01(\x06\"\x07\n\x05\x44rain\"\xd7\x01\n\x08WorkDown\x12,\n\nregistered\x18\x01 \x01(\x0b\x32\x16.specdec.v1.RegisteredH\x00\x12\'\n\x05lease\x18\x02 \x01(\x0b\x32\x16.specdec.v1.GroupLeaseH\x00\x12 \n\x04\x66ree\x18\x03 \x01(\x0b\x32\x10.specdec.v1.FreeH\x00\x12\"\n\x05reset\x18\x04 \x01(\x0b\x32\x11.specdec.v1.ResetH\x00\x12&\n\x07\x64rained\x18\x05 \x01(\x0b\x32\x13.specdec.v1.DrainedH\x00\x42\x06\n\x04kind\"\x1b\n\nRegistered\x12\r\n\x05\x65poch\x18\x01 \x01(\x06\"\x1c\n\x04\x46ree\x12\x14\n\x0csequence_ids\x18\x01 \x03(\x04\"\x1c\n\x05Reset\x12\x13\n\x0bincarnation\x18\x01 \x01(\x06\"\t\n\x07\x44rained\"\x7f\n\x08RowRules\x12\x0b\n\x03row\x18\x01 \x01(\x05\x12,\n\x08sampling\x18\x02 \x01(\x0b\x32\x1a.specdec.v1.SamplingParams\x12\x12\n\nprompt_len\x18\x03 \x01(\x05\x12\x10\n\x08stop_ids\x18\x04 \x01(\x0c\x12\x12\n\ncache_salt\x18\x05 \x01(\t\"\xfb\x01\n\nGroupLease\x12\x10\n\x08lease_id\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\x06\x12\x1e\n\x04role\x18\x03 \x01(\x0e\x32\x10.specdec.v1.Role\x12\r\n\x05ttl_s\x18\x04 \x01(\x01\x12\x14\n\x0csequence_ids\x18\x05 \x03(\x04\x12\x13\n\x0b\x62\x61se_hashes\x18\x06 \x03(\x06\x12\x0e\n\x06shapes\x18\x07 \x01(\x0c\x12\x11\n\ttoken_ids\x18\x08 \x01(\x0c\x12#\n\x05rules\x18\t \x03(\x0b\x32\x14.specdec.v1.RowRules\x12\x16\n\x0emin_confidence\x18\n \x01(\x01\x12\x12\n\nnum_scored\x18\x0b \x01(\x0c\"(\n\x08RowError\x12\x0b\n\x03row\x18\x01 \x01(\x05\x12\x0f\n\x07message\x18\x02 \x01(\t\"q\n\x0bRowLogprobs\x12\x0b\n\x03row\x18\x01 \x01(\x05\x12&\n\x08logprobs\x18\x02 \x01(\x0b\x32\x14.specdec.v1.Logprobs\x12-\n\x0fprompt_logprobs\x18\x03 \x01(\x0b\x32\x14.specdec.v1.Logprobs\"\x83\x02\n\x0bGroupResult\x12\x10\n\x08lease_id\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\x06\x12\x0f\n\x07seconds\x18\x03 \x01(\x01\x12\x14\n\x0csequence_ids\x18\x04 \x03(\x04\x12\x0e\n\x06shapes\x18\x05 \x01(\x0c\x12\x11\n\ttoken_ids\x18\x06 \x01(\x0c\x12$\n\x06\x65rrors\x18\x07 \x03(\x0b\x32\x14.specdec.v1.RowError\x12(\n\toccupancy\x18\x08 \x01(\x0b\x32\x15.specdec.v1.Occupancy\x12)\n\x08logprobs\x18\t \x03(\x0b\x32\x17.specdec.v1.RowLogprobs\x12\x0e\n\x06held_s\x18\n \x01(\x01*\xdf\x01\n\x0b\x46\x61ilureKind\x12\x1c\n\x18\x46\x41ILURE_KIND_UNSPECIFIED\x10\x00\x12 \n\x1c\x46\x41ILURE_KIND_INVALID_REQUEST\x10\x01\x12\x1b\n\x17\x46\x41ILURE_KIND_QUEUE_FULL\x10\x02\x12\x1b\n\x17\x46\x41ILURE_KIND_ROW_FAILED\x10\x03\x12\x1c\n\x18\x46\x41ILURE_KIND_POOL_FAILED\x10\x04\x12\x1d\n\x19\x46\x41ILURE_KIND_CLIENT_LIMIT\x10\x05\x12\x19\n\x15\x46\x41ILURE_KIND_DEADLINE\x10\x1e*=\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bROLE_TARGET\x10\x01\x12\x0e\n\nROLE_DRAFT\x10\x02*\x99\x01\n\tRowStatus\x12\x1a\n\x16ROW_STATUS_UNSPECIFIED\x10\x00\x12\x11\n\rROW_STATUS_OK\x10\x01\x12\x16\n\x12ROW_STATUS_KV_MISS\x10\x02\x12\x16\n\x12ROW_STATUS_NO_ROOM\x10\x03\x12\x15\n\x11ROW_STATUS_FAILED\x10\x04\x12\x16\n\x12ROW_STATUS_INVALID\x10\x05\x32\xd9\x01\n\x12\x43oordinatorService\x12@\n\x08Generate\x12\x16.specdec.v1.GenerateUp\x1a\x18.specdec.v1.GenerateDown(\x01\x30\x01\x12\x34\n\x04Work\x12\x12.specdec.v1.WorkUp\x1a\x14.specdec.v1.WorkDown(\x01\x30\x01\x12K\n\nPoolStatus\x12\x1d.specdec.v1.PoolStatusRequest\x1a\x1e.specdec.v1.PoolStatusResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'specdec.v1.coordination_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_FAILUREKIND']._serialized_start=3257
-  _globals['_FAILUREKIND']._serialized_end=3480
-  _globals['_ROLE']._serialized_start=3482
-  _globals['_ROLE']._serialized_end=3543
-  _globals['_ROWSTATUS']._serialized_start=3546
-  _globals['_ROWSTATUS']._serialized_end=3699
+  _globals['_FAILUREKIND']._serialized_start=3275
+  _globals['_FAILUREKIND']._serialized_end=3498
+  _globals['_ROLE']._serialized_start=3500
+  _globals['_ROLE']._serialized_end=3561
+  _globals['_ROWSTATUS']._serialized_start=3564
+  _globals['_ROWSTATUS']._serialized_end=3717
   _globals['_GENERATEUP']._serialized_start=75
   _globals['_GENERATEUP']._serialized_end=219
   _globals['_INGRESSTIMES']._serialized_start=221
@@ -49,43 +49,43 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ABORTOUTCOME']._serialized_start=770
   _globals['_ABORTOUTCOME']._serialized_end=821
   _globals['_POOLSTATE']._serialized_start=824
-  _globals['_POOLSTATE']._serialized_end=975
-  _globals['_TOKENEVENT']._serialized_start=978
-  _globals['_TOKENEVENT']._serialized_end=1291
-  _globals['_FAILURE']._serialized_start=1294
-  _globals['_FAILURE']._serialized_end=1422
-  _globals['_WORKUP']._serialized_start=1425
-  _globals['_WORKUP']._serialized_end=1651
-  _globals['_REGISTER']._serialized_start=1654
-  _globals['_REGISTER']._serialized_end=1926
-  _globals['_HEARTBEAT']._serialized_start=1928
-  _globals['_HEARTBEAT']._serialized_end=1981
-  _globals['_OCCUPANCY']._serialized_start=1983
-  _globals['_OCCUPANCY']._serialized_end=2091
-  _globals['_RESETDONE']._serialized_start=2093
-  _globals['_RESETDONE']._serialized_end=2125
-  _globals['_DRAIN']._serialized_start=2127
-  _globals['_DRAIN']._serialized_end=2134
-  _globals['_WORKDOWN']._serialized_start=2137
-  _globals['_WORKDOWN']._serialized_end=2352
-  _globals['_REGISTERED']._serialized_start=2354
-  _globals['_REGISTERED']._serialized_end=2381
-  _globals['_FREE']._serialized_start=2383
-  _globals['_FREE']._serialized_end=2411
-  _globals['_RESET']._serialized_start=2413
-  _globals['_RESET']._serialized_end=2441
-  _globals['_DRAINED']._serialized_start=2443
-  _globals['_DRAINED']._serialized_end=2452
-  _globals['_ROWRULES']._serialized_start=2454
-  _globals['_ROWRULES']._serialized_end=2581
-  _globals['_GROUPLEASE']._serialized_start=2584
-  _globals['_GROUPLEASE']._serialized_end=2835
-  _globals['_ROWERROR']._serialized_start=2837
-  _globals['_ROWERROR']._serialized_end=2877
-  _globals['_ROWLOGPROBS']._serialized_start=2879
-  _globals['_ROWLOGPROBS']._serialized_end=2992
-  _globals['_GROUPRESULT']._serialized_start=2995
-  _globals['_GROUPRESULT']._serialized_end=3254
-  _globals['_COORDINATORSERVICE']._serialized_start=3702
-  _globals['_COORDINATORSERVICE']._serialized_end=3919
+  _globals['_POOLSTATE']._serialized_end=993
+  _globals['_TOKENEVENT']._serialized_start=996
+  _globals['_TOKENEVENT']._serialized_end=1309
+  _globals['_FAILURE']._serialized_start=1312
+  _globals['_FAILURE']._serialized_end=1440
+  _globals['_WORKUP']._serialized_start=1443
+  _globals['_WORKUP']._serialized_end=1669
+  _globals['_REGISTER']._serialized_start=1672
+  _globals['_REGISTER']._serialized_end=1944
+  _globals['_HEARTBEAT']._serialized_start=1946
+  _globals['_HEARTBEAT']._serialized_end=1999
+  _globals['_OCCUPANCY']._serialized_start=2001
+  _globals['_OCCUPANCY']._serialized_end=2109
+  _globals['_RESETDONE']._serialized_start=2111
+  _globals['_RESETDONE']._serialized_end=2143
+  _globals['_DRAIN']._serialized_start=2145
+  _globals['_DRAIN']._serialized_end=2152
+  _globals['_WORKDOWN']._serialized_start=2155
+  _globals['_WORKDOWN']._serialized_end=2370
+  _globals['_REGISTERED']._serialized_start=2372
+  _globals['_REGISTERED']._serialized_end=2399
+  _globals['_FREE']._serialized_start=2401
+  _globals['_FREE']._serialized_end=2429
+  _globals['_RESET']._serialized_start=2431
+  _globals['_RESET']._serialized_end=2459
+  _globals['_DRAINED']._serialized_start=2461
+  _globals['_DRAINED']._serialized_end=2470
+  _globals['_ROWRULES']._serialized_start=2472
+  _globals['_ROWRULES']._serialized_end=2599
+  _globals['_GROUPLEASE']._serialized_start=2602
+  _globals['_GROUPLEASE']._serialized_end=2853
+  _globals['_ROWERROR']._serialized_start=2855
+  _globals['_ROWERROR']._serialized_end=2895
+  _globals['_ROWLOGPROBS']._serialized_start=2897
+  _globals['_ROWLOGPROBS']._serialized_end=3010
+  _globals['_GROUPRESULT']._serialized_start=3013
+  _globals['_GROUPRESULT']._serialized_end=3272
+  _globals['_COORDINATORSERVICE']._serialized_start=3720
+  _globals['_COORDINATORSERVICE']._serialized_end=3937
 # @@protoc_insertion_point(module_scope)

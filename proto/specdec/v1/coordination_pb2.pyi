@@ -116,7 +116,7 @@ class AbortOutcome(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., aborted: _Optional[bool] = ...) -> None: ...
 
 class PoolState(_message.Message):
-    __slots__ = ("epoch", "num_targets", "num_drafts", "max_model_len", "model_digest", "fingerprint", "numerics")
+    __slots__ = ("epoch", "num_targets", "num_drafts", "max_model_len", "model_digest", "fingerprint", "numerics", "num_live")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     NUM_TARGETS_FIELD_NUMBER: _ClassVar[int]
     NUM_DRAFTS_FIELD_NUMBER: _ClassVar[int]
@@ -124,6 +124,7 @@ class PoolState(_message.Message):
     MODEL_DIGEST_FIELD_NUMBER: _ClassVar[int]
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     NUMERICS_FIELD_NUMBER: _ClassVar[int]
+    NUM_LIVE_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     num_targets: int
     num_drafts: int
@@ -131,7 +132,8 @@ class PoolState(_message.Message):
     model_digest: str
     fingerprint: str
     numerics: str
-    def __init__(self, epoch: _Optional[int] = ..., num_targets: _Optional[int] = ..., num_drafts: _Optional[int] = ..., max_model_len: _Optional[int] = ..., model_digest: _Optional[str] = ..., fingerprint: _Optional[str] = ..., numerics: _Optional[str] = ...) -> None: ...
+    num_live: int
+    def __init__(self, epoch: _Optional[int] = ..., num_targets: _Optional[int] = ..., num_drafts: _Optional[int] = ..., max_model_len: _Optional[int] = ..., model_digest: _Optional[str] = ..., fingerprint: _Optional[str] = ..., numerics: _Optional[str] = ..., num_live: _Optional[int] = ...) -> None: ...
 
 class TokenEvent(_message.Message):
     __slots__ = ("request_id", "index", "token_ids", "finish_reason", "stats", "failure", "logprobs", "prompt_logprobs", "pinned_fingerprint")

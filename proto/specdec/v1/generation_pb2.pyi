@@ -310,7 +310,7 @@ class PoolStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class ReplicaStatus(_message.Message):
-    __slots__ = ("replica_id", "role", "num_groups", "num_rows", "num_slots", "num_free_blocks", "num_blocks", "block_size", "busy_s", "model_digest", "fingerprint", "num_sequences", "is_fenced", "is_draining", "numerics", "num_prefix_queries", "num_prefix_hits")
+    __slots__ = ("replica_id", "role", "num_groups", "num_rows", "num_slots", "num_free_blocks", "num_blocks", "block_size", "busy_s", "model_digest", "fingerprint", "num_sequences", "is_fenced", "is_draining", "numerics", "num_prefix_queries", "num_prefix_hits", "cell")
     REPLICA_ID_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     NUM_GROUPS_FIELD_NUMBER: _ClassVar[int]
@@ -328,6 +328,7 @@ class ReplicaStatus(_message.Message):
     NUMERICS_FIELD_NUMBER: _ClassVar[int]
     NUM_PREFIX_QUERIES_FIELD_NUMBER: _ClassVar[int]
     NUM_PREFIX_HITS_FIELD_NUMBER: _ClassVar[int]
+    CELL_FIELD_NUMBER: _ClassVar[int]
     replica_id: str
     role: str
     num_groups: int
@@ -345,7 +346,8 @@ class ReplicaStatus(_message.Message):
     numerics: str
     num_prefix_queries: int
     num_prefix_hits: int
-    def __init__(self, replica_id: _Optional[str] = ..., role: _Optional[str] = ..., num_groups: _Optional[int] = ..., num_rows: _Optional[int] = ..., num_slots: _Optional[int] = ..., num_free_blocks: _Optional[int] = ..., num_blocks: _Optional[int] = ..., block_size: _Optional[int] = ..., busy_s: _Optional[float] = ..., model_digest: _Optional[str] = ..., fingerprint: _Optional[str] = ..., num_sequences: _Optional[int] = ..., is_fenced: _Optional[bool] = ..., is_draining: _Optional[bool] = ..., numerics: _Optional[str] = ..., num_prefix_queries: _Optional[int] = ..., num_prefix_hits: _Optional[int] = ...) -> None: ...
+    cell: int
+    def __init__(self, replica_id: _Optional[str] = ..., role: _Optional[str] = ..., num_groups: _Optional[int] = ..., num_rows: _Optional[int] = ..., num_slots: _Optional[int] = ..., num_free_blocks: _Optional[int] = ..., num_blocks: _Optional[int] = ..., block_size: _Optional[int] = ..., busy_s: _Optional[float] = ..., model_digest: _Optional[str] = ..., fingerprint: _Optional[str] = ..., num_sequences: _Optional[int] = ..., is_fenced: _Optional[bool] = ..., is_draining: _Optional[bool] = ..., numerics: _Optional[str] = ..., num_prefix_queries: _Optional[int] = ..., num_prefix_hits: _Optional[int] = ..., cell: _Optional[int] = ...) -> None: ...
 
 class AuditStatus(_message.Message):
     __slots__ = ("num_audited", "num_diverged", "num_skipped", "num_pending")
@@ -376,7 +378,7 @@ class ClientStatus(_message.Message):
     def __init__(self, name: _Optional[str] = ..., num_requests: _Optional[int] = ..., num_running: _Optional[int] = ..., num_tokens: _Optional[int] = ..., num_draft_tokens: _Optional[int] = ..., num_wasted_draft_tokens: _Optional[int] = ...) -> None: ...
 
 class PoolStatusResponse(_message.Message):
-    __slots__ = ("epoch", "replicas", "num_waiting", "num_running", "counters", "max_group_wait_s", "accepted_per_position", "group_sizes", "audit", "clients", "stages", "stage_bounds_s")
+    __slots__ = ("epoch", "replicas", "num_waiting", "num_running", "counters", "max_group_wait_s", "accepted_per_position", "group_sizes", "audit", "clients", "stages", "stage_bounds_s", "cells", "cell")
     class CountersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -396,6 +398,8 @@ class PoolStatusResponse(_message.Message):
     CLIENTS_FIELD_NUMBER: _ClassVar[int]
     STAGES_FIELD_NUMBER: _ClassVar[int]
     STAGE_BOUNDS_S_FIELD_NUMBER: _ClassVar[int]
+    CELLS_FIELD_NUMBER: _ClassVar[int]
+    CELL_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     replicas: _containers.RepeatedCompositeFieldContainer[ReplicaStatus]
     num_waiting: int
@@ -408,7 +412,9 @@ class PoolStatusResponse(_message.Message):
     clients: _containers.RepeatedCompositeFieldContainer[ClientStatus]
     stages: _containers.RepeatedCompositeFieldContainer[StageStatus]
     stage_bounds_s: _containers.RepeatedScalarFieldContainer[float]
-    def __init__(self, epoch: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[ReplicaStatus, _Mapping]]] = ..., num_waiting: _Optional[int] = ..., num_running: _Optional[int] = ..., counters: _Optional[_Mapping[str, int]] = ..., max_group_wait_s: _Optional[float] = ..., accepted_per_position: _Optional[_Iterable[int]] = ..., group_sizes: _Optional[_Iterable[int]] = ..., audit: _Optional[_Union[AuditStatus, _Mapping]] = ..., clients: _Optional[_Iterable[_Union[ClientStatus, _Mapping]]] = ..., stages: _Optional[_Iterable[_Union[StageStatus, _Mapping]]] = ..., stage_bounds_s: _Optional[_Iterable[float]] = ...) -> None: ...
+    cells: _containers.RepeatedCompositeFieldContainer[PoolStatusResponse]
+    cell: int
+    def __init__(self, epoch: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[ReplicaStatus, _Mapping]]] = ..., num_waiting: _Optional[int] = ..., num_running: _Optional[int] = ..., counters: _Optional[_Mapping[str, int]] = ..., max_group_wait_s: _Optional[float] = ..., accepted_per_position: _Optional[_Iterable[int]] = ..., group_sizes: _Optional[_Iterable[int]] = ..., audit: _Optional[_Union[AuditStatus, _Mapping]] = ..., clients: _Optional[_Iterable[_Union[ClientStatus, _Mapping]]] = ..., stages: _Optional[_Iterable[_Union[StageStatus, _Mapping]]] = ..., stage_bounds_s: _Optional[_Iterable[float]] = ..., cells: _Optional[_Iterable[_Union[PoolStatusResponse, _Mapping]]] = ..., cell: _Optional[int] = ...) -> None: ...
 
 class StageStatus(_message.Message):
     __slots__ = ("role", "stage", "count", "sum_s", "buckets")
