@@ -20,6 +20,7 @@ import typer
 from rich.console import Console
 
 from benchmarks.chaos.asked import mixed
+from benchmarks.chaos.faults import parse_cycle
 from benchmarks.chaos.leftovers import left_of
 from benchmarks.chaos.processes import ServiceProcesses
 from benchmarks.chaos.report import table
@@ -38,6 +39,7 @@ def main(
     concurrency: int = 16,
     every: Annotated[float, typer.Option(help="Seconds between faults.")] = 5.0,
     stop: Annotated[float, typer.Option(help="Seconds that a stopped process stays so.")] = 3.0,
+    faults: Annotated[str, typer.Option(help='Such as "kill target, stop draft"; all.')] = "",
     max_tokens: int = 64,
     model: str = "smollm2-135m",
     targets: int = 1,
@@ -64,6 +66,7 @@ def main(
         concurrency=concurrency,
         every_s=every,
         stop_s=stop,
+        cycle=parse_cycle(faults),
     )
     settings = {
         "model": model,
@@ -71,6 +74,7 @@ def main(
         "concurrency": concurrency,
         "every_s": every,
         "stop_s": stop,
+        "faults": [str(fault) for fault in plan.cycle],
         "max_tokens": max_tokens,
         "targets": targets,
         "drafts": drafts,

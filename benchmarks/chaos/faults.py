@@ -47,6 +47,16 @@ CYCLE = tuple(
 """The target before those whose end is not noticed while it is away."""
 
 
+def parse_cycle(text: str) -> tuple[Fault, ...]:
+    """ "kill target, stop draft"; empty: all. Raises ValueError naming the known ones."""
+    known = {str(fault): fault for fault in CYCLE}
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise ValueError(f"{unknown[0]!r} is none of {', '.join(known)}")
+    return tuple(known[name] for name in names) or CYCLE
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strike:
     """A fault that happened."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.table import Table
 
-from benchmarks.chaos.faults import CYCLE, Blow, Fault
+from benchmarks.chaos.faults import Blow, Fault
 from benchmarks.chaos.findings import Comparison
 from benchmarks.chaos.processes import Kind
 from benchmarks.chaos.recovery import Recovery
@@ -26,6 +26,8 @@ class Result:
     """A whole run of the harness."""
 
     settings: dict[str, Any]
+    cycle: Sequence[Fault]
+    """What was to strike."""
     comparison: Comparison
     recoveries: Sequence[Recovery]
     undisturbed_s: float
@@ -49,7 +51,7 @@ class Result:
             if not one.is_allowed
         ]
         struck = {recovery.strike.fault for recovery in self.recoveries}
-        found += [f"there was no {fault}" for fault in CYCLE if fault not in struck]
+        found += [f"there was no {fault}" for fault in self.cycle if fault not in struck]
         found += [problem for recovery in self.recoveries for problem in _too_slow(recovery)]
         found += [] if self.is_whole else ["not every process and replica came back"]
         found += [f"{count} {name} left in the pool" for name, count in self.held.items()]
@@ -121,7 +123,7 @@ def table(result: Result) -> Table:
     for name in ("times", "failed", "process", "ready", "next token", "slowest", "once ready"):
         found.add_column(name, justify="right")
     failed = Counter(one.fault for one in result.comparison.failed)
-    for fault in CYCLE:
+    for fault in result.cycle:
         own = [one for one in result.recoveries if one.strike.fault == fault]
         found.add_row(str(fault), str(len(own)), str(failed[str(fault)]), *_cells(fault, own))
     return found

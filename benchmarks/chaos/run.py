@@ -42,6 +42,7 @@ class Plan:
 class Run:
     """What was seen."""
 
+    cycle: Sequence[Fault]
     undisturbed: list[Answer]
     disturbed: list[Answer]
     undisturbed_s: float
@@ -56,6 +57,7 @@ class Run:
         found = recoveries(self.strikes, self.sights, attempts)
         return Result(
             settings=settings,
+            cycle=self.cycle,
             comparison=compare(self.undisturbed, self.disturbed, found),
             recoveries=found,
             undisturbed_s=self.undisturbed_s,
@@ -90,6 +92,7 @@ async def disturb(config: ServiceConfig, plan: Plan, processes: ServiceProcesses
                     load_s = await _timed(load.run(asked))
                 is_whole = await until_whole(watch, whole)
         return Run(
+            cycle=plan.cycle,
             undisturbed=calm.answers,
             disturbed=load.answers,
             undisturbed_s=calm_s,
