@@ -34,6 +34,10 @@ logger = logging.getLogger(__name__)
 SERVER_OPTIONS = (("grpc.so_reuseport", 0), *MESSAGE_OPTIONS)
 """No two coordinators share a port."""
 
+SILENCE_S = 10.0
+"""A replica beats every second. One that was not heard of for so long is stopped or cut off: its
+sequences go on elsewhere, and it registers anew when it is back."""
+
 _Context = grpc.aio.ServicerContext[Any, Any]
 
 
@@ -132,8 +136,14 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
         self, messages: AsyncIterator[pb.WorkUp], replica: ConnectedReplica
     ) -> None:
         try:
-            async for message in messages:
+            while True:
+                async with asyncio.timeout(SILENCE_S):
+                    message = await anext(messages)
                 self._take_in(message, replica)
+        except StopAsyncIteration:
+            pass
+        except TimeoutError:
+            logger.warning("%s is silent: it is left out", replica.info.replica_id)
         finally:
             replica.outbox.close()
 

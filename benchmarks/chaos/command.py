@@ -81,7 +81,7 @@ def main(
         "ingresses": ingresses,
         "commit": _commit(),
     }
-    console = Console()
+    console = Console(width=120)
     run, processes = _run(config, plan)
     result = run.result(settings, left_of(processes))
     console.print(table(result))

@@ -16,7 +16,7 @@ from benchmarks.chaos.http_client import HttpClient
 _ATTEMPT_S = 180.0
 """An attempt of which nothing more is heard by then is a defect."""
 _ANSWER_S = 300.0
-_PAUSE_S = 0.25
+_PAUSE_S = 0.5
 
 Report = Callable[[int], None]
 """Called with how many have ended."""
