@@ -40,6 +40,9 @@ def main(
     every: Annotated[float, typer.Option(help="Seconds between faults.")] = 5.0,
     stop: Annotated[float, typer.Option(help="Seconds that a stopped process stays so.")] = 3.0,
     faults: Annotated[str, typer.Option(help='Such as "kill target, stop draft"; all.')] = "",
+    repeat: Annotated[
+        bool, typer.Option(help="Faults go on until the last answer; else each strikes once.")
+    ] = True,
     max_tokens: int = 64,
     model: str = "smollm2-135m",
     targets: int = 1,
@@ -67,6 +70,7 @@ def main(
         every_s=every,
         stop_s=stop,
         cycle=parse_cycle(faults),
+        repeats=repeat,
     )
     settings = {
         "model": model,

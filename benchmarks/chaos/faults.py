@@ -78,13 +78,16 @@ class Striker:
         every_s: float,
         stop_s: float,
         cycle: Sequence[Fault] = CYCLE,
+        repeats: bool = True,
         report: Callable[[str], None] = lambda name: None,
     ) -> None:
+        """`repeats`: the cycle begins again when it is over."""
         self._find = find
         self._every_s = every_s
         self._stop_s = stop_s
         self._waiting = deque(cycle)
         self._missing = set(cycle)
+        self._repeats = repeats
         self._report = report
         self.strikes: list[Strike] = []
 
@@ -93,9 +96,9 @@ class Striker:
         return not self._missing
 
     async def run(self) -> None:
-        """Until it is cancelled; nothing stays stopped."""
+        """Until it is cancelled, or the only cycle is over; nothing stays stopped."""
         due_s = time.monotonic() + self._every_s
-        while True:
+        while self._repeats or self._missing:
             await asyncio.sleep(max(0.0, due_s - time.monotonic()))
             due_s = max(due_s + self._every_s, time.monotonic())
             await self._strike_next()

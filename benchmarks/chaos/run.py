@@ -36,6 +36,8 @@ class Plan:
     every_s: float
     stop_s: float
     cycle: Sequence[Fault] = CYCLE
+    repeats: bool = True
+    """Whether faults go on until the last answer; else each strikes once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +85,7 @@ async def disturb(config: ServiceConfig, plan: Plan, processes: ServiceProcesses
                 every_s=plan.every_s,
                 stop_s=plan.stop_s,
                 cycle=plan.cycle,
+                repeats=plan.repeats,
                 report=tell,
             )
             load = Load(clients, plan.concurrency, report)
