@@ -22,6 +22,7 @@ from deployments.lease_translation import (
 from deployments.outbox import Flush, IngressOutbox, PoolState, WorkCommand
 from deployments.pool_driver import PoolDriver
 from deployments.pool_status import pool_status
+from deployments.silence import SilenceError, heard, or_beat
 from deployments.translation import event_to_pb, submit_from_pb
 from specdec.v1 import coordination_pb2 as pb
 from specdec.v1 import coordination_pb2_grpc as pb_grpc
@@ -33,10 +34,6 @@ logger = logging.getLogger(__name__)
 
 SERVER_OPTIONS = (("grpc.so_reuseport", 0), *MESSAGE_OPTIONS)
 """No two coordinators share a port."""
-
-SILENCE_S = 10.0
-"""A replica beats every second. One that was not heard of for so long is stopped or cut off: its
-sequences go on elsewhere, and it registers anew when it is back."""
 
 _Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -59,7 +56,7 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
         outbox = self._driver.attach()
         reader = asyncio.create_task(self._read_requests(request_iterator, outbox))
         try:
-            while (flush := await outbox.take()) is not None:
+            while (flush := await or_beat(outbox.take, Flush())) is not None:
                 yield _flush_to_pb(flush)
         finally:
             reader.cancel()
@@ -75,7 +72,10 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
         reader = asyncio.create_task(self._read_results(request_iterator, replica))
         try:
             yield pb.WorkDown(registered=pb.Registered(epoch=self._driver.epoch))
-            while (commands := await replica.outbox.take()) is not None:
+            nothing: list[WorkCommand] = []
+            while (commands := await or_beat(replica.outbox.take, nothing)) is not None:
+                if not commands:
+                    yield pb.WorkDown()
                 for command in commands:
                     message = _command_to_pb(command)
                     if isinstance(command, SendLease):
@@ -136,14 +136,11 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
         self, messages: AsyncIterator[pb.WorkUp], replica: ConnectedReplica
     ) -> None:
         try:
-            while True:
-                async with asyncio.timeout(SILENCE_S):
-                    message = await anext(messages)
+            async for message in heard(messages):
                 self._take_in(message, replica)
-        except StopAsyncIteration:
-            pass
-        except TimeoutError:
-            logger.warning("%s is silent: it is left out", replica.info.replica_id)
+        except SilenceError as error:
+            # Its sequences go on elsewhere; it registers anew when it is back.
+            logger.warning("%s is left out: %s", replica.info.replica_id, error)
         finally:
             replica.outbox.close()
 

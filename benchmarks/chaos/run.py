@@ -136,7 +136,10 @@ def _progress(
     columns = (TextColumn("{task.description:26}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True)) as bar:
         task = bar.add_task(name, total=total)
-        yield (
-            lambda done: bar.update(task, completed=done),
-            lambda fault: bar.update(task, description=fault),
-        )
+
+        def tell(fault: str) -> None:
+            bar.update(task, description=fault)
+            state = bar.tasks[task]
+            bar.console.print(f"{state.elapsed or 0.0:6.1f} s {fault} at {state.completed:g}")
+
+        yield lambda done: bar.update(task, completed=done), tell

@@ -1,6 +1,7 @@
-"""How a gRPC call ends whose ingress replica died: UNAVAILABLE, and that it may be sent again.
+"""How a gRPC call ends that no ingress replica can end: UNAVAILABLE, and to send it again.
 
-By itself Serve's proxy says INTERNAL, with the name of an actor.
+By itself Serve's proxy says INTERNAL, with the name of an actor, where a replica died, and
+NOT_FOUND as long as it has just been started and knows of no application yet.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ from typing import Any
 
 import grpc
 
-from deployments.proxies.http_endings import DIED
+from deployments.proxies.http_endings import DIED, STARTING
 from specdec.v1 import generation_pb2_grpc as pb_grpc
 
-_DEAD_ACTOR = "The actor "
-"""So begins what Ray says of an actor that is dead or cannot be reached."""
+_WORDED = {
+    # So begins what Ray says of an actor that is dead or cannot be reached.
+    (grpc.StatusCode.INTERNAL, "The actor "): DIED,
+    (grpc.StatusCode.NOT_FOUND, "Application metadata not set."): STARTING,
+}
 
 _Handler = Callable[..., Any]
 
@@ -50,7 +54,7 @@ def _ending_well(handle: _Handler) -> _Handler:
 
 
 def _word(context: Any) -> None:
-    is_internal = context.code() is grpc.StatusCode.INTERNAL
-    if is_internal and str(context.details()).startswith(_DEAD_ACTOR):
-        context.set_code(grpc.StatusCode.UNAVAILABLE)
-        context.set_details(DIED)
+    for (code, beginning), words in _WORDED.items():
+        if context.code() is code and str(context.details()).startswith(beginning):
+            context.set_code(grpc.StatusCode.UNAVAILABLE)
+            context.set_details(words)

@@ -1,6 +1,8 @@
-"""How an HTTP answer ends whose ingress replica died: 503 with Retry-After, or an error event.
+"""How an HTTP answer ends that no ingress replica can end: 503 with Retry-After, or an error
+event.
 
-By itself Serve's proxy answers 500 without a word of what happened, or cuts the connection.
+By itself Serve's proxy answers 500 or cuts the connection where a replica died, and 404 as long as
+it has just been started and knows of no replica yet.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ from deployments.errors import PoolUnavailableError
 from deployments.http_responses import error_body, server_sent
 
 DIED = "the replica that worked on this request has died; send it again"
+STARTING = "the server is starting; send the request again"
 _RETRY_AFTER_S = b"1"
+_SERVES_OWN = "/-/"
 
 
 def middlewares() -> list[Middleware]:
@@ -32,7 +36,7 @@ class Endings:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        answer = _Answer(send)
+        answer = _Answer(send, is_ours=not scope["path"].startswith(_SERVES_OWN))
         await self._app(scope, receive, answer.pass_on)
         await answer.complete()
 
@@ -40,17 +44,24 @@ class Endings:
 class _Answer:
     """One answer on its way to the client."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, *, is_ours: bool) -> None:
         self._send = send
+        self._is_ours = is_ours
         self._has_begun = False
         self._is_complete = False
         self._is_event_stream = False
 
     async def pass_on(self, message: Message) -> None:
+        if self._is_complete:
+            return
         if message["type"] == "http.response.start":
+            kind = dict(message.get("headers") or ()).get(b"content-type", b"")
+            # The service itself answers for every path, and in JSON.
+            if self._is_ours and message["status"] == 404 and kind.startswith(b"text/plain"):
+                await self._refuse(STARTING)
+                return
             self._has_begun = True
-            headers = dict(message.get("headers") or ())
-            self._is_event_stream = headers.get(b"content-type", b"").startswith(b"text/event-")
+            self._is_event_stream = kind.startswith(b"text/event-stream")
         elif message["type"] == "http.response.body":
             self._is_complete = not message.get("more_body", False)
         await self._send(message)
@@ -59,14 +70,15 @@ class _Answer:
         """Of any other body that has begun nothing can be said: its connection is cut."""
         if self._is_complete:
             return
-        body = error_body(PoolUnavailableError(DIED))
         if not self._has_begun:
-            await self._refuse(json.dumps(body).encode())
+            await self._refuse(DIED)
         elif self._is_event_stream:
-            end = server_sent(body) + "data: [DONE]\n\n"
+            end = server_sent(error_body(PoolUnavailableError(DIED))) + "data: [DONE]\n\n"
             await self._send({"type": "http.response.body", "body": end.encode()})
 
-    async def _refuse(self, body: bytes) -> None:
+    async def _refuse(self, message: str) -> None:
+        self._is_complete = True
+        body = json.dumps(error_body(PoolUnavailableError(message))).encode()
         headers = [(b"content-type", b"application/json"), (b"retry-after", _RETRY_AFTER_S)]
         headers.append((b"content-length", str(len(body)).encode()))
         await self._send({"type": "http.response.start", "status": 503, "headers": headers})

@@ -17,6 +17,9 @@ from specdec.v1 import generation_pb2_grpc as pb_grpc
 
 DEAD = "The actor 140b is unavailable: Actor is unavailable.. The task may have been executed."
 
+ROUTELESS = "Application metadata not set. Ping /ray.serve.RayServeAPIService/ListApplications"
+"""Of a proxy that has just been started."""
+
 
 def handlers(code: grpc.StatusCode, details: str) -> Callable[..., Any]:
     """As Serve's proxy makes them: they set a status and end."""
@@ -58,16 +61,21 @@ async def ends(code: grpc.StatusCode, details: str) -> list[tuple[grpc.StatusCod
     return found
 
 
-def test_a_dead_ingress_is_unavailable_and_the_call_may_be_sent_again() -> None:
-    for code, details in asyncio.run(ends(grpc.StatusCode.INTERNAL, DEAD)):
-        assert code is grpc.StatusCode.UNAVAILABLE
-        assert "send it again" in details
+@pytest.mark.parametrize(
+    ("code", "details"),
+    [(grpc.StatusCode.INTERNAL, DEAD), (grpc.StatusCode.NOT_FOUND, ROUTELESS)],
+)
+def test_who_may_send_the_call_again_is_told_so(code: grpc.StatusCode, details: str) -> None:
+    for told, words in asyncio.run(ends(code, details)):
+        assert told is grpc.StatusCode.UNAVAILABLE
+        assert "again" in words
 
 
 @pytest.mark.parametrize(
     ("code", "details"),
     [
         (grpc.StatusCode.INTERNAL, "internal error"),
+        (grpc.StatusCode.NOT_FOUND, "model 'x' is not served here: use 'y'"),
         (grpc.StatusCode.INVALID_ARGUMENT, "The actor in the prompt is too old"),
     ],
 )

@@ -8,6 +8,10 @@ from typing import Any
 
 import httpx
 import pytest
+from ray.serve._private.http_util import (
+    convert_object_to_asgi_messages,
+    validate_http_proxy_callback_return,
+)
 from starlette.types import Receive, Scope, Send
 
 from deployments.proxies.http_endings import Endings, middlewares
@@ -16,7 +20,7 @@ EVENTS = [(b"content-type", b"text/event-stream; charset=utf-8")]
 JSON = [(b"content-type", b"application/json")]
 
 
-def ask(*messages: dict[str, Any]) -> httpx.Response:
+def ask(*messages: dict[str, Any], path: str = "/v1/completions") -> httpx.Response:
     """The answer of an application that sends these messages and then ends."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -26,7 +30,7 @@ def ask(*messages: dict[str, Any]) -> httpx.Response:
     async def call() -> httpx.Response:
         transport = httpx.ASGITransport(Endings(app))
         async with httpx.AsyncClient(transport=transport, base_url="http://proxy") as client:
-            return await client.get("/v1/completions")
+            return await client.get(path)
 
     return asyncio.run(call())
 
@@ -62,13 +66,30 @@ def test_what_is_complete_stays_as_it_is() -> None:
     assert (refused.status_code, refused.text) == (429, "{}")
 
 
+def routeless(path: str) -> list[dict[str, Any]]:
+    """What Serve's proxy says before it knows of any application."""
+    text = f"Path '{path}' not found. Ping http://.../-/routes for available routes."
+    return list(convert_object_to_asgi_messages(text, status_code=404))
+
+
+def test_a_proxy_that_knows_no_application_yet_is_503_not_404() -> None:
+    answer = ask(*routeless("/v1/completions"))
+    assert answer.status_code == 503
+    assert int(answer.headers["retry-after"]) >= 1
+    assert "send the request again" in answer.json()["error"]["message"]
+
+
+def test_our_own_404_and_serves_own_paths_stay() -> None:
+    ours = ask(start(JSON, 404), body(b'{"error": 1}', more=False))
+    assert (ours.status_code, ours.json()) == (404, {"error": 1})
+    assert ask(*routeless("/-/healthz"), path="/-/healthz").status_code == 404
+
+
 def test_of_another_body_that_breaks_off_nothing_is_made_whole() -> None:
     with pytest.raises(AssertionError):  # httpx's own: the response was not completed
         ask(start(JSON), body(b'{"a":', more=True))
 
 
 def test_serve_finds_the_middleware() -> None:
-    from ray.serve._private.http_util import validate_http_proxy_callback_return
-
     (one,) = validate_http_proxy_callback_return(middlewares())
     assert one.cls is Endings
