@@ -11,11 +11,7 @@ from typing import Any, TypeAlias
 
 import grpc
 
-from deployments.coordinator_service import (
-    REGISTER_TIMEOUT_S,
-    SILENCE_TIMEOUT_S,
-    CoordinatorServicer,
-)
+from deployments.coordinator_service import REGISTER_TIMEOUT_S, CoordinatorServicer
 from deployments.endpoint import PROBE_OPTIONS, TOKEN_KEY, Endpoint
 from deployments.pool_driver import PoolDriver
 from deployments.tls.files import TlsFiles
@@ -43,8 +39,6 @@ class PortLimits:
     """For a connection without a stream."""
     register_timeout_s: float = REGISTER_TIMEOUT_S
     """For a replica's stream that does not say whose it is."""
-    silence_timeout_s: float = SILENCE_TIMEOUT_S
-    """For a registered one: replicas send a heartbeat every second."""
 
     @property
     def options(self) -> tuple[tuple[str, int], ...]:
@@ -109,11 +103,7 @@ async def start_server(
         options=limits.options,
         maximum_concurrent_rpcs=limits.max_streams,
     )
-    servicer = CoordinatorServicer(
-        driver,
-        register_timeout_s=limits.register_timeout_s,
-        silence_timeout_s=limits.silence_timeout_s,
-    )
+    servicer = CoordinatorServicer(driver, register_timeout_s=limits.register_timeout_s)
     pb_grpc.add_CoordinatorServiceServicer_to_server(servicer, server)
     address = f"{host}:0"
     if tls is None:

@@ -22,6 +22,7 @@ from deployments.lease_translation import (
 from deployments.outbox import Flush, IngressOutbox, PoolState, WorkCommand
 from deployments.pool_driver import PoolDriver
 from deployments.pool_status import pool_status
+from deployments.silence import SilenceError, heard, or_beat
 from deployments.translation import event_to_pb, submit_from_pb
 from specdec.v1 import coordination_pb2 as pb
 from specdec.v1 import coordination_pb2_grpc as pb_grpc
@@ -32,7 +33,6 @@ from specdec_core.pool import SendFree, SendLease, SendReset
 logger = logging.getLogger(__name__)
 
 REGISTER_TIMEOUT_S = 10.0
-SILENCE_TIMEOUT_S = 30.0
 _Context = grpc.aio.ServicerContext[Any, Any]
 
 _UNREADABLE = (ValueError, LookupError, TypeError, struct.error, DecodeError, SpecdecError)
@@ -51,11 +51,9 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
         driver: PoolDriver,
         *,
         register_timeout_s: float = REGISTER_TIMEOUT_S,
-        silence_timeout_s: float = SILENCE_TIMEOUT_S,
     ) -> None:
         self._driver = driver
         self._register_timeout_s = register_timeout_s
-        self._silence_timeout_s = silence_timeout_s
 
     async def Generate(
         self,
@@ -67,7 +65,7 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
         outbox = self._driver.attach()
         reader = asyncio.create_task(self._read_requests(request_iterator, outbox))
         try:
-            while (flush := await outbox.take()) is not None:
+            while (flush := await or_beat(outbox.take, Flush())) is not None:
                 yield _flush_to_pb(flush)
         finally:
             reader.cancel()
@@ -80,10 +78,12 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
     ) -> AsyncIterator[pb.WorkDown]:
         replica = await self._register(request_iterator, context)
         reader = asyncio.create_task(self._read_results(request_iterator, replica))
-        listener = asyncio.create_task(self._end_in_silence(replica))
         try:
             yield pb.WorkDown(registered=pb.Registered(epoch=self._driver.epoch))
-            while (commands := await replica.outbox.take()) is not None:
+            nothing: list[WorkCommand] = []
+            while (commands := await or_beat(replica.outbox.take, nothing)) is not None:
+                if not commands:
+                    yield pb.WorkDown()
                 for command in commands:
                     message = _command_to_pb(command)
                     if isinstance(command, SendLease):
@@ -91,19 +91,7 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
                     yield message
         finally:
             reader.cancel()
-            listener.cancel()
             self._driver.leave(replica)
-
-    async def _end_in_silence(self, replica: ConnectedReplica) -> None:
-        """A machine that is gone, or hangs, closes nothing; its heartbeats stop. Each of them, and
-        each answer, brings a new occupancy."""
-        heard = None
-        while replica.occupancy is not heard:
-            heard = replica.occupancy
-            await asyncio.sleep(self._silence_timeout_s)
-        who = replica.info.replica_id
-        logger.warning("%s was silent for %.0f s: its stream ends", who, self._silence_timeout_s)
-        replica.outbox.close()
 
     async def PoolStatus(
         self, request: public_pb.PoolStatusRequest, context: _Context
@@ -158,11 +146,14 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
         self, messages: AsyncIterator[pb.WorkUp], replica: ConnectedReplica
     ) -> None:
         try:
-            async for message in messages:
+            async for message in heard(messages):
                 self._take_in(message, replica)
         except _UNREADABLE:
             who = replica.info.replica_id
             logger.warning("%s sent what makes no sense: its stream ends", who, exc_info=True)
+        except SilenceError as error:
+            # Its sequences go on elsewhere; it registers anew when it is back.
+            logger.warning("%s is left out: %s", replica.info.replica_id, error)
         finally:
             replica.outbox.close()
 

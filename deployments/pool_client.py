@@ -19,6 +19,7 @@ from deployments.config import RESUME_TIMEOUT_S
 from deployments.endpoint import Endpoint
 from deployments.errors import PoolUnavailableError, ReleasedError, error_of
 from deployments.resuming import OpenRequests
+from deployments.silence import heard
 from deployments.stages.ingress import IngressTimes
 from deployments.translation import event_from_pb, submit_to_pb
 from specdec.v1 import coordination_pb2 as pb
@@ -177,7 +178,7 @@ class PoolClient:
             stub = pb_grpc.CoordinatorServiceStub(channel)
             call = stub.Generate(_messages(outgoing), metadata=endpoint.metadata)
             try:
-                async for message in call:
+                async for message in heard(aiter(call)):
                     if self._outgoing is None:
                         self._connected(endpoint, outgoing)
                         backoff.succeeded()

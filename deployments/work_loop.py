@@ -18,6 +18,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 import grpc
 
+from deployments import silence
 from deployments.backoff import Backoff
 from deployments.endpoint import Endpoint
 from deployments.lease_translation import (
@@ -26,6 +27,7 @@ from deployments.lease_translation import (
     register_to_pb,
     result_to_pb,
 )
+from deployments.silence import heard
 from specdec.v1 import coordination_pb2 as pb
 from specdec.v1 import coordination_pb2_grpc as pb_grpc
 from specdec_core.leases import GroupLease, GroupResult, Occupancy, ReplicaInfo
@@ -33,8 +35,6 @@ from specdec_core.leases import GroupLease, GroupResult, Occupancy, ReplicaInfo
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-HEARTBEAT_S = 1.0
 
 
 class LeaseRunner(Protocol):
@@ -141,7 +141,7 @@ class WorkLoop:
     async def _read(
         self, messages: AsyncIterable[pb.WorkDown], info: ReplicaInfo, backoff: Backoff
     ) -> None:
-        async for message in messages:
+        async for message in heard(aiter(messages)):
             await self._carry_out(message, info, backoff)
             if self._drained.is_set():
                 return
@@ -152,7 +152,7 @@ class WorkLoop:
 
     async def _beat(self, outgoing: Outgoing) -> None:
         while True:
-            await asyncio.sleep(HEARTBEAT_S)
+            await asyncio.sleep(silence.HEARTBEAT_S)
             occupancy = occupancy_to_pb(self._runner.occupancy)
             outgoing.put_nowait(pb.WorkUp(heartbeat=pb.Heartbeat(occupancy=occupancy)))
 

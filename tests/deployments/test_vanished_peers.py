@@ -9,7 +9,9 @@ import socket
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 
-from deployments.coordinator_server import PortLimits
+import pytest
+
+from deployments import silence
 from specdec_core.leases import Role
 from tests.deployments.cell import Cell, cell
 from tests.deployments.test_cell import PLAIN, collect, expected, request, run, until
@@ -53,9 +55,9 @@ class Cable:
 
 
 @contextlib.asynccontextmanager
-async def behind_a_cable(limits: PortLimits) -> AsyncIterator[tuple[Cell, Cable]]:
+async def behind_a_cable() -> AsyncIterator[tuple[Cell, Cable]]:
     """A cell whose replica reaches the coordinator through a cable."""
-    async with cell(PLAIN, port_limits=limits) as parts:
+    async with cell(PLAIN) as parts:
         assert parts.endpoint is not None
         direct = parts.endpoint
         async with Cable().to(direct.address) as cable:
@@ -66,27 +68,19 @@ async def behind_a_cable(limits: PortLimits) -> AsyncIterator[tuple[Cell, Cable]
             yield parts, cable
 
 
-def test_the_coordinator_forgets_a_replica_that_has_fallen_silent() -> None:
+def test_the_coordinator_forgets_a_replica_that_has_fallen_silent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(silence, "SILENCE_S", 2.5)
+
     async def scenario() -> None:
-        async with behind_a_cable(PortLimits(silence_timeout_s=2.5)) as (parts, cable):
+        async with behind_a_cable() as (parts, cable):
             asked = request(num_tokens=400)
             answer = asyncio.create_task(collect(await parts.client("direct"), asked))
             cable.cut()
             await until(lambda: "t0" not in parts.driver.replicas)
             parts.start_replica("t1", Role.TARGET)
             assert await answer == expected(asked)
-
-    run(scenario)
-
-
-def test_a_replica_without_work_is_not_taken_for_silent() -> None:
-    async def scenario() -> None:
-        async with cell(PLAIN, port_limits=PortLimits(silence_timeout_s=2.5)) as parts:
-            parts.start_replica("t0", Role.TARGET)
-            await until(lambda: "t0" in parts.driver.replicas)
-            stream = parts.driver.replicas["t0"]
-            await asyncio.sleep(6)  # twice the bound: there is nothing to wait for
-            assert parts.driver.replicas["t0"] is stream
 
     run(scenario)
 

@@ -1,0 +1,115 @@
+"""The command: a service of its own, the load twice, faults in the second run, and the verdict.
+
+    python -m benchmarks.chaos --input spec_bench_240.jsonl --output chaos.json
+
+Exits with 1 where the promise is broken: an answer that differs, an error that no killed ingress or
+proxy explains, a recovery beyond its limit, anything left behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import subprocess
+from pathlib import Path
+from typing import Annotated
+
+import psutil
+import typer
+from rich.console import Console
+
+from benchmarks.chaos.asked import mixed
+from benchmarks.chaos.faults import parse_cycle
+from benchmarks.chaos.leftovers import left_of
+from benchmarks.chaos.processes import ServiceProcesses
+from benchmarks.chaos.report import table
+from benchmarks.chaos.run import Plan, Run, disturb
+from benchmarks.served import service
+from deployments.config import ServiceConfig
+from deployments.prompt_file import read_prompt_file, select
+from specdec_core.models.numerics import Numerics
+
+
+def main(
+    input: Annotated[Path, typer.Option(help="JSON lines: turns, prompt or messages.")] = Path(
+        "examples/prompts.jsonl"
+    ),
+    requests: Annotated[int, typer.Option(help="Asked in each run.")] = 200,
+    concurrency: int = 16,
+    every: Annotated[float, typer.Option(help="Seconds between faults.")] = 5.0,
+    stop: Annotated[float, typer.Option(help="Seconds that a stopped process stays so.")] = 3.0,
+    faults: Annotated[str, typer.Option(help='Such as "kill target, stop draft"; all.')] = "",
+    repeat: Annotated[
+        bool, typer.Option(help="Faults go on until the last answer; else each strikes once.")
+    ] = True,
+    max_tokens: int = 64,
+    model: str = "smollm2-135m",
+    targets: int = 1,
+    drafts: int = 1,
+    ingresses: int = 2,
+    kv_cache_tokens: int = 32768,
+    output: Path | None = None,
+) -> None:
+    """Kill and stop every kind of process under load; compare every byte."""
+    config = ServiceConfig(
+        model=model,
+        numerics=Numerics.EXACT,
+        target_replicas=targets,
+        draft_replicas=drafts,
+        ingress_replicas=ingresses,
+        max_ingress_replicas=ingresses,
+        kv_cache_tokens=kv_cache_tokens,
+        port=_free_port(),
+        grpc_port=_free_port(),
+    )
+    lines = select(read_prompt_file(input), sample=requests)
+    plan = Plan(
+        asked=mixed(lines, requests, max_tokens),
+        concurrency=concurrency,
+        every_s=every,
+        stop_s=stop,
+        cycle=parse_cycle(faults),
+        repeats=repeat,
+    )
+    settings = {
+        "model": model,
+        "requests": requests,
+        "concurrency": concurrency,
+        "every_s": every,
+        "stop_s": stop,
+        "faults": [str(fault) for fault in plan.cycle],
+        "max_tokens": max_tokens,
+        "targets": targets,
+        "drafts": drafts,
+        "ingresses": ingresses,
+        "commit": _commit(),
+    }
+    console = Console(width=120)
+    run, processes = _run(config, plan)
+    result = run.result(settings, left_of(processes))
+    console.print(table(result))
+    for problem in result.problems:
+        console.print(problem, markup=False, highlight=False)
+    if output is not None:
+        output.write_text(json.dumps(result.record(), indent=2) + "\n")
+    raise typer.Exit(1 if result.problems else 0)
+
+
+def _run(config: ServiceConfig, plan: Plan) -> tuple[Run, list[psutil.Process]]:
+    """What was found, and every process that the service had at its end."""
+    with service(config) as process:
+        processes = ServiceProcesses(process.pid)
+        run = asyncio.run(disturb(config, plan, processes))
+        return run, processes.all()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _commit() -> str:
+    command = ["git", "describe", "--always", "--dirty"]
+    return subprocess.run(command, capture_output=True, text=True).stdout.strip()

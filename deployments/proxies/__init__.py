@@ -1,0 +1,1 @@
+"""What Serve's proxies say where the ingress replica behind them has died."""

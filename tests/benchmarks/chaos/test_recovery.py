@@ -1,0 +1,81 @@
+"""Times after a fault, from what was seen and from when tokens arrived."""
+
+from __future__ import annotations
+
+from benchmarks.chaos.answers import Attempt
+from benchmarks.chaos.asked import Asked, Way
+from benchmarks.chaos.faults import Blow, Fault, Strike
+from benchmarks.chaos.processes import Kind
+from benchmarks.chaos.recovery import Recovery, recoveries
+from benchmarks.chaos.watch import Sight
+
+CALM = {kind: (number,) for number, kind in enumerate(Kind)}
+
+
+def sight(at_s: float, replicas: dict[str, Kind] | None, epoch: int | None = 1) -> Sight:
+    return Sight(at_s=at_s, pids=CALM, replicas=replicas, epoch=epoch)
+
+
+def with_pids(seen: Sight, kind: Kind, *pids: int) -> Sight:
+    return Sight(
+        at_s=seen.at_s, pids={**seen.pids, kind: pids}, replicas=seen.replicas, epoch=seen.epoch
+    )
+
+
+def stream(*arrivals_s: float, way: Way = Way.CHAT_STREAM) -> Attempt:
+    asked = Asked(number=0, way=way, messages=[], sampling={})
+    return Attempt(asked, began_s=0.0, arrivals_s=list(arrivals_s))
+
+
+def kill(kind: Kind, at_s: float = 10.0) -> Strike:
+    return Strike(fault=Fault(kind, Blow.KILL), pid=0, at_s=at_s, until_s=at_s)
+
+
+BEFORE = sight(9.0, {"t0": Kind.TARGET})
+
+
+def only(strike: Strike, sights: list[Sight], *attempts: Attempt) -> Recovery:
+    (found,) = recoveries([strike], sights, attempts)
+    return found
+
+
+def test_a_target_is_ready_when_another_one_has_registered() -> None:
+    sights = [
+        BEFORE,
+        with_pids(sight(10.5, {"t0": Kind.TARGET}), Kind.TARGET),
+        with_pids(sight(11, {}), Kind.TARGET, 99),
+        with_pids(sight(13, None), Kind.TARGET, 99),
+        with_pids(sight(14, {"t1": Kind.TARGET}), Kind.TARGET, 99),
+    ]
+    found = only(kill(Kind.TARGET), sights, stream(9.5, 15.0))
+    assert (found.process_s, found.ready_s, found.after_ready_s) == (1.0, 4.0, 1.0)
+
+
+def test_a_coordinator_is_ready_when_another_epoch_answers() -> None:
+    sights = [
+        BEFORE,
+        with_pids(sight(11, None, None), Kind.COORDINATOR, 99),
+        with_pids(sight(12, {}, 1), Kind.COORDINATOR, 99),
+        with_pids(sight(13, {}, 2), Kind.COORDINATOR, 99),
+    ]
+    found = only(kill(Kind.COORDINATOR), sights)
+    assert (found.process_s, found.ready_s) == (1.0, 3.0)
+
+
+def test_what_never_comes_back_is_not_ready() -> None:
+    found = only(kill(Kind.DRAFT), [BEFORE, sight(60, {"t0": Kind.TARGET})])
+    assert (found.process_s, found.ready_s, found.after_ready_s) == (None, None, None)
+
+
+def test_gaps_are_those_of_streams_under_way() -> None:
+    """Neither one that had no token yet nor an answer that comes whole tells of the fault."""
+    others = [stream(13.0, 14.0), stream(9.0, 10.1, way=Way.CHAT), stream(8.0, 9.0)]
+    found = only(kill(Kind.DRAFT), [BEFORE], stream(9.0, 10.5), stream(9.0, 12.0, 12.1), *others)
+    assert (found.next_token_s, found.slowest_stream_s) == (0.5, 2.0)
+
+
+def test_a_fault_in_the_shadow_of_another_names_it() -> None:
+    sights = [BEFORE, with_pids(sight(14, {"t1": Kind.TARGET}), Kind.TARGET, 99)]
+    strikes = [kill(Kind.TARGET), kill(Kind.DRAFT, 12.0), kill(Kind.DRAFT, 15.0)]
+    shadows = [one.shadow for one in recoveries(strikes, sights, [])]
+    assert shadows == [(), ("kill target",), ("kill draft",)]

@@ -1,0 +1,83 @@
+"""The statuses that Serve's own gRPC server sends when an ingress replica has died."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+from unittest.mock import Mock
+
+import grpc
+import pytest
+from ray.serve._private.grpc_util import gRPCGenericServer
+
+from deployments.proxies.grpc_endings import add_generation_service
+from specdec.v1 import generation_pb2 as pb
+from specdec.v1 import generation_pb2_grpc as pb_grpc
+
+DEAD = "The actor 140b is unavailable: Actor is unavailable.. The task may have been executed."
+
+ROUTELESS = "Application metadata not set. Ping /ray.serve.RayServeAPIService/ListApplications"
+"""Of a proxy that has just been started."""
+
+
+def handlers(code: grpc.StatusCode, details: str) -> Callable[..., Any]:
+    """As Serve's proxy makes them: they set a status and end."""
+
+    def factory(service_method: str, streaming_type: Any) -> Callable[..., Any]:
+        async def unary(request: Any, context: Any) -> bytes:
+            context.set_code(code)
+            context.set_details(details)
+            return b""
+
+        async def stream(request: Any, context: Any) -> AsyncIterator[bytes]:
+            yield pb.GenerateResponse(text="first").SerializeToString()
+            context.set_code(code)
+            context.set_details(details)
+
+        return stream if streaming_type.name == "UNARY_STREAM" else unary
+
+    return factory
+
+
+async def ends(code: grpc.StatusCode, details: str) -> list[tuple[grpc.StatusCode, str]]:
+    """How GenerateOnce and Generate end."""
+    server = gRPCGenericServer(handlers(code, details), extra_options=[])
+    add_generation_service(Mock(), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    found = []
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        stub = pb_grpc.GenerationServiceStub(channel)
+        with pytest.raises(grpc.aio.AioRpcError) as error:
+            await stub.GenerateOnce(pb.GenerateRequest())
+        found.append((error.value.code(), error.value.details()))
+        call = stub.Generate(pb.GenerateRequest())
+        assert (await call.read()).text == "first"
+        with pytest.raises(grpc.aio.AioRpcError) as error:
+            await call.read()
+        found.append((error.value.code(), error.value.details()))
+    await server.stop(None)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("code", "details"),
+    [(grpc.StatusCode.INTERNAL, DEAD), (grpc.StatusCode.NOT_FOUND, ROUTELESS)],
+)
+def test_who_may_send_the_call_again_is_told_so(code: grpc.StatusCode, details: str) -> None:
+    for told, words in asyncio.run(ends(code, details)):
+        assert told is grpc.StatusCode.UNAVAILABLE
+        assert "again" in words
+
+
+@pytest.mark.parametrize(
+    ("code", "details"),
+    [
+        (grpc.StatusCode.INTERNAL, "internal error"),
+        (grpc.StatusCode.NOT_FOUND, "model 'x' is not served here: use 'y'"),
+        (grpc.StatusCode.INVALID_ARGUMENT, "The actor in the prompt is too old"),
+    ],
+)
+def test_any_other_end_is_left_as_it_is(code: grpc.StatusCode, details: str) -> None:
+    assert asyncio.run(ends(code, details)) == [(code, details)] * 2
