@@ -1,0 +1,1 @@
+"""What stands between Serve's proxies and clients that hold connections without using them."""

@@ -1,0 +1,25 @@
+"""Serve calls `guard` in each of its HTTP proxies before it listens.
+
+RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH names it; Serve has no other way to choose uvicorn's
+protocol, its limits or those of its gRPC server.
+"""
+
+from __future__ import annotations
+
+from starlette.middleware import Middleware
+from uvicorn import config
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from deployments.edge.grpc_limits import make_grpc_patient
+
+_GUARDED = "deployments.edge.guarded_http:GuardedHttp"
+
+
+def guard() -> list[Middleware]:
+    """What this process serves from now on is guarded. No middleware: those see a request when its
+    headers are whole."""
+    make_grpc_patient()
+    if AutoHTTPProtocol is HttpToolsProtocol:
+        config.HTTP_PROTOCOLS["auto"] = _GUARDED
+    return []
