@@ -6,14 +6,20 @@ protocol, its limits or those of its gRPC server.
 
 from __future__ import annotations
 
+import asyncio
+
 from starlette.middleware import Middleware
 from uvicorn import config
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from deployments.edge.grpc_limits import make_grpc_patient
+from deployments.edge.memory import keep_trimming
 
 _GUARDED = "deployments.edge.guarded_http:GuardedHttp"
+
+_tasks: list[asyncio.Task[None]] = []
+"""A loop keeps no task alive by itself."""
 
 
 def guard() -> list[Middleware]:
@@ -22,4 +28,5 @@ def guard() -> list[Middleware]:
     make_grpc_patient()
     if AutoHTTPProtocol is HttpToolsProtocol:
         config.HTTP_PROTOCOLS["auto"] = _GUARDED
+    _tasks.append(asyncio.get_event_loop().create_task(keep_trimming()))
     return []

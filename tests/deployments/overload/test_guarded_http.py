@@ -169,16 +169,18 @@ def test_a_slow_answer_to_an_eager_reader_takes_as_long_as_it_takes() -> None:
     run(scenario)
 
 
-def test_serves_proxies_take_this_protocol() -> None:
+def test_serves_proxies_take_this_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
     """Serve makes a uvicorn.Config without naming a protocol, after it has called the hook."""
-    earlier = dict(uvicorn.config.HTTP_PROTOCOLS)
-    try:
+
+    async def scenario() -> None:
         assert proxy_hook.guard() == []
         made = uvicorn.Config(Application())
         made.load()
         assert made.http_protocol_class is GuardedHttp
-    finally:
-        uvicorn.config.HTTP_PROTOCOLS.update(earlier)
+
+    monkeypatch.setattr(proxy_hook, "make_grpc_patient", lambda: None)
+    monkeypatch.setattr(uvicorn.config, "HTTP_PROTOCOLS", dict(uvicorn.config.HTTP_PROTOCOLS))
+    run(scenario)
 
 
 @contextlib.asynccontextmanager
