@@ -16,7 +16,10 @@ from benchmarks.overload.verdicts import Found, judge
 
 GROWTH_LIMIT = 0.05
 """Share of the resident memory that may stay behind."""
-_SETTLING_S = 30.0
+_SETTLING_S = 40.0
+_SETTLED_S = 12.0
+"""Longer than the service waits before it gives memory back."""
+_STEADY = 0.005
 _POLL_S = 2.0
 _NUM_PROMPTS = 4
 
@@ -120,11 +123,14 @@ class _Peak:
 
 
 def _settled(root_pid: int, before: Mapping[str, Held]) -> Mapping[str, Held]:
-    """As soon as memory is back within the limit, or after a while."""
+    """When it is neither above the limit nor falling any more, or after a while."""
+    limit = ours(before).pss_mib * (1 + GROWTH_LIMIT)
     deadline = time.monotonic() + _SETTLING_S
-    while True:
-        time.sleep(_POLL_S)
-        held = held_by_kind(root_pid)
-        is_back = ours(held).pss_mib <= ours(before).pss_mib * (1 + GROWTH_LIMIT)
-        if is_back or time.monotonic() > deadline:
-            return held
+    held = held_by_kind(root_pid)
+    while time.monotonic() < deadline:
+        time.sleep(_SETTLED_S)
+        earlier, held = held, held_by_kind(root_pid)
+        is_steady = ours(held).pss_mib > (1 - _STEADY) * ours(earlier).pss_mib
+        if is_steady and ours(held).pss_mib <= limit:
+            break
+    return held

@@ -142,7 +142,7 @@ async def _speed(server: Server, options: HostileOptions) -> float:
 
 
 def _attacked(target: Target, root_pid: int, options: HostileOptions, alone: float) -> Turn:
-    with _hostile_process(target, options.share) as (process, tally):
+    with hostile_clients(target, options.share) as (process, tally):
         _wait_until_calm(target.server)
         started, before = time.perf_counter(), cpu_seconds(root_pid)
         attackers_before = _cpu(process)
@@ -181,7 +181,7 @@ def _wait_until_calm(server: Server) -> None:
 
 
 @contextlib.contextmanager
-def _hostile_process(
+def hostile_clients(
     target: Target, share: float
 ) -> Iterator[tuple[psutil.Process, dict[str, int]]]:
     """A process of hostile clients; its tally is filled in when it has ended."""
