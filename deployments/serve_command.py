@@ -146,7 +146,7 @@ _LEAN_SERVE = {
 an ingress and its router, fewer hops to it; and a controller that looks five times less often. What
 they leave of a small machine is the target's."""
 
-_GUARDED_EDGE = {
+GUARDED_EDGE = {
     "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "deployments.edge.proxy_hook:guard",
     "RAY_SERVE_GRPC_MAX_MESSAGE_SIZE": str(64 * 2**20),
     "RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH": str(64 * 2**20),
@@ -160,7 +160,7 @@ def prepare_environment() -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_SERVE_LOG_TO_STDERR", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    for name, value in (_LEAN_SERVE | _GUARDED_EDGE).items():
+    for name, value in (_LEAN_SERVE | GUARDED_EDGE).items():
         os.environ.setdefault(name, value)
     # Applications are importable where this process finds them, installed or not.
     paths = [path for path in sys.path if path]

@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 
 import grpc
+import httpx
 import pytest
 
 from benchmarks.overload.attacks import Target
@@ -86,6 +87,17 @@ def test_hostile_clients_get_nothing_and_others_their_answers(
     assert tally["length: ended with 413"] > 0
     assert tally["slow http: bytes read"] > 0
     nothing_is_left(service)
+
+
+def test_an_answer_of_many_megabytes_arrives_whole(http: httpx.Client) -> None:
+    """More than the 4 MiB that gRPC lets through between an ingress and its proxy by itself."""
+    prompt = [5 + place % 200 for place in range(900)]
+    body = {"model": "tiny", "prompt": [prompt] * 8, "max_tokens": 1, "prompt_logprobs": 20}
+    answer = http.post("/v1/completions", json=body)
+    assert answer.status_code == 200, answer.text[:300]
+    assert len(answer.content) > 5 * 2**20
+    choices = answer.json()["choices"]
+    assert [len(choice["prompt_logprobs"]) for choice in choices] == [900] * 8
 
 
 def asked_beside(service: Service, plain: Mapping[Ids, Ids]) -> Found:
