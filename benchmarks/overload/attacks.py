@@ -26,6 +26,9 @@ from specdec.v1 import generation_pb2_grpc as pb_grpc
 
 _PAUSE_S = 1.0
 """Between two strokes of one client."""
+_AT_ONCE_S = 0.1
+_LOGPROBS = 20
+"""Of a slow reader's answer: many bytes for little work."""
 _SMALL_WINDOW = 2048
 """Receive buffer of a slow reader, so that little waits in the kernel."""
 _PROMPT = prompts(1)[0]
@@ -48,7 +51,7 @@ Attack = Callable[[Target, Tally], Awaitable[None]]
 
 async def slow_http_reader(target: Target, tally: Tally) -> None:
     """Asks for a long streamed answer and reads a byte a second."""
-    body = _completion(target.server, target.slow_tokens) | {"stream": True, "logprobs": 5}
+    body = _completion(target.server, target.slow_tokens) | {"stream": True, "logprobs": _LOGPROBS}
     async with _narrow(target.server.port) as (reader, writer):
         writer.write(post(target.server, "/v1/completions", body))
         while await reader.read(1):
@@ -66,7 +69,7 @@ async def slow_grpc_reader(target: Target, tally: Tally) -> None:
         ("grpc.http2.lookahead_bytes", _SMALL_WINDOW),
     )
     message = generate_request(target.server, _PROMPT, target.slow_tokens)
-    message.sampling.logprobs = 5
+    message.sampling.logprobs = _LOGPROBS
     async with grpc.aio.insecure_channel(target.server.grpc_address, options=options) as channel:
         call = pb_grpc.GenerationServiceStub(channel).Generate(
             message, metadata=metadata(target.server)
@@ -137,7 +140,7 @@ async def come_and_go(target: Target, tally: Tally) -> None:
         with contextlib.suppress(OSError, TimeoutError):
             async with connection(target.server.host, target.server.port) as (reader, writer):
                 writer.write(request)
-                await asyncio.wait_for(reader.read(1), _PAUSE_S)
+                await asyncio.wait_for(reader.read(1), _AT_ONCE_S)
         tally["came and went"] += 1
         await asyncio.sleep(5 * _PAUSE_S)
 
@@ -200,7 +203,8 @@ async def _endlessly(attack: Attack, target: Target, tally: Tally) -> None:
 async def _hold(port: int, beginning: bytes, name: str, tally: Tally) -> None:
     async with connection("127.0.0.1", port) as (reader, writer):
         writer.write(beginning)
-        await reader.read(1)
+        while await reader.read(1024):
+            pass
     tally[f"{name}: given up by the server"] += 1
 
 

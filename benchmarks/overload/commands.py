@@ -151,6 +151,7 @@ def _options(
         model=model,
         port=port,
         threads=threads,
+        max_group_size=16,
         max_num_seqs=32,
         max_queued=max_queued,
         ingresses=ingresses,

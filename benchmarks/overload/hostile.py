@@ -62,8 +62,8 @@ class Turn:
     """Cores that the hostile clients themselves took: theirs is not the server's to answer for."""
     server_cpu: Mapping[str, float]
     """Cores of each kind of process meanwhile."""
-    held_mib: float
-    """What serves, at the end of the attack."""
+    held_mib: tuple[float, float]
+    """What serves, before and at the end of the attack."""
     tally: Mapping[str, int]
 
     @property
@@ -142,6 +142,7 @@ async def _speed(server: Server, options: HostileOptions) -> float:
 
 
 def _attacked(target: Target, root_pid: int, options: HostileOptions, alone: float) -> Turn:
+    held_before = ours(held_by_kind(root_pid)).pss_mib
     with hostile_clients(target, options.share) as (process, tally):
         _wait_until_calm(target.server)
         started, before = time.perf_counter(), cpu_seconds(root_pid)
@@ -149,7 +150,7 @@ def _attacked(target: Target, root_pid: int, options: HostileOptions, alone: flo
         beside = speed(target.server, options)
         passed_s, after = time.perf_counter() - started, cpu_seconds(root_pid)
         attackers_cpu = (_cpu(process) - attackers_before) / passed_s
-        held_mib = ours(held_by_kind(root_pid)).pss_mib
+        held_after = ours(held_by_kind(root_pid)).pss_mib
     return Turn(
         alone=alone,
         beside=beside,
@@ -157,7 +158,7 @@ def _attacked(target: Target, root_pid: int, options: HostileOptions, alone: flo
         server_cpu={
             kind: (seconds - before.get(kind, 0.0)) / passed_s for kind, seconds in after.items()
         },
-        held_mib=held_mib,
+        held_mib=(held_before, held_after),
         tally=tally,
     )
 

@@ -21,6 +21,9 @@ class ServiceOptions:
     model: str
     port: int
     threads: int
+    max_group_size: int
+    """More than the streams that are measured: a group more would halve their speed, whoever the
+    ninth of eight is."""
     max_num_seqs: int
     max_queued: int
     ingresses: int
@@ -33,6 +36,7 @@ def service_config(options: ServiceOptions) -> ServiceConfig:
         served_model_name="served",
         spec_method=SpecMethod.NGRAM,
         numerics=Numerics.EXACT,
+        max_group_size=options.max_group_size,
         max_num_seqs=options.max_num_seqs,
         max_queued=options.max_queued,
         torch_threads=options.threads,
