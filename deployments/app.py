@@ -24,7 +24,7 @@ from specdec_core.leases import Role
 
 APPLICATION = "specdec"
 IMPORT_PATH = "deployments.app:build_app"
-SERVICER_FUNCTION = "deployments.proxies.grpc_endings.add_generation_service"
+SERVICER_FUNCTION = "deployments.edge.grpc_endings.add_generation_service"
 _SPIN_COUNT = "10000"
 """Two torch processes whose OpenMP threads spin on the same cores slow each other 10 to 100 times;
 this short a spin costs nothing when they alternate."""

@@ -1,20 +1,27 @@
-"""Refuses request bodies over a limit before they are read whole."""
+"""Refuses request bodies that are too large, before they are read whole, or come too slowly."""
 
 from __future__ import annotations
+
+import asyncio
 
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from deployments.errors import BodyTooLargeError
+from deployments.errors import BodyTooLargeError, DeadlineError
 from deployments.http_responses import error_body
+
+BODY_TIMEOUT_S = 60.0
+"""A request whose body does not come takes a place of an ingress so long."""
 
 
 class BodyLimit:
-    """ASGI middleware: 413 for a declared or an actual body of more than `max_bytes`."""
+    """ASGI middleware: 413 for a declared or an actual body of more than `max_bytes`, 408 for one
+    that has not come within `timeout_s`."""
 
-    def __init__(self, app: ASGIApp, max_bytes: int) -> None:
+    def __init__(self, app: ASGIApp, max_bytes: int, timeout_s: float) -> None:
         self._app = app
         self._max_bytes = max_bytes
+        self._timeout_s = timeout_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -23,17 +30,28 @@ class BodyLimit:
         if _declared_length(scope) > self._max_bytes:
             await self._refuse(scope, receive, send)
             return
-        num_bytes = 0
+        num_bytes, deadline = 0, self._deadline()
 
         async def counted() -> Message:
-            nonlocal num_bytes
-            message = await receive()
+            nonlocal num_bytes, deadline
+            try:
+                async with asyncio.timeout_at(deadline):
+                    message = await receive()
+            except TimeoutError:
+                raise DeadlineError(f"the body did not come within {self._timeout_s:g} s") from None
+            if message["type"] == "http.disconnect" and deadline is not None:
+                raise DeadlineError("the client left before its body was whole")
             num_bytes += len(message.get("body", b""))
             if num_bytes > self._max_bytes:
                 raise BodyTooLargeError(self._message())
+            if not message.get("more_body", False):
+                deadline = None  # what comes now is the client's departure
             return message
 
         await self._app(scope, counted, send)
+
+    def _deadline(self) -> float | None:
+        return asyncio.get_running_loop().time() + self._timeout_s
 
     async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = error_body(BodyTooLargeError(self._message()))

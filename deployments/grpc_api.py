@@ -73,6 +73,10 @@ class GrpcApi:
                         answer = self._response(generations[choice], piece, num_tokens[choice])
                         answer.choice = choice
                     yield answer
+        except (QueueFullError, ClientLimitError) as error:
+            _refuse(context, error)
+            # When to come back is in the trailers, which Serve passes on with a message only.
+            yield pb.GenerateResponse()
         except Exception as error:
             _refuse(context, error)
             # Serve sends a code that was set with a message or with an exception, and a stream

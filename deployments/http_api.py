@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 
 from deployments.access import Access
 from deployments.ask import Ask, Generation
-from deployments.body_limit import BodyLimit
+from deployments.body_limit import BODY_TIMEOUT_S, BodyLimit
 from deployments.chat_messages import checked_messages
 from deployments.completion_prompts import checked_prompts
 from deployments.config import SpecMetrics
@@ -47,9 +47,10 @@ def build_http_app(
     max_body_bytes: int,
     metrics: SpecMetrics,
     metrics_compat: MetricsCompat = MetricsCompat.NONE,
+    body_timeout_s: float = BODY_TIMEOUT_S,
 ) -> FastAPI:
     app = FastAPI(title="specdec", version=package_version(), docs_url=None, redoc_url=None)
-    app.add_middleware(BodyLimit, max_bytes=max_body_bytes)
+    app.add_middleware(BodyLimit, max_bytes=max_body_bytes, timeout_s=body_timeout_s)
     app.add_exception_handler(HTTPException, unknown_route)
     routes = _Routes(service, access, metrics, metrics_compat)
     app.get("/health")(routes.health)

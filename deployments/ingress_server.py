@@ -20,6 +20,7 @@ from deployments.cells.router import MOVE_AFTER_S, CellRouter
 from deployments.config import ServiceConfig
 from deployments.coordinator import CoordinatorSpec, resolve
 from deployments.demo_models import resolve_model
+from deployments.edge.memory import keep_trimming
 from deployments.generation import GenerationService
 from deployments.grpc_api import GrpcApi
 from deployments.http_api import build_http_app
@@ -45,7 +46,9 @@ class Ingress:
         self._config = config
         self._access = Access(config.named_keys, config.host)
         pool = pool_of(coordinators, config.resume_timeout_s)
-        self._pool_task = asyncio.get_running_loop().create_task(pool.run())
+        loop = asyncio.get_running_loop()
+        self._pool_task = loop.create_task(pool.run())
+        self._trim_task = loop.create_task(keep_trimming())
         text = text_model(config)
         self._service = GenerationService(
             text,

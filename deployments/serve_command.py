@@ -142,11 +142,18 @@ _SERVE_SETTINGS = {
     "RAY_SERVE_USE_GRPC_BY_DEFAULT": "1",
     "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.5",
     "RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S": "1",
-    "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "deployments.proxies.http_endings.middlewares",
 }
 """Serve's throughput mode without its direct ingress, which listens on all interfaces: one loop for
 an ingress and its router, fewer hops to it; and a controller that looks five times less often. What
 they leave of a small machine is the target's. A proxy that died is missed after three checks."""
+
+GUARDED_EDGE = {
+    "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "deployments.edge.proxy_hook:guard",
+    "RAY_SERVE_GRPC_MAX_MESSAGE_SIZE": str(64 * 2**20),
+    "RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH": str(64 * 2**20),
+}
+"""What Serve's proxies take from clients, and say where a replica died: by itself messages of 2 GiB
+and headers without an end, and a cut; while an answer of more than 4 MiB does not reach the proxy."""
 
 
 def prepare_environment() -> None:
@@ -154,7 +161,7 @@ def prepare_environment() -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_SERVE_LOG_TO_STDERR", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    for name, value in _SERVE_SETTINGS.items():
+    for name, value in (_SERVE_SETTINGS | GUARDED_EDGE).items():
         os.environ.setdefault(name, value)
     # Applications are importable where this process finds them, installed or not.
     paths = [path for path in sys.path if path]

@@ -39,6 +39,7 @@ async def application(
     metrics: SpecMetrics = SpecMetrics.SUMMARY,
     limits: RequestLimits | None = None,
     trusts_chat_templates: bool = False,
+    body_timeout_s: float = 60.0,
 ) -> AsyncIterator[tuple[FastAPI, Cell]]:
     async with cell(config) as parts:
         for number in range(targets):
@@ -61,6 +62,7 @@ async def application(
             max_body_bytes=100_000,
             metrics=metrics,
             metrics_compat=compat,
+            body_timeout_s=body_timeout_s,
         )
         yield app, parts
 

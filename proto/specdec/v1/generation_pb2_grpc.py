@@ -29,8 +29,8 @@ class GenerationServiceStub:
     """The public service. Names follow the OpenAI API where it has them. Errors are gRPC status codes:
     INVALID_ARGUMENT for a bad value (the details name it and its limit), NOT_FOUND for an unknown
     model, UNAUTHENTICATED for a missing API key, RESOURCE_EXHAUSTED when the queue is full or a key
-    has as much as it may (with google.rpc.RetryInfo in grpc-status-details-bin, which Serve's proxy
-    passes on for unary calls only),
+    has as much as it may (with google.rpc.RetryInfo in grpc-status-details-bin; a stream that is
+    refused so has one message before its end, with every field empty),
     DEADLINE_EXCEEDED when deadline_ms passed, UNAVAILABLE for what is worth trying again.
 
     Serve's gRPC proxy answers server reflection, so that grpcurl needs no .proto; behind Serve's HAProxy
@@ -89,8 +89,8 @@ class GenerationServiceServicer:
     """The public service. Names follow the OpenAI API where it has them. Errors are gRPC status codes:
     INVALID_ARGUMENT for a bad value (the details name it and its limit), NOT_FOUND for an unknown
     model, UNAUTHENTICATED for a missing API key, RESOURCE_EXHAUSTED when the queue is full or a key
-    has as much as it may (with google.rpc.RetryInfo in grpc-status-details-bin, which Serve's proxy
-    passes on for unary calls only),
+    has as much as it may (with google.rpc.RetryInfo in grpc-status-details-bin; a stream that is
+    refused so has one message before its end, with every field empty),
     DEADLINE_EXCEEDED when deadline_ms passed, UNAVAILABLE for what is worth trying again.
 
     Serve's gRPC proxy answers server reflection, so that grpcurl needs no .proto; behind Serve's HAProxy
@@ -208,8 +208,8 @@ class GenerationService:
     """The public service. Names follow the OpenAI API where it has them. Errors are gRPC status codes:
     INVALID_ARGUMENT for a bad value (the details name it and its limit), NOT_FOUND for an unknown
     model, UNAUTHENTICATED for a missing API key, RESOURCE_EXHAUSTED when the queue is full or a key
-    has as much as it may (with google.rpc.RetryInfo in grpc-status-details-bin, which Serve's proxy
-    passes on for unary calls only),
+    has as much as it may (with google.rpc.RetryInfo in grpc-status-details-bin; a stream that is
+    refused so has one message before its end, with every field empty),
     DEADLINE_EXCEEDED when deadline_ms passed, UNAVAILABLE for what is worth trying again.
 
     Serve's gRPC proxy answers server reflection, so that grpcurl needs no .proto; behind Serve's HAProxy

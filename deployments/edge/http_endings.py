@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 
-from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from deployments.errors import PoolUnavailableError
@@ -19,11 +18,6 @@ DIED = "the replica that worked on this request has died; send it again"
 STARTING = "the server is starting; send the request again"
 _RETRY_AFTER_S = b"1"
 _SERVES_OWN = "/-/"
-
-
-def middlewares() -> list[Middleware]:
-    """For RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH."""
-    return [Middleware(Endings)]
 
 
 class Endings:

@@ -12,7 +12,7 @@ from typing import Any
 
 import grpc
 
-from deployments.proxies.http_endings import DIED, STARTING
+from deployments.edge.http_endings import DIED, STARTING
 from specdec.v1 import generation_pb2_grpc as pb_grpc
 
 _WORDED = {

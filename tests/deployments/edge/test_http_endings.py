@@ -8,13 +8,10 @@ from typing import Any
 
 import httpx
 import pytest
-from ray.serve._private.http_util import (
-    convert_object_to_asgi_messages,
-    validate_http_proxy_callback_return,
-)
+from ray.serve._private.http_util import convert_object_to_asgi_messages
 from starlette.types import Receive, Scope, Send
 
-from deployments.proxies.http_endings import Endings, middlewares
+from deployments.edge.http_endings import Endings
 
 EVENTS = [(b"content-type", b"text/event-stream; charset=utf-8")]
 JSON = [(b"content-type", b"application/json")]
@@ -88,8 +85,3 @@ def test_our_own_404_and_serves_own_paths_stay() -> None:
 def test_of_another_body_that_breaks_off_nothing_is_made_whole() -> None:
     with pytest.raises(AssertionError):  # httpx's own: the response was not completed
         ask(start(JSON), body(b'{"a":', more=True))
-
-
-def test_serve_finds_the_middleware() -> None:
-    (one,) = validate_http_proxy_callback_return(middlewares())
-    assert one.cls is Endings

@@ -1,0 +1,101 @@
+"""What the processes of a service hold: memory, files and threads, by what each process is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+
+import psutil
+
+_TITLE = "ray::ServeReplica:specdec:"
+_ACTORS = {
+    "ray::ProxyActor": "proxy",
+    "ray::Coordinator": "coordinator",
+    "ray::ServeController": "controller",
+}
+OTHER = "ray itself"
+MIB = 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """Of all processes of a kind together."""
+
+    num_processes: int = 0
+    pss_mib: float = 0.0
+    """Resident, what is shared with others divided among them."""
+    uss_mib: float = 0.0
+    """Resident and its own."""
+    num_files: int = 0
+    num_threads: int = 0
+
+    def __add__(self, other: Held) -> Held:
+        mine, theirs = asdict(self), asdict(other)
+        return Held(**{name: value + theirs[name] for name, value in mine.items()})
+
+    def without(self, other: Held) -> Held:
+        mine, theirs = asdict(self), asdict(other)
+        return Held(**{name: value - theirs[name] for name, value in mine.items()})
+
+
+def kind_of(command: str) -> str:
+    """What a process is, by its title."""
+    if command.startswith(_TITLE):
+        return re.split(r"[:. ]", command.removeprefix(_TITLE))[0]
+    return next((kind for title, kind in _ACTORS.items() if command.startswith(title)), OTHER)
+
+
+def held_by_kind(root_pid: int, *, exact: bool = True) -> dict[str, Held]:
+    """Of the processes below `root_pid`. Without `exact` no page tables are walked: memory is 0."""
+    found: dict[str, Held] = {}
+    for process in _children(root_pid):
+        try:
+            kind, held = kind_of(" ".join(process.cmdline())), _held(process, exact)
+        except (psutil.NoSuchProcess, psutil.AccessDenied, ProcessLookupError):
+            continue
+        found[kind] = found.get(kind, Held()) + held
+    return dict(sorted(found.items()))
+
+
+def pids_of(root_pid: int, kind: str) -> list[int]:
+    return [
+        process.pid
+        for process in _children(root_pid)
+        if kind_of(" ".join(process.cmdline())) == kind
+    ]
+
+
+def cpu_seconds(root_pid: int) -> dict[str, float]:
+    """Used so far, by kind."""
+    found: dict[str, float] = {}
+    for process in _children(root_pid):
+        try:
+            kind, times = kind_of(" ".join(process.cmdline())), process.cpu_times()
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+        found[kind] = found.get(kind, 0.0) + times.user + times.system
+    return found
+
+
+def ours(held: Mapping[str, Held]) -> Held:
+    """Of the kinds that serve: what Ray itself starts and ends as it likes is left out."""
+    return sum((each for kind, each in held.items() if kind != OTHER), Held())
+
+
+def _children(root_pid: int) -> Iterator[psutil.Process]:
+    try:
+        yield from psutil.Process(root_pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return
+
+
+def _held(process: psutil.Process, exact: bool) -> Held:
+    full = process.memory_full_info() if exact else None
+    return Held(
+        num_processes=1,
+        pss_mib=full.pss / MIB if full else 0.0,
+        uss_mib=full.uss / MIB if full else 0.0,
+        num_files=process.num_fds(),
+        num_threads=process.num_threads(),
+    )

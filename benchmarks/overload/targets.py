@@ -1,0 +1,76 @@
+"""The services that are put under load: their settings, and asking them plainly."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from benchmarks.overload.http_exchange import exchange, post
+from benchmarks.overload.questions import Ids, Server
+from deployments.config import ServiceConfig
+from specdec_core.config import SpecMethod
+from specdec_core.models.numerics import Numerics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceOptions:
+    """What the command line says of the service."""
+
+    model: str
+    port: int
+    threads: int
+    max_group_size: int
+    """More than the streams that are measured: a group more would halve their speed, whoever the
+    ninth of eight is."""
+    max_num_seqs: int
+    max_queued: int
+    ingresses: int
+
+
+def service_config(options: ServiceOptions) -> ServiceConfig:
+    """In exact numerics; no process comes or goes by itself, so that memory can be compared."""
+    return ServiceConfig(
+        model=options.model,
+        served_model_name="served",
+        spec_method=SpecMethod.NGRAM,
+        numerics=Numerics.EXACT,
+        max_group_size=options.max_group_size,
+        max_num_seqs=options.max_num_seqs,
+        max_queued=options.max_queued,
+        torch_threads=options.threads,
+        ingress_replicas=options.ingresses,
+        max_ingress_replicas=options.ingresses,
+        audit_share=0.0,
+        port=options.port,
+        grpc_port=options.port + 1000,
+    )
+
+
+def server_of(config: ServiceConfig) -> Server:
+    return Server(port=config.port, grpc_port=config.grpc_port, model=config.model_name)
+
+
+def ask_plainly(server: Server, given: Sequence[Ids], max_tokens: int) -> Mapping[Ids, Ids]:
+    """Every prompt's ids of plain decoding: one by one, without speculation."""
+    return asyncio.run(_ask_plainly(server, given, max_tokens))
+
+
+async def _ask_plainly(server: Server, given: Sequence[Ids], max_tokens: int) -> Mapping[Ids, Ids]:
+    return {prompt: await _plain(server, prompt, max_tokens) for prompt in given}
+
+
+async def _plain(server: Server, prompt: Ids, max_tokens: int) -> Ids:
+    body = {
+        "model": server.model,
+        "prompt": list(prompt),
+        "max_tokens": max_tokens,
+        "temperature": 0,
+        "ignore_eos": True,
+        "return_token_ids": True,
+        "speculative": {"enabled": False},
+    }
+    answer = await exchange(server, post(server, "/v1/completions", body))
+    assert answer.status == 200, answer.body
+    return tuple(json.loads(answer.body)["choices"][0]["token_ids"])

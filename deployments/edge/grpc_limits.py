@@ -1,0 +1,29 @@
+"""What gRPC servers of Serve's proxies do with a burst that comes faster than it is read.
+
+By itself gRPC cancels a call that nobody took for 30 s, and refuses those beyond 1000 to 3000 that
+wait; the client sees CANCELLED, which says neither that nothing was done nor when to come back.
+"""
+
+from __future__ import annotations
+
+_LONG_S = 3600
+"""Longer than a client waits: whoever gives up cancels."""
+_MANY = 1_000_000
+_ALIVE_MS = 60_000
+"""A peer that is gone without a word is asked after this, and has a third of it to answer."""
+
+SERVER_OPTIONS = (
+    ("grpc.server_max_unrequested_time_in_server", _LONG_S),
+    ("grpc.server.max_pending_requests", _MANY),
+    ("grpc.server.max_pending_requests_hard_limit", _MANY),
+    ("grpc.keepalive_time_ms", _ALIVE_MS),
+    ("grpc.keepalive_timeout_ms", _ALIVE_MS // 3),
+)
+
+
+def make_grpc_patient() -> None:
+    """For the servers that Serve makes in this process from now on: it has no setting for it."""
+    from ray.serve._private.constants import DEFAULT_GRPC_SERVER_OPTIONS
+
+    known = {name for name, _ in DEFAULT_GRPC_SERVER_OPTIONS}
+    DEFAULT_GRPC_SERVER_OPTIONS.extend(pair for pair in SERVER_OPTIONS if pair[0] not in known)

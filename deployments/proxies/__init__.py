@@ -1,1 +1,0 @@
-"""What Serve's proxies say where the ingress replica behind them has died."""

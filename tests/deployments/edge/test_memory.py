@@ -1,0 +1,43 @@
+"""What a burst took of the memory is given back, though something above it is still used."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+_PROGRAM = """
+import asyncio, ctypes, psutil
+from deployments.edge.memory import keep_trimming
+
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+libc.free.argtypes = [ctypes.c_void_p]
+resident = lambda: psutil.Process().memory_info().rss / 2**20
+
+async def main():
+    before = resident()
+    blocks = [libc.malloc(4000) for _ in range(50_000)]
+    for block in blocks:
+        ctypes.memset(block, 1, 4000)
+    last = libc.malloc(4000)  # above all others, and kept
+    for block in blocks:
+        libc.free(block)
+    del blocks
+    kept = resident() - before
+    task = asyncio.create_task(keep_trimming(every_s=0.01))
+    while resident() - before > 30:
+        await asyncio.sleep(0.01)
+    print(round(kept))
+
+asyncio.run(asyncio.wait_for(main(), 60))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc's allocator")
+def test_what_was_freed_is_given_back() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM], capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout) > 150, "without it, most of 190 MiB stay resident"

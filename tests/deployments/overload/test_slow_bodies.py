@@ -1,0 +1,89 @@
+"""A body that does not come holds its place at an ingress for a while, not for ever."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from deployments.access import Access
+from deployments.config import SpecMetrics
+from deployments.generation import GenerationService
+from deployments.http_api import build_http_app
+from specdec_core.config import SpeculationConfig
+from tests.deployments.http_server import TEXT, completion, run, server
+from tests.deployments.test_pool_client import PoolClient, unreachable
+
+WAIT_S = 0.1
+
+
+async def answer_to(body_parts: list[dict[str, Any]], path: str) -> list[Any]:
+    """What is sent for a request whose body ends in silence."""
+    pool = PoolClient(unreachable)
+    service = GenerationService(TEXT, pool, model_name="fake", speculation=SpeculationConfig())
+    app = build_http_app(
+        service,
+        Access({}, "127.0.0.1"),
+        max_body_bytes=10_000,
+        metrics=SpecMetrics.NONE,
+        body_timeout_s=WAIT_S,
+    )
+    sent: list[Any] = []
+    parts = iter(body_parts)
+
+    async def receive() -> Any:
+        for part in parts:
+            return part
+        return await asyncio.Event().wait()
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "headers": [(b"content-length", b"50")],
+        "http_version": "1.1",
+        "scheme": "http",
+        "client": ("127.0.0.1", 4000),
+        "server": ("127.0.0.1", 8000),
+    }
+    await app(scope, receive, send)
+    return sent
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions", "/tokenize"])
+@pytest.mark.parametrize("beginning", [b"", b'{"prompt": '], ids=["nothing", "half"])
+def test_a_body_that_does_not_end_is_given_up(path: str, beginning: bytes) -> None:
+    async def scenario() -> None:
+        first = {"type": "http.request", "body": beginning, "more_body": True}
+        start, body = await answer_to([first], path)
+        assert start["status"] == 408
+        assert b"the body did not come within 0.1 s" in body["body"]
+
+    run(scenario)
+
+
+def test_a_client_that_leaves_within_its_body_is_no_error_of_ours(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario() -> None:
+        first = {"type": "http.request", "body": b"{", "more_body": True}
+        await answer_to([first, {"type": "http.disconnect"}], "/v1/completions")
+
+    run(scenario)
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+def test_an_answer_may_take_longer_than_its_body() -> None:
+    async def scenario() -> None:
+        async with server(body_timeout_s=0.001) as (client, _):
+            body = completion(max_tokens=200, stream=True)
+            answer = await client.post("/v1/completions", json=body)
+            assert answer.text.endswith("data: [DONE]\n\n")
+
+    run(scenario)
