@@ -39,6 +39,7 @@ async def application(
     metrics: SpecMetrics = SpecMetrics.SUMMARY,
     limits: RequestLimits | None = None,
     trusts_chat_templates: bool = False,
+    stream_interval: int = 1,
 ) -> AsyncIterator[tuple[FastAPI, Cell]]:
     async with cell(config) as parts:
         for number in range(targets):
@@ -53,6 +54,7 @@ async def application(
             speculation=SPECULATION,
             limits=limits,
             trusts_chat_templates=trusts_chat_templates,
+            stream_interval=stream_interval,
         )
         access = Access({key_digest(key): f"name of {key}" for key in keys}, "127.0.0.1")
         app = build_http_app(
