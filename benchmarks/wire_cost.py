@@ -117,10 +117,10 @@ def _cpu_seconds(pid: int) -> Counter[str]:
 
 
 def _name(process: psutil.Process) -> str:
-    """An actor's title ("ray::..."), or the program."""
+    """An actor's title ("ray::...") without the method that it runs just now, or the program."""
     line = process.cmdline()
     title = line[0].split(" ")[0] if line else process.name()
-    return title if title.startswith("ray::") else process.name()
+    return title.split(".")[0] if title.startswith("ray::") else process.name()
 
 
 def _over_turns(turns: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

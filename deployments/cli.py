@@ -233,6 +233,7 @@ def serve(
     max_num_seqs: flag.MaxNumSeqs = None,
     max_group_size: flag.MaxGroupSize = None,
     max_queued: flag.MaxQueued = None,
+    stream_interval: flag.StreamInterval = None,
     speculative_config: flag.SpeculativeConfig = None,
     spec_method: flag.SpecMethodName = None,
     spec_model: flag.SpecModel = None,

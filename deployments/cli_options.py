@@ -256,3 +256,7 @@ Cells = Annotated[int | None, _scale(help="Coordinators, each with replicas of i
 MaxNumSeqs = Annotated[int | None, _scale(help="Most admitted sequences per target replica.")]
 MaxGroupSize = Annotated[int | None, _scale(help="Most sequences per target pass.")]
 MaxQueued = Annotated[int | None, _scale(help="Most waiting requests; more are refused.")]
+StreamInterval = Annotated[
+    int | None,
+    _scale(help="Fewest tokens of a stream's chunk but the first: fewer chunks cost less."),
+]

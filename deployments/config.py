@@ -137,6 +137,8 @@ class ServiceConfig(PoolSettings, TlsSettings):
     max_output_tokens: int | None = Field(default=None, ge=1)
     """Of one request and choice. None: as far as the model's context reaches."""
     request_timeout_s: float | None = Field(default=None, gt=0)
+    stream_interval: int = Field(default=1, ge=1)
+    """Tokens that a chunk of a stream has at least; the first and the last may have fewer."""
     audit_share: float = Field(default=0.01, ge=0, le=1)
     """Share of finished requests that are replayed without speculation, behind every client's
     request, and compared. 0: none."""

@@ -15,6 +15,7 @@ from deployments.ask import Ask, Generation
 from deployments.cells.pool import Pool
 from deployments.chat_template import ChatOptions
 from deployments.errors import DeadlineError, PoolUnavailableError, UnknownModelError
+from deployments.gathering import gathered
 from deployments.grammars import check_grammar
 from deployments.interleaving import interleaved
 from deployments.output import Output, Piece, text_offsets
@@ -58,6 +59,7 @@ class GenerationService:
         sampling_defaults: Mapping[str, Any] | None = None,
         limits: RequestLimits | None = None,
         trusts_chat_templates: bool = False,
+        stream_interval: int = 1,
         stats_wait_s: float = 2.0,
     ) -> None:
         """`sampling_defaults`, by the names of SamplingParams: for what a request leaves open.
@@ -70,6 +72,7 @@ class GenerationService:
         self._trusts_chat_templates = trusts_chat_templates
         self._places_for_own_templates = asyncio.Semaphore(_OWN_TEMPLATES)
         self._limits = limits or RequestLimits()
+        self._fewest = stream_interval
         self._stats_wait_s = stats_wait_s
 
     @property
@@ -172,7 +175,7 @@ class GenerationService:
         """Pieces of all, each with its place, as they come. What ends one by an abort or an error
         ends the others."""
         is_aborted = False
-        streams = interleaved([self.run(generation) for generation in generations])
+        streams = interleaved([gathered(self.run(one), self._fewest) for one in generations])
         async with contextlib.aclosing(streams) as news:
             async for place, piece in news:
                 yield place, piece

@@ -57,6 +57,7 @@ class Ingress:
             speculation=config.pool_config().speculation,
             sampling_defaults=text.sampling_defaults if config.uses_generation_config else None,
             trusts_chat_templates=config.trust_request_chat_template,
+            stream_interval=config.stream_interval,
             limits=RequestLimits(
                 max_prompt_tokens=config.max_prompt_tokens,
                 max_output_tokens=config.max_output_tokens,

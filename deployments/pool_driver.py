@@ -57,6 +57,8 @@ class PoolDriver:
         self._owners: dict[str, IngressOutbox] = {}
         self._told_live = 0
         self._wake = asyncio.Event()
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_s = 0.0
 
     @property
     def num_streams(self) -> int:
@@ -213,15 +215,25 @@ class PoolDriver:
         if self.failure is not None:
             raise self.failure
         deadline = self.pool.next_deadline()
-        if deadline is None:
-            await self._wake.wait()
-            return
-        delay_s = max(deadline - self._clock(), _MIN_SLEEP_S)
-        timer = asyncio.get_running_loop().call_later(delay_s, self._wake.set)
-        try:
-            await self._wake.wait()
-        finally:
-            timer.cancel()
+        if deadline is not None:
+            self._wake_by(deadline)
+        await self._wake.wait()
+
+    def _wake_by(self, deadline: float) -> None:
+        """Every round moves the deadline on: an alarm that is due before it is left as it is, since
+        to ask the pool once in vain costs less than an alarm a round."""
+        now = self._clock()
+        due_s = max(deadline, now + _MIN_SLEEP_S)
+        if self._alarm is not None:
+            if self._alarm_s <= due_s:
+                return
+            self._alarm.cancel()
+        self._alarm_s = due_s
+        self._alarm = asyncio.get_running_loop().call_later(due_s - now, self._ring)
+
+    def _ring(self) -> None:
+        self._alarm = None
+        self._wake.set()
 
     def _dispatch(self, commands: Iterable[Command]) -> None:
         """Leases leave before the tokens of the round that is over: a replica waits for them."""

@@ -152,8 +152,8 @@ GUARDED_EDGE = {
     "RAY_SERVE_GRPC_MAX_MESSAGE_SIZE": str(64 * 2**20),
     "RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH": str(64 * 2**20),
 }
-"""What Serve's proxies take from clients, and say where a replica died: by itself messages of 2 GiB
-and headers without an end, and a cut; while an answer of more than 4 MiB does not reach the proxy."""
+"""What Serve's proxies take from clients, and say where a replica died. By themselves they take
+messages of 2 GiB and headers without an end, cut connections, and pass on no answer of 4 MiB."""
 
 
 def prepare_environment() -> None:

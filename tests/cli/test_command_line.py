@@ -21,7 +21,7 @@ def test_help_of_every_command_needs_neither_torch_nor_ray() -> None:
         "for command in ([], *names):\n"
         "    result = CliRunner().invoke(app, [*command, '--help'])\n"
         "    assert result.exit_code == 0, result.output\n"
-        "heavy = {'torch', 'ray', 'transformers', 'grpc', 'httpx'} & set(sys.modules)\n"
+        "heavy = {'torch', 'ray', 'transformers', 'grpc', 'aiohttp'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)

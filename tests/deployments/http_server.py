@@ -40,6 +40,7 @@ async def application(
     limits: RequestLimits | None = None,
     trusts_chat_templates: bool = False,
     body_timeout_s: float = 60.0,
+    stream_interval: int = 1,
 ) -> AsyncIterator[tuple[FastAPI, Cell]]:
     async with cell(config) as parts:
         for number in range(targets):
@@ -54,6 +55,7 @@ async def application(
             speculation=SPECULATION,
             limits=limits,
             trusts_chat_templates=trusts_chat_templates,
+            stream_interval=stream_interval,
         )
         access = Access({key_digest(key): f"name of {key}" for key in keys}, "127.0.0.1")
         app = build_http_app(
