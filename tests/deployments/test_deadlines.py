@@ -77,7 +77,7 @@ def test_its_client_hears_the_same_as_from_the_ingress() -> None:
 def test_the_pool_is_told_the_sooner_of_the_requests_deadline_and_the_servers(
     of_request: float | None, of_server: float | None, expected: float | None
 ) -> None:
-    pool: Any = type("NoPool", (), {"state": None})()
+    pool: Any = type("NoPool", (), {"state": None, "new_request_id": lambda self: "new"})()
     service = GenerationService(
         fake_text_model(),
         pool,
