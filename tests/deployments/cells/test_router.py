@@ -169,8 +169,22 @@ def test_ids_made_before_any_of_their_requests_begins_are_spread_too() -> None:
         ingress = Ingress([FakeCell(), FakeCell()])
         homes = [order_of(ingress.router.new_request_id(), 2)[0] for _ in range(100)]
         assert homes.count(0) == 50
+
+    run(scenario)
+
+
+def test_what_was_prepared_and_refused_is_soon_no_load() -> None:
+    async def scenario() -> None:
+        cells = [FakeCell(), FakeCell()]
+        ingress = Ingress(cells)
+        cells[1].away()
+        for _ in range(10):
+            ingress.router.new_request_id()
+        cells[1].up()
+        assert {order_of(ingress.router.new_request_id(), 2)[0] for _ in range(5)} == {1}
         ingress.router.look()
-        assert order_of(ingress.router.new_request_id(), 2)[0] in (0, 1)
+        homes = [order_of(ingress.router.new_request_id(), 2)[0] for _ in range(10)]
+        assert homes.count(0) == 5
 
     run(scenario)
 
@@ -324,6 +338,17 @@ def test_nothing_moves_while_no_other_cell_may_go_on_with_it() -> None:
         ingress.router.look()
         await asyncio.sleep(0.01)
         assert [list(cell.running) for cell in cells] == [[], [free], [pinned]]
+
+    run(scenario)
+
+
+def test_an_abort_of_an_own_request_asks_its_cell_alone() -> None:
+    async def scenario() -> None:
+        cells = [FakeCell(), FakeCell()]
+        ingress = Ingress(cells)
+        name = await ingress.begin(new_id_of(1, 2))
+        assert await ingress.router.abort(name)
+        assert [cell.aborted for cell in cells] == [[], [name]]
 
     run(scenario)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -123,6 +124,7 @@ def test_a_request_of_a_lost_cell_goes_on_in_the_other_with_nothing_told_twice()
     async def scenario() -> None:
         async with world() as w:
             asked = request(new_id_of(0, 2), num_logprobs=2, num_prompt_logprobs=1)
+            asked = replace(asked, client="key")
             tokens: list[int] = []
             logprobs: list[TokenLogprobs] = []
             prompt_logprobs: list[TokenLogprobs] = []
@@ -139,7 +141,9 @@ def test_a_request_of_a_lost_cell_goes_on_in_the_other_with_nothing_told_twice()
             assert prompt_logprobs == expected_prompt_logprobs(asked.prompt_token_ids, 1)
             assert w.routers[0].num_divergences == 0
             assert w.cells[1].driver.pool.counters().num_finished[FinishReason.LENGTH] == 1
-            assert not w.cells[1].driver.ledger.usage
+            usage = w.cells[1].driver.ledger.usage["key"]
+            assert usage.num_requests == 0, "what moves is not a new request"
+            assert 0 < usage.num_tokens < LONG
 
     run(scenario)
 
