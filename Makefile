@@ -4,7 +4,7 @@ TORCH ?= torch==2.13.0
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: setup serve test lint format proto proto-check manifests bench audit mutants mutmut
+.PHONY: setup serve test lint format proto proto-check manifests bench audit audit-deps sbom mutants mutmut
 
 setup: $(INSTALLED)
 	@$(BIN)/specdec models pull smollm2-135m
@@ -53,6 +53,15 @@ bench: setup
 INPUT ?= examples/prompts.jsonl
 audit: setup
 	$(BIN)/python -m benchmarks.audit --input $(INPUT) $(ARGS)
+
+# Known holes in what requirements.lock pins. Fails as well where nothing could be looked up.
+audit-deps: $(INSTALLED)
+	$(BIN)/python -m tests.supply_chain $(ARGS)
+
+# What is installed, as CycloneDX JSON.
+sbom: $(INSTALLED)
+	@mkdir -p build
+	$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --output-file build/sbom.json $(BIN)/python
 
 # Seeded defects, each of which must make a named test fail.
 mutants: setup
