@@ -18,6 +18,7 @@ from deployments.coordinator import CoordinatorSpec
 from deployments.ingress_server import Ingress
 from deployments.replica import DraftReplica, TargetReplica
 from deployments.version import package_version
+from specdec_core.pool.waiting import most_waiting
 
 APPLICATION = "specdec"
 IMPORT_PATH = "deployments.app:build_app"
@@ -101,7 +102,8 @@ def num_cpus_needed(config: ServiceConfig) -> int:
 def _max_ongoing(config: ServiceConfig) -> int:
     """More than the pool takes: who is too many is refused by the pool, not left in a proxy."""
     num_admitted = config.target_replicas * config.max_num_seqs
-    return num_admitted + config.max_queued + _SHORT_CALLS
+    num_queued = most_waiting(config.max_queued, max(len(config.named_keys), 1))
+    return num_admitted + num_queued + _SHORT_CALLS
 
 
 def _replicas(
