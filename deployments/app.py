@@ -21,6 +21,7 @@ from deployments.message_limits import most_message_bytes
 from deployments.replica import DraftReplica, TargetReplica
 from deployments.version import package_version
 from specdec_core.leases import Role
+from specdec_core.pool.waiting import most_waiting
 
 APPLICATION = "specdec"
 IMPORT_PATH = "deployments.app:build_app"
@@ -112,7 +113,8 @@ def num_cpus_needed(config: ServiceConfig) -> int:
 def _max_ongoing(config: ServiceConfig) -> int:
     """More than the pools take: who is too many is refused by the pool, not left in a proxy."""
     num_admitted = config.target_replicas * config.max_num_seqs
-    return config.cells * (num_admitted + config.max_queued) + _SHORT_CALLS
+    num_queued = most_waiting(config.max_queued, max(len(config.named_keys), 1))
+    return config.cells * (num_admitted + num_queued) + _SHORT_CALLS
 
 
 def _cell(config: ServiceConfig, coordinator: CoordinatorSpec) -> list[Application]:

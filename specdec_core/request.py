@@ -57,7 +57,7 @@ class Request:
     """Who drafts for this request; None: whoever does for the others. Where no draft model is to be
     had, one that is asked for is replaced by prompt lookup."""
     priority: int = 0
-    """Lower is served first."""
+    """Lower is served first, of the same client's."""
     client: str = ""
     """Whose it is: those of all clients are served in turn, and none keeps the others out."""
     timeout_s: float | None = None

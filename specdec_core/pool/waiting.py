@@ -8,6 +8,11 @@ from specdec_core.pool.fair_shares import FairShares, rank_of
 from specdec_core.pool.sequence import BACKGROUND_RANK, Sequence
 
 
+def most_waiting(num_places: int, num_clients: int) -> int:
+    """Requests that may wait at once: one client has all places, the next half as many more."""
+    return sum(_share(num_places, place) for place in range(1, num_clients + 1))
+
+
 class WaitingQueue:
     """A sorted list: moving ten thousand pointers costs less than keeping a heap with holes."""
 
@@ -36,7 +41,7 @@ class WaitingQueue:
 
     def has_more_than_its_share(self, client: str, num_places: int) -> bool:
         """Whether more of the client's wait than `num_places` shared equally by all that wait."""
-        share = -(-num_places // max(self._shares.num_waiting_clients, 1))
+        share = _share(num_places, self._shares.num_waiting_clients)
         return self._shares.num_waiting(client) > share
 
     def push(self, sequence: Sequence) -> None:
@@ -66,3 +71,8 @@ class WaitingQueue:
         """The sequence has ended, and waits no longer."""
         if not sequence.is_background and sequence.admitted_at is not None:
             self._shares.end(sequence)
+
+
+def _share(num_places: int, num_clients: int) -> int:
+    """Rounded up: whoever has nothing has room for one."""
+    return -(-num_places // max(num_clients, 1))

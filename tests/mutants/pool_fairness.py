@@ -112,7 +112,7 @@ MUTANTS = (
     Mutant(
         name="every-client-has-a-queue",
         path=_POOL + "waiting.py",
-        old="share = -(-num_places // max(self._shares.num_waiting_clients, 1))",
+        old="share = _share(num_places, self._shares.num_waiting_clients)",
         new="share = num_places",
         breaks="the queue is as many times too long as there are clients",
         killed_by=(

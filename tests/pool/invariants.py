@@ -25,6 +25,7 @@ def check_empty(pool: SequencePool) -> None:
     counters = pool.counters()
     assert counters.num_waiting == counters.num_running == 0
     assert not pool._placement._undrafted
+    assert not pool._placement.waiting._shares._accounts
     for replica in pool._fleet:
         assert not replica.sequences
         assert not replica.leases

@@ -64,6 +64,7 @@ class PoolMachine(RuleBasedStateMachine):
         num_emitted=st.integers(0, 4),
         is_background=st.sampled_from([False, False, True]),
         num_prompt_logprobs=st.sampled_from([None, None, 0, 2]),
+        client=st.sampled_from(["", "one", "another"]),
     )
     def add(
         self,
@@ -77,6 +78,7 @@ class PoolMachine(RuleBasedStateMachine):
         num_emitted: int,
         is_background: bool,
         num_prompt_logprobs: int | None,
+        client: str,
     ) -> None:
         self.num_added += 1
         fresh = request(
@@ -90,7 +92,7 @@ class PoolMachine(RuleBasedStateMachine):
             priority=priority,
         )
         params = replace(fresh.params, num_prompt_logprobs=num_prompt_logprobs)
-        fresh = replace(fresh, params=params, is_background=is_background)
+        fresh = replace(fresh, params=params, is_background=is_background, client=client)
         emitted = Client(fresh).plain[:num_emitted]
         with nullcontext() if emitted else suppress(QueueFullError):
             self.cell.add(replace(fresh, emitted_token_ids=emitted))
