@@ -1,6 +1,6 @@
 """What `specdec simulate capacity` asks for: a target's pass by fed tokens, a draft's by sequences.
 
-Random weights in the shapes of a pair; medians over repeats, shapes in turns.
+Random weights in the shapes of a pair; medians over repeats, both models in turns.
 
     python -m benchmarks.step_times --output benchmarks/results/step_times.json
 """
@@ -21,11 +21,9 @@ from benchmarks.synthetic import DrafterKind
 from benchmarks.synthetic_models import ModelOptions, load_draft, load_target
 from specdec_core.models.loading import DType
 from specdec_core.models.numerics import Numerics
-from specdec_core.models.transformers_adapter import TransformersModel
 
-_VERIFY = ((1, 0), (1, 4), (8, 0), (16, 0), (8, 4), (16, 4))
-"""(sequences, K): K + 1 tokens each are fed."""
-_DRAFT = (1, 4, 8, 16)
+_SHAPES = ((1, 0), (8, 0), (16, 0), (1, 4), (8, 4), (16, 4))
+"""(sequences, K): K + 1 tokens each are fed. A draft's step feeds one."""
 
 
 def main(
@@ -47,38 +45,29 @@ def main(
         device="cpu",
         scale=1,
         max_len=prompt_len + 64,
-        max_sequences=max(rows for rows, _ in _VERIFY),
+        max_sequences=max(rows for rows, _ in _SHAPES),
     )
     draft = load_draft(options, DrafterKind.DRAFT)
     assert draft is not None, "a random pair has one"
-    steps = [(rows, 0) for rows in _DRAFT]
-    drafting = _measure(draft, steps, prompt_len, repeats, "draft")
-    verifying = _measure(load_target(options), _VERIFY, prompt_len, repeats, "target")
+    pair = [load_target(options), draft]
+    verify_ms: dict[str, float] = {}
+    draft_ms: dict[str, float] = {}
+    for rows, k in track(_SHAPES, description="shapes"):
+        target_s, draft_s = median_pass_s(pair, rows, k, prompt_len, repeats)
+        verify_ms[str(rows * (k + 1))] = 1e3 * target_s
+        if k == 0:
+            draft_ms[str(rows)] = 1e3 * draft_s
     found: dict[str, Any] = {
         "pair": target,
         "threads": threads,
-        "verify_ms": {str(rows * (k + 1)): ms for (rows, k), ms in verifying.items()},
-        "draft_ms": {str(rows): ms for (rows, _), ms in drafting.items()},
+        "verify_ms": verify_ms,
+        "draft_ms": draft_ms,
     }
     for name in ("verify_ms", "draft_ms"):
         flag = ",".join(f"{rows}:{ms:.2f}" for rows, ms in found[name].items())
         Console().print(f"--{name.replace('_', '-')} {flag}", highlight=False)
     if output is not None:
         output.write_text(json.dumps(found, indent=1) + "\n")
-
-
-def _measure(
-    model: TransformersModel,
-    shapes: tuple[tuple[int, int], ...] | list[tuple[int, int]],
-    prompt_len: int,
-    repeats: int,
-    name: str,
-) -> dict[tuple[int, int], float]:
-    """Milliseconds by (sequences, K)."""
-    return {
-        (rows, k): 1e3 * median_pass_s([model], rows, k, prompt_len, repeats)[0]
-        for rows, k in track(shapes, description=name)
-    }
 
 
 if __name__ == "__main__":

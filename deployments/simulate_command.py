@@ -81,7 +81,7 @@ def _run_many(first_seed: int, num_seeds: int, max_violations: int, output: Path
     from deployments.simulation.campaign import run_seeds
 
     columns = (TextColumn("seeds"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    started = time.perf_counter()
+    started, cpu_started = time.perf_counter(), time.process_time()
     with Progress(*columns, console=Console(stderr=True)) as progress:
         task = progress.add_task("", total=num_seeds)
         campaign = run_seeds(
@@ -90,7 +90,7 @@ def _run_many(first_seed: int, num_seeds: int, max_violations: int, output: Path
             max_violations=max_violations,
             on_seed=lambda so_far: progress.update(task, completed=so_far.num_seeds),
         )
-    report = campaign.report(time.perf_counter() - started)
+    report = campaign.report(time.perf_counter() - started, time.process_time() - cpu_started)
     if output is not None:
         output.write_text(json.dumps(report, indent=2) + "\n")
     _show(report)
@@ -109,7 +109,8 @@ def _show(report: dict[str, Any]) -> None:
     console.print(
         f"{report['num_seeds']} seeds, {report['num_requests']} requests, "
         f"{len(report['transitions'])} changes of state, {len(report['messages'])} message types, "
-        f"{len(report['violations'])} violations; {report['seeds_per_second']} seeds per second"
+        f"{len(report['violations'])} violations; {report['seeds_per_second']} seeds per second, "
+        f"{report['seeds_per_cpu_second']} per second of CPU time"
     )
     for what in ("never_hit", "never_foreseen"):
         if report[what]:

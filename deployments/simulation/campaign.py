@@ -84,11 +84,13 @@ class Campaign:
     def is_clean(self) -> bool:
         return not (self.violations or self.never_hit or self.never_foreseen)
 
-    def report(self, seconds: float) -> dict[str, Any]:
+    def report(self, seconds: float, cpu_seconds: float) -> dict[str, Any]:
+        """`cpu_seconds` leave out what other processes took of the core."""
         return {
             "num_seeds": self.num_seeds,
             "seconds": round(seconds, 3),
             "seeds_per_second": round(self.num_seeds / seconds, 2) if seconds else None,
+            "seeds_per_cpu_second": round(self.num_seeds / cpu_seconds, 2) if cpu_seconds else None,
             "num_requests": self.num_requests,
             "num_events": self.num_events,
             "least_faults_of_a_seed": self.least_faults,

@@ -249,6 +249,47 @@ MUTANTS = (
         new="        token_ids=theirs.token_ids,\n",
         breaks="a slow reader loses tokens where its news is merged",
     ),
+    _seeded(
+        "news-never-merged",
+        "deployments/outbox.py",
+        old="            self._deliveries[place] = merged\n",
+        new="            self._deliveries.append(delivery)\n",
+        breaks="what waits for a slow ingress grows with every token",
+    ),
+    _seeded(
+        "round-times-kept",
+        "deployments/stages/rounds.py",
+        old="        lease = self._open.pop(lease_id, None)\n",
+        new="        lease = self._open.get(lease_id)\n",
+        breaks="the coordinator's memory grows with every round",
+    ),
+    _seeded(
+        "expires-by-a-clock",
+        _POOL + "pool.py",
+        old="        self._expire(now)\n",
+        new='        self._expire(__import__("time").monotonic())\n',
+        breaks="a failing seed cannot be replayed, and leases expire at the wrong time",
+    ),
+    _seeded(
+        "planned-for-a-dead-draft",
+        _POOL + "placement.py",
+        old="        replica.remove(sequence)\n        if replica.role is Role.TARGET:",
+        new="        replica.remove(sequence)\n        if replica.role is Role.DRAFT:\n"
+        "            replica.changed.pop(sequence.sequence_id, None)\n"
+        "        if replica.role is Role.TARGET:",
+        breaks="what was planned with a draft that has died is leased as it was",
+    ),
+    Mutant(
+        name="audited-by-whoever-is-there",
+        path="deployments/audit.py",
+        old="        return Origin(Numerics.EXACT, last.pinned_fingerprint)\n",
+        new="        return here\n",
+        breaks="an update of all targets makes the audit cry wolf",
+        killed_by=(
+            "tests/deployments/test_audit_origin.py"
+            "::test_a_request_is_not_replayed_on_targets_that_came_before_its_news",
+        ),
+    ),
     Mutant(
         name="merged-news-names-nobody",
         path="deployments/outbox.py",
