@@ -32,8 +32,8 @@ class ClockedPool:
 
 
 def met_after(first_s: float, then_s: float) -> tuple[float, list[float]]:
-    """Of a pool whose deadline an event moves from `first_s` to `then_s`: what it was then, and when
-    the pool was asked."""
+    """Of a pool whose deadline an event moves from `first_s` to `then_s`: what it was then, and
+    when the pool was asked."""
     started = time.monotonic()
     pool: Any = ClockedPool(started + first_s)
 
