@@ -41,6 +41,7 @@ def main(
     turns: Annotated[int, typer.Option(help="Loads of every method.")] = 4,
     max_tokens: int = 128,
     threads: Annotated[int, typer.Option(help="Torch threads of the target.")] = 2,
+    stream_interval: Annotated[int, typer.Option(help="Fewest tokens of a chunk.")] = 1,
     model: str = "smollm2-135m",
     port: int = 8123,
     output: Path | None = None,
@@ -54,6 +55,7 @@ def main(
         max_group_size=batch,
         torch_threads=threads,
         enable_prefix_caching=False,  # both methods read the same prompts
+        stream_interval=stream_interval,
         port=port,
         grpc_port=port + 1000,
     )
@@ -65,7 +67,13 @@ def main(
             for method, body in methods.items():
                 part = lines[turn::turns]
                 found[method].append(_turn(config, process.pid, part, max_tokens, body))
-    settings = {"model": model, "batch": batch, "streams": num_streams, "threads": threads}
+    settings: dict[str, Any] = {
+        "model": model,
+        "batch": batch,
+        "streams": num_streams,
+        "threads": threads,
+        "stream_interval": stream_interval,
+    }
     told = {method: _over_turns(each) for method, each in found.items()}
     for method in methods:
         _print(f"{method}, {num_streams} streams, groups of {batch}", told[method])

@@ -28,7 +28,7 @@ IMPORT_PATH = "deployments.app:build_app"
 SERVICER_FUNCTION = "deployments.edge.grpc_endings.add_generation_service"
 _SPIN_COUNT = "10000"
 """Two torch processes whose OpenMP threads spin on the same cores slow each other 10 to 100 times;
-this short a spin costs nothing when they alternate."""
+this short a spin costs nothing when they alternate. What the environment says wins."""
 _SHORT_CALLS = 256
 """Health, status, aborts and refusals that an ingress answers beside full queues."""
 
@@ -130,6 +130,7 @@ def _replicas(
 ) -> Application:
     is_target = kind is TargetReplica
     threads = str(config.threads_per_replica(os.cpu_count() or 1))
+    spin_count = os.environ.get("GOMP_SPINCOUNT", _SPIN_COUNT)
     deployment: Any = serve.deployment(
         kind,
         name=_deployment_name(kind.role, coordinator.cell),
@@ -137,9 +138,7 @@ def _replicas(
         ray_actor_options={
             "num_cpus": config.target_num_cpus if is_target else config.draft_num_cpus,
             "num_gpus": config.target_num_gpus if is_target else config.draft_num_gpus,
-            "runtime_env": {
-                "env_vars": {"OMP_NUM_THREADS": threads, "GOMP_SPINCOUNT": _SPIN_COUNT}
-            },
+            "runtime_env": {"env_vars": {"OMP_NUM_THREADS": threads, "GOMP_SPINCOUNT": spin_count}},
         },
         max_constructor_retry_count=3,
         health_check_period_s=2,

@@ -16,6 +16,10 @@ async def gathered(pieces: AsyncGenerator[Piece], fewest: int) -> AsyncGenerator
     held: list[Piece] = []
     needed = 0
     async with contextlib.aclosing(pieces):
+        if fewest == 1:  # the usual: nothing is ever held
+            async for piece in pieces:
+                yield piece
+            return
         try:
             async for piece in pieces:
                 held.append(piece)

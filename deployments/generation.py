@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence, Sized
 from dataclasses import replace
 from functools import partial
@@ -14,7 +13,8 @@ from typing import Any, TypeVar
 from deployments.ask import Ask, Generation
 from deployments.cells.pool import Pool
 from deployments.chat_template import ChatOptions
-from deployments.errors import DeadlineError, PoolUnavailableError, UnknownModelError
+from deployments.deadline import within
+from deployments.errors import PoolUnavailableError, UnknownModelError
 from deployments.gathering import gathered
 from deployments.grammars import check_grammar
 from deployments.interleaving import interleaved
@@ -188,7 +188,8 @@ class GenerationService:
         """Pieces until the last; leaving early aborts the request in the pool."""
         params = generation.request.params
         output = Output(self.text, params, generation.stop, generation.view)
-        async with contextlib.aclosing(self._events(generation)) as events:
+        asked = self.pool.generate(generation.request)
+        async with contextlib.aclosing(within(generation.request.timeout_s, asked)) as events:
             async for event in events:
                 with self.pool.times.detokenise:
                     piece = output.take(event)
@@ -199,22 +200,6 @@ class GenerationService:
                 yield piece
                 if piece.finish_reason is not None:
                     return
-
-    async def _events(self, generation: Generation) -> AsyncGenerator[TokenEvent]:
-        timeout_s = generation.request.timeout_s
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        async with contextlib.aclosing(self.pool.generate(generation.request)) as events:
-            while True:
-                remaining = None if deadline is None else deadline - time.monotonic()
-                try:
-                    # wait_for loses an end that comes with the news.
-                    async with asyncio.timeout(remaining):
-                        event = await anext(events)
-                except TimeoutError:
-                    raise DeadlineError(f"not finished within {timeout_s:g} s") from None
-                except StopAsyncIteration:
-                    return
-                yield event
 
     async def _end_early(
         self, request_id: str, events: AsyncIterator[TokenEvent]

@@ -258,8 +258,13 @@ def event_from_pb(message: pb.TokenEvent) -> tuple[TokenEvent, Failure | None]:
         finish_reason=_FINISH_REASONS_BACK.get(message.finish_reason),
         stats=stats_from_pb(message.stats) if message.HasField("stats") else None,
         error=failure.message if failure else None,
-        logprobs=logprobs_from_pb(message.logprobs),
-        prompt_logprobs=logprobs_from_pb(message.prompt_logprobs),
+        logprobs=_told_logprobs(message, "logprobs"),
+        prompt_logprobs=_told_logprobs(message, "prompt_logprobs"),
         pinned_fingerprint=message.pinned_fingerprint,
     )
     return event, failure
+
+
+def _told_logprobs(message: pb.TokenEvent, name: str) -> tuple[TokenLogprobs, ...]:
+    """Reading an unset field makes an empty message first: 4 us of 6.5 for the usual event."""
+    return logprobs_from_pb(getattr(message, name)) if message.HasField(name) else ()

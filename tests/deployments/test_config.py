@@ -148,6 +148,18 @@ def test_the_builder_makes_ingress_target_and_draft() -> None:
     assert {node.name for node in _deployments(build_app(plain))} == {"ingress", "target"}
 
 
+@pytest.mark.parametrize(("said", "used"), [({}, "10000"), ({"GOMP_SPINCOUNT": "300"}, "300")])
+def test_how_long_threads_spin_is_short_unless_the_environment_says_otherwise(
+    said: dict[str, str], used: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
+    for name, value in said.items():
+        monkeypatch.setenv(name, value)
+    _, target = _deployments(build_app(ServiceConfig(spec_method="ngram")))
+    told = target.ray_actor_options["runtime_env"]["env_vars"]
+    assert told["GOMP_SPINCOUNT"] == used
+
+
 def test_every_cell_has_a_coordinator_and_replicas_of_its_own() -> None:
     config = ServiceConfig(model="m", spec_model="d", cells=2, target_replicas=3, draft_replicas=2)
     application: Any = build_app(config)

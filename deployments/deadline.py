@@ -1,0 +1,33 @@
+"""News that have to end in time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncGenerator
+from typing import TypeVar
+
+from deployments.errors import DeadlineError
+
+Item = TypeVar("Item")
+
+
+async def within(timeout_s: float | None, news: AsyncGenerator[Item]) -> AsyncGenerator[Item]:
+    """What comes from `news`; leaving it closes `news`. Raises DeadlineError after `timeout_s`."""
+    async with contextlib.aclosing(news):
+        if timeout_s is None:  # an alarm for every item would be for nothing
+            async for item in news:
+                yield item
+            return
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                # wait_for loses an end that comes with the news.
+                async with asyncio.timeout(deadline - time.monotonic()):
+                    item = await anext(news)
+            except TimeoutError:
+                raise DeadlineError(f"not finished within {timeout_s:g} s") from None
+            except StopAsyncIteration:
+                return
+            yield item
