@@ -6,7 +6,7 @@ from pathlib import Path
 
 from benchmarks.overload.soak import Soak
 
-_LABELS = {"pss_mib": "MiB (PSS)", "num_files": "open files", "num_threads": "threads"}
+_LABELS = {"anon_mib": "MiB (anonymous)", "num_files": "open files", "num_threads": "threads"}
 
 
 def plot(soak: Soak, path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import psutil
 
@@ -25,18 +26,14 @@ class Held:
     num_processes: int = 0
     pss_mib: float = 0.0
     """Resident, what is shared with others divided among them."""
-    uss_mib: float = 0.0
-    """Resident and its own."""
+    anon_mib: float = 0.0
+    """Resident and no file's: other processes of the machine do not move it."""
     num_files: int = 0
     num_threads: int = 0
 
     def __add__(self, other: Held) -> Held:
         mine, theirs = asdict(self), asdict(other)
         return Held(**{name: value + theirs[name] for name, value in mine.items()})
-
-    def without(self, other: Held) -> Held:
-        mine, theirs = asdict(self), asdict(other)
-        return Held(**{name: value - theirs[name] for name, value in mine.items()})
 
 
 def kind_of(command: str) -> str:
@@ -46,13 +43,13 @@ def kind_of(command: str) -> str:
     return next((kind for title, kind in _ACTORS.items() if command.startswith(title)), OTHER)
 
 
-def held_by_kind(root_pid: int, *, exact: bool = True) -> dict[str, Held]:
-    """Of the processes below `root_pid`. Without `exact` no page tables are walked: memory is 0."""
+def held_by_kind(root_pid: int) -> dict[str, Held]:
+    """Of the processes below `root_pid`."""
     found: dict[str, Held] = {}
     for process in _children(root_pid):
         try:
-            kind, held = kind_of(" ".join(process.cmdline())), _held(process, exact)
-        except (psutil.NoSuchProcess, psutil.AccessDenied, ProcessLookupError):
+            kind, held = kind_of(" ".join(process.cmdline())), _held(process)
+        except (psutil.NoSuchProcess, psutil.AccessDenied, OSError, ValueError):
             continue
         found[kind] = found.get(kind, Held()) + held
     return dict(sorted(found.items()))
@@ -90,12 +87,18 @@ def _children(root_pid: int) -> Iterator[psutil.Process]:
         return
 
 
-def _held(process: psutil.Process, exact: bool) -> Held:
-    full = process.memory_full_info() if exact else None
+def _anonymous(pid: int) -> int:
+    """As the kernel tells it, in KiB; psutil does not."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    (size,) = (line.split()[1] for line in lines if line.startswith("RssAnon:"))
+    return 1024 * int(size)
+
+
+def _held(process: psutil.Process) -> Held:
     return Held(
         num_processes=1,
-        pss_mib=full.pss / MIB if full else 0.0,
-        uss_mib=full.uss / MIB if full else 0.0,
+        pss_mib=process.memory_full_info().pss / MIB,
+        anon_mib=_anonymous(process.pid) / MIB,
         num_files=process.num_fds(),
         num_threads=process.num_threads(),
     )

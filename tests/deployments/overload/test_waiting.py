@@ -60,7 +60,7 @@ async def full_service(
             request_id="seated",
             prompt_token_ids=(1, 2),
             params=SamplingParams(max_tokens=3, temperature=0.0),
-            end_token_ids=(),
+            end_token_ids=frozenset(),
         )
         answer = asyncio.create_task(_tokens(service, seated))
         await counted(parts, num_waiting=0, num_running=1)

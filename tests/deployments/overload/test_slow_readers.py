@@ -1,0 +1,71 @@
+"""Who reads slowly, or never, holds nobody back, and holds no seat longer than its answer takes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from specdec_core.config import PoolConfig
+from specdec_core.leases import Role
+from specdec_core.request import Request, TokenEvent
+from specdec_core.sampling_params import SamplingParams
+from tests.deployments.cell import cell
+from tests.deployments.fake_replica import continuation
+from tests.deployments.http_server import run
+
+NUM_TOKENS = 300
+NUM_SLOW = 4
+
+
+def request(name: str, first: int) -> Request:
+    return Request(
+        request_id=name,
+        prompt_token_ids=(first, 2, 3),
+        params=SamplingParams(max_tokens=NUM_TOKENS, temperature=0.0),
+        end_token_ids=frozenset(),
+    )
+
+
+async def rest_of(events: AsyncIterator[TokenEvent]) -> list[int]:
+    return [i async for event in events for i in event.token_ids]
+
+
+def test_answers_that_nobody_reads_are_made_and_kept_whole() -> None:
+    """All four seats are the slow ones' at first; the fifth gets one all the same."""
+
+    async def scenario() -> None:
+        async with cell(PoolConfig(window=NUM_SLOW, max_group_size=NUM_SLOW)) as parts:
+            parts.start_replica("t0", Role.TARGET)
+            client = await parts.client()
+            slow = [client.generate(request(f"slow-{n}", n)) for n in range(NUM_SLOW)]
+            heads = [list((await anext(events)).token_ids) for events in slow]
+            quick = await rest_of(client.generate(request("quick", 9)))
+            assert quick == continuation((9, 2, 3), NUM_TOKENS)
+            while parts.driver.pool.counters().num_running or parts.replicas["t0"].num_slots:
+                await asyncio.sleep(0.005)
+            for number, (head, events) in enumerate(zip(heads, slow, strict=True)):
+                told = head + await rest_of(events)
+                assert told == continuation((number, 2, 3), NUM_TOKENS)
+
+    run(scenario)
+
+
+def test_an_ingress_that_does_not_read_its_stream_is_told_no_more_than_its_answers() -> None:
+    """What waits for it is one delivery a request, however many rounds there were."""
+
+    async def scenario() -> None:
+        async with cell() as parts:
+            parts.start_replica("t0", Role.TARGET)
+            outbox = parts.driver.attach()
+            for number in range(NUM_SLOW):
+                parts.driver.submit(outbox, request(f"slow-{number}", number), resume=False)
+            while (counters := parts.driver.pool.counters()).num_waiting or counters.num_running:
+                await asyncio.sleep(0.005)
+            flush = await outbox.take()
+            assert flush is not None
+            told = {d.event.request_id: list(d.event.token_ids) for d in flush.deliveries}
+            assert len(flush.deliveries) == NUM_SLOW
+            for number in range(NUM_SLOW):
+                assert told[f"slow-{number}"] == continuation((number, 2, 3), NUM_TOKENS)
+
+    run(scenario)
