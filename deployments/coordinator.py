@@ -132,7 +132,8 @@ def _own_address() -> str:
 
 
 _answered: set[str] = set()
-"""Coordinators that have answered this process since it last gave one up."""
+"""Coordinators whose last answer to this process was one: only of those is silence a hang, and not
+a start that takes its time."""
 
 
 async def resolve(spec: CoordinatorSpec) -> Endpoint:
@@ -143,6 +144,7 @@ async def resolve(spec: CoordinatorSpec) -> Endpoint:
         async with asyncio.timeout(_HUNG_S if is_known else _RESOLVE_TIMEOUT_S):
             endpoint: Endpoint = await handle.endpoint.remote()
     except (RayError, asyncio.InvalidStateError, TimeoutError, ValueError) as error:
+        _answered.discard(spec.actor_name)
         if is_known and isinstance(error, TimeoutError):
             await asyncio.to_thread(_restart, spec)
         raise ConnectionError(f"no coordinator: {type(error).__name__}") from error
@@ -153,7 +155,6 @@ async def resolve(spec: CoordinatorSpec) -> Endpoint:
 def _restart(spec: CoordinatorSpec) -> None:
     """Ray makes a fresh process of one that hangs; whoever else waits for it is told at once."""
     logger.warning("%s does not answer: it is restarted", spec.actor_name)
-    _answered.discard(spec.actor_name)
     with contextlib.suppress(ValueError):
         ray.kill(ray.get_actor(spec.actor_name, namespace=NAMESPACE), no_restart=False)
 
