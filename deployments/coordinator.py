@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import random
@@ -27,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 NAMESPACE = "specdec"
 _RESOLVE_TIMEOUT_S = 15.0
+_HUNG_S = 10.0
+"""One that has answered before answers in milliseconds; Ray itself never restarts what hangs."""
 _WATCH_S = 1.0
 _FAILED_EXIT_CODE = 70
 
@@ -136,15 +139,32 @@ def _own_address() -> str:
     return address
 
 
+_answered: set[str] = set()
+"""Coordinators whose last answer to this process was one: only of those is silence a hang, and not
+a start that takes its time."""
+
+
 async def resolve(spec: CoordinatorSpec) -> Endpoint:
     """Where the coordinator's server is. Raises ConnectionError while there is none."""
+    is_known = spec.actor_name in _answered
     try:
         handle = await asyncio.to_thread(find_or_create, spec)
-        async with asyncio.timeout(_RESOLVE_TIMEOUT_S):
+        async with asyncio.timeout(_HUNG_S if is_known else _RESOLVE_TIMEOUT_S):
             endpoint: Endpoint = await handle.endpoint.remote()
     except (RayError, asyncio.InvalidStateError, TimeoutError, ValueError) as error:
+        _answered.discard(spec.actor_name)
+        if is_known and isinstance(error, TimeoutError):
+            await asyncio.to_thread(_restart, spec)
         raise ConnectionError(f"no coordinator: {type(error).__name__}") from error
+    _answered.add(spec.actor_name)
     return endpoint
+
+
+def _restart(spec: CoordinatorSpec) -> None:
+    """Ray makes a fresh process of one that hangs; whoever else waits for it is told at once."""
+    logger.warning("%s does not answer: it is restarted", spec.actor_name)
+    with contextlib.suppress(ValueError):
+        ray.kill(ray.get_actor(spec.actor_name, namespace=NAMESPACE), no_restart=False)
 
 
 def num_live(spec: CoordinatorSpec) -> int:

@@ -14,7 +14,7 @@ from functools import partial
 
 from deployments.audit import Auditor, Origin
 from deployments.client_ledger import ClientLedger, ClientLimits
-from deployments.connected import ConnectedReplica, origin_of, state_of
+from deployments.connected import ConnectedReplica, is_last_target, origin_of, state_of
 from deployments.errors import ClientLimitError, Failure, FailureKind, failure_of, failure_of_event
 from deployments.outbox import Delivery, IngressOutbox, PoolState, WorkCommand, WorkOutbox
 from deployments.stages.ingress import IngressTimes
@@ -56,6 +56,7 @@ class PoolDriver:
         self._ingresses: set[IngressOutbox] = set()
         self._owners: dict[str, IngressOutbox] = {}
         self._told_live = 0
+        self._leaving: list[ConnectedReplica] = []
         self._wake = asyncio.Event()
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_s = 0.0
@@ -79,6 +80,7 @@ class PoolDriver:
         """Let the pool decide on the events since, and pass on what it says."""
         self._dispatch(self.pool.advance(self._clock()))
         self._heard_s = None
+        self._let_leave()
         self._begin_audits()
 
     def attach(self) -> IngressOutbox:
@@ -149,6 +151,7 @@ class PoolDriver:
         if self.replicas.get(replica.info.replica_id) is not replica:
             return
         del self.replicas[replica.info.replica_id]
+        self._leaving = [other for other in self._leaving if other is not replica]
         info = replica.info
         self._guard(
             lambda now: self.pool.deregister(info.replica_id, now, incarnation=info.incarnation)
@@ -183,7 +186,16 @@ class PoolDriver:
         """A replica is about to leave: replays of finished requests shall not hold it up."""
         for replay_id in self.auditor.drop():
             self._guard(partial(self.pool.abort, replay_id))
-        self._guard(lambda now: self.pool.drain(replica.info.replica_id, now))
+        self._leaving.append(replica)
+        self._wake.set()
+
+    def _let_leave(self) -> None:
+        """The last target stays as long as clients wait: nobody else would serve them."""
+        for replica in list(self._leaving):
+            is_last = is_last_target(replica, self.replicas.values(), self._leaving)
+            if not (is_last and self._owners):
+                self._leaving.remove(replica)
+                self._guard(partial(self.pool.drain, replica.info.replica_id))
 
     def _guard(self, call: Callable[[float], object]) -> None:
         """Pass an event to the pool; what the pool does not refuse on purpose is its failure."""

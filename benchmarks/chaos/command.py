@@ -43,7 +43,7 @@ def main(
     repeat: Annotated[
         bool, typer.Option(help="Faults go on until the last answer; else each strikes once.")
     ] = True,
-    max_tokens: int = 64,
+    max_tokens: int = 48,
     model: str = "smollm2-135m",
     targets: int = 1,
     drafts: int = 1,

@@ -105,7 +105,8 @@ class Striker:
 
     async def _strike_next(self) -> None:
         pids = await asyncio.to_thread(self._find)
-        fault = next((fault for fault in self._waiting if pids[fault.kind]), None)
+        due = (fault for fault in self._waiting if self._repeats or fault in self._missing)
+        fault = next((fault for fault in due if pids[fault.kind]), None)
         if fault is None:
             return
         self._waiting.remove(fault)

@@ -72,7 +72,7 @@ class Run:
 
 async def disturb(config: ServiceConfig, plan: Plan, processes: ServiceProcesses) -> Run:
     """The same requests twice; in the second run every fault strikes at least once."""
-    async with _clients(config) as clients:
+    async with clients_of(config) as clients:
         with _progress("undisturbed", len(plan.asked)) as (report, _):
             calm = Load(clients, plan.concurrency, report)
             calm_s = await _timed(calm.run(plan.asked))
@@ -108,7 +108,8 @@ async def disturb(config: ServiceConfig, plan: Plan, processes: ServiceProcesses
 
 
 @contextlib.asynccontextmanager
-async def _clients(config: ServiceConfig) -> AsyncIterator[Clients]:
+async def clients_of(config: ServiceConfig) -> AsyncIterator[Clients]:
+    """Of both protocols, for a service on this machine."""
     async with http_client(config.port) as http, grpc_client(config.grpc_port) as over_grpc:
         yield Clients(http, over_grpc)
 

@@ -257,6 +257,45 @@ def test_a_draining_replica_moves_its_sequences() -> None:
     run(scenario)
 
 
+def test_the_last_target_leaves_when_nobody_waits_for_its_sequences_any_more() -> None:
+    """A redeploy stops it while its successor belongs to another coordinator."""
+
+    async def scenario() -> None:
+        async with cell(PLAIN) as parts:
+            parts.start_replica("t0", Role.TARGET)
+            client = await parts.client()
+            asked = request(num_tokens=300)
+            tokens: list[int] = []
+            draining: list[asyncio.Task[None]] = []
+            async for event in client.generate(asked):
+                if not draining:
+                    draining.append(asyncio.create_task(parts.loops["t0"].drain(30)))
+                tokens += event.token_ids
+            assert tokens == expected(asked)
+            await draining[0]
+            assert not parts.replicas["t0"].cached
+
+    run(scenario)
+
+
+def test_the_last_target_leaves_at_once_when_another_one_comes() -> None:
+    async def scenario() -> None:
+        async with cell(PLAIN) as parts:
+            parts.start_replica("t0", Role.TARGET)
+            client = await parts.client()
+            events = client.generate(request(num_tokens=400))
+            tokens = list((await anext(events)).token_ids)
+            draining = asyncio.create_task(parts.loops["t0"].drain(30))
+            parts.start_replica("t1", Role.TARGET)
+            await draining
+            async for event in events:
+                tokens += event.token_ids
+            assert tokens == expected(request(num_tokens=400))
+            assert parts.replicas["t1"].num_leases > 0
+
+    run(scenario)
+
+
 def test_a_closed_ingress_aborts_its_requests() -> None:
     async def scenario() -> None:
         async with cell(PLAIN) as parts:

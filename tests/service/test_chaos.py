@@ -14,41 +14,17 @@ from benchmarks.chaos.leftovers import left_of
 from benchmarks.chaos.processes import ServiceProcesses
 from benchmarks.chaos.run import Plan, disturb
 from benchmarks.served import service
-from deployments.config import ServiceConfig
 from deployments.prompt_file import read_prompt_file
-from specdec_core.models.numerics import Numerics
-from tests.service.conftest import free_port
-from tests.service.tiny_folder import save_tiny_llama
+from tests.service.own_service import PROMPTS, own_config
 
 pytestmark = pytest.mark.slow
-
-PROMPTS = Path(__file__).parents[2] / "examples" / "prompts.jsonl"
-
-
-def config(folder: Path) -> ServiceConfig:
-    target, draft = folder / "target", folder / "draft"
-    target.mkdir()
-    draft.mkdir()
-    return ServiceConfig(
-        model=str(save_tiny_llama(target)),
-        spec_model=str(save_tiny_llama(draft, noise=0.01)),
-        dtype="bfloat16",
-        numerics=Numerics.EXACT,
-        kv_cache_tokens=8192,
-        torch_threads=1,
-        ingress_replicas=2,
-        max_ingress_replicas=2,
-        port=free_port(),
-        grpc_port=free_port(),
-        graceful_shutdown_s=5,
-    )
 
 
 @pytest.mark.timeout(480)
 def test_whoever_dies_or_hangs_every_answer_is_that_of_the_undisturbed_run(tmp_path: Path) -> None:
-    settings = config(tmp_path)
+    settings = own_config(tmp_path)
     plan = Plan(
-        asked=mixed(read_prompt_file(PROMPTS), 24, max_tokens=256),
+        asked=mixed(read_prompt_file(PROMPTS), 24, max_tokens=96),
         concurrency=8,
         every_s=3.0,
         stop_s=1.0,

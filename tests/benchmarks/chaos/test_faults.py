@@ -51,11 +51,18 @@ def test_every_fault_strikes_and_who_is_missing_has_its_turn_later(
 
 
 def test_without_repeats_every_fault_strikes_once(sleeper: subprocess.Popen[bytes]) -> None:
-    pids: Pids = {kind: () for kind in Kind} | {Kind.DRAFT: (sleeper.pid,)}
-    cycle = [Fault(Kind.DRAFT, Blow.STOP), Fault(Kind.DRAFT, Blow.KILL)]
-    chaos = Striker(lambda: pids, every_s=0.02, stop_s=0.02, cycle=cycle, repeats=False)
+    """One that is missing at its turn is waited for, and the others do not strike again."""
+    stop, kill = Fault(Kind.DRAFT, Blow.STOP), Fault(Kind.DRAFT, Blow.KILL)
+    late = Fault(Kind.TARGET, Blow.STOP)
+    looks = iter(range(100))
+
+    def find() -> Pids:
+        pids = {kind: () for kind in Kind} | {Kind.DRAFT: (sleeper.pid,)}
+        return pids | {Kind.TARGET: (sleeper.pid,) if next(looks) > 2 else ()}
+
+    chaos = Striker(find, every_s=0.02, stop_s=0.02, cycle=[late, stop, kill], repeats=False)
     asyncio.run(asyncio.wait_for(chaos.run(), 20))
-    assert [strike.fault for strike in chaos.strikes] == cycle
+    assert [strike.fault for strike in chaos.strikes] == [stop, kill, late]
     assert chaos.is_cycle_complete
 
 

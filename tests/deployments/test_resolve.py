@@ -1,0 +1,77 @@
+"""Asking Ray for the coordinator: one that hangs is restarted, one that starts slowly is not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ray.exceptions import ActorUnavailableError
+
+from deployments import coordinator
+from deployments.coordinator import CoordinatorSpec, resolve
+from deployments.endpoint import Endpoint
+from specdec_core.config import PoolConfig
+
+SPEC = CoordinatorSpec(application="a", version="1", pool=PoolConfig())
+HERE = Endpoint(address="127.0.0.1:1", token="t")
+
+Answer = Callable[[], Awaitable[Endpoint]]
+
+
+async def answers() -> Endpoint:
+    return HERE
+
+
+async def hangs() -> Endpoint:
+    await asyncio.sleep(60)
+    return HERE
+
+
+async def restarts() -> Endpoint:
+    raise ActorUnavailableError("it restarts", b"0" * 16)
+
+
+@pytest.fixture
+def killed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Which actors were killed, and whether for good."""
+    found: list[Any] = []
+    monkeypatch.setattr(coordinator, "_answered", set())
+    monkeypatch.setattr(coordinator, "_HUNG_S", 0.05)
+    monkeypatch.setattr(coordinator, "_RESOLVE_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(coordinator.ray, "get_actor", lambda name, namespace: name)
+    monkeypatch.setattr(
+        coordinator.ray, "kill", lambda actor, no_restart: found.append((actor, no_restart))
+    )
+    return found
+
+
+def ask(monkeypatch: pytest.MonkeyPatch, *course: Answer) -> None:
+    """Resolve once for each answer; what fails is a ConnectionError."""
+    for answer in course:
+        handle = SimpleNamespace(endpoint=SimpleNamespace(remote=answer))
+        monkeypatch.setattr(coordinator, "find_or_create", lambda spec, handle=handle: handle)
+        if answer is answers:
+            assert asyncio.run(resolve(SPEC)) == HERE
+        else:
+            with pytest.raises(ConnectionError):
+                asyncio.run(resolve(SPEC))
+
+
+@pytest.mark.parametrize(
+    ("course", "num_kills"),
+    [
+        ((hangs, hangs), 0),
+        ((answers, hangs), 1),
+        ((answers, hangs, hangs, hangs), 1),
+        ((answers, restarts, hangs), 0),
+        ((answers, hangs, answers, hangs), 2),
+    ],
+)
+def test_only_who_has_answered_last_time_is_taken_for_hung(
+    monkeypatch: pytest.MonkeyPatch, killed: list[Any], course: tuple[Answer, ...], num_kills: int
+) -> None:
+    ask(monkeypatch, *course)
+    assert killed == [(SPEC.actor_name, False)] * num_kills

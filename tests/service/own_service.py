@@ -1,0 +1,32 @@
+"""Settings of a tiny service that a test starts and ends by itself, beside the session's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from deployments.config import ServiceConfig
+from specdec_core.models.numerics import Numerics
+from tests.service.conftest import free_port
+from tests.service.tiny_folder import save_tiny_llama
+
+PROMPTS = Path(__file__).parents[2] / "examples" / "prompts.jsonl"
+
+
+def own_config(folder: Path) -> ServiceConfig:
+    """One target, one draft, two ingresses, exact; its models are made in `folder`."""
+    target, draft = folder / "target", folder / "draft"
+    target.mkdir()
+    draft.mkdir()
+    return ServiceConfig(
+        model=str(save_tiny_llama(target)),
+        spec_model=str(save_tiny_llama(draft, noise=0.01)),
+        dtype="bfloat16",
+        numerics=Numerics.EXACT,
+        kv_cache_tokens=8192,
+        torch_threads=1,
+        ingress_replicas=2,
+        max_ingress_replicas=2,
+        port=free_port(),
+        grpc_port=free_port(),
+        graceful_shutdown_s=60,
+    )

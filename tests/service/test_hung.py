@@ -1,0 +1,67 @@
+"""Processes that are stopped and never go on: what waits for them is served without them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from tests.service.conftest import Oracle, Service
+from tests.service.test_service import PROMPT, completion, streamed
+
+pytestmark = pytest.mark.slow
+
+NUM_TOKENS = 900
+
+
+@contextlib.contextmanager
+def stopped() -> Iterator[list[int]]:
+    """Whoever is put into the list is stopped, by its pid; who still lives goes on at the end."""
+    pids: list[int] = []
+    try:
+        yield pids
+    finally:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+
+def ids_while(victims: list[int], http: httpx.Client) -> list[int]:
+    """Of a long stream in whose midst the victims stop."""
+    ids: list[int] = []
+    with stopped() as pids:
+        for chunk in streamed(http, completion(max_tokens=NUM_TOKENS)):
+            ids += chunk["choices"][0]["token_ids"]
+            while victims and len(ids) > 20:
+                pids.append(victims.pop())
+                os.kill(pids[-1], signal.SIGSTOP)
+    return ids
+
+
+@pytest.mark.timeout(400)
+def test_a_coordinator_that_hangs_is_replaced(
+    service: Service, http: httpx.Client, oracle: Oracle
+) -> None:
+    service.until_complete()
+    expected = oracle.tokens(PROMPT, max_tokens=NUM_TOKENS, temperature=0.0, ignore_eos=True)
+    hung = service.coordinator_pid()
+    assert ids_while([hung], http) == expected
+    service.until_complete()
+    assert service.coordinator_pid() != hung
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("role", ["target", "draft"])
+def test_a_replica_that_hangs_is_done_without(
+    service: Service, http: httpx.Client, oracle: Oracle, role: str
+) -> None:
+    """One of the two, and then the other: one of them has the stream."""
+    service.until_complete()
+    expected = oracle.tokens(PROMPT, max_tokens=NUM_TOKENS, temperature=0.0, ignore_eos=True)
+    for pid in service.replica_pids(role):
+        assert ids_while([pid], http) == expected
+        service.until_complete()
