@@ -10,6 +10,7 @@ import contextlib
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -19,7 +20,7 @@ from deployments.bench_prompts import Prompt
 from deployments.bench_records import AnswerError, Chunk, Usage
 from deployments.bench_speculation import counts_of_answer, counts_of_page
 from deployments.stages.figures import stages_of_page
-from specdec_core.errors import SpecdecError
+from specdec_core.errors import InvalidRequestError, SpecdecError
 
 if TYPE_CHECKING:
     import aiohttp
@@ -30,6 +31,14 @@ _FAILED = ("error", "abort")
 """Finish reasons of answers that came to nothing."""
 _LONGEST_LINE = 2**20
 """Bytes: a chunk with log-probabilities of many tokens is one line."""
+
+
+def check_has_aiohttp() -> None:
+    """Raises InvalidRequestError where the HTTP library is not installed."""
+    if find_spec("aiohttp") is None:
+        raise InvalidRequestError(
+            "a load over HTTP needs aiohttp: pip install 'specdec-serve[bench]', or --backend grpc"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

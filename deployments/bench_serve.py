@@ -76,8 +76,9 @@ def _connect(options: BenchServeOptions) -> AbstractAsyncContextManager[Client]:
             api_key=options.api_key,
             extra_body=options.extra_body,
         )
-    from deployments.bench_http import http_client
+    from deployments.bench_http import check_has_aiohttp, http_client
 
+    check_has_aiohttp()
     return http_client(
         options.url,
         is_chat=options.backend is Backend.OPENAI_CHAT,
