@@ -92,7 +92,7 @@ class FairShares:
 
     def discard(self, sequence: Sequence) -> None:
         """The sequence, which waits, does so no longer."""
-        account = _account_of(sequence)
+        account = sequence.account
         place = bisect_left(account.waiting, sequence.rank, key=rank_of)
         del account.waiting[place]
         self.num_waiting_clients -= not account.waiting
@@ -102,7 +102,7 @@ class FairShares:
 
     def begin(self, sequence: Sequence) -> None:
         """The first one, which waits still, is admitted for the first time."""
-        account = _account_of(sequence)
+        account = sequence.account
         if not _goes_on(sequence):
             self._level = max(self._level, account.num_served)
         account.num_running += 1
@@ -110,7 +110,7 @@ class FairShares:
 
     def end(self, sequence: Sequence) -> None:
         """The sequence, which was admitted and does not wait, has ended."""
-        account = _account_of(sequence)
+        account = sequence.account
         account.num_running -= 1
         self._close_idle(sequence.request.client, account)
 
@@ -147,11 +147,6 @@ class FairShares:
         """While others wait, who had more than they is not to come back at once as a new one."""
         has_had_more = account.num_served > self._level and self.num_waiting_clients > 0
         return has_had_more or not account.is_idle
-
-
-def _account_of(sequence: Sequence) -> Account:
-    assert sequence.account is not None, "who was pushed has an account"
-    return sequence.account
 
 
 def _goes_on(sequence: Sequence) -> bool:

@@ -249,6 +249,9 @@ class SequencePool:
 
     def _admit(self, now: float) -> None:
         waiting = self._placement.waiting
+        if not len(waiting):
+            self._retry_hint.forget()
+            return
         num_admitted = -waiting.num_admitted
         for sequence, reason, kind in self._placement.admit(now):
             self._registry.finish(sequence, FinishReason.ERROR, error=reason, error_kind=kind)

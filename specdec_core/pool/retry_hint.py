@@ -23,7 +23,7 @@ class RetryHint:
     def note(self, num_admitted: int, is_waiting: bool, now: float) -> None:
         """So many were admitted now, and whether others still wait."""
         if not is_waiting:
-            self._since, self._num_left, self._num_refused = None, 0.0, 0
+            self.forget()
         elif self._since is None:  # those that found room at once say nothing of those that wait
             self._since = now
         elif num_admitted:
@@ -32,6 +32,11 @@ class RetryHint:
             if self._num_left > _REMEMBERED:
                 self._num_left /= 2
                 self._since = (self._since + now) / 2
+
+    def forget(self) -> None:
+        """Nobody waits any more."""
+        if self._since is not None:
+            self._since, self._num_left, self._num_refused = None, 0.0, 0
 
     def refused(self, now: float) -> float:
         """Seconds, for one more that is refused."""

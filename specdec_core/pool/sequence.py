@@ -113,8 +113,8 @@ class Sequence:
     """When it was last given back, or admitted."""
     admitted_at: float | None = None
     """First admission."""
-    account: Account | None = None
-    """Its client's; None before it waits, and in the background."""
+    account: Account = field(init=False, repr=False)
+    """Its client's, from when it waits. In the background there is none."""
     num_preemptions: int = 0
     drafting: Drafting | None = None
     """None until it is asked for."""

@@ -118,10 +118,9 @@ class Settlement:
         sequence.history.record(num_drafted, num_accepted)
         self._learn(sequence, row, answer)
         if not sequence.is_background:
-            self._tally.record_round(num_drafted, num_accepted, len(tokens))
-            account = sequence.account
-            assert account is not None, "a client's sequence has waited"
-            account.num_served += len(tokens)
+            num_tokens = len(tokens)
+            self._tally.record_round(num_drafted, num_accepted, num_tokens)
+            sequence.account.num_served += num_tokens
         if replica.is_exact:
             sequence.pinned_fingerprint = replica.info.fingerprint
         if sequence.draft is not None:

@@ -19,8 +19,8 @@ MUTANTS = (
     Mutant(
         name="answers-not-counted",
         path=_POOL + "settlement.py",
-        old="account.num_served += len(tokens)",
-        new="account.num_served += 0",
+        old="sequence.account.num_served += num_tokens",
+        new="sequence.account.num_served += 0",
         breaks="a client of long answers has most of the service",
         killed_by=(_SHARES + "test_answers_count_while_they_are_made",),
     ),
@@ -140,8 +140,8 @@ MUTANTS = (
     Mutant(
         name="rate-of-an-earlier-queue",
         path=_POOL + "retry_hint.py",
-        old="        if not is_waiting:\n",
-        new="        if not is_waiting and now < 0:\n",
+        old="        if self._since is not None:\n            self._since,",
+        new="        if self._since == 0.5:\n            self._since,",
         breaks="after a quiet hour the first who is refused is told to wait for a minute",
         killed_by=(_QUEUE + "test_an_empty_queue_forgets_its_rate",),
     ),

@@ -55,7 +55,6 @@ class Line:
 
     def emit(self, sequence: Sequence, num_tokens: int) -> None:
         sequence.append((1,) * num_tokens)
-        assert sequence.account is not None
         sequence.account.num_served += num_tokens
         self.served[sequence.request.client] += num_tokens
 
