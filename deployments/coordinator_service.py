@@ -33,6 +33,8 @@ logger = logging.getLogger(__name__)
 
 REGISTER_TIMEOUT_S = 10.0
 SILENCE_TIMEOUT_S = 30.0
+_LOOKS = 10
+"""For signs of life, in that time."""
 _Context = grpc.aio.ServicerContext[Any, Any]
 
 _UNREADABLE = (ValueError, LookupError, TypeError, struct.error, DecodeError, SpecdecError)
@@ -96,14 +98,16 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
 
     async def _end_in_silence(self, replica: ConnectedReplica) -> None:
         """A machine that is gone, or hangs, closes nothing; its heartbeats stop. Each of them, and
-        each answer, brings a new occupancy."""
-        heard = None
-        while replica.occupancy is not heard:
+        each answer, brings a new occupancy. Looked at often: if it was this process that stood
+        still, what has come meanwhile is read before the next look."""
+        heard, num_missed = None, 0
+        while num_missed < _LOOKS:
+            num_missed = num_missed + 1 if replica.occupancy is heard else 0
             heard = replica.occupancy
-            await asyncio.sleep(self._silence_timeout_s)
+            await asyncio.sleep(self._silence_timeout_s / _LOOKS)
         who = replica.info.replica_id
         logger.warning("%s was silent for %.0f s: its stream ends", who, self._silence_timeout_s)
-        replica.outbox.close()
+        self._driver.leave(replica)
 
     async def PoolStatus(
         self, request: public_pb.PoolStatusRequest, context: _Context

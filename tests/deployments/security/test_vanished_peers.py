@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import socket
+import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 
@@ -86,6 +87,22 @@ def test_a_replica_without_work_is_not_taken_for_silent() -> None:
             await until(lambda: "t0" in parts.driver.replicas)
             stream = parts.driver.replicas["t0"]
             await asyncio.sleep(6)  # twice the bound: there is nothing to wait for
+            assert parts.driver.replicas["t0"] is stream
+
+    run(scenario)
+
+
+def test_a_coordinator_that_stood_still_takes_nobody_for_silent() -> None:
+    """Its clock went on, and what the replica said meanwhile lies unread."""
+
+    async def scenario() -> None:
+        async with cell(PLAIN, port_limits=PortLimits(silence_timeout_s=2.5)) as parts:
+            parts.start_replica("t0", Role.TARGET)
+            await until(lambda: "t0" in parts.driver.replicas)
+            stream = parts.driver.replicas["t0"]
+            for _ in range(2):
+                time.sleep(3)
+                await asyncio.sleep(1.2)
             assert parts.driver.replicas["t0"] is stream
 
     run(scenario)
