@@ -164,6 +164,8 @@ def prepare_environment() -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_SERVE_LOG_TO_STDERR", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    # Else gRPC writes a line for every handshake that fails: strangers could fill the log.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     for name, value in (_SERVE_SETTINGS | GUARDED_EDGE).items():
         os.environ.setdefault(name, value)
     # Applications are importable where this process finds them, installed or not.

@@ -41,6 +41,15 @@ def test_what_the_environment_says_of_serve_stays(monkeypatch: pytest.MonkeyPatc
     assert os.environ["RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD"] == "0"
 
 
+def test_rays_own_authentication_is_left_alone_and_grpc_is_quiet(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(os, "environ", {})
+    prepare_environment()
+    assert not [name for name in os.environ if "AUTH" in name]
+    assert os.environ["GRPC_VERBOSITY"] == "ERROR"
+
+
 def test_a_good_configuration_passes(folder: Path) -> None:
     check_start(config(folder, spec_model=str(folder)))
 

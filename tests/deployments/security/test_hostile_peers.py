@@ -132,6 +132,20 @@ def test_refusals_fill_no_log(caplog: pytest.LogCaptureFixture) -> None:
     assert len(told) == 7  # 1, 2, 4 ... 64
 
 
+def test_huge_headers_harm_nobody() -> None:
+    huge = tuple((f"x-{number}", "x" * 1000) for number in range(1000))
+
+    async def scenario() -> None:
+        async with undisturbed() as (_, endpoint), endpoint.channel() as channel:
+            for _ in range(20):
+                call = pb_grpc.CoordinatorServiceStub(channel).PoolStatus(
+                    public_pb.PoolStatusRequest(), metadata=(*endpoint.metadata, *huge)
+                )
+                assert await call.code() is CODE.RESOURCE_EXHAUSTED
+
+    run(scenario)
+
+
 @pytest.mark.parametrize(
     "garbage",
     [
