@@ -18,6 +18,8 @@ from deployments.edge.guarded_http import EdgeLimits, GuardedHttp
 from deployments.edge.http_endings import Endings
 
 SHORT_S = 0.3
+AMPLE_S = 1.0
+"""For those who are not to be given up, on a machine that does other things too."""
 LONG_S = 60.0
 PATIENT = {"head_s": LONG_S, "body_s": LONG_S, "unread_s": LONG_S}
 GET = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -136,20 +138,20 @@ def test_who_does_not_read_is_given_up_and_the_request_with_it() -> None:
     run(scenario)
 
 
-@pytest.mark.parametrize("pauses", [1, 4])
+@pytest.mark.parametrize("pauses", [1, 2])
 def test_each_request_of_a_connection_has_the_whole_time(pauses: int) -> None:
     """Between them the keep-alive time of uvicorn holds, not ours."""
 
     async def scenario() -> None:
         application = Application()
-        async with client_of(application, head_s=SHORT_S, body_s=SHORT_S, unread_s=SHORT_S) as (
+        async with client_of(application, head_s=AMPLE_S, body_s=AMPLE_S, unread_s=AMPLE_S) as (
             reader,
             writer,
         ):
             for _ in range(pauses):
                 writer.write(GET)
                 await reader.readuntil(b"0\r\n\r\n")
-                await asyncio.sleep(1.5 * SHORT_S)
+                await asyncio.sleep(1.5 * AMPLE_S)
             writer.write(GET)
             assert (await reader.readuntil(b"0\r\n\r\n")).startswith(b"HTTP/1.1 200")
 
@@ -159,11 +161,11 @@ def test_each_request_of_a_connection_has_the_whole_time(pauses: int) -> None:
 def test_a_slow_answer_to_an_eager_reader_takes_as_long_as_it_takes() -> None:
     async def slow(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
-        await asyncio.sleep(3 * SHORT_S)
+        await asyncio.sleep(1.5 * AMPLE_S)
         await send({"type": "http.response.body", "body": b"late"})
 
     async def scenario() -> None:
-        limits = {"head_s": SHORT_S, "body_s": SHORT_S, "unread_s": SHORT_S}
+        limits = {"head_s": AMPLE_S, "body_s": AMPLE_S, "unread_s": AMPLE_S}
         async with client_of(slow, **limits) as (reader, writer):
             writer.write(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
             assert parse(await reader.read()).body == b"late"
