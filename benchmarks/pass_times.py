@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from specdec_core.models.cached_model import Feed
 from specdec_core.models.transformers_adapter import TransformersModel
@@ -13,7 +13,12 @@ _NUM_WARM_UPS = 2
 
 
 def median_pass_s(
-    models: Sequence[TransformersModel], batch: int, k: int, prompt_len: int, repeats: int
+    models: Sequence[TransformersModel],
+    batch: int,
+    k: int,
+    prompt_len: int,
+    repeats: int,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> list[float]:
     """Median of every model for `batch` rows of k + 1 tokens, lengths a little ragged."""
     lengths = [prompt_len + 7 * (row % 5) for row in range(batch)]
@@ -22,10 +27,10 @@ def median_pass_s(
     for turn in range(repeats + _NUM_WARM_UPS):
         for model, used, measured in zip(models, slots, seconds, strict=True):
             feeds = [Feed(slot, range(10, 11 + k), k + 1) for slot in used]
-            started = time.perf_counter()
+            started = clock()
             model.score(feeds)
             if turn >= _NUM_WARM_UPS:
-                measured.append(time.perf_counter() - started)
+                measured.append(clock() - started)
             for slot, length in zip(used, lengths, strict=True):
                 model.rollback(slot, length)
     for model, used in zip(models, slots, strict=True):

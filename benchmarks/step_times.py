@@ -1,6 +1,7 @@
-"""What `specdec simulate capacity` asks for: a target's pass by fed tokens, a draft's by sequences.
+"""What `specdec simulate capacity` asks for: passes of a target and of a draft by fed tokens.
 
-Random weights in the shapes of a pair; medians over repeats, both models in turns.
+Random weights in the shapes of a pair, one thread and its CPU time, which other processes touch
+least; medians over repeats, both models in turns.
 
     python -m benchmarks.step_times --output benchmarks/results/step_times.json
 """
@@ -8,6 +9,7 @@ Random weights in the shapes of a pair; medians over repeats, both models in tur
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,8 +24,8 @@ from benchmarks.synthetic_models import ModelOptions, load_draft, load_target
 from specdec_core.models.loading import DType
 from specdec_core.models.numerics import Numerics
 
-_SHAPES = ((1, 0), (8, 0), (16, 0), (1, 4), (8, 4), (16, 4))
-"""(sequences, K): K + 1 tokens each are fed. A draft's step feeds one."""
+_SHAPES = ((1, 0), (8, 0), (16, 0), (1, 4), (8, 4), (16, 4), (1, 127), (4, 127))
+"""(sequences, K): K + 1 tokens each are fed. Prompts are fed so, too."""
 
 
 def main(
@@ -32,11 +34,10 @@ def main(
     ),
     prompt_len: int = 128,
     repeats: int = 7,
-    threads: int = 2,
     output: Path | None = None,
 ) -> None:
     """Print both as flags; the ratio of a draft's step to a target's is what layouts depend on."""
-    torch.set_num_threads(threads)
+    torch.set_num_threads(1)
     options = ModelOptions(
         target=target,
         draft="",
@@ -44,7 +45,7 @@ def main(
         numerics=Numerics.FAST,
         device="cpu",
         scale=1,
-        max_len=prompt_len + 64,
+        max_len=prompt_len + 256,
         max_sequences=max(rows for rows, _ in _SHAPES),
     )
     draft = load_draft(options, DrafterKind.DRAFT)
@@ -53,13 +54,11 @@ def main(
     verify_ms: dict[str, float] = {}
     draft_ms: dict[str, float] = {}
     for rows, k in track(_SHAPES, description="shapes"):
-        target_s, draft_s = median_pass_s(pair, rows, k, prompt_len, repeats)
+        target_s, draft_s = median_pass_s(pair, rows, k, prompt_len, repeats, time.thread_time)
         verify_ms[str(rows * (k + 1))] = 1e3 * target_s
-        if k == 0:
-            draft_ms[str(rows)] = 1e3 * draft_s
+        draft_ms[str(rows * (k + 1))] = 1e3 * draft_s
     found: dict[str, Any] = {
         "pair": target,
-        "threads": threads,
         "verify_ms": verify_ms,
         "draft_ms": draft_ms,
     }

@@ -122,9 +122,9 @@ def _show(report: dict[str, Any]) -> None:
 
 
 def _layout_table(rows: list[dict[str, Any]]) -> Table:
-    columns = ("tokens/s", "/device", "TPOT ms", "target", "draft", "price/h", "per 1M tokens")
-    caption = "target, draft: shares of the time that they are busy"
-    table = Table(Column("layout", no_wrap=True), *columns, caption=caption)
+    columns = ("tokens/s", "/device", "TPOT ms", "target", "draft", "cells", "price/h")
+    caption = "target, draft: shares of the time that they are busy; cells: that the load needs"
+    table = Table(Column("layout", no_wrap=True), *columns, "per 1M tokens", caption=caption)
     for row in rows:
         draft = row["draft_utilisation"]
         cost, tpot = row["cost_per_million_tokens"], row["tpot_ms"]["p50"]
@@ -135,6 +135,7 @@ def _layout_table(rows: list[dict[str, Any]]) -> Table:
             "-" if tpot is None else f"{tpot:.1f}",
             f"{row['target_utilisation']:.2f}",
             "-" if draft is None else f"{draft:.2f}",
+            str(row["num_cells"]),
             f"{row['price_per_hour']:.2f}",
             "-" if cost is None else f"{cost:.3f}",
         )

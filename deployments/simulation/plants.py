@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from math import ceil
 from random import Random
 from typing import Any
 
@@ -12,6 +13,8 @@ from deployments.simulation.load import spread
 from specdec_core.config import SpecMethod
 
 _SPARE_POSITIONS = 64
+_COORDINATOR_SHARE = 0.5
+"""Of its core that a coordinator shall need at most: beyond that, groups wait for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,11 @@ def measure_closed(
     return run_cells([cell.run_closed(jobs, warm_up_s, seconds)])
 
 
+def num_cells(coordinator_utilisation: float) -> int:
+    """That this load needs; where one coordinator is always busy, it is at least so many."""
+    return max(1, ceil(coordinator_utilisation / _COORDINATOR_SHARE))
+
+
 def compare(
     plant: Plant,
     num_devices: int,
@@ -86,6 +94,7 @@ def compare(
                 "tokens_per_second": rate,
                 "tokens_per_second_per_device": rate / devices,
                 "cost_per_million_tokens": price / 3600 / rate * 1e6 if rate else None,
+                "num_cells": num_cells(figures["coordinator_utilisation"]),
                 **figures,
             }
         )

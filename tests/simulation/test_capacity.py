@@ -111,6 +111,16 @@ def test_layouts_are_compared_at_their_price() -> None:
     assert colocated["target_utilisation"] + colocated["draft_utilisation"] <= 1.05
 
 
+def test_a_load_needs_as_many_cells_as_keep_coordinators_half_idle() -> None:
+    """A plain token of a group of 8 costs its coordinator 6 ms / 8."""
+    report = run(options(targets=3, recommend=True, concurrency=32, message_us=6000.0))
+    plain = next(row for row in report["layouts"] if row["layout"] == "4 plain targets")
+    busy = plain["tokens_per_second"] / 8 * 0.006
+    assert plain["coordinator_utilisation"] == pytest.approx(busy, abs=0.1)
+    assert plain["num_cells"] == 2
+    assert {row["num_cells"] for row in run(options(recommend=True))["layouts"]} == {1}
+
+
 def test_a_draft_that_is_never_right_does_not_pay() -> None:
     report = run(options(targets=3, recommend=True, concurrency=32, acceptance=0.0))
     assert report["layouts"][0]["layout"] == "4 plain targets"
