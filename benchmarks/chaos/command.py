@@ -23,7 +23,7 @@ from benchmarks.chaos.asked import mixed
 from benchmarks.chaos.faults import parse_cycle
 from benchmarks.chaos.leftovers import left_of
 from benchmarks.chaos.processes import ServiceProcesses
-from benchmarks.chaos.report import table
+from benchmarks.chaos.report import Result, table
 from benchmarks.chaos.run import Plan, Run, disturb
 from benchmarks.served import service
 from deployments.config import ServiceConfig
@@ -52,7 +52,29 @@ def main(
     output: Path | None = None,
 ) -> None:
     """Kill and stop every kind of process under load; compare every byte."""
-    config = ServiceConfig(
+    config = _config(model, targets, drafts, ingresses, kv_cache_tokens)
+    plan = Plan(
+        asked=mixed(select(read_prompt_file(input), sample=requests), requests, max_tokens),
+        concurrency=concurrency,
+        every_s=every,
+        stop_s=stop,
+        cycle=parse_cycle(faults),
+        repeats=repeat,
+    )
+    run, processes = _run(config, plan)
+    settings = {"model": model, "targets": targets, "drafts": drafts, "ingresses": ingresses}
+    settings |= {"max_tokens": max_tokens, "input": input.name, "commit": _commit()}
+    result = run.result(settings, left_of(processes))
+    _tell(result)
+    if output is not None:
+        output.write_text(json.dumps(result.record(), indent=2) + "\n")
+    raise typer.Exit(1 if result.problems else 0)
+
+
+def _config(
+    model: str, targets: int, drafts: int, ingresses: int, kv_cache_tokens: int
+) -> ServiceConfig:
+    return ServiceConfig(
         model=model,
         numerics=Numerics.EXACT,
         target_replicas=targets,
@@ -63,37 +85,13 @@ def main(
         port=_free_port(),
         grpc_port=_free_port(),
     )
-    lines = select(read_prompt_file(input), sample=requests)
-    plan = Plan(
-        asked=mixed(lines, requests, max_tokens),
-        concurrency=concurrency,
-        every_s=every,
-        stop_s=stop,
-        cycle=parse_cycle(faults),
-        repeats=repeat,
-    )
-    settings = {
-        "model": model,
-        "requests": requests,
-        "concurrency": concurrency,
-        "every_s": every,
-        "stop_s": stop,
-        "faults": [str(fault) for fault in plan.cycle],
-        "max_tokens": max_tokens,
-        "targets": targets,
-        "drafts": drafts,
-        "ingresses": ingresses,
-        "commit": _commit(),
-    }
+
+
+def _tell(result: Result) -> None:
     console = Console(width=120)
-    run, processes = _run(config, plan)
-    result = run.result(settings, left_of(processes))
     console.print(table(result))
     for problem in result.problems:
         console.print(problem, markup=False, highlight=False)
-    if output is not None:
-        output.write_text(json.dumps(result.record(), indent=2) + "\n")
-    raise typer.Exit(1 if result.problems else 0)
 
 
 def _run(config: ServiceConfig, plan: Plan) -> tuple[Run, list[psutil.Process]]:

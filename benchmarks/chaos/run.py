@@ -39,12 +39,22 @@ class Plan:
     repeats: bool = True
     """Whether faults go on until the last answer; else each strikes once."""
 
+    @property
+    def figures(self) -> dict[str, Any]:
+        return {
+            "requests": len(self.asked),
+            "concurrency": self.concurrency,
+            "every_s": self.every_s,
+            "stop_s": self.stop_s,
+            "cycle": [str(fault) for fault in self.cycle],
+        }
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """What was seen."""
 
-    cycle: Sequence[Fault]
+    plan: Plan
     undisturbed: list[Answer]
     disturbed: list[Answer]
     undisturbed_s: float
@@ -58,8 +68,8 @@ class Run:
         attempts = [attempt for answer in self.disturbed for attempt in answer.attempts]
         found = recoveries(self.strikes, self.sights, attempts)
         return Result(
-            settings=settings,
-            cycle=self.cycle,
+            settings=settings | self.plan.figures,
+            cycle=self.plan.cycle,
             comparison=compare(self.undisturbed, self.disturbed, found),
             recoveries=found,
             undisturbed_s=self.undisturbed_s,
@@ -95,7 +105,7 @@ async def disturb(config: ServiceConfig, plan: Plan, processes: ServiceProcesses
                     load_s = await _timed(load.run(asked))
                 is_whole = await until_whole(watch, whole)
         return Run(
-            cycle=plan.cycle,
+            plan=plan,
             undisturbed=calm.answers,
             disturbed=load.answers,
             undisturbed_s=calm_s,
@@ -138,9 +148,11 @@ def _progress(
     with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True)) as bar:
         task = bar.add_task(name, total=total)
 
+        began_s = time.monotonic()
+
         def tell(fault: str) -> None:
             bar.update(task, description=fault)
-            state = bar.tasks[task]
-            bar.console.print(f"{state.elapsed or 0.0:6.1f} s {fault} at {state.completed:g}")
+            since_s, done = time.monotonic() - began_s, bar.tasks[task].completed
+            bar.console.print(f"{since_s:6.1f} s {fault} behind {done:g} answers")
 
         yield lambda done: bar.update(task, completed=done), tell
