@@ -6,7 +6,6 @@ turn of the loop are decided together. One task runs it and everything is called
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable
@@ -19,15 +18,13 @@ from deployments.errors import ClientLimitError, Failure, FailureKind, failure_o
 from deployments.outbox import Delivery, IngressOutbox, PoolState, WorkCommand, WorkOutbox
 from deployments.stages.ingress import IngressTimes
 from deployments.stages.rounds import LeaseTimes, StageHistograms
+from deployments.wake import Wake
 from specdec_core.errors import InvalidRequestError, QueueFullError, SpecdecError
 from specdec_core.leases import GroupResult, Occupancy, ReplicaInfo
 from specdec_core.pool import Command, Emit, SendLease, SequencePool
 from specdec_core.request import FinishReason, Request, TokenEvent
 
 logger = logging.getLogger(__name__)
-
-_MIN_SLEEP_S = 0.0005
-"""A deadline that has passed is looked at again after this, so that streams are served between."""
 
 
 class PoolDriver:
@@ -57,9 +54,7 @@ class PoolDriver:
         self._owners: dict[str, IngressOutbox] = {}
         self._told_live = 0
         self._leaving: list[ConnectedReplica] = []
-        self._wake = asyncio.Event()
-        self._alarm: asyncio.TimerHandle | None = None
-        self._alarm_s = 0.0
+        self._wake = Wake(clock)
 
     @property
     def num_streams(self) -> int:
@@ -71,7 +66,9 @@ class PoolDriver:
             while True:
                 self._wake.clear()
                 self.decide()
-                await self._sleep()
+                if self.failure is not None:
+                    raise self.failure
+                await self._wake.wait(self.pool.next_deadline())
         except Exception as error:
             self._fail(error)
             raise
@@ -220,31 +217,6 @@ class PoolDriver:
         self._owners.clear()
         for stream in (*self._ingresses, *(r.outbox for r in self.replicas.values())):
             stream.close()
-        self._wake.set()
-
-    async def _sleep(self) -> None:
-        """Until an event came or the pool's next deadline."""
-        if self.failure is not None:
-            raise self.failure
-        deadline = self.pool.next_deadline()
-        if deadline is not None:
-            self._wake_by(deadline)
-        await self._wake.wait()
-
-    def _wake_by(self, deadline: float) -> None:
-        """Every round moves the deadline on: an alarm that is due before it is left as it is, since
-        to ask the pool once in vain costs less than an alarm a round."""
-        now = self._clock()
-        due_s = max(deadline, now + _MIN_SLEEP_S)
-        if self._alarm is not None:
-            if self._alarm_s <= due_s:
-                return
-            self._alarm.cancel()
-        self._alarm_s = due_s
-        self._alarm = asyncio.get_running_loop().call_later(due_s - now, self._ring)
-
-    def _ring(self) -> None:
-        self._alarm = None
         self._wake.set()
 
     def _dispatch(self, commands: Iterable[Command]) -> None:
