@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from deployments.pool_driver import PoolDriver
+from specdec_core.leases import Role
 
 
 class ClockedPool:
@@ -51,7 +52,7 @@ def met_after(first_s: float, then_s: float) -> tuple[float, list[float]]:
 
 
 def _replica() -> Any:
-    return SimpleNamespace(info=SimpleNamespace(replica_id="r"))
+    return SimpleNamespace(info=SimpleNamespace(replica_id="r", role=Role.DRAFT))
 
 
 async def _until(is_so: Callable[[], bool]) -> None:
