@@ -170,6 +170,7 @@ def _plot(cells: list[dict[str, Any]], path: Path) -> None:
         axis.set_title(f"{load} load, acceptance {acceptance}")
         axis.set_xscale("log")
         axis.set_xticks(_RATIOS, [str(ratio) for ratio in _RATIOS])
+        axis.minorticks_off()
     axes[0][0].legend(fontsize=8)
     figure.supxlabel("a draft's step over a target's pass")
     figure.supylabel("tokens/s per accelerator over plain decoding (simulated)")

@@ -26,42 +26,48 @@ _TARGETS, _DRAFTS = 64, 32
 _CELLS = (4, 8, 16)
 _PASSES_MS = (12, 25, 50)
 _GROUPS = (8, 32)
-_ASSUMED = {"row_us": 15.0, "message_us": 130.0, "event_us": 14.0}
-"""Of the design: a bare message pair and a bare event of a stream."""
 
 
 def main(
     costs: Annotated[Path, typer.Option(help="What benchmarks.coordinator_cost has written.")],
-    seconds: float = 2.0,
+    seconds: float = 1.0,
     output: Path | None = None,
     plot: Path | None = None,
 ) -> None:
     """Print efficiency and the coordinator's busy share over pass times, groups and cells."""
-    measured = json.loads(costs.read_text())["charged"]
-    charges = {"measured": measured, "assumed": _ASSUMED}
-    points = []
-    grid = list(product(charges, _PASSES_MS, _GROUPS))
-    for name, pass_ms, group in track(grid, description="grid"):
-        alone = _figures(charges[name], pass_ms, group, 1, 1, seconds)["tokens_per_second"]
-        for cells in _CELLS:
-            targets = _TARGETS // cells
-            found = _figures(charges[name], pass_ms, group, targets, _DRAFTS // cells, seconds)
-            points.append(
-                {
-                    "costs": name,
-                    "pass_ms": pass_ms,
-                    "group": group,
-                    "cells": cells,
-                    "efficiency": found["tokens_per_second"] / targets / alone,
-                    "coordinator_busy": found["coordinator_utilisation"],
-                    "tokens_per_second": found["tokens_per_second"] * cells,
-                }
-            )
+    charge = json.loads(costs.read_text())["charged"]
+    grid = list(product(_PASSES_MS, _GROUPS))
+    points = [
+        point
+        for pass_ms, group in track(grid, description="grid")
+        for point in _points(charge, pass_ms, group, seconds)
+    ]
     _show(points)
     if output is not None:
-        output.write_text(json.dumps({"charges": charges, "points": points}, indent=1) + "\n")
+        output.write_text(json.dumps({"charged": charge, "points": points}, indent=1) + "\n")
     if plot is not None:
         _plot(points, plot)
+
+
+def _points(
+    charge: dict[str, float], pass_ms: int, group: int, seconds: float
+) -> list[dict[str, Any]]:
+    alone = _figures(charge, pass_ms, group, 1, 1, seconds)["tokens_per_second"]
+    points = []
+    for cells in _CELLS:
+        targets = _TARGETS // cells
+        found = _figures(charge, pass_ms, group, targets, _DRAFTS // cells, seconds)
+        points.append(
+            {
+                "pass_ms": pass_ms,
+                "group": group,
+                "cells": cells,
+                "efficiency": found["tokens_per_second"] / targets / alone,
+                "coordinator_busy": found["coordinator_utilisation"],
+                "tokens_per_second": found["tokens_per_second"] * cells,
+            }
+        )
+    return points
 
 
 def _figures(
@@ -99,19 +105,16 @@ def _figures(
 
 def _show(points: list[dict[str, Any]]) -> None:
     columns = (f"{cells} cells" for cells in _CELLS)
-    table = Table("costs", "pass ms", "group", *columns, title="efficiency (coordinator's share)")
-    for name, pass_ms, group in product(("measured", "assumed"), _PASSES_MS, _GROUPS):
-        chosen = _chosen(points, name, pass_ms, group)
+    table = Table("pass ms", "group", *columns, title="efficiency (coordinator's share)")
+    for pass_ms, group in product(_PASSES_MS, _GROUPS):
+        chosen = _chosen(points, pass_ms, group)
         shown = (f"{p['efficiency']:.2f} ({p['coordinator_busy']:.2f})" for p in chosen)
-        table.add_row(name, str(pass_ms), str(group), *shown)
+        table.add_row(str(pass_ms), str(group), *shown)
     Console().print(table)
 
 
-def _chosen(
-    points: list[dict[str, Any]], name: str, pass_ms: int, group: int
-) -> list[dict[str, Any]]:
-    key = name, pass_ms, group
-    return [p for p in points if (p["costs"], p["pass_ms"], p["group"]) == key]
+def _chosen(points: list[dict[str, Any]], pass_ms: int, group: int) -> list[dict[str, Any]]:
+    return [p for p in points if (p["pass_ms"], p["group"]) == (pass_ms, group)]
 
 
 def _plot(points: list[dict[str, Any]], path: Path) -> None:
@@ -120,19 +123,17 @@ def _plot(points: list[dict[str, Any]], path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(1, 2, figsize=(10, 4), sharey=True)
-    for axis, name in zip(axes, ("measured", "assumed"), strict=True):
-        for pass_ms, group in product(_PASSES_MS, _GROUPS):
-            chosen = _chosen(points, name, pass_ms, group)
-            label = f"{pass_ms} ms, groups of {group}"
-            style = "--" if group == max(_GROUPS) else "-"
-            axis.plot(_CELLS, [p["efficiency"] for p in chosen], style, marker="o", label=label)
-        axis.axhline(0.9, color="grey", linewidth=1)
-        axis.set_title(f"{name} costs of the coordinator")
-        axis.set_xticks(_CELLS)
-        axis.set_xlabel("cells of 64 targets and 32 drafts")
-    axes[0].set_ylabel("tokens/s over 64 times one target (simulated)")
-    axes[0].legend(fontsize=8)
+    figure, axis = pyplot.subplots(figsize=(7, 4.5))
+    for pass_ms, group in product(_PASSES_MS, _GROUPS):
+        chosen = _chosen(points, pass_ms, group)
+        label = f"{pass_ms} ms, groups of {group}"
+        style = "--" if group == max(_GROUPS) else "-"
+        axis.plot(_CELLS, [p["efficiency"] for p in chosen], style, marker="o", label=label)
+    axis.axhline(0.9, color="grey", linewidth=1)
+    axis.set_xticks(_CELLS)
+    axis.set_xlabel("cells of 64 targets and 32 drafts")
+    axis.set_ylabel("tokens/s over 64 times one target (simulated)")
+    axis.legend(fontsize=8)
     figure.tight_layout()
     figure.savefig(path, dpi=110)
 

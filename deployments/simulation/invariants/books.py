@@ -28,6 +28,7 @@ _KEPT = (
     "driver.pool._fleet._replicas",
     "driver.pool._fleet._replicas[].board.clients._cohorts",
     "driver.pool._fleet._replicas[].board.clients._sinces",
+    "driver.pool._fleet._replicas[].board.clients._unranked",
     "driver.pool._placement._proposer._known_drafting",
     "driver.pool._timeouts._heap",
 )
