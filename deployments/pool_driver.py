@@ -110,6 +110,7 @@ class PoolDriver:
         except (ClientLimitError, InvalidRequestError, QueueFullError) as error:
             self._disown(request_id)
             self.auditor.forget(request_id)
+            self._guard(partial(self.pool.abort, request_id))  # an older attempt
             self.refuse(outbox, request_id, error)
 
     def _disown(self, request_id: str) -> None:

@@ -24,6 +24,11 @@ _MOST_HALF_OPEN_S = 0.6
 class Server(Protocol):
     """The server's side of one stream."""
 
+    @property
+    def waits(self) -> bool:
+        """For room on the stream."""
+        ...
+
     def hear(self, message: Any) -> None: ...
 
     def pump(self) -> None:
@@ -113,7 +118,8 @@ class Stream:
         if not self._is_client_open:
             return
         self.hear_down(message)
-        if self.num_down == 0 and self._server is not None and not self.is_cut:
+        server = self._server
+        if self.num_down == 0 and server is not None and server.waits and not self.is_cut:
             self._server_process.at(self._network.now, self._server_has_room)
 
     def _server_has_room(self) -> None:

@@ -40,6 +40,10 @@ class IngressSession:
         self._coordinator = coordinator
         self._stream = stream
 
+    @property
+    def waits(self) -> bool:
+        return self.outbox.has_news
+
     def hear(self, message: GenerateUp) -> None:
         driver = self._coordinator.driver
         if isinstance(message, Submit):
@@ -95,6 +99,10 @@ class WorkSession:
         self.replica: ConnectedReplica | None = None
         self.stream = stream
         self._coordinator = coordinator
+
+    @property
+    def waits(self) -> bool:
+        return self.replica is not None and self.replica.outbox.has_news
 
     def hear(self, message: WorkUp) -> None:
         if isinstance(message, ReplicaInfo):

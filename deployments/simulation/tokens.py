@@ -7,7 +7,7 @@ request, shows as another token.
 from __future__ import annotations
 
 import zlib
-from functools import cache
+from functools import cache, lru_cache
 
 from specdec_core.leases import EMPTY_HASH, extend_hash, hashes_behind
 from specdec_core.request import FinishReason, Request
@@ -33,12 +33,18 @@ def guess(prefix_hash: int, salt: int, vocab_size: int, agreement: float) -> int
     return token if is_right else (token + 1) % vocab_size
 
 
+@lru_cache(maxsize=4)
+def _prompt_hashes(prompt: tuple[int, ...]) -> tuple[int, ...]:
+    """A request has a script for each fingerprint."""
+    return (EMPTY_HASH, *hashes_behind(EMPTY_HASH, prompt))
+
+
 class Script:
     """Plain decoding of one request on targets of one fingerprint: the oracle."""
 
     def __init__(self, request: Request, fingerprint: str, vocab_size: int) -> None:
         salt = salt_of(request.params.seed, fingerprint)
-        self.hashes = [EMPTY_HASH, *hashes_behind(EMPTY_HASH, request.prompt_token_ids)]
+        self.hashes = list(_prompt_hashes(request.prompt_token_ids))
         """Of every prefix of prompt and output."""
         stops, most = request.params.stop_token_ids, request.params.max_tokens
         tokens: list[int] = []

@@ -218,9 +218,9 @@ class Trial:
         return self._client_of_seed[request.params.seed].scripts
 
     def _run_until(self, is_over: Callable[[], bool], trouble: str) -> None:
-        deadline = self.now + _LONGEST_S
+        timeline, deadline = self.timeline, self.now + _LONGEST_S
         while not is_over():
-            if not self.timeline.run_next() or self.now > deadline:
+            if not timeline.run_next() or timeline.now > deadline:
                 waiting = [key for key, c in self.clients.items() if c.outcome is None]
                 raise Violation(f"(h) after {self.now:.1f} s {trouble}: {waiting}")
 

@@ -280,6 +280,14 @@ MUTANTS = (
         breaks="what was planned with a draft that has died is leased as it was",
     ),
     Mutant(
+        name="refused-and-run-on",
+        path="deployments/pool_driver.py",
+        old="            self._guard(partial(self.pool.abort, request_id))  # an older attempt\n",
+        new="",
+        breaks="a request that was refused after a broken stream still takes a place in the queue",
+        killed_by=("tests/deployments/test_refused_again.py::test_it_is_not_run_on",),
+    ),
+    Mutant(
         name="audited-by-whoever-is-there",
         path="deployments/audit.py",
         old="        return Origin(Numerics.EXACT, last.pinned_fingerprint)\n",

@@ -54,21 +54,24 @@ class DecisionChecks:
         num_reserved = dict.fromkeys(records, 0)
         num_placed = dict.fromkeys(records, 0)
         has_drafts = any(not draft.is_fenced for draft in fleet.of_role(Role.DRAFT))
+        statuses, latest = self._statuses, now - self._bounds.row_wait_s
         for sequence in driver.pool._registry:
-            status = sequence.status
-            self._note(sequence.sequence_id, status)
-            for place in (sequence.target, sequence.draft):
+            status, target = sequence.status, sequence.target
+            if statuses.get(sequence.sequence_id) is not status:
+                self._note(sequence.sequence_id, status)
+            for place in (target, sequence.draft):
                 if place is not None:
                     record = _record(sequence, place, records)
-                    size = record.info.block_size
-                    num_reserved[place.replica_id] -= place.reserved_len // -size
-                    num_placed[place.replica_id] += 1
-            if sequence.target is not None:
-                self._check_placed(sequence, sequence.target, status, now, fleet)
+                    num_reserved[record.replica_id] -= place.reserved_len // -record.info.block_size
+                    num_placed[record.replica_id] += 1
+            if target is not None:
+                _check_placed(sequence, target, status)
+                if sequence.ready_since < latest:
+                    self._check_wait(sequence, target, status, now, fleet)
                 if not has_drafts:
-                    _check_undrafted(sequence, sequence.target, status, fleet)
+                    _check_undrafted(sequence, target, status, fleet)
             _check_time(sequence, now)
-            if not sequence.is_background and sequence.request_id not in owners:
+            if sequence.request_id not in owners and not sequence.is_background:
                 raise Violation(f"(g) {sequence.request_id} is run for nobody")
         self._note_ended(driver.pool._registry)
         for replica_id, record in records.items():
@@ -79,10 +82,8 @@ class DecisionChecks:
 
     def _note(self, sequence_id: int, status: SequenceStatus) -> None:
         """Count what changed."""
-        before = self._statuses.get(sequence_id, NEW)
-        if before is not status:
-            self._record.transitions[before, status] += 1
-            self._statuses[sequence_id] = status
+        self._record.transitions[self._statuses.get(sequence_id, NEW), status] += 1
+        self._statuses[sequence_id] = status
 
     def _note_ended(self, registry: Registry) -> None:
         if len(self._statuses) == len(registry):
@@ -91,17 +92,12 @@ class DecisionChecks:
             before = self._statuses.pop(sequence_id)
             self._record.transitions[before, SequenceStatus.FINISHED] += 1
 
-    def _check_placed(
+    def _check_wait(
         self, sequence: Sequence, target: Place, status: SequenceStatus, now: float, fleet: Fleet
     ) -> None:
-        if target.cached_len > len(sequence.ids) - 1:
-            raise Violation(f"(d) {sequence.request_id} caches {target.cached_len} ids")
-        if status is _DRAFTING and target.row is not None:
-            raise Violation(f"(a) two leases own {sequence.request_id}")
-        waited = now - sequence.ready_since
-        is_late = waited > self._bounds.row_wait_s and status in _AT_REST
-        is_late = is_late and not sequence.is_background
+        is_late = status in _AT_REST and not sequence.is_background
         if is_late and fleet[target.replica_id].is_usable:
+            waited = now - sequence.ready_since
             raise Violation(f"(h) {sequence.request_id}, {status}, has waited {waited:.3f} s")
 
     def _check_replica(
@@ -113,8 +109,9 @@ class DecisionChecks:
     ) -> None:
         if record.num_reserved_blocks != reserved or reserved > record.info.num_blocks:
             raise Violation(f"(f) {record.num_reserved_blocks} blocks counted, {reserved} reserved")
-        if not record.leases.keys() <= leases.keys():
-            raise Violation(f"(b) {record.replica_id} may still answer a void lease")
+        for lease_id in record.leases:
+            if lease_id not in leases:
+                raise Violation(f"(b) {record.replica_id} may still answer a void lease")
         process = self._replicas.get(record.replica_id)
         connected = driver.replicas.get(record.replica_id)
         if process is None or connected is None:
@@ -127,8 +124,8 @@ class DecisionChecks:
             raise Violation(
                 f"(i) {num_waiting} commands wait for {record.replica_id}, {num_unread} are unread"
             )
-        is_told = driver.pool._outbox.is_empty and not (record.leases or record.is_fenced)
-        if is_same and is_told and process.is_idle:
+        is_free = is_same and not (record.leases or record.is_fenced)
+        if is_free and driver.pool._outbox.is_empty and process.is_idle:
             _check_idle(record, runner, reserved)
 
 
@@ -144,6 +141,13 @@ def _record(
     if place.lease_id is not None and place.lease_id not in record.leases:
         raise Violation(f"(a) {sequence.request_id} waits for lease {place.lease_id}, void")
     return record
+
+
+def _check_placed(sequence: Sequence, target: Place, status: SequenceStatus) -> None:
+    if target.cached_len > len(sequence.ids) - 1:
+        raise Violation(f"(d) {sequence.request_id} caches {target.cached_len} ids")
+    if status is _DRAFTING and target.row is not None:
+        raise Violation(f"(a) two leases own {sequence.request_id}")
 
 
 def _check_undrafted(
