@@ -118,7 +118,7 @@ def test_random_arrivals_and_aborts_change_nothing(target: TransformersModel) ->
 def test_preemption_and_replay_change_nothing(dtype: torch.dtype) -> None:
     """A cache that is too small for all: sequences leave it and come back, chunk by chunk."""
     torch.set_num_threads(1)
-    model = loaded("qwen3", dtype, kv_cache_tokens=512)
+    model = loaded("qwen3", dtype, kv_cache_tokens=384)
     make_exact(model)
     asked = requests(12)
     expected = plain(model, asked)
