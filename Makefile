@@ -21,11 +21,12 @@ $(INSTALLED): pyproject.toml requirements.lock
 serve: setup
 	$(BIN)/specdec serve $(ARGS)
 
-# Fast files side by side, a process each; then what takes a Ray or the demo model, one by one.
+# Fast files side by side, a process each; then what takes a Ray or the demo model: those that share a
+# service in one process, the others, which wait more than they compute, in the other.
 # pytest ends with 5 where ARGS leave nothing of a half.
 test: setup
-	$(BIN)/python -m pytest -m "not slow" --durations 15 --numprocesses logical --maxprocesses 4 --dist loadfile $(ARGS) || [ $$? -eq 5 ]
-	$(BIN)/python -m pytest -m slow --durations 15 $(ARGS) || [ $$? -eq 5 ]
+	$(BIN)/python -m pytest -m "not slow" --durations 15 --numprocesses 3 --dist loadfile $(ARGS) || [ $$? -eq 5 ]
+	$(BIN)/python -m pytest -m slow --durations 15 --numprocesses 2 --dist loadgroup $(ARGS) || [ $$? -eq 5 ]
 
 lint: $(INSTALLED) proto-check
 	$(BIN)/ruff format --check .
