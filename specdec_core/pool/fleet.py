@@ -14,6 +14,7 @@ from specdec_core.errors import InvalidRequestError
 from specdec_core.leases import GroupLease, ReplicaInfo, Role
 from specdec_core.models.numerics import Numerics
 from specdec_core.pool.board import Board
+from specdec_core.pool.counters import ReplicaCounters
 from specdec_core.pool.sequence import Place, Sequence
 from specdec_core.request import Request
 
@@ -94,6 +95,21 @@ class ReplicaRecord:
             self.is_usable
             and self.can_ever_hold(length)
             and self.num_blocks(length) + spare <= self.num_free_blocks
+        )
+
+    def counters(self) -> ReplicaCounters:
+        return ReplicaCounters(
+            replica_id=self.replica_id,
+            role=self.role,
+            num_sequences=len(self.sequences),
+            num_blocks=self.info.num_blocks,
+            num_free_blocks=self.num_free_blocks,
+            num_leases=self.num_leases,
+            num_rows=self.num_rows,
+            busy_s=self.busy_s,
+            is_fenced=self.is_fenced,
+            is_draining=self.is_draining,
+            last_seen=self.last_seen,
         )
 
     def add(self, sequence: Sequence, length: int) -> None:

@@ -10,7 +10,7 @@ from specdec_core.config import PoolConfig
 from specdec_core.errors import InvalidRequestError, QueueFullError
 from specdec_core.leases import GroupResult, ReplicaInfo, Role
 from specdec_core.pool.commands import Command
-from specdec_core.pool.counters import PoolCounters, ReplicaCounters, Tally, dense
+from specdec_core.pool.counters import PoolCounters, Tally, dense
 from specdec_core.pool.dispatch import Dispatcher
 from specdec_core.pool.fleet import Fleet, OpenLease, ReplicaRecord
 from specdec_core.pool.goodput import make_k_policy
@@ -208,7 +208,7 @@ class SequencePool:
         return PoolCounters(
             num_waiting=self.num_waiting,
             num_running=self.num_live - self.num_waiting,
-            replicas=tuple(_describe(replica) for replica in self._fleet),
+            replicas=tuple(replica.counters() for replica in self._fleet),
             num_groups=tally.group_sizes.total(),
             num_equal_length_groups=tally.num_equal_length_groups,
             num_split_groups=tally.num_split_groups,
@@ -285,19 +285,3 @@ class SequencePool:
                 self._placement.leave(sequence, replica.role)
         if not replica.leases:
             self._outbox.drained(replica.replica_id)
-
-
-def _describe(replica: ReplicaRecord) -> ReplicaCounters:
-    return ReplicaCounters(
-        replica_id=replica.replica_id,
-        role=replica.role,
-        num_sequences=len(replica.sequences),
-        num_blocks=replica.info.num_blocks,
-        num_free_blocks=replica.num_free_blocks,
-        num_leases=replica.num_leases,
-        num_rows=replica.num_rows,
-        busy_s=replica.busy_s,
-        is_fenced=replica.is_fenced,
-        is_draining=replica.is_draining,
-        last_seen=replica.last_seen,
-    )
