@@ -19,6 +19,7 @@ settings.load_profile("shared-machine")
 _ROOT = Path(__file__).parent.parent
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups then
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Fast tests first, the service last, those that share one before those that start their own;
     tests that need a GPU only where there is one."""
