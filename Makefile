@@ -21,12 +21,12 @@ $(INSTALLED): pyproject.toml requirements.lock
 serve: setup
 	$(BIN)/specdec serve $(ARGS)
 
-# Fast files side by side, a process each; then what takes a Ray or the demo model: those that share a
-# service in one process, the others, which wait more than they compute, in the other.
+# Files side by side: the fast ones, then those that take a Ray or the demo model, which wait more than
+# they compute.
 # pytest ends with 5 where ARGS leave nothing of a half.
 test: setup
 	$(BIN)/python -m pytest -m "not slow" --durations 15 --numprocesses 3 --dist loadfile $(ARGS) || [ $$? -eq 5 ]
-	$(BIN)/python -m pytest -m slow --durations 15 --numprocesses 2 --dist loadgroup $(ARGS) || [ $$? -eq 5 ]
+	$(BIN)/python -m pytest -m slow --durations 15 --numprocesses 2 --dist loadfile $(ARGS) || [ $$? -eq 5 ]
 
 lint: $(INSTALLED) proto-check
 	$(BIN)/ruff format --check .

@@ -19,28 +19,15 @@ settings.load_profile("shared-machine")
 _ROOT = Path(__file__).parent.parent
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist reads the groups then
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Fast tests first, the service last, those that share one before those that start their own;
-    tests that need a GPU only where there is one."""
+    """Fast tests first, the service last; tests that need a GPU only where there is one."""
     items.sort(
-        key=lambda item: (
-            "service" in item.path.parts,
-            bool(item.get_closest_marker("slow")),
-            not _shares_the_service(item),
-        )
+        key=lambda item: ("service" in item.path.parts, bool(item.get_closest_marker("slow")))
     )
-    for item in items:
-        group = "the shared service" if _shares_the_service(item) else str(item.path)
-        item.add_marker(pytest.mark.xdist_group(group))
     gpu_items = [item for item in items if item.get_closest_marker("gpu")]
     if gpu_items and not _has_gpu():
         for item in gpu_items:
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
-
-
-def _shares_the_service(item: pytest.Item) -> bool:
-    return "service" in getattr(item, "fixturenames", ())
 
 
 @pytest.fixture(autouse=True)
