@@ -28,7 +28,7 @@ from specdec_core.leases import (
 )
 from specdec_core.models.numerics import Numerics
 
-PROTOCOL_VERSION = 5
+PROTOCOL_VERSION = 6
 
 _ROLES = {Role.TARGET: pb.ROLE_TARGET, Role.DRAFT: pb.ROLE_DRAFT}
 _ROLES_BACK = {value: role for role, value in _ROLES.items()}
