@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
+from deployments.silence import HEARTBEAT_S
 from deployments.simulation.connected import Connected, Surroundings
 from deployments.simulation.messages import Drain, Heartbeat, Registered, ResetDone, WorkDown
 from deployments.simulation.model_replica import ModelReplica
@@ -16,7 +17,6 @@ from deployments.simulation.step_costs import Accelerator
 from specdec_core.leases import GroupLease, GroupResult
 from specdec_core.pool import SendFree, SendLease, SendReset
 
-_HEARTBEAT_S = 1.0
 _KEPT_RESULTS = 64
 
 
@@ -96,7 +96,7 @@ class ReplicaProcess(Connected):
         self.runner.info = replace(self.runner.info, incarnation=incarnation)
         self.stream.up(self.runner.info)
         if self.world.heartbeats:
-            self.after(_HEARTBEAT_S / self.clock_rate, partial(self._beat, self.stream))
+            self.after(HEARTBEAT_S / self.clock_rate, partial(self._beat, self.stream))
 
     def drain(self) -> None:
         """Ask to leave; once drained, the process ends."""
@@ -109,7 +109,7 @@ class ReplicaProcess(Connected):
     def _beat(self, stream: Stream) -> None:
         if stream is self.stream:
             stream.up(Heartbeat(self.runner.occupancy))
-            self.after(_HEARTBEAT_S / self.clock_rate, partial(self._beat, stream))
+            self.after(HEARTBEAT_S / self.clock_rate, partial(self._beat, stream))
 
     def _hear(self, message: WorkDown) -> None:
         self._inbox.append(message)
