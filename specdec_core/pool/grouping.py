@@ -90,7 +90,7 @@ class ReadyRows:
         """Of the cohorts whose rows did not come by rank."""
         self._alike = Alike(max_size)
         self._to_enter: dict[int, RowPlan] = {}
-        """Not yet in `_alike`."""
+        """Not yet in `_alike`, where shapes are looked at."""
 
     def __len__(self) -> int:
         return len(self._cohort_of)
@@ -116,7 +116,8 @@ class ReadyRows:
             self._unranked.add(since)
         cohort[sequence_id] = plan
         self._cohort_of[sequence_id] = cohort
-        self._to_enter[sequence_id] = plan
+        if self._by_shape:
+            self._to_enter[sequence_id] = plan
 
     def discard(self, sequence_id: int) -> bool:
         """Take a sequence's plan out; False if it has none."""
@@ -124,7 +125,7 @@ class ReadyRows:
         if cohort is None:
             return False
         del cohort[sequence_id]
-        if self._to_enter.pop(sequence_id, None) is None:
+        if self._by_shape and self._to_enter.pop(sequence_id, None) is None:
             self._alike.discard(sequence_id)
         return True
 

@@ -224,8 +224,8 @@ MUTANTS = (
     Mutant(
         name="row-that-left-is-entered-by-likeness",
         path=_POOL + "grouping.py",
-        old="        if self._to_enter.pop(sequence_id, None) is None:\n",
-        new="        if sequence_id not in self._to_enter:\n",
+        old="        if self._by_shape and self._to_enter.pop(sequence_id, None) is None:\n",
+        new="        if self._by_shape and sequence_id not in self._to_enter:\n",
         breaks="every row that ever was ready is remembered and entered once more",
         killed_by=(
             "tests/pool/test_upkeep.py::test_a_row_that_left_before_it_was_compared_with_others_is_not_chosen",
