@@ -25,7 +25,7 @@ import psutil
 import typer
 from rich.console import Console
 
-from deployments.coordinator_service import start_server
+from deployments.coordinator_server import start_server
 from deployments.endpoint import Endpoint
 from deployments.garbage import look_seldom
 from deployments.pool_client import PoolClient

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from benchmarks.chaos.answers import Attempt
 from benchmarks.chaos.faults import Blow, Strike
@@ -28,6 +28,8 @@ class Recovery:
     """The last of those streams to have another one."""
     after_ready_s: float | None
     """From ready to the first token of any stream."""
+    own_after_ready_s: float | None
+    """The same without the seconds in which the service had not recovered from another fault."""
     shadow: tuple[str, ...]
     """Faults from which the service had not recovered when this one struck."""
 
@@ -45,7 +47,7 @@ def recoveries(
             if older.ready_s is None or older.strike.at_s + older.ready_s > strike.at_s
         )
         found.append(_recovery(strike, sights, attempts, whole, shadow))
-    return found
+    return [replace(one, own_after_ready_s=_own_after_ready(one, found)) for one in found]
 
 
 def _recovery(
@@ -70,8 +72,24 @@ def _recovery(
         next_token_s=min(gaps, default=None),
         slowest_stream_s=max(gaps, default=None),
         after_ready_s=None if ready_s is None else _next_token(strike.at_s + ready_s, attempts),
+        own_after_ready_s=None,
         shadow=shadow,
     )
+
+
+def _own_after_ready(recovery: Recovery, all_found: Sequence[Recovery]) -> float | None:
+    if recovery.ready_s is None or recovery.after_ready_s is None:
+        return None
+    reached_s = recovery.strike.at_s + recovery.ready_s
+    token_s = reached_s + recovery.after_ready_s
+    own_s = 0.0
+    for other in sorted(all_found, key=lambda one: one.strike.at_s):
+        if other is not recovery:
+            begin_s = other.strike.at_s
+            own_s += max(0.0, min(begin_s, token_s) - reached_s)
+            end_s = token_s if other.ready_s is None else begin_s + other.ready_s
+            reached_s = min(max(reached_s, end_s), token_s)
+    return own_s + token_s - reached_s
 
 
 def _since(strike: Strike, times_s: Iterable[float]) -> float | None:

@@ -40,6 +40,7 @@ def recovery(kind: Kind, blow: Blow = Blow.KILL, at_s: float = 9.0) -> Recovery:
         next_token_s=None,
         slowest_stream_s=None,
         after_ready_s=None,
+        own_after_ready_s=None,
         shadow=(),
     )
 

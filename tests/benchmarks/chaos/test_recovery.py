@@ -31,6 +31,10 @@ def kill(kind: Kind, at_s: float = 10.0) -> Strike:
     return Strike(fault=Fault(kind, Blow.KILL), pid=0, at_s=at_s, until_s=at_s)
 
 
+def stop(kind: Kind, at_s: float, until_s: float) -> Strike:
+    return Strike(fault=Fault(kind, Blow.STOP), pid=0, at_s=at_s, until_s=until_s)
+
+
 BEFORE = sight(9.0, {"t0": Kind.TARGET})
 
 
@@ -79,3 +83,19 @@ def test_a_fault_in_the_shadow_of_another_names_it() -> None:
     strikes = [kill(Kind.TARGET), kill(Kind.DRAFT, 12.0), kill(Kind.DRAFT, 15.0)]
     shadows = [one.shadow for one in recoveries(strikes, sights, [])]
     assert shadows == [(), ("kill target",), ("kill draft",)]
+
+
+def test_what_another_fault_took_is_not_counted_as_the_targets() -> None:
+    """Killed at 10, there again at 14; proxies were away from 15 to 18 and from 17 to 19, and the
+    token came at 21."""
+    back = with_pids(sight(14, {"t1": Kind.TARGET}), Kind.TARGET, 99)
+    strikes = [kill(Kind.TARGET), stop(Kind.PROXY, 15, 18), stop(Kind.INGRESS, 17, 19)]
+    found = recoveries(strikes, [BEFORE, back], [stream(9.0, 21.0)])[0]
+    assert (found.after_ready_s, found.own_after_ready_s) == (7.0, 3.0)
+
+
+def test_without_another_fault_all_of_it_is_the_targets() -> None:
+    sights = [BEFORE, with_pids(sight(14, {"t1": Kind.TARGET}), Kind.TARGET, 99)]
+    strikes = [stop(Kind.PROXY, 2, 5), kill(Kind.TARGET), stop(Kind.PROXY, 30, 33)]
+    found = recoveries(strikes, sights, [stream(9.0, 26.0)])[1]
+    assert found.own_after_ready_s == found.after_ready_s == 12.0
