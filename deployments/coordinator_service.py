@@ -22,7 +22,7 @@ from deployments.lease_translation import (
 from deployments.outbox import Flush, IngressOutbox, PoolState, WorkCommand
 from deployments.pool_driver import PoolDriver
 from deployments.pool_status import pool_status
-from deployments.silence import SilenceError, heard, or_beat
+from deployments.silence import SilenceError, beating, heard
 from deployments.translation import event_to_pb, submit_from_pb
 from specdec.v1 import coordination_pb2 as pb
 from specdec.v1 import coordination_pb2_grpc as pb_grpc
@@ -65,8 +65,9 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
         outbox = self._driver.attach()
         reader = asyncio.create_task(self._read_requests(request_iterator, outbox))
         try:
-            while (flush := await or_beat(outbox.take, Flush())) is not None:
-                yield _flush_to_pb(flush)
+            with beating(outbox.beat):
+                while (flush := await outbox.take()) is not None:
+                    yield _flush_to_pb(flush)
         finally:
             reader.cancel()
             self._driver.detach(outbox)
@@ -80,15 +81,15 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
         reader = asyncio.create_task(self._read_results(request_iterator, replica))
         try:
             yield pb.WorkDown(registered=pb.Registered(epoch=self._driver.epoch))
-            nothing: list[WorkCommand] = []
-            while (commands := await or_beat(replica.outbox.take, nothing)) is not None:
-                if not commands:
-                    yield pb.WorkDown()
-                for command in commands:
-                    message = _command_to_pb(command)
-                    if isinstance(command, SendLease):
-                        replica.times.sent(command.lease.lease_id)
-                    yield message
+            with beating(replica.outbox.beat):
+                while (commands := await replica.outbox.take()) is not None:
+                    if not commands:
+                        yield pb.WorkDown()
+                    for command in commands:
+                        message = _command_to_pb(command)
+                        if isinstance(command, SendLease):
+                            replica.times.sent(command.lease.lease_id)
+                        yield message
         finally:
             reader.cancel()
             self._driver.leave(replica)
@@ -155,7 +156,8 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
             # Its sequences go on elsewhere; it registers anew when it is back.
             logger.warning("%s is left out: %s", replica.info.replica_id, error)
         finally:
-            replica.outbox.close()
+            # At once: a write to who does not read may never end.
+            self._driver.leave(replica)
 
     def _take_in(self, message: pb.WorkUp, replica: ConnectedReplica) -> None:
         driver = self._driver

@@ -69,6 +69,10 @@ class _Outbox:
         self._is_closed = True
         self._news.set()
 
+    def beat(self) -> None:
+        """Let `take` answer, if only to say that nothing has happened."""
+        self._news.set()
+
     async def _wait(self) -> None:
         await self._news.wait()
         if not self._is_closed:

@@ -48,6 +48,8 @@ class _PoolReplica:
             raise RuntimeError("running a lease failed") from self._loop.failure
         if self._running.done():
             raise RuntimeError("the work loop has ended")
+        if self._loop.is_stuck:
+            raise RuntimeError("a lease does not end")
 
     async def pid(self) -> int:
         return os.getpid()

@@ -1,15 +1,21 @@
-"""How both ends of a coordinator's stream notice that the other one hangs: a stopped process closes
-nothing, so whoever has nothing to say beats, and whoever hears nothing gives the other up."""
+"""How one end of a stream notices that the other one hangs: a stopped process closes nothing, so
+both ends of a coordinator's stream beat, and whoever hears nothing gives the other up.
+
+A stream has one timer, however many messages it has. Time is counted in looks of that timer: who
+stood still himself has looked once, and reads what has come meanwhile before he looks again.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from typing import TypeVar
 
 HEARTBEAT_S = 1.0
 SILENCE_S = 10.0
 """Ten missed beats. Whoever was wrongly given up pays with a replay."""
+_LOOKS = 10
 
 T = TypeVar("T")
 
@@ -18,24 +24,83 @@ class SilenceError(ConnectionError):
     """The other end has said nothing for SILENCE_S."""
 
 
+class Watch:
+    """Cancels the task that made it when one of its waits takes `limit_s` of a loop that runs, and
+    at most a tenth more."""
+
+    def __init__(self, limit_s: float) -> None:
+        task = asyncio.current_task()
+        assert task is not None, "who waits is a task"
+        self._task = task
+        self._num_cancelled = task.cancelling()
+        self._is_waiting = self._has_given_up = False
+        self._num_looks = 0
+        self._timer = _Timer(limit_s / _LOOKS, self._look)
+
+    def begin(self) -> None:
+        """The task waits from now on."""
+        self._is_waiting = True
+        self._num_looks = 0
+
+    def pause(self) -> None:
+        """What it waited for has come."""
+        self._is_waiting = False
+
+    def end(self) -> None:
+        self._timer.end()
+
+    def takes_back(self) -> bool:
+        """Whether the cancellation that has reached the task is the watch's, and nobody else's."""
+        return self._has_given_up and self._task.uncancel() <= self._num_cancelled
+
+    def _look(self) -> None:
+        """The first one may come right behind the beginning."""
+        self._num_looks += 1
+        if self._is_waiting and self._num_looks > _LOOKS:
+            self._is_waiting = False
+            self._has_given_up = True
+            self._task.cancel()
+
+
 async def heard(messages: AsyncIterator[T]) -> AsyncGenerator[T]:
-    """`messages` until their end. Raises SilenceError."""
-    while True:
-        try:
-            async with asyncio.timeout(SILENCE_S):
-                message = await anext(messages)
-        except StopAsyncIteration:
-            return
-        except TimeoutError:
-            raise SilenceError(f"nothing was heard for {SILENCE_S:g} s") from None
-        yield message
-
-
-async def or_beat(take: Callable[[], Awaitable[T | None]], beat: T) -> T | None:
-    """What `take` answers within HEARTBEAT_S, else `beat`. A `take` that is given up loses
-    nothing."""
+    """`messages` until their end. Raises SilenceError. What a message takes here is no silence."""
+    watch = Watch(SILENCE_S)
     try:
-        async with asyncio.timeout(HEARTBEAT_S):
-            return await take()
-    except TimeoutError:
-        return beat
+        watch.begin()
+        async for message in messages:
+            watch.pause()
+            yield message
+            watch.begin()
+    except asyncio.CancelledError:
+        if watch.takes_back():
+            raise SilenceError(f"nothing was heard for {SILENCE_S:g} s") from None
+        raise
+    finally:
+        watch.end()
+
+
+@contextlib.contextmanager
+def beating(beat: Callable[[], None]) -> Iterator[None]:
+    """Inside, `beat` is called every HEARTBEAT_S, whatever else is said."""
+    timer = _Timer(HEARTBEAT_S, beat)
+    try:
+        yield
+    finally:
+        timer.end()
+
+
+class _Timer:
+    """Rings every so many seconds; a loop that stood still hears it once."""
+
+    def __init__(self, every_s: float, then: Callable[[], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._every_s = every_s
+        self._then = then
+        self._next = self._loop.call_later(every_s, self._ring)
+
+    def end(self) -> None:
+        self._next.cancel()
+
+    def _ring(self) -> None:
+        self._next = self._loop.call_later(self._every_s, self._ring)
+        self._then()

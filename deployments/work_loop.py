@@ -1,6 +1,7 @@
 """A replica's side of the Work stream: register, run leases in order, come back after errors.
 
-While a lease runs, the next is read and handed to the thread: it begins as the one before it ends.
+While a lease runs, the next is read and handed to the thread: it begins as the one before it ends,
+unless the coordinator has given it up by then.
 Whatever breaks, its sequences are dropped and the replica registers again under another
 incarnation: its whole state can be rebuilt from ids. No Ray here: how to find the coordinator is an
 argument.
@@ -12,9 +13,10 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import Executor
-from typing import NamedTuple, Protocol, TypeVar
+from functools import partial
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import grpc
 
@@ -35,6 +37,10 @@ from specdec_core.leases import GroupLease, GroupResult, Occupancy, ReplicaInfo
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+_STUCK_TTLS = 10
+"""So many times a lease's time to live after it began, the thread that runs it is taken for stuck.
+The coordinator has given the lease up after the first."""
 
 
 class LeaseRunner(Protocol):
@@ -82,13 +88,22 @@ class WorkLoop:
         self._is_registered = False
         self._drained = asyncio.Event()
         self._failed = asyncio.Event()
-        self._running: set[asyncio.Task[None]] = set()
+        self._running: set[asyncio.Task[object]] = set()
         self._free_s = 0.0
         """When the last lease ended."""
+        self._life = 0
+        """Leases of an earlier one are void."""
+        self._stuck_at_s = float("inf")
+        """When the lease that runs has taken too long."""
 
     @property
     def is_registered(self) -> bool:
         return self._is_registered
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether the thread has been at one lease for so long that it will not come back."""
+        return time.monotonic() > self._stuck_at_s
 
     async def run(self) -> None:
         """Serve stream after stream; returns when drained or when running a lease failed."""
@@ -137,6 +152,7 @@ class WorkLoop:
                 for task in (reader, failed, heartbeats):
                     task.cancel()
                 self._outgoing.put_nowait(None)
+                self._life += 1
 
     async def _read(
         self, messages: AsyncIterable[pb.WorkDown], info: ReplicaInfo, backoff: Backoff
@@ -167,9 +183,9 @@ class WorkLoop:
                 lease = lease_from_pb(message.lease, info.replica_id)
                 self._begin(lease, received_s)
             case "free":
-                sequence_ids = tuple(message.free.sequence_ids)
-                await self._in_thread(lambda: self._runner.free(sequence_ids))
+                self._free(tuple(message.free.sequence_ids))
             case "reset":
+                self._life += 1
                 await self._in_thread(self._runner.reset)
                 done = pb.ResetDone(incarnation=message.reset.incarnation)
                 self._outgoing.put_nowait(pb.WorkUp(reset_done=done))
@@ -178,41 +194,64 @@ class WorkLoop:
 
     def _begin(self, lease: GroupLease, received_s: float) -> None:
         """Put it into the thread's queue, ahead of whatever message follows it."""
-        loop = asyncio.get_running_loop()
-        executed = loop.run_in_executor(self._executor, self._execute, lease)
-        task = loop.create_task(self._answer(executed, self._outgoing, received_s))
+        executed = self._in_thread(partial(self._execute, lease, self._life))
+        self._attend(self._answer(executed, self._outgoing, received_s))
+
+    def _free(self, sequence_ids: tuple[int, ...]) -> None:
+        """The same: what follows is read while a lease runs."""
+        freed = self._in_thread(partial(self._run, partial(self._runner.free, sequence_ids)))
+        self._attend(self._unless_it_fails(freed))
+
+    def _attend(self, work: Coroutine[Any, Any, object]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
     async def _answer(
-        self, executed: Awaitable[_Executed], outgoing: Outgoing, received_s: float
+        self, executed: Awaitable[_Executed | None], outgoing: Outgoing, received_s: float
     ) -> None:
-        try:
-            result, occupancy, free_s = await executed
-        except Exception:
-            logger.exception("a lease failed: this replica cannot go on")
-            self._failed.set()
+        done = await self._unless_it_fails(executed)
+        if done is None:
             return
+        result, occupancy, free_s = done
         answer = result_to_pb(result)
         answer.occupancy.CopyFrom(occupancy_to_pb(occupancy))
         answer.held_s = time.perf_counter() - max(received_s, free_s)
         outgoing.put_nowait(pb.WorkUp(result=answer))
 
-    def _execute(self, lease: GroupLease) -> _Executed:
-        """In the thread. After a failure nothing is run."""
-        if self.failure is not None:
-            raise self.failure
-        free_s = self._free_s
+    async def _unless_it_fails(self, work: Awaitable[T]) -> T | None:
         try:
-            result = self._runner.execute(lease)
-        except Exception as error:
-            self.failure = error
-            raise
+            return await work
+        except Exception:
+            logger.exception("what the thread ran has failed: this replica cannot go on")
+            self._failed.set()
+            return None
+
+    def _execute(self, lease: GroupLease, life: int) -> _Executed | None:
+        """In the thread. None: nobody waits for the answer any more."""
+        if life != self._life:
+            return None
+        free_s = self._free_s
+        self._stuck_at_s = time.monotonic() + _STUCK_TTLS * lease.ttl_s
+        try:
+            result = self._run(partial(self._runner.execute, lease))
+        finally:
+            self._stuck_at_s = float("inf")
         self._free_s = time.perf_counter()
         return _Executed(result, self._runner.occupancy, free_s)
 
-    async def _in_thread(self, call: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._executor, call)
+    def _run(self, call: Callable[[], T]) -> T:
+        """In the thread. After a failure nothing is run."""
+        if self.failure is not None:
+            raise self.failure
+        try:
+            return call()
+        except Exception as error:
+            self.failure = error
+            raise
+
+    def _in_thread(self, call: Callable[[], T]) -> asyncio.Future[T]:
+        return asyncio.get_running_loop().run_in_executor(self._executor, call)
 
 
 def _first_line(error: BaseException) -> str:

@@ -45,6 +45,7 @@ def main(
     ] = True,
     max_tokens: int = 48,
     model: str = "smollm2-135m",
+    cells: Annotated[int, typer.Option(help="Each with targets and drafts of its own.")] = 1,
     targets: int = 1,
     drafts: int = 1,
     ingresses: int = 2,
@@ -52,7 +53,7 @@ def main(
     output: Path | None = None,
 ) -> None:
     """Kill and stop every kind of process under load; compare every byte."""
-    config = _config(model, targets, drafts, ingresses, kv_cache_tokens)
+    config = _config(model, cells, targets, drafts, ingresses, kv_cache_tokens)
     plan = Plan(
         asked=mixed(select(read_prompt_file(input), sample=requests), requests, max_tokens),
         concurrency=concurrency,
@@ -62,8 +63,13 @@ def main(
         repeats=repeat,
     )
     run, processes = _run(config, plan)
-    settings = {"model": model, "targets": targets, "drafts": drafts, "ingresses": ingresses}
-    settings |= {"max_tokens": max_tokens, "input": input.name, "commit": _commit()}
+    settings = {"model": model, "cells": cells, "targets": targets, "drafts": drafts}
+    settings |= {
+        "ingresses": ingresses,
+        "max_tokens": max_tokens,
+        "input": input.name,
+        "commit": _commit(),
+    }
     result = run.result(settings, left_of(processes))
     _tell(result)
     if output is not None:
@@ -72,10 +78,11 @@ def main(
 
 
 def _config(
-    model: str, targets: int, drafts: int, ingresses: int, kv_cache_tokens: int
+    model: str, cells: int, targets: int, drafts: int, ingresses: int, kv_cache_tokens: int
 ) -> ServiceConfig:
     return ServiceConfig(
         model=model,
+        cells=cells,
         numerics=Numerics.EXACT,
         target_replicas=targets,
         draft_replicas=drafts,

@@ -112,8 +112,10 @@ def _is_ready(sight: Sight, strike: Strike, before: Sequence[Sight], whole: Sigh
         is_new = any(k is kind and n not in known for n, k in (sight.replicas or {}).items())
         return is_new and sight.num_registered(kind) >= whole.num_registered(kind)
     if kind is Kind.COORDINATOR:
-        return sight.epoch is not None and sight.epoch not in {s.epoch for s in before}
-    return kind is not Kind.PROXY or sight.epoch is not None
+        known = {epoch for s in before for epoch in s.epochs or ()}
+        is_new = not known.issuperset(sight.epochs or ())
+        return is_new and len(sight.epochs or ()) == len(whole.epochs or ())
+    return kind is not Kind.PROXY or sight.epochs is not None
 
 
 def _gaps(at_s: float, attempts: Iterable[Attempt]) -> list[float]:

@@ -23,7 +23,8 @@ class Sight:
     pids: Pids
     replicas: dict[str, Kind] | None
     """Registered ones; None where the pool's status could not be had."""
-    epoch: int | None
+    epochs: frozenset[int] | None
+    """Of every cell's coordinator that answered."""
 
     def num_registered(self, kind: Kind) -> int:
         return sum(other is kind for other in (self.replicas or {}).values())
@@ -48,7 +49,7 @@ class Watch:
         sight = Sight(
             pids=await asyncio.to_thread(self._find),
             replicas=_registered(status) if status else None,
-            epoch=status.epoch if status else None,
+            epochs=_epochs(status) if status else None,
             at_s=time.monotonic(),
         )
         self.sights.append(sight)
@@ -61,3 +62,7 @@ def _registered(status: pb.PoolStatusResponse) -> dict[str, Kind]:
         for replica in status.replicas
         if not replica.is_fenced
     }
+
+
+def _epochs(status: pb.PoolStatusResponse) -> frozenset[int]:
+    return frozenset(cell.epoch for cell in status.cells or (status,))

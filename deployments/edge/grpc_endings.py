@@ -7,11 +7,12 @@ NOT_FOUND as long as it has just been started and knows of no application yet.
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
 
 import grpc
 
+from deployments.edge.grpc_readers import write_all
 from deployments.edge.http_endings import DIED, STARTING
 from specdec.v1 import generation_pb2_grpc as pb_grpc
 
@@ -38,9 +39,8 @@ def add_generation_service(servicer: Any, server: Any) -> None:
 def _ending_well(handle: _Handler) -> _Handler:
     if inspect.isasyncgenfunction(handle):
 
-        async def stream(request: Any, context: Any) -> AsyncIterator[Any]:
-            async for response in handle(request, context):
-                yield response
+        async def stream(request: Any, context: Any) -> None:
+            await write_all(handle(request, context), context)
             _word(context)
 
         return stream

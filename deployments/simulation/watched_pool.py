@@ -28,7 +28,9 @@ class Watcher(Protocol):
         """A replica has acknowledged its reset."""
         ...
 
-    def result(self, pool: SequencePool, result: GroupResult, pass_on: Callable[[], None]) -> None:
+    def result(
+        self, pool: SequencePool, result: GroupResult, pass_on: Callable[[], None], now: float
+    ) -> None:
         """`pass_on` lets the pool have it."""
         ...
 
@@ -51,7 +53,7 @@ class WatchedPool(SequencePool):
 
     def on_result(self, result: GroupResult, now: float) -> None:
         pass_on = super().on_result
-        self._watcher.result(self, result, lambda: pass_on(result, now))
+        self._watcher.result(self, result, lambda: pass_on(result, now), now)
 
     def deregister(self, replica_id: str, now: float, *, incarnation: int | None = None) -> None:
         super().deregister(replica_id, now, incarnation=incarnation)

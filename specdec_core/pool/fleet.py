@@ -23,12 +23,13 @@ ROUNDS_PER_BLOCK = 4
 be preempted as soon as it is admitted."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class OpenLease:
     """A lease without a result yet."""
 
     lease: GroupLease
     deadline: float
+    """Set anew when the lease before it is answered: only then does the replica begin with it."""
     since: float
     """When the host began with it: at the result that it followed, else when it was sent."""
     is_split: bool

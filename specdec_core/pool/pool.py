@@ -153,6 +153,8 @@ class SequencePool:
             self._tally.num_stale_results += 1
             return
         open_ = replica.leases.pop(result.lease_id)
+        for behind in replica.leases.values():
+            behind.deadline = now + behind.lease.ttl_s
         lease = open_.lease
         self._heard_at = now
         replica.last_seen = now

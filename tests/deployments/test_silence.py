@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator
 from typing import Any
+from unittest.mock import Mock
 
 import grpc
 import pytest
 
 from deployments import silence
+from deployments.coordinator_service import CoordinatorServicer
 from deployments.endpoint import Endpoint
 from deployments.lease_translation import register_to_pb
+from deployments.pool_driver import PoolDriver
+from deployments.silence import heard
 from specdec.v1 import coordination_pb2 as pb
 from specdec.v1 import coordination_pb2_grpc as pb_grpc
 from specdec_core.leases import Role
+from specdec_core.pool import SequencePool
 from tests.deployments.cell import Cell, cell
 from tests.deployments.fake_replica import FakeReplica
 from tests.deployments.test_cell import PLAIN, collect, expected, request, run, until
@@ -69,6 +75,83 @@ def test_who_has_nothing_to_do_beats_and_stays() -> None:
             await asyncio.sleep(2)
             assert parts.driver.replicas["t0"] is replica
             assert client._outgoing is stream
+
+    run(scenario)
+
+
+def test_who_stood_still_himself_hears_what_has_come_before_he_gives_anybody_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Coordinator, target and ingress share a loop here: all of them stand still."""
+    monkeypatch.setattr(silence, "SILENCE_S", 1.0)
+
+    async def scenario() -> None:
+        async with cell(PLAIN) as parts:
+            parts.start_replica("t0", Role.TARGET)
+            client = await parts.client()
+            await until(lambda: client.state is not None and client.state.num_targets == 1)
+            replica, stream = parts.driver.replicas["t0"], client._outgoing
+            told = replica.occupancy
+            time.sleep(1.5 * silence.SILENCE_S)
+            await until(lambda: replica.occupancy is not told)
+            assert await collect(client, request()) == expected(request())
+            assert parts.driver.replicas["t0"] is replica
+            assert client._outgoing is stream
+
+    run(scenario)
+
+
+def test_the_time_that_a_message_takes_here_is_not_its_senders_silence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(silence, "SILENCE_S", 0.1)
+
+    async def three() -> AsyncIterator[int]:
+        for number in range(3):
+            yield number
+
+    async def scenario() -> None:
+        read = []
+        async for number in heard(three()):
+            await asyncio.sleep(2 * silence.SILENCE_S)
+            read.append(number)
+        assert read == [0, 1, 2]
+
+    run(scenario)
+
+
+def test_who_is_cancelled_while_he_listens_is_cancelled() -> None:
+    async def nothing() -> AsyncIterator[int]:
+        await asyncio.sleep(60)
+        yield 0
+
+    async def listen() -> None:
+        async for _ in heard(nothing()):
+            pass
+
+    async def scenario() -> None:
+        listening = asyncio.create_task(listen())
+        await asyncio.sleep(0)
+        listening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await listening
+
+    run(scenario)
+
+
+def test_who_is_silent_and_does_not_read_is_left_out_though_a_write_to_him_does_not_end() -> None:
+    async def introduction() -> AsyncIterator[pb.WorkUp]:
+        info = FakeReplica(Role.TARGET).info("mute", 1)
+        yield pb.WorkUp(register=register_to_pb(info))
+        await asyncio.sleep(60)
+
+    async def scenario() -> None:
+        driver = PoolDriver(SequencePool(PLAIN, epoch=1), epoch=1)
+        stream: Any = CoordinatorServicer(driver).Work(introduction(), Mock())
+        assert (await anext(stream)).HasField("registered")
+        assert list(driver.replicas) == ["mute"]
+        await until(lambda: not driver.replicas)  # nobody asks for the next message
+        await stream.aclose()
 
     run(scenario)
 

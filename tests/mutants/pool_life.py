@@ -103,6 +103,16 @@ MUTANTS = (
         killed_by=("tests/pool/test_replicas.py::test_heartbeats_do_not_extend_a_lease",),
     ),
     Mutant(
+        name="waiting-behind-another-lease-counts",
+        path=_POOL + "pool.py",
+        old="            behind.deadline = now + behind.lease.ttl_s",
+        new="            assert behind.lease.replica_id",
+        breaks="a target that is merely slow is fenced again and again",
+        killed_by=(
+            "tests/pool/test_replicas.py::test_a_target_whose_passes_take_most_of_a_leases_time_is_not_fenced",
+        ),
+    ),
+    Mutant(
         name="later-leases-never-looked-at",
         path=_POOL + "pool.py",
         old="min([now + self._config.lease_ttl_s, *self._deadlines()])",

@@ -165,6 +165,38 @@ def test_heartbeats_do_not_extend_a_lease() -> None:
     assert cell.advance() == [SendReset("t1", 1)]
 
 
+def test_a_lease_behind_another_has_all_its_time_from_when_that_one_is_answered() -> None:
+    cell = Cell(config(max_group_size=1, max_open_leases=2, lease_ttl_s=5.0))
+    cell.join(info("t1"))
+    cell.add(request("a"))
+    cell.add(request("b"))
+    assert sum(isinstance(command, SendLease) for command in cell.advance()) == 2
+    cell.now = 4.0
+    cell.pool.on_result(result_of(cell), cell.now)
+    assert cell.pool.next_deadline() == 9.0
+    cell.now = 8.9
+    assert not any(isinstance(command, SendReset) for command in cell.advance())
+    cell.now = 9.0
+    assert SendReset("t1", 1) in cell.advance()
+
+
+def test_a_target_whose_passes_take_most_of_a_leases_time_is_not_fenced() -> None:
+    cell = Cell(config(max_group_size=1, max_open_leases=2, lease_ttl_s=5.0))
+    cell.join(info("t1"))
+    clients = [cell.add(request(name)) for name in ("a", "b")]
+    cell.advance()
+    link = cell.links["t1"]
+    while any(client.last is None for client in clients):
+        cell.now += 3.0 * isinstance(link.inbox[0], SendLease)
+        cell.advance()
+        assert cell.pool.counters().num_fenced == 0
+        cell.handle("t1")
+        if link.results:
+            cell.deliver("t1")
+        cell.advance()
+    finish(cell, *clients)
+
+
 def test_draining_moves_the_idle_sequences_at_once_and_the_leased_ones_when_they_return() -> None:
     cell = Cell(config(max_group_size=1, window=2))
     cell.join(info("t1"))

@@ -54,7 +54,9 @@ class LeaseBook:
         for lease in [x for x in self.open.values() if x.replica_id == replica_id]:
             self._close(lease)
 
-    def result(self, pool: SequencePool, result: GroupResult, pass_on: Callable[[], None]) -> None:
+    def result(
+        self, pool: SequencePool, result: GroupResult, pass_on: Callable[[], None], now: float
+    ) -> None:
         """(b) Only a live lease of this epoch commits, at the length that it names."""
         lease = self.open.get(result.lease_id)
         is_live = result.epoch == pool._epoch and (
@@ -64,6 +66,7 @@ class LeaseBook:
         if is_live and lease is not None:
             _check_lengths(pool, lease)
             self._close(lease)
+            self._begin_next(lease.replica_id, now)
         pass_on()
         if not is_live and pool._tally.num_committed != num_committed:
             raise Violation(f"(b) a result of no live lease was committed: {result}")
@@ -73,6 +76,11 @@ class LeaseBook:
         for lease_id, expires_at in self._expire_at.items():
             if expires_at <= now:
                 raise Violation(f"(h) lease {lease_id} is open at {now}, {expires_at} has passed")
+
+    def _begin_next(self, replica_id: str, now: float) -> None:
+        for lease in self.open.values():
+            if lease.replica_id == replica_id:
+                self._expire_at[lease.lease_id] = now + lease.ttl_s
 
     def _close(self, lease: GroupLease) -> None:
         del self.open[lease.lease_id], self._expire_at[lease.lease_id]

@@ -65,8 +65,10 @@ class Invariants:
             elif isinstance(command, SendReset):
                 self._leases.reset(command.replica_id)
 
-    def result(self, pool: SequencePool, result: GroupResult, pass_on: Callable[[], None]) -> None:
-        self._leases.result(pool, result, pass_on)
+    def result(
+        self, pool: SequencePool, result: GroupResult, pass_on: Callable[[], None], now: float
+    ) -> None:
+        self._leases.result(pool, result, pass_on, now)
 
     def told(self, flush: Flush) -> None:
         """(i) News that an ingress has not read is merged."""

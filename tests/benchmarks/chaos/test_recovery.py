@@ -12,13 +12,14 @@ from benchmarks.chaos.watch import Sight
 CALM = {kind: (number,) for number, kind in enumerate(Kind)}
 
 
-def sight(at_s: float, replicas: dict[str, Kind] | None, epoch: int | None = 1) -> Sight:
-    return Sight(at_s=at_s, pids=CALM, replicas=replicas, epoch=epoch)
+def sight(at_s: float, replicas: dict[str, Kind] | None, epochs: tuple[int, ...] = (1,)) -> Sight:
+    seen = frozenset(epochs) if epochs else None
+    return Sight(at_s=at_s, pids=CALM, replicas=replicas, epochs=seen)
 
 
 def with_pids(seen: Sight, kind: Kind, *pids: int) -> Sight:
     return Sight(
-        at_s=seen.at_s, pids={**seen.pids, kind: pids}, replicas=seen.replicas, epoch=seen.epoch
+        at_s=seen.at_s, pids={**seen.pids, kind: pids}, replicas=seen.replicas, epochs=seen.epochs
     )
 
 
@@ -58,12 +59,24 @@ def test_a_target_is_ready_when_another_one_has_registered() -> None:
 def test_a_coordinator_is_ready_when_another_epoch_answers() -> None:
     sights = [
         BEFORE,
-        with_pids(sight(11, None, None), Kind.COORDINATOR, 99),
-        with_pids(sight(12, {}, 1), Kind.COORDINATOR, 99),
-        with_pids(sight(13, {}, 2), Kind.COORDINATOR, 99),
+        with_pids(sight(11, None, ()), Kind.COORDINATOR, 99),
+        with_pids(sight(12, {}, (1,)), Kind.COORDINATOR, 99),
+        with_pids(sight(13, {}, (2,)), Kind.COORDINATOR, 99),
     ]
     found = only(kill(Kind.COORDINATOR), sights)
     assert (found.process_s, found.ready_s) == (1.0, 3.0)
+
+
+def test_of_several_cells_the_killed_coordinators_epoch_is_another_and_no_other_is_missing() -> (
+    None
+):
+    sights = [
+        sight(9.0, {}, (1, 7)),
+        with_pids(sight(11, {}, (7,)), Kind.COORDINATOR, 99),
+        with_pids(sight(12, {}, (2,)), Kind.COORDINATOR, 99),
+        with_pids(sight(13, {}, (2, 7)), Kind.COORDINATOR, 99),
+    ]
+    assert only(kill(Kind.COORDINATOR), sights).ready_s == 3.0
 
 
 def test_what_never_comes_back_is_not_ready() -> None:

@@ -1,0 +1,54 @@
+"""Ends the gRPC streams of clients that do not read, as guarded_http.py ends such connections.
+
+gRPC itself waits for ever with a message for which a client gives no room; that its machine answers
+pings says nothing. All that Python can do to a server's call is to send its status: whoever reads
+on finds it behind what had been sent. Until then its connection keeps one message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import grpc
+
+from deployments.edge.guarded_http import EdgeLimits
+from deployments.silence import Watch
+
+UNREAD_S = EdgeLimits().unread_s
+
+
+async def write_all(responses: AsyncGenerator[Any], context: Any) -> None:
+    """Every response, unless one waits for its reader for too long."""
+    watch = Watch(UNREAD_S)
+    try:
+        async for response in responses:
+            watch.begin()
+            await context.write(response)
+            watch.pause()
+    except asyncio.CancelledError:
+        is_unread = watch.takes_back()
+        if is_unread:
+            context.set_code(grpc.StatusCode.DEADLINE_EXCEEDED)
+            context.set_details(f"nothing of this answer was read for {UNREAD_S:g} s")
+        await _give_up(responses)
+        if not is_unread:
+            raise
+    finally:
+        watch.end()
+
+
+async def _give_up(responses: AsyncGenerator[Any]) -> None:
+    """As if the client had left while it waited: of that alone Serve tells the ingress."""
+    waiting = asyncio.ensure_future(_drop(responses))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await waiting
+
+
+async def _drop(responses: AsyncGenerator[Any]) -> None:
+    async for _ in responses:
+        pass
