@@ -12,7 +12,14 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Sequence,
+)
 from concurrent.futures import Executor
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -28,6 +35,7 @@ from deployments.lease_translation import (
     result_to_pb,
 )
 from deployments.silence import heard
+from deployments.telemetry.lease_spans import LeaseSpans
 from specdec.v1 import coordination_pb2 as pb
 from specdec.v1 import coordination_pb2_grpc as pb_grpc
 from specdec_core.leases import GroupLease, GroupResult, Occupancy, ReplicaInfo
@@ -71,6 +79,7 @@ class WorkLoop:
         describe: Callable[[int], ReplicaInfo],
         resolve: Callable[[], Awaitable[Endpoint]],
         executor: Executor,
+        spans: LeaseSpans | None = None,
     ) -> None:
         """`describe(incarnation)` says who registers; `resolve()` where the coordinator is."""
         self.failure: BaseException | None = None
@@ -78,6 +87,7 @@ class WorkLoop:
         self._describe = describe
         self._resolve = resolve
         self._executor = executor
+        self._spans = spans or LeaseSpans()
         self._outgoing: Outgoing = asyncio.Queue()
         self._is_registered = False
         self._drained = asyncio.Event()
@@ -165,7 +175,7 @@ class WorkLoop:
             case "lease":
                 received_s = time.perf_counter()
                 lease = lease_from_pb(message.lease, info.replica_id)
-                self._begin(lease, received_s)
+                self._begin(lease, message.lease.traces, received_s)
             case "free":
                 sequence_ids = tuple(message.free.sequence_ids)
                 await self._in_thread(lambda: self._runner.free(sequence_ids))
@@ -176,16 +186,22 @@ class WorkLoop:
             case "drained":
                 self._drained.set()
 
-    def _begin(self, lease: GroupLease, received_s: float) -> None:
+    def _begin(self, lease: GroupLease, traces: Sequence[pb.RowTrace], received_s: float) -> None:
         """Put it into the thread's queue, ahead of whatever message follows it."""
         loop = asyncio.get_running_loop()
         executed = loop.run_in_executor(self._executor, self._execute, lease)
-        task = loop.create_task(self._answer(executed, self._outgoing, received_s))
+        answered = self._answer(executed, self._outgoing, received_s, lease, traces)
+        task = loop.create_task(answered)
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
     async def _answer(
-        self, executed: Awaitable[_Executed], outgoing: Outgoing, received_s: float
+        self,
+        executed: Awaitable[_Executed],
+        outgoing: Outgoing,
+        received_s: float,
+        lease: GroupLease,
+        traces: Sequence[pb.RowTrace],
     ) -> None:
         try:
             result, occupancy, free_s = await executed
@@ -197,6 +213,8 @@ class WorkLoop:
         answer.occupancy.CopyFrom(occupancy_to_pb(occupancy))
         answer.held_s = time.perf_counter() - max(received_s, free_s)
         outgoing.put_nowait(pb.WorkUp(result=answer))
+        if traces:
+            self._spans.tell(lease, result, traces, answer.held_s)
 
     def _execute(self, lease: GroupLease) -> _Executed:
         """In the thread. After a failure nothing is run."""
