@@ -19,6 +19,7 @@ from deployments.coordinator_server import PortLimits
 from deployments.ingress_server import Ingress
 from deployments.message_limits import most_message_bytes
 from deployments.replica import DraftReplica, TargetReplica
+from deployments.telemetry.settings import LogFormat
 from deployments.version import package_version
 from specdec_core.leases import Role
 from specdec_core.pool.waiting import most_waiting
@@ -72,6 +73,7 @@ def coordinator_spec(config: ServiceConfig, cell: int = 0) -> CoordinatorSpec:
         limits=config.client_limits,
         port_limits=PortLimits(max_message_bytes=largest),
         tls=config.coordinator_tls,
+        log_format=config.log_format,
         # A service for this machine alone keeps its inner ports on this machine, too.
         host="127.0.0.1" if is_loopback(config.host) else None,
     )
@@ -79,6 +81,9 @@ def coordinator_spec(config: ServiceConfig, cell: int = 0) -> CoordinatorSpec:
 
 def serve_config(config: ServiceConfig) -> dict[str, Any]:
     """The serveConfigV2 of this configuration."""
+    written: dict[str, Any] = {}
+    if config.log_format is LogFormat.JSON:
+        written["logging_config"] = {"encoding": "JSON"}
     return {
         "proxy_location": "EveryNode",
         "http_options": {"host": config.host, "port": config.port},
@@ -86,11 +91,13 @@ def serve_config(config: ServiceConfig) -> dict[str, Any]:
             "port": config.grpc_port,
             "grpc_servicer_functions": [SERVICER_FUNCTION],
         },
+        **written,
         "applications": [
             {
                 "name": APPLICATION,
                 "route_prefix": "/",
                 "import_path": IMPORT_PATH,
+                **written,
                 "args": config.deployable(),
             }
         ],

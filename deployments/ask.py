@@ -39,3 +39,5 @@ class Generation:
     request: Request
     stop: tuple[str, ...]
     view: View
+    choice: int = 0
+    """Which of its prompt's."""

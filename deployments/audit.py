@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from deployments.telemetry.json_logs import about
 from specdec_core.models.numerics import Numerics
 from specdec_core.request import FinishReason, Request, TokenEvent
 
@@ -52,6 +53,7 @@ class Divergence:
             self.emitted_id,
             self.replayed_id,
             *self.origin,
+            extra=about(self.request_id),
         )
 
 

@@ -234,6 +234,7 @@ def serve(
     max_group_size: flag.MaxGroupSize = None,
     max_queued: flag.MaxQueued = None,
     stream_interval: flag.StreamInterval = None,
+    log_format: flag.LogFormat = None,
     speculative_config: flag.SpeculativeConfig = None,
     spec_method: flag.SpecMethodName = None,
     spec_model: flag.SpecModel = None,

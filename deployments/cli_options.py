@@ -213,6 +213,10 @@ ConfigFile = Annotated[Path | None, _input_file(help="YAML file of settings; fla
 PrintConfig = Annotated[
     bool, typer.Option("--print-config", help="Print the serveConfigV2 text and stop.")
 ]
+LogFormat = Annotated[
+    str | None,
+    _address(metavar="[text|json]", help="json: a log line is an object, with trace and request."),
+]
 ServedModelName = Annotated[str | None, _model(help="Name in requests [the last part of MODEL].")]
 Host = Annotated[str | None, _address(help="Address to listen on.", show_default="127.0.0.1")]
 Port = Annotated[int | None, _address(help="HTTP port.", show_default="8000")]

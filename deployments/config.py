@@ -22,6 +22,7 @@ from deployments.demo_drafts import Drafting, choose_drafting
 from deployments.foreign_settings import refuse_unsupported, spread_speculative_config
 from deployments.metrics_page import MetricsCompat
 from deployments.pool_settings import PoolSettings
+from deployments.telemetry.settings import TelemetrySettings
 from deployments.tls.settings import TlsSettings
 from specdec_core.config import (
     DEFAULT_GPU_MEMORY_UTILIZATION,
@@ -62,7 +63,7 @@ class GenerationConfig(StrEnum):
     """From our own defaults."""
 
 
-class ServiceConfig(PoolSettings, TlsSettings):
+class ServiceConfig(PoolSettings, TelemetrySettings, TlsSettings):
     """Everything `specdec serve` and serveConfigV2 may say."""
 
     model_config = SettingsConfigDict(

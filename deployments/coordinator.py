@@ -20,6 +20,11 @@ from deployments.endpoint import Endpoint
 from deployments.garbage import look_seldom
 from deployments.metrics import AuditMetrics
 from deployments.pool_driver import PoolDriver
+from deployments.telemetry.logs import begin_logs
+from deployments.telemetry.pool_spans import PoolSpans
+from deployments.telemetry.process import ProcessName
+from deployments.telemetry.settings import LogFormat
+from deployments.telemetry.tracing import begin_tracing, is_asked_for
 from deployments.tls.files import TlsFiles
 from specdec_core.config import PoolConfig
 from specdec_core.pool import SequencePool
@@ -30,6 +35,8 @@ NAMESPACE = "specdec"
 _RESOLVE_TIMEOUT_S = 15.0
 _HUNG_S = 10.0
 """One that has answered before answers in milliseconds; Ray itself never restarts what hangs."""
+_SEND_S = 5.0
+"""For the spans of a coordinator that ends; its process has less for itself."""
 _WATCH_S = 1.0
 _FAILED_EXIT_CODE = 70
 
@@ -49,6 +56,7 @@ class CoordinatorSpec:
     host: str | None = None
     """Address to listen on; None: the node's."""
     cell: int = 0
+    log_format: LogFormat = LogFormat.TEXT
     idle_exit_s: float = 60.0
     """Without a stream for this long the application is gone; a latecomer makes a new one."""
 
@@ -62,12 +70,16 @@ class Coordinator:
 
     def __init__(self, spec: CoordinatorSpec) -> None:
         look_seldom()
+        process = ProcessName(role="coordinator", id=spec.actor_name, cell=spec.cell)
+        begin_logs(process, spec.log_format)
+        self._tracing = begin_tracing(process)
         self.epoch = random.getrandbits(64)
         self._driver = PoolDriver(
             SequencePool(spec.pool, epoch=self.epoch),
             epoch=self.epoch,
             audit_share=spec.audit_share,
             limits=spec.limits,
+            spans=PoolSpans(self._tracing.tracer),
         )
         self._started = asyncio.ensure_future(
             start_server(
@@ -94,8 +106,13 @@ class Coordinator:
         """Requests that have not ended."""
         return self._driver.pool.num_live
 
+    async def send_spans(self) -> None:
+        """What is left of them; none are made any more."""
+        await self._tracing.close()
+
     async def retire(self) -> None:
         """End for good; Ray does not restart an actor that exits on purpose."""
+        await self.send_spans()
         ray.actor.exit_actor()
 
     async def _drive(self) -> None:
@@ -103,7 +120,7 @@ class Coordinator:
         try:
             await self._driver.run()
         except Exception:
-            await asyncio.sleep(0.5)  # for the last messages to leave
+            await asyncio.gather(asyncio.sleep(0.5), self.send_spans())  # the last messages leave
             os._exit(_FAILED_EXIT_CODE)
 
     async def _watch(self, idle_exit_s: float) -> None:
@@ -178,9 +195,12 @@ def num_live(spec: CoordinatorSpec) -> int:
 
 
 def end(spec: CoordinatorSpec) -> None:
-    """Kill the coordinator if it exists."""
+    """Kill the coordinator if it exists, once it has sent its spans."""
     try:
-        handle = ray.get_actor(spec.actor_name, namespace=NAMESPACE)
+        handle: Any = ray.get_actor(spec.actor_name, namespace=NAMESPACE)
     except ValueError:
         return
+    if is_asked_for():
+        with contextlib.suppress(RayError):
+            ray.get(handle.send_spans.remote(), timeout=_SEND_S)
     ray.kill(handle, no_restart=True)

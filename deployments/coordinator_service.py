@@ -88,6 +88,7 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
                     for command in commands:
                         message = _command_to_pb(command)
                         if isinstance(command, SendLease):
+                            self._driver.spans.sent(command.lease, message.lease)
                             replica.times.sent(command.lease.lease_id)
                         yield message
         finally:
@@ -122,7 +123,8 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
         except InvalidRequestError as error:
             self._driver.refuse(outbox, message.request_id, error)
             return
-        self._driver.submit(outbox, request, resume=message.resume)
+        trace = message.trace if message.HasField("trace") else None
+        self._driver.submit(outbox, request, resume=message.resume, trace=trace)
 
     async def _register(
         self,
@@ -168,7 +170,10 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
                 check_answer(answer, result, replica.info)
                 driver.on_occupancy(replica, occupancy_from_pb(answer.occupancy))
                 driver.on_result(replica, result)
-                replica.times.answered(answer.lease_id, came_s, answer.seconds, answer.held_s)
+                stages = replica.times.answered(
+                    answer.lease_id, came_s, answer.seconds, answer.held_s
+                )
+                driver.spans.answered(replica.info.role, result, stages)
             case "heartbeat":
                 driver.on_occupancy(replica, occupancy_from_pb(message.heartbeat.occupancy))
             case "reset_done":

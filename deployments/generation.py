@@ -27,6 +27,7 @@ from deployments.request_limits import (
     last_ids,
 )
 from deployments.sampling_request import resolve_sampling
+from deployments.telemetry.requests import RequestSpans, observed
 from deployments.text import TextModel
 from specdec_core.config import SpecMethod, SpeculationConfig
 from specdec_core.drafting.limits import draft_limit
@@ -61,12 +62,14 @@ class GenerationService:
         trusts_chat_templates: bool = False,
         stream_interval: int = 1,
         stats_wait_s: float = 2.0,
+        spans: RequestSpans | None = None,
     ) -> None:
         """`sampling_defaults`, by the names of SamplingParams: for what a request leaves open.
         `trusts_chat_templates`: requests may bring their own."""
         self.text = text
         self.pool = pool
         self.model_name = model_name
+        self.spans = spans or RequestSpans()
         self._speculation = speculation
         self._sampling_defaults = dict(sampling_defaults or {})
         self._trusts_chat_templates = trusts_chat_templates
@@ -164,16 +167,24 @@ class GenerationService:
         seeded = replace(ask, sampling={**ask.sampling, "seed": seed})
         ones = [first, *(self.prepare(prompt, seeded) for prompt in prompts[1:])]
         return [
-            _choice(one, first.request.request_id, place * n + j, derive_seed(seed, j))
+            replace(
+                _choice(one, first.request.request_id, place * n + j, derive_seed(seed, j)),
+                choice=j,
+            )
             for place, one in enumerate(ones)
             for j in range(n)
         ]
 
-    async def run_choices(
-        self, generations: Sequence[Generation]
+    def run_choices(
+        self, generations: Sequence[Generation], *, streams: bool = False
     ) -> AsyncGenerator[tuple[int, Piece]]:
         """Pieces of all, each with its place, as they come. What ends one by an abort or an error
-        ends the others."""
+        ends the others. `streams`: they are told as they come."""
+        return observed(generations, self._run_choices(generations), streams=streams)
+
+    async def _run_choices(
+        self, generations: Sequence[Generation]
+    ) -> AsyncGenerator[tuple[int, Piece]]:
         is_aborted = False
         streams = interleaved([gathered(self.run(one), self._fewest) for one in generations])
         async with contextlib.aclosing(streams) as news:

@@ -23,6 +23,7 @@ from deployments.errors import BodyTooLargeError, ClientLimitError, RequestFaile
 from deployments.generation import GenerationService
 from deployments.grpc_requests import ask_of
 from deployments.output import Piece, joined
+from deployments.telemetry.grpc_calls import traced
 from deployments.translation import FINISH_REASONS, logprobs_to_pb, stats_to_pb
 from deployments.version import package_version
 from specdec.v1 import generation_pb2 as pb
@@ -64,15 +65,19 @@ class GrpcApi:
         self, message: pb.GenerateRequest, context: CallContext
     ) -> AsyncIterator[pb.GenerateResponse]:
         try:
-            generations = await self._prepare(message, context)
-            num_tokens = [0] * len(generations)
-            async with contextlib.aclosing(self._service.run_choices(generations)) as pieces:
-                async for choice, piece in pieces:
-                    num_tokens[choice] += len(piece.token_ids)
-                    with self._service.pool.times.respond:
-                        answer = self._response(generations[choice], piece, num_tokens[choice])
-                        answer.choice = choice
-                    yield answer
+            client = self._admit(message, context)
+            with traced(self._service.spans, "Generate", message, context.invocation_metadata()):
+                generations = await self._prepare(message, client)
+                num_tokens = [0] * len(generations)
+                told = self._service.run_choices(generations, streams=True)
+                async with contextlib.aclosing(told) as pieces:
+                    async for choice, piece in pieces:
+                        num_tokens[choice] += len(piece.token_ids)
+                        with self._service.pool.times.respond:
+                            one = generations[choice]
+                            answer = self._response(one, piece, num_tokens[choice])
+                            answer.choice = choice
+                        yield answer
         except (QueueFullError, ClientLimitError) as error:
             _refuse(context, error)
             # When to come back is in the trailers, which Serve passes on with a message only.
@@ -91,8 +96,12 @@ class GrpcApi:
                 raise InvalidRequestError(
                     f"n={message.n}: GenerateOnce answers with one output, use Generate"
                 )
-            (generation,) = await self._prepare(message, context)
-            pieces = [piece async for piece in self._service.run(generation)]
+            client = self._admit(message, context)
+            metadata = context.invocation_metadata()
+            with traced(self._service.spans, "GenerateOnce", message, metadata):
+                (generation,) = await self._prepare(message, client)
+                told = self._service.run_choices([generation])
+                pieces = [piece async for _, piece in told]
             whole = joined(pieces)
             with self._service.pool.times.respond:
                 return self._response(generation, whole, len(whole.token_ids))
@@ -166,9 +175,8 @@ class GrpcApi:
             )
         return client
 
-    async def _prepare(self, message: pb.GenerateRequest, context: CallContext) -> list[Generation]:
+    async def _prepare(self, message: pb.GenerateRequest, client: str) -> list[Generation]:
         """One for every choice."""
-        client = self._admit(message, context)
         self._service.check_model(message.model)
         ask = replace(ask_of(message), client=client)
         return self._service.prepare_choices([await self._prompt(message)], ask, message.n or 1)

@@ -36,6 +36,7 @@ from deployments.openapi import STATUS, answers, body_of, path_parameter, refusa
 from deployments.output import Piece, joined
 from deployments.request_limits import last_ids
 from deployments.response_choice import Choice
+from deployments.telemetry.http_calls import traced
 from deployments.tool_calls import ToolCallParser
 from deployments.version import package_version
 
@@ -69,6 +70,8 @@ def build_http_app(
         ("/detokenize", routes.detokenize, DetokenizeBody),
     ):
         generates = issubclass(kind, CommonBody)
+        shape = CHAT if kind is ChatBody else COMPLETION
+        route = traced(service, shape, call) if generates else call
         refused = (400, 401, 404, 413, 422, 500, *((408, 429, 503) if generates else ()))
         app.post(
             path,
@@ -76,7 +79,7 @@ def build_http_app(
             response_model=None,
             responses=answers(*refused, streams=generates),
             openapi_extra=body_of(kind),
-        )(routes.guarded(call))
+        )(routes.guarded(route))
     return app
 
 
@@ -208,7 +211,7 @@ class _Routes:
     ) -> Response:
         generations = self._service.prepare_choices(prompts, ask, body.num_choices)
         answer = self._start(shape, generations, body, echoes)
-        pieces = self._service.run_choices(generations)
+        pieces = self._service.run_choices(generations, streams=bool(body.stream))
         if not body.stream:
             told = await _collect(pieces, answer)
             with answer.respond:

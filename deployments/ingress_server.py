@@ -11,6 +11,8 @@ from functools import partial
 from typing import Any
 
 from fastapi import FastAPI
+from opentelemetry.util.types import AttributeValue
+from ray import serve
 from ray.serve.grpc_util import RayServegRPCContext
 from ray.serve.handle import DeploymentHandle
 
@@ -27,6 +29,11 @@ from deployments.http_api import build_http_app
 from deployments.pool_client import PoolClient
 from deployments.request_limits import RequestLimits
 from deployments.stages.ingress import IngressTimes
+from deployments.telemetry import names
+from deployments.telemetry.logs import begin_replica_logs
+from deployments.telemetry.process import ProcessName
+from deployments.telemetry.requests import RequestSpans
+from deployments.telemetry.tracing import Tracing, begin_tracing
 from deployments.text import TextModel, load_text_model
 from deployments.tls.check import check_tls
 from specdec.v1 import generation_pb2 as pb
@@ -43,6 +50,9 @@ class Ingress:
     ) -> None:
         """`replicas` take no requests: they are bound here to be of the same application."""
         check_tls(config.coordinator_tls)
+        process = ProcessName(role="ingress", id=serve.get_replica_context().replica_id.unique_id)
+        begin_replica_logs(process, config.log_format)
+        self._tracing = begin_tracing(process)
         self._config = config
         self._access = Access(config.named_keys, config.host)
         pool = pool_of(coordinators, config.resume_timeout_s)
@@ -58,6 +68,7 @@ class Ingress:
             sampling_defaults=text.sampling_defaults if config.uses_generation_config else None,
             trusts_chat_templates=config.trust_request_chat_template,
             stream_interval=config.stream_interval,
+            spans=request_spans(config, self._tracing),
             limits=RequestLimits(
                 max_prompt_tokens=config.max_prompt_tokens,
                 max_output_tokens=config.max_output_tokens,
@@ -74,6 +85,10 @@ class Ingress:
             metrics=self._config.per_request_spec_decode_metrics,
             metrics_compat=self._config.metrics_compat,
         )
+
+    async def __del__(self) -> None:
+        """Serve awaits this at a graceful stop."""
+        await self._tracing.close()
 
     def check_health(self) -> None:
         if self._pool_task.done():
@@ -132,6 +147,16 @@ def pool_of(coordinators: Sequence[CoordinatorSpec], resume_timeout_s: float) ->
         return clients[0]
     # Before clients are told to come back.
     return CellRouter(clients, times, move_after_s=min(MOVE_AFTER_S, resume_timeout_s / 2))
+
+
+def request_spans(config: ServiceConfig, tracing: Tracing) -> RequestSpans:
+    """What the span of every request says of the service."""
+    attributes: dict[str, AttributeValue] = {
+        names.ALGORITHM: "exspec",  # no other is served
+        names.SPEC_METHOD: config.method.value,
+        names.NUM_SPEC_TOKENS: config.spec_tokens,
+    }
+    return RequestSpans(tracing.tracer, model_name=config.model_name, attributes=attributes)
 
 
 def text_model(config: ServiceConfig) -> TextModel:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from deployments.errors import Failure
 from specdec_core.models.numerics import Numerics
 from specdec_core.pool import Drained, SendFree, SendLease, SendReset
-from specdec_core.request import TokenEvent
+from specdec_core.request import FinishReason, TokenEvent
 
 WorkCommand = SendLease | SendFree | SendReset | Drained
 
@@ -37,6 +37,18 @@ class Delivery:
 
     event: TokenEvent
     failure: Failure | None = None
+
+    @classmethod
+    def failed(cls, request_id: str, failure: Failure) -> Delivery:
+        """The last news of a request that failed outside the pool: its index is not known there."""
+        event = TokenEvent(
+            request_id=request_id,
+            index=0,
+            token_ids=(),
+            finish_reason=FinishReason.ERROR,
+            error=failure.message,
+        )
+        return cls(event, failure)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from deployments.errors import PoolUnavailableError, ReleasedError, error_of
 from deployments.resuming import OpenRequests
 from deployments.silence import heard
 from deployments.stages.ingress import IngressTimes
+from deployments.telemetry.scope import carried_trace
 from deployments.translation import event_from_pb, submit_to_pb
 from specdec.v1 import coordination_pb2 as pb
 from specdec.v1 import coordination_pb2_grpc as pb_grpc
@@ -119,8 +120,9 @@ class PoolClient:
 
         Raises what the pool refused it with, PoolUnavailableError, or ReleasedError.
         """
-        submit = pb.GenerateUp(submit=submit_to_pb(request, resume=resume))
-        self._open.begin(request)
+        trace = carried_trace()
+        submit = pb.GenerateUp(submit=submit_to_pb(request, resume=resume, trace=trace))
+        self._open.begin(request, trace)
         events = self._events[request.request_id] = Events()
         self._send(submit)
         try:
@@ -219,7 +221,8 @@ class PoolClient:
             self._send(pb.GenerateUp(times=self.times.take()))
 
     def _resume(self, request: Request) -> None:
-        self._send(pb.GenerateUp(submit=submit_to_pb(request, resume=True)))
+        trace = self._open.trace_of(request.request_id)
+        self._send(pb.GenerateUp(submit=submit_to_pb(request, resume=True, trace=trace)))
 
     def _take_in(self, message: pb.GenerateDown) -> None:
         if message.HasField("state"):

@@ -18,7 +18,9 @@ from deployments.errors import ClientLimitError, Failure, FailureKind, failure_o
 from deployments.outbox import Delivery, IngressOutbox, PoolState, WorkCommand, WorkOutbox
 from deployments.stages.ingress import IngressTimes
 from deployments.stages.rounds import LeaseTimes, StageHistograms
+from deployments.telemetry.pool_spans import PoolSpans
 from deployments.wake import Wake
+from specdec.v1 import coordination_pb2 as pb
 from specdec_core.errors import InvalidRequestError, QueueFullError, SpecdecError
 from specdec_core.leases import GroupResult, Occupancy, ReplicaInfo
 from specdec_core.pool import Command, Emit, SendLease, SequencePool
@@ -37,9 +39,11 @@ class PoolDriver:
         epoch: int,
         audit_share: float = 0.0,
         limits: ClientLimits | None = None,
+        spans: PoolSpans | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.pool = pool
+        self.spans = spans or PoolSpans()
         self.ledger = ClientLedger(limits)
         self.auditor = Auditor(audit_share)
         self.epoch = epoch
@@ -95,7 +99,14 @@ class PoolDriver:
             self.auditor.forget(request_id)
             self._guard(partial(self.pool.abort, request_id))
 
-    def submit(self, outbox: IngressOutbox, request: Request, *, resume: bool) -> None:
+    def submit(
+        self,
+        outbox: IngressOutbox,
+        request: Request,
+        *,
+        resume: bool,
+        trace: pb.TraceContext | None = None,
+    ) -> None:
         """Queue a request; a refusal is told to its ingress alone."""
         if request.request_id in self._owners and not resume:
             message = f"request_id {request.request_id!r} is in use"
@@ -107,6 +118,8 @@ class PoolDriver:
             self.ledger.begin(request_id, client, self._clock(), is_resumed=resume)
             self.auditor.watch(request)
             self._guard(lambda now: self.pool.add(request, now))
+            if trace is not None:
+                self.spans.begin(request, self.pool.sequence_id(request_id), trace)
         except (ClientLimitError, InvalidRequestError, QueueFullError) as error:
             self._disown(request_id)
             self.auditor.forget(request_id)
@@ -115,11 +128,12 @@ class PoolDriver:
 
     def _disown(self, request_id: str) -> None:
         del self._owners[request_id]
+        self.spans.end(request_id)
         self.ledger.end(request_id)
 
     def refuse(self, outbox: IngressOutbox, request_id: str, error: Exception) -> None:
         """Tell an ingress that a request did not begin."""
-        outbox.put(_failed(request_id, failure_of(error)))
+        outbox.put(Delivery.failed(request_id, failure_of(error)))
 
     def abort(self, outbox: IngressOutbox, request_id: str) -> None:
         """End a request of any ingress; the asking one is told whether it was live."""
@@ -214,7 +228,9 @@ class PoolDriver:
         self.failure = error
         failure = Failure(kind=FailureKind.POOL_FAILED, message="the pool failed; try again")
         for request_id, outbox in self._owners.items():
-            outbox.put(_failed(request_id, failure))
+            told = Delivery.failed(request_id, failure)
+            outbox.put(told)
+            self.spans.end(request_id, told.event)
         self._owners.clear()
         for stream in (*self._ingresses, *(r.outbox for r in self.replicas.values())):
             stream.close()
@@ -266,6 +282,7 @@ class PoolDriver:
         self.auditor.hear(event, origin)
         self.ledger.hear(event)
         if event.finish_reason is not None:
+            self.spans.end(event.request_id, event)
             self._disown(event.request_id)
         is_error = event.finish_reason is FinishReason.ERROR
         outbox.put(Delivery(event, failure_of_event(event) if is_error else None))
@@ -281,15 +298,3 @@ class PoolDriver:
 
 def _addressee(command: WorkCommand) -> str:
     return command.lease.replica_id if isinstance(command, SendLease) else command.replica_id
-
-
-def _failed(request_id: str, failure: Failure) -> Delivery:
-    """The last news of a request that failed outside the pool: its index is not known there."""
-    event = TokenEvent(
-        request_id=request_id,
-        index=0,
-        token_ids=(),
-        finish_reason=FinishReason.ERROR,
-        error=failure.message,
-    )
-    return Delivery(event, failure)

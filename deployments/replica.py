@@ -15,6 +15,10 @@ from ray import serve
 
 from deployments.config import ServiceConfig
 from deployments.coordinator import CoordinatorSpec, resolve
+from deployments.telemetry.lease_spans import LeaseSpans
+from deployments.telemetry.logs import begin_replica_logs
+from deployments.telemetry.process import ProcessName
+from deployments.telemetry.tracing import begin_tracing
 from deployments.tls.check import check_tls
 from deployments.work_loop import WorkLoop
 from specdec_core.leases import Role
@@ -29,16 +33,20 @@ class _PoolReplica:
         from deployments.model_host import host_model
 
         check_tls(config.coordinator_tls)
+        replica_id = f"{self.role}-{serve.get_replica_context().replica_id.unique_id}"
+        process = ProcessName(role=self.role, id=replica_id, cell=coordinator.cell)
+        begin_replica_logs(process, config.log_format)
+        self._tracing = begin_tracing(process)
         self._graceful_shutdown_s = config.graceful_shutdown_s
         executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="torch")
         num_threads = config.threads_per_replica(os.cpu_count() or 1)
         hosted = executor.submit(host_model, config, self.role, num_threads).result()
-        replica_id = f"{self.role}-{serve.get_replica_context().replica_id.unique_id}"
         self._loop = WorkLoop(
             hosted.runner,
             describe=lambda incarnation: hosted.describe(replica_id, incarnation),
             resolve=lambda: resolve(coordinator),
             executor=executor,
+            spans=LeaseSpans(self._tracing.tracer),
         )
         self._running = asyncio.get_running_loop().create_task(self._loop.run())
 
@@ -59,6 +67,7 @@ class _PoolReplica:
         if not self._running.done():
             await self._loop.drain(self._graceful_shutdown_s)
             self._running.cancel()
+        await self._tracing.close()
 
 
 class TargetReplica(_PoolReplica):

@@ -8,9 +8,14 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
+from deployments.telemetry.json_logs import about
 from specdec_core.errors import InvalidRequestError
 from specdec_core.request import Request, TokenEvent
+
+if TYPE_CHECKING:
+    from specdec.v1 import coordination_pb2 as pb
 
 logger = logging.getLogger(__name__)
 
@@ -23,6 +28,7 @@ class _OpenRequest:
     emitted: list[int] = field(default_factory=list)
     pinned_fingerprint: str = ""
     """Of the exact targets that chose what was emitted; see Request."""
+    trace: pb.TraceContext | None = None
 
     def resumed(self) -> Request:
         emitted = (*self.request.emitted_token_ids, *self.emitted)
@@ -44,10 +50,15 @@ class OpenRequests:
     def __len__(self) -> int:
         return len(self._open)
 
-    def begin(self, request: Request) -> None:
+    def begin(self, request: Request, trace: pb.TraceContext | None = None) -> None:
+        """`trace`: whose span it is part of, if it is traced."""
         if request.request_id in self._open:
             raise InvalidRequestError(f"request_id {request.request_id!r} is in use")
-        self._open[request.request_id] = _OpenRequest(request)
+        self._open[request.request_id] = _OpenRequest(request, trace=trace)
+
+    def trace_of(self, request_id: str) -> pb.TraceContext | None:
+        """Of an open request."""
+        return self._open[request_id].trace
 
     def end(self, request_id: str) -> bool:
         """Nobody waits for it any more; False when it was not open."""
@@ -93,7 +104,11 @@ class OpenRequests:
         replayed = event.token_ids[:overlap]
         if replayed != known[: len(replayed)]:
             self.num_divergences += 1
-            logger.error("request %s diverged when it was replayed", event.request_id)
+            logger.error(
+                "request %s diverged when it was replayed",
+                event.request_id,
+                extra=about(event.request_id),
+            )
             return None
         return event._replace(
             index=event.index + len(replayed),

@@ -23,6 +23,9 @@ from deployments.access import is_loopback
 from deployments.app import APPLICATION, coordinator_specs, num_cpus_needed, serve_config
 from deployments.config import ServiceConfig
 from deployments.preflight import check_start
+from deployments.telemetry.logs import begin_logs
+from deployments.telemetry.process import ProcessName
+from deployments.telemetry.settings import LogFormat
 from specdec_core.errors import InvalidRequestError, SpecdecError
 from specdec_core.models.numerics import Numerics
 
@@ -36,6 +39,8 @@ class StartError(SpecdecError):
 
 def run_service(config: ServiceConfig) -> None:
     """Serve until Ctrl-C or SIGTERM. Raises SpecdecError when it cannot start."""
+    if config.log_format is LogFormat.JSON:
+        begin_logs(ProcessName(role="serve", id=str(os.getpid())), config.log_format)
     stop = threading.Event()
     with running_service(config, stop) as numerics:
         if numerics is not None:
@@ -185,12 +190,14 @@ def _deploy(text: dict[str, Any]) -> None:
         proxy_location=text["proxy_location"],
         http_options=text["http_options"],
         grpc_options=text["grpc_options"],
+        logging_config=text.get("logging_config"),
     )
     args = ServiceConfig.model_validate(application["args"])
     target = serve.RunTarget(
         target=builder(args),
         name=application["name"],
         route_prefix=application["route_prefix"],
+        logging_config=application.get("logging_config"),
     )
     serve.run_many([target], wait_for_applications_running=False)
 

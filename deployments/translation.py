@@ -132,7 +132,9 @@ def logprobs_from_pb(message: public_pb.Logprobs) -> tuple[TokenLogprobs, ...]:
     )
 
 
-def submit_to_pb(request: Request, *, resume: bool) -> pb.Submit:
+def submit_to_pb(
+    request: Request, *, resume: bool, trace: pb.TraceContext | None = None
+) -> pb.Submit:
     return pb.Submit(
         request_id=request.request_id,
         prompt_token_ids=pack_ids(request.prompt_token_ids),
@@ -150,6 +152,7 @@ def submit_to_pb(request: Request, *, resume: bool) -> pb.Submit:
         client=request.client,
         timeout_s=request.timeout_s,
         cache_salt=request.cache_salt,
+        trace=trace,
     )
 
 

@@ -13,7 +13,15 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Sequence,
+)
 from concurrent.futures import Executor
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -30,6 +38,7 @@ from deployments.lease_translation import (
     result_to_pb,
 )
 from deployments.silence import heard
+from deployments.telemetry.lease_spans import LeaseSpans
 from specdec.v1 import coordination_pb2 as pb
 from specdec.v1 import coordination_pb2_grpc as pb_grpc
 from specdec_core.leases import GroupLease, GroupResult, Occupancy, ReplicaInfo
@@ -77,6 +86,7 @@ class WorkLoop:
         describe: Callable[[int], ReplicaInfo],
         resolve: Callable[[], Awaitable[Endpoint]],
         executor: Executor,
+        spans: LeaseSpans | None = None,
     ) -> None:
         """`describe(incarnation)` says who registers; `resolve()` where the coordinator is."""
         self.failure: BaseException | None = None
@@ -84,6 +94,7 @@ class WorkLoop:
         self._describe = describe
         self._resolve = resolve
         self._executor = executor
+        self._spans = spans or LeaseSpans()
         self._outgoing: Outgoing = asyncio.Queue()
         self._is_registered = False
         self._drained = asyncio.Event()
@@ -181,7 +192,7 @@ class WorkLoop:
             case "lease":
                 received_s = time.perf_counter()
                 lease = lease_from_pb(message.lease, info.replica_id)
-                self._begin(lease, received_s)
+                self._begin(lease, message.lease.traces, received_s)
             case "free":
                 self._free(tuple(message.free.sequence_ids))
             case "reset":
@@ -192,10 +203,11 @@ class WorkLoop:
             case "drained":
                 self._drained.set()
 
-    def _begin(self, lease: GroupLease, received_s: float) -> None:
+    def _begin(self, lease: GroupLease, traces: Sequence[pb.RowTrace], received_s: float) -> None:
         """Put it into the thread's queue, ahead of whatever message follows it."""
         executed = self._in_thread(partial(self._execute, lease, self._life))
-        self._attend(self._answer(executed, self._outgoing, received_s))
+        answered = self._answer(executed, self._outgoing, received_s, lease, traces)
+        self._attend(answered)
 
     def _free(self, sequence_ids: tuple[int, ...]) -> None:
         """The same: what follows is read while a lease runs."""
@@ -208,7 +220,12 @@ class WorkLoop:
         task.add_done_callback(self._running.discard)
 
     async def _answer(
-        self, executed: Awaitable[_Executed | None], outgoing: Outgoing, received_s: float
+        self,
+        executed: Awaitable[_Executed | None],
+        outgoing: Outgoing,
+        received_s: float,
+        lease: GroupLease,
+        traces: Sequence[pb.RowTrace],
     ) -> None:
         done = await self._unless_it_fails(executed)
         if done is None:
@@ -218,6 +235,8 @@ class WorkLoop:
         answer.occupancy.CopyFrom(occupancy_to_pb(occupancy))
         answer.held_s = time.perf_counter() - max(received_s, free_s)
         outgoing.put_nowait(pb.WorkUp(result=answer))
+        if traces:
+            self._spans.tell(lease, result, traces, answer.held_s)
 
     async def _unless_it_fails(self, work: Awaitable[T]) -> T | None:
         try:

@@ -20,6 +20,7 @@ from deployments.cells.merging import merged_state, merged_status
 from deployments.cells.placing import less_loaded, new_id_of, order_of
 from deployments.errors import PoolUnavailableError, ReleasedError
 from deployments.stages.ingress import IngressTimes
+from deployments.telemetry.json_logs import about
 from specdec.v1 import coordination_pb2 as pb
 from specdec.v1 import generation_pb2 as public_pb
 from specdec_core.errors import InvalidRequestError
@@ -186,7 +187,9 @@ class CellRouter:
             loads = self._loads(request.pinned_fingerprint)
             if loads:
                 request_id, to = request.request_id, less_loaded(loads, self._random)
-                logger.warning("request %s goes on in cell %d", request_id, to)
+                logger.warning(
+                    "request %s goes on in cell %d", request_id, to, extra=about(request_id)
+                )
                 self._place[request_id] = self._promised[request_id] = to
                 cell.release(request_id)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from deployments.stages.histogram import Histogram
 from specdec_core.leases import Role
@@ -32,6 +33,17 @@ class Stage(StrEnum):
 
 
 _PASS = {Role.TARGET: Stage.VERIFY, Role.DRAFT: Stage.DRAFT}
+
+
+class LeaseStages(NamedTuple):
+    """What one lease took, in seconds."""
+
+    schedule_s: float | None
+    """None: it followed no answer. 0: the lease before it ran meanwhile."""
+    wire_s: float
+    replica_s: float
+    pass_s: float
+
 
 StageHistograms = dict[tuple[Role, Stage], Histogram]
 
@@ -73,12 +85,14 @@ class LeaseTimes:
             lease.schedule_s = lease.sent_s - lease.heard_s
             self._of[Stage.SCHEDULE].observe(lease.schedule_s)
 
-    def answered(self, lease_id: int, came_s: float, pass_s: float, held_s: float) -> None:
+    def answered(
+        self, lease_id: int, came_s: float, pass_s: float, held_s: float
+    ) -> LeaseStages | None:
         """Its answer came at `came_s`. The replica had it for `held_s`, `pass_s` of them in its
-        pass."""
+        pass. None: it was not sent, or was answered before."""
         lease = self._open.pop(lease_id, None)
         if lease is None or lease.sent_s is None:
-            return
+            return None
         # It could not begin before the answer to the lease before it: until then nobody waited.
         is_hidden = lease.sent_s < self._last_came_s
         wire_s = came_s - max(lease.sent_s, self._last_came_s) - held_s
@@ -89,3 +103,4 @@ class LeaseTimes:
         schedule_s = 0.0 if is_hidden else lease.schedule_s
         if schedule_s is not None:
             self._of[Stage.ADDED].observe(schedule_s + wire_s + held_s - pass_s)
+        return LeaseStages(schedule_s, wire_s, held_s - pass_s, pass_s)

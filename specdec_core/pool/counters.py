@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from specdec_core.leases import GroupLease, LeaseRow, Role
+from specdec_core.leases import GroupLease, Role
 from specdec_core.request import FinishReason
 
 
@@ -93,8 +93,8 @@ class Tally:
             self.max_draft_wait_s = max(self.max_draft_wait_s, *owning, 0.0)
             return
         self.group_sizes[len(lease.rows)] += 1
-        first = _shape(lease.rows[0])
-        self.num_equal_length_groups += all(_shape(row) == first for row in lease.rows)
+        first = lease.rows[0].shape
+        self.num_equal_length_groups += all(row.shape == first for row in lease.rows)
         self.max_wait_s = max(self.max_wait_s, *waits)
         self.sum_wait_s += sum(waits)
 
@@ -136,7 +136,3 @@ def _per_position(rounds: Iterable[tuple[int, int]]) -> Counter[int]:
     for num_tokens, num_rounds in rounds:
         per_position.update(dict.fromkeys(range(num_tokens), num_rounds))
     return per_position
-
-
-def _shape(row: LeaseRow) -> tuple[int, int]:
-    return row.base_len, len(row.new_ids) + len(row.proposal)

@@ -84,6 +84,11 @@ class SequencePool:
         sequence = self._registry.get(request_id)
         return None if sequence is None else sequence.status
 
+    def sequence_id(self, request_id: str) -> int | None:
+        """What leases call a live request; None when it has ended or was never seen."""
+        sequence = self._registry.get(request_id)
+        return None if sequence is None else sequence.sequence_id
+
     def add(self, request: Request, now: float) -> None:
         """Queue a request; an older attempt with its id hears no more.
 

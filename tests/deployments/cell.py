@@ -8,12 +8,15 @@ from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
+from opentelemetry.trace import Tracer
 
 from deployments.client_ledger import ClientLimits
 from deployments.coordinator_server import PortLimits, start_server
 from deployments.endpoint import Endpoint
 from deployments.pool_client import PoolClient
 from deployments.pool_driver import PoolDriver
+from deployments.telemetry.lease_spans import LeaseSpans
+from deployments.telemetry.pool_spans import PoolSpans
 from deployments.tls.files import TlsFiles
 from deployments.work_loop import WorkLoop
 from specdec_core.config import PoolConfig
@@ -32,8 +35,10 @@ class Cell:
         limits: ClientLimits | None,
         tls: TlsFiles | None,
         port_limits: PortLimits | None,
+        tracer: Tracer | None,
     ) -> None:
         self.config = config
+        self.tracer = tracer
         self.limits = limits
         self.tls = tls
         self.port_limits = port_limits
@@ -57,7 +62,11 @@ class Cell:
         self._epoch += 1
         pool = SequencePool(self.config, epoch=self._epoch)
         self.driver = PoolDriver(
-            pool, epoch=self._epoch, audit_share=self.audit_share, limits=self.limits
+            pool,
+            epoch=self._epoch,
+            audit_share=self.audit_share,
+            limits=self.limits,
+            spans=PoolSpans(self.tracer),
         )
         self._server, self.endpoint = await start_server(
             self.driver, "127.0.0.1", tls=self.tls, limits=self.port_limits
@@ -78,6 +87,7 @@ class Cell:
             describe=lambda incarnation: fake.info(name, incarnation),
             resolve=self.resolve,
             executor=self._executor,
+            spans=LeaseSpans(self.tracer),
         )
         self._tasks[name] = asyncio.create_task(self.loops[name].run())
 
@@ -107,8 +117,9 @@ async def cell(
     limits: ClientLimits | None = None,
     tls: TlsFiles | None = None,
     port_limits: PortLimits | None = None,
+    tracer: Tracer | None = None,
 ) -> AsyncIterator[Cell]:
-    started = Cell(config or PoolConfig(), audit_share, limits, tls, port_limits)
+    started = Cell(config or PoolConfig(), audit_share, limits, tls, port_limits, tracer)
     await started.start_coordinator()
     try:
         yield started

@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 from fastapi import FastAPI
+from opentelemetry.trace import Tracer
 
 from deployments.access import Access
 from deployments.api_keys import key_digest
@@ -18,6 +19,7 @@ from deployments.generation import GenerationService
 from deployments.http_api import build_http_app
 from deployments.metrics_page import MetricsCompat
 from deployments.request_limits import RequestLimits
+from deployments.telemetry.requests import RequestSpans
 from specdec_core.config import PoolConfig, SpeculationConfig
 from specdec_core.leases import Role
 from tests.deployments.cell import Cell, cell
@@ -41,12 +43,18 @@ async def application(
     trusts_chat_templates: bool = False,
     body_timeout_s: float = 60.0,
     stream_interval: int = 1,
+    tracer: Tracer | None = None,
+    drafts: int = 0,
 ) -> AsyncIterator[tuple[FastAPI, Cell]]:
-    async with cell(config) as parts:
+    async with cell(config, tracer=tracer) as parts:
         for number in range(targets):
             parts.start_replica(f"t{number}", Role.TARGET)
+        for number in range(drafts):
+            parts.start_replica(f"d{number}", Role.DRAFT)
         pool = await parts.client()
         while pool.state is None or pool.state.num_targets < targets:
+            await asyncio.sleep(0.005)
+        while pool.state.num_drafts < drafts:
             await asyncio.sleep(0.005)
         service = GenerationService(
             TEXT,
@@ -56,6 +64,7 @@ async def application(
             limits=limits,
             trusts_chat_templates=trusts_chat_templates,
             stream_interval=stream_interval,
+            spans=RequestSpans(tracer, model_name="fake"),
         )
         access = Access({key_digest(key): f"name of {key}" for key in keys}, "127.0.0.1")
         app = build_http_app(

@@ -24,12 +24,15 @@ from pydantic import SecretStr
 from deployments.app import coordinator_spec
 from deployments.config import ServiceConfig
 from deployments.serve_command import running_service
+from deployments.telemetry.settings import LogFormat
 from specdec.v1 import generation_pb2 as pb
 from specdec.v1 import generation_pb2_grpc as pb_grpc
 from specdec_core import Engine, Request, SamplingParams
 from specdec_core.engine import AlgorithmName
 from specdec_core.models.loading import DType, LoadConfig
 from specdec_core.models.numerics import Numerics
+from tests.service.collector import Collector
+from tests.service.collector import collector as collecting
 from tests.service.tiny_folder import save_tiny_llama
 
 KEY = "the key of the tests"
@@ -161,7 +164,18 @@ class Oracle:
 
 
 @pytest.fixture(scope="session")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def collector() -> Iterator[Collector]:
+    """What the service's processes send. A trace begins with its client or not at all: tests that
+    send none pay for none."""
+    with collecting() as (kept, endpoint):
+        os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = endpoint
+        os.environ["OTEL_TRACES_SAMPLER"] = "parentbased_always_off"
+        os.environ["OTEL_BSP_SCHEDULE_DELAY"] = "200"
+        yield kept
+
+
+@pytest.fixture(scope="session")
+def service(tmp_path_factory: pytest.TempPathFactory, collector: Collector) -> Iterator[Service]:
     os.environ["OMP_NUM_THREADS"] = "1"
     target = save_tiny_llama(tmp_path_factory.mktemp("target"))
     draft = save_tiny_llama(tmp_path_factory.mktemp("draft"), noise=0.01)
@@ -182,6 +196,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         max_ingress_replicas=NUM_INGRESSES,
         api_keys=(SecretStr(KEY), SecretStr(LIMITED_KEY)),
         max_concurrent_per_key=MAX_CONCURRENT,
+        log_format=LogFormat.JSON,
         port=free_port(),
         grpc_port=free_port(),
         graceful_shutdown_s=5,

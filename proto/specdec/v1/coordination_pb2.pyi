@@ -70,7 +70,7 @@ class IngressTimes(_message.Message):
     def __init__(self, num_pieces: _Optional[int] = ..., detokenise_s: _Optional[float] = ..., respond_s: _Optional[float] = ...) -> None: ...
 
 class Submit(_message.Message):
-    __slots__ = ("request_id", "prompt_token_ids", "emitted_token_ids", "resume", "sampling", "end_token_ids", "speculative", "priority", "pinned_fingerprint", "client", "cache_salt", "timeout_s")
+    __slots__ = ("request_id", "prompt_token_ids", "emitted_token_ids", "resume", "sampling", "end_token_ids", "speculative", "priority", "pinned_fingerprint", "client", "cache_salt", "timeout_s", "trace")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     PROMPT_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     EMITTED_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
@@ -83,6 +83,7 @@ class Submit(_message.Message):
     CLIENT_FIELD_NUMBER: _ClassVar[int]
     CACHE_SALT_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
+    TRACE_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     prompt_token_ids: bytes
     emitted_token_ids: bytes
@@ -95,7 +96,16 @@ class Submit(_message.Message):
     client: str
     cache_salt: str
     timeout_s: float
-    def __init__(self, request_id: _Optional[str] = ..., prompt_token_ids: _Optional[bytes] = ..., emitted_token_ids: _Optional[bytes] = ..., resume: _Optional[bool] = ..., sampling: _Optional[_Union[_generation_pb2.SamplingParams, _Mapping]] = ..., end_token_ids: _Optional[bytes] = ..., speculative: _Optional[_Union[_generation_pb2.Speculative, _Mapping]] = ..., priority: _Optional[int] = ..., pinned_fingerprint: _Optional[str] = ..., client: _Optional[str] = ..., cache_salt: _Optional[str] = ..., timeout_s: _Optional[float] = ...) -> None: ...
+    trace: TraceContext
+    def __init__(self, request_id: _Optional[str] = ..., prompt_token_ids: _Optional[bytes] = ..., emitted_token_ids: _Optional[bytes] = ..., resume: _Optional[bool] = ..., sampling: _Optional[_Union[_generation_pb2.SamplingParams, _Mapping]] = ..., end_token_ids: _Optional[bytes] = ..., speculative: _Optional[_Union[_generation_pb2.Speculative, _Mapping]] = ..., priority: _Optional[int] = ..., pinned_fingerprint: _Optional[str] = ..., client: _Optional[str] = ..., cache_salt: _Optional[str] = ..., timeout_s: _Optional[float] = ..., trace: _Optional[_Union[TraceContext, _Mapping]] = ...) -> None: ...
+
+class TraceContext(_message.Message):
+    __slots__ = ("traceparent", "tracestate")
+    TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
+    TRACESTATE_FIELD_NUMBER: _ClassVar[int]
+    traceparent: str
+    tracestate: str
+    def __init__(self, traceparent: _Optional[str] = ..., tracestate: _Optional[str] = ...) -> None: ...
 
 class GenerateDown(_message.Message):
     __slots__ = ("events", "state", "aborts")
@@ -292,7 +302,7 @@ class RowRules(_message.Message):
     def __init__(self, row: _Optional[int] = ..., sampling: _Optional[_Union[_generation_pb2.SamplingParams, _Mapping]] = ..., prompt_len: _Optional[int] = ..., stop_ids: _Optional[bytes] = ..., cache_salt: _Optional[str] = ...) -> None: ...
 
 class GroupLease(_message.Message):
-    __slots__ = ("lease_id", "epoch", "role", "ttl_s", "sequence_ids", "base_hashes", "shapes", "token_ids", "rules", "min_confidence", "num_scored")
+    __slots__ = ("lease_id", "epoch", "role", "ttl_s", "sequence_ids", "base_hashes", "shapes", "token_ids", "rules", "min_confidence", "num_scored", "traces")
     LEASE_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
@@ -304,6 +314,7 @@ class GroupLease(_message.Message):
     RULES_FIELD_NUMBER: _ClassVar[int]
     MIN_CONFIDENCE_FIELD_NUMBER: _ClassVar[int]
     NUM_SCORED_FIELD_NUMBER: _ClassVar[int]
+    TRACES_FIELD_NUMBER: _ClassVar[int]
     lease_id: int
     epoch: int
     role: Role
@@ -315,7 +326,18 @@ class GroupLease(_message.Message):
     rules: _containers.RepeatedCompositeFieldContainer[RowRules]
     min_confidence: float
     num_scored: bytes
-    def __init__(self, lease_id: _Optional[int] = ..., epoch: _Optional[int] = ..., role: _Optional[_Union[Role, str]] = ..., ttl_s: _Optional[float] = ..., sequence_ids: _Optional[_Iterable[int]] = ..., base_hashes: _Optional[_Iterable[int]] = ..., shapes: _Optional[bytes] = ..., token_ids: _Optional[bytes] = ..., rules: _Optional[_Iterable[_Union[RowRules, _Mapping]]] = ..., min_confidence: _Optional[float] = ..., num_scored: _Optional[bytes] = ...) -> None: ...
+    traces: _containers.RepeatedCompositeFieldContainer[RowTrace]
+    def __init__(self, lease_id: _Optional[int] = ..., epoch: _Optional[int] = ..., role: _Optional[_Union[Role, str]] = ..., ttl_s: _Optional[float] = ..., sequence_ids: _Optional[_Iterable[int]] = ..., base_hashes: _Optional[_Iterable[int]] = ..., shapes: _Optional[bytes] = ..., token_ids: _Optional[bytes] = ..., rules: _Optional[_Iterable[_Union[RowRules, _Mapping]]] = ..., min_confidence: _Optional[float] = ..., num_scored: _Optional[bytes] = ..., traces: _Optional[_Iterable[_Union[RowTrace, _Mapping]]] = ...) -> None: ...
+
+class RowTrace(_message.Message):
+    __slots__ = ("row", "parent", "is_prefill")
+    ROW_FIELD_NUMBER: _ClassVar[int]
+    PARENT_FIELD_NUMBER: _ClassVar[int]
+    IS_PREFILL_FIELD_NUMBER: _ClassVar[int]
+    row: int
+    parent: TraceContext
+    is_prefill: bool
+    def __init__(self, row: _Optional[int] = ..., parent: _Optional[_Union[TraceContext, _Mapping]] = ..., is_prefill: _Optional[bool] = ...) -> None: ...
 
 class RowError(_message.Message):
     __slots__ = ("row", "message")

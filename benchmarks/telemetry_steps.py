@@ -1,0 +1,142 @@
+"""Microseconds of every telemetry hook, in turns, with nothing around it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import suppress
+from statistics import median
+from typing import Any
+
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.sampling import DEFAULT_OFF
+from opentelemetry.trace import Tracer
+
+from deployments.ask import Generation
+from deployments.output import Piece, View
+from deployments.stages.rounds import LeaseStages
+from deployments.telemetry.lease_spans import LeaseSpans
+from deployments.telemetry.pool_spans import PoolSpans
+from deployments.telemetry.requests import Operation, RequestSpans, observed
+from specdec.v1 import coordination_pb2 as pb
+from specdec_core.leases import GroupLease, GroupResult, LeaseRow, Role, RowResult
+from specdec_core.request import FinishReason, Request
+from specdec_core.sampling_params import SamplingParams
+
+_BATCH = 8
+_CALLS = 200
+_PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-"
+_SAMPLED = {"traceparent": f"{_PARENT}01"}
+_NOT_SAMPLED = {"traceparent": f"{_PARENT}00"}
+_STAGES = LeaseStages(0.001, 0.001, 0.001, 0.02)
+
+Step = Callable[[], object]
+
+
+def step_times(repeats: int) -> dict[str, float]:
+    """Medians of one call's time, by what it does."""
+    steps = _request_steps() | _lease_steps()
+    taken: dict[str, list[float]] = {name: [] for name in steps}
+    for _ in range(repeats):
+        for name, step in steps.items():
+            began_s = time.perf_counter()
+            for _ in range(_CALLS):
+                step()
+            taken[name].append((time.perf_counter() - began_s) / _CALLS * 1e6)
+    return {name: round(median(each), 2) for name, each in taken.items()}
+
+
+def _request_steps() -> dict[str, Step]:
+    """An ingress's part of a request of twenty pieces, without which it would be as it was."""
+    off, on = RequestSpans(), RequestSpans(_tracer(), model_name="m")
+    return {
+        "request, no exporter": lambda: _request(off, _NOT_SAMPLED),
+        "request, not sampled": lambda: _request(on, _NOT_SAMPLED),
+        "request, sampled": lambda: _request(on, _SAMPLED),
+    }
+
+
+def _request(spans: RequestSpans, headers: dict[str, str]) -> None:
+    generation = Generation(request=_asked(), stop=(), view=View())
+    with spans.of(Operation.CHAT, headers, {"http.route": "/v1/chat/completions"}):
+        pieces = observed([generation], _pieces(), streams=True)
+    _drain(pieces)
+
+
+async def _pieces() -> AsyncGenerator[tuple[int, Piece]]:
+    for index in range(20):
+        reason = FinishReason.STOP if index == 19 else None
+        piece = Piece(index=index, token_ids=(1,), text="", text_offsets=(0,), finish_reason=reason)
+        yield 0, piece
+
+
+def _drain(pieces: AsyncGenerator[tuple[int, Piece]]) -> None:
+    """Nothing of them waits for anything, so that no loop is needed."""
+    with suppress(StopAsyncIteration):
+        while True:
+            with suppress(StopIteration):
+                pieces.asend(None).send(None)
+
+
+def _lease_steps() -> dict[str, Step]:
+    """A coordinator's and a replica's part of a lease of eight rows."""
+    return {
+        "lease, nothing traced": _lease_step(num_traced=0),
+        "lease, 1 of 8 traced, not told": _lease_step(num_traced=1, skips=True),
+        "lease, 1 of 8 traced and told": _lease_step(num_traced=1),
+        "lease, 8 of 8 traced and told": _lease_step(num_traced=_BATCH),
+        "replica, 1 row told": _replica_step(1),
+        "replica, 8 rows told": _replica_step(_BATCH),
+    }
+
+
+def _lease_step(*, num_traced: int, skips: bool = False) -> Step:
+    pool = PoolSpans(_tracer())
+    for sequence_id in range(num_traced):
+        pool.begin(_asked(str(sequence_id)), sequence_id, pb.TraceContext(**_SAMPLED))
+    lease, result = _lease()
+
+    def step() -> None:
+        for traced in pool._by_sequence.values():
+            traced.num_leases[Role.TARGET] = 17 if skips else 0
+        pool.sent(lease, pb.GroupLease())
+        pool.answered(Role.TARGET, result, _STAGES)
+
+    return step
+
+
+def _replica_step(num_told: int) -> Step:
+    spans = LeaseSpans(_tracer())
+    lease, result = _lease()
+    parent = pb.TraceContext(**_SAMPLED)
+    traces = [pb.RowTrace(row=place, parent=parent) for place in range(num_told)]
+    return lambda: spans.tell(lease, result, traces, 0.02)
+
+
+def _lease() -> tuple[GroupLease, GroupResult]:
+    rows = tuple(LeaseRow(n, 40, 0, (7,), (1, 2, 3, 4), 5) for n in range(_BATCH))
+    answers = tuple(
+        RowResult(sequence_id=n, cached_len=43, tokens=(1, 2, 9), num_accepted=2)
+        for n in range(_BATCH)
+    )
+    named: dict[str, Any] = {"lease_id": 1, "epoch": 1, "replica_id": "target-0"}
+    lease = GroupLease(role=Role.TARGET, rows=rows, ttl_s=1.0, **named)
+    return lease, GroupResult(rows=answers, seconds=0.02, **named)
+
+
+def _asked(name: str = "a") -> Request:
+    params = SamplingParams(max_tokens=64)
+    return Request(request_id=name, prompt_token_ids=(1, 2, 3), params=params)
+
+
+def _tracer() -> Tracer:
+    """With what exporting takes of the thread that makes spans, and no exporter behind it."""
+    provider = TracerProvider(DEFAULT_OFF, shutdown_on_exit=False)
+    provider.add_span_processor(BatchSpanProcessor(_Nowhere()))
+    return provider.get_tracer("benchmark")
+
+
+class _Nowhere(SpanExporter):
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        return SpanExportResult.SUCCESS

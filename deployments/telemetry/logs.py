@@ -1,0 +1,46 @@
+"""Where the lines of our own loggers go, and how those of a process are written.
+
+Without this Python drops what is below a warning. A Serve replica's lines go where Serve's go, the
+log file of the replica; every other process writes to its standard error, which Ray keeps.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from deployments.telemetry.json_logs import JsonFormatter
+from deployments.telemetry.process import ProcessName
+from deployments.telemetry.settings import LogFormat
+
+_OURS = ("deployments", "specdec_core")
+_SERVE = "ray.serve"
+_TEXT = "%(levelname)s %(asctime)s %(name)s: %(message)s"
+
+
+def begin_logs(process: ProcessName, log_format: LogFormat) -> None:
+    """Of a process that is no Serve replica: INFO and above, to its standard error."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter(_TEXT))
+    _write([handler], process, log_format)
+
+
+def begin_replica_logs(process: ProcessName, log_format: LogFormat) -> None:
+    """Of a Serve replica, whose lines of Serve's are then written like ours."""
+    _write(logging.getLogger(_SERVE).handlers, process, log_format)
+
+
+def _write(handlers: list[logging.Handler], process: ProcessName, log_format: LogFormat) -> None:
+    if log_format is LogFormat.JSON:
+        for handler in handlers:
+            _writer(handler).setFormatter(JsonFormatter(process))
+    for name in _OURS:
+        logger = logging.getLogger(name)
+        logger.handlers[:] = handlers
+        logger.setLevel(logging.INFO)
+        logger.propagate = False
+
+
+def _writer(handler: logging.Handler) -> logging.Handler:
+    """Behind the memory that Serve collects lines in."""
+    target: logging.Handler | None = getattr(handler, "target", None)
+    return handler if target is None else target

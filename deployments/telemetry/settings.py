@@ -1,0 +1,21 @@
+"""The settings of what a service tells of single requests. OTEL_* say the rest."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from pydantic_settings import BaseSettings
+
+
+class LogFormat(StrEnum):
+    """How a line of a log is written."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class TelemetrySettings(BaseSettings):
+    """Fields of ServiceConfig."""
+
+    log_format: LogFormat = LogFormat.TEXT
+    """json: one object per line, with the ids of trace and request."""
