@@ -18,7 +18,7 @@ from specdec.v1 import generation_pb2 as pb
 
 PERIOD_S = 5.0
 """Ray passes gauges on every 10 s, and drops what was not set again in 20."""
-_AT_ONCE = 64
+_AT_ONCE = 32
 """Samples between two looks at the loop: setting one takes microseconds."""
 
 

@@ -118,10 +118,10 @@ _REPLICAS = (
         "Free ones, by its own last count.",
     ),
     _of_replicas(
-        "is_fenced", Kind.GAUGE, lambda one: one.is_fenced, "1: it did not answer in time."
+        "is_fenced", Kind.GAUGE, lambda one: int(one.is_fenced), "1: it did not answer in time."
     ),
     _of_replicas(
-        "is_draining", Kind.GAUGE, lambda one: one.is_draining, "1: it is about to leave."
+        "is_draining", Kind.GAUGE, lambda one: int(one.is_draining), "1: it is about to leave."
     ),
 )
 _AUDIT = (

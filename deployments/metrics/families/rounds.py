@@ -63,6 +63,10 @@ def _answer_stages(status: pb.PoolStatusResponse) -> Iterator[Point]:
 
 
 def _k_policy(status: pb.PoolStatusResponse) -> Iterator[Point]:
+    """Only a policy that learns believes anything; what was chosen is known of all."""
+    num_drafts = status.counters.get("num_proposed_rounds", 0)
+    num_drafted = status.counters.get("num_drafted", 0)
+    yield Point(num_drafted / num_drafts if num_drafts else 0.0, ("mean_k",))
     for name, figure in sorted(status.k_policy.items()):
         yield Point(figure, (name,))
 
@@ -111,7 +115,7 @@ _SPECULATION = (
     Metric(
         name="specdec_k_policy",
         kind=Kind.GAUGE,
-        text="What the K policy believes of costs and acceptance, by figure.",
+        text="The mean K so far (mean_k), and what a policy that learns believes, by figure.",
         read=_k_policy,
         labels=("figure",),
     ),

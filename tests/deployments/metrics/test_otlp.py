@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
+from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2 as wire
 from opentelemetry.sdk.metrics import export as otel
 
 from deployments.metrics.otlp import OtlpMetrics, exporters, interval_s
@@ -123,3 +128,50 @@ def test_what_is_told_can_be_written_as_json() -> None:
     OtlpMetrics(collector, model_name="m", labels={}).tell(full_status())
     content = json.loads(collector.heard[0].to_json())
     assert content["resource_metrics"][0]["scope_metrics"][0]["scope"]["name"] == "specdec"
+
+
+@contextmanager
+def listening() -> Iterator[tuple[int, list[wire.ExportMetricsServiceRequest]]]:
+    """A collector of OTLP over HTTP in this process: its port, and what it has heard."""
+    heard: list[wire.ExportMetricsServiceRequest] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            assert self.path == "/v1/metrics"
+            body = self.rfile.read(int(self.headers["content-length"]))
+            heard.append(wire.ExportMetricsServiceRequest.FromString(body))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server.server_port, heard
+        server.shutdown()
+        thread.join()
+
+
+def test_a_collector_hears_every_metric(monkeypatch: pytest.MonkeyPatch) -> None:
+    with listening() as (port, heard):
+        environment = {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{port}",
+            "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+            "OTEL_EXPORTER_OTLP_COMPRESSION": "none",
+        }
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        (exporter,) = exporters(environment)
+        OtlpMetrics(exporter, model_name="m", labels={}).tell(full_status())
+        exporter.shutdown()
+    (request,) = heard
+    found = {one.name: one for one in request.resource_metrics[0].scope_metrics[0].metrics}
+    assert set(found) == {metric.otlp_name for metric in METRICS}
+    (first,) = found["gen_ai.server.time_to_first_token"].histogram.data_points
+    assert (first.count, first.sum, sum(first.bucket_counts)) == (3, 1.5, 3)
+    assert not first.HasField("min")
+    assert not first.HasField("max")
+    (waiting,) = found["specdec.num_requests_waiting"].gauge.data_points
+    assert waiting.as_double == 3 or waiting.as_int == 3

@@ -97,6 +97,7 @@ def test_values_are_those_of_the_snapshot() -> None:
         ("specdec_audits_skipped_total", {}, 3),
         ("specdec_coordinator_start_time_seconds", {}, 1_000_000.5),
         ("specdec_k_policy", {"figure": "last_steps"}, 4.0),
+        ("specdec_k_policy", {"figure": "mean_k"}, 250 / 90),
         ("specdec_time_to_first_token_seconds_count", {}, 3),
         ("specdec_time_to_first_token_seconds_bucket", {"le": "2560"}, 1),
         ("specdec_time_to_first_token_seconds_bucket", {"le": "+Inf"}, 3),
