@@ -4,7 +4,7 @@ TORCH ?= torch==2.13.0
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: setup serve test lint format proto proto-check manifests bench audit audit-deps sbom mutants mutmut
+.PHONY: setup serve test lint format proto proto-check manifests dashboards bench audit audit-deps sbom mutants mutmut
 
 setup: $(INSTALLED)
 	@$(BIN)/specdec models pull smollm2-135m
@@ -76,3 +76,8 @@ mutmut: $(INSTALLED)
 
 manifests: $(INSTALLED)
 	$(BIN)/specdec serve --config k8s/base/service.yaml --print-config > k8s/base/serve_config.yaml
+
+# Dashboards, alert rules and docs/metrics.md, from the registry of metrics. RUNBOOK: where alerts send their reader.
+RUNBOOK ?= docs/runbook.md
+dashboards: $(INSTALLED)
+	$(BIN)/python -m deployments.monitoring $(RUNBOOK)

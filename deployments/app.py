@@ -67,6 +67,7 @@ def coordinator_spec(config: ServiceConfig, cell: int = 0) -> CoordinatorSpec:
     return CoordinatorSpec(
         cell=cell,
         application=APPLICATION,
+        model_name=config.model_name,
         version=f"{package_version()}-{config.version()}",
         pool=pool,
         audit_share=config.audit_share,

@@ -8,6 +8,7 @@ import logging
 import os
 import random
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import ray
@@ -18,8 +19,9 @@ from deployments.client_ledger import ClientLimits
 from deployments.coordinator_server import PortLimits, start_server
 from deployments.endpoint import Endpoint
 from deployments.garbage import look_seldom
-from deployments.metrics import AuditMetrics
+from deployments.metrics.telling import tell_metrics
 from deployments.pool_driver import PoolDriver
+from deployments.pool_status import pool_status
 from deployments.telemetry.logs import begin_logs
 from deployments.telemetry.pool_spans import PoolSpans
 from deployments.telemetry.process import ProcessName
@@ -57,6 +59,8 @@ class CoordinatorSpec:
     """Address to listen on; None: the node's."""
     cell: int = 0
     log_format: LogFormat = LogFormat.TEXT
+    model_name: str = ""
+    """As clients name it; metrics are labelled with it."""
     idle_exit_s: float = 60.0
     """Without a stream for this long the application is gone; a latecomer makes a new one."""
 
@@ -92,6 +96,14 @@ class Coordinator:
         self._tasks = [
             asyncio.ensure_future(self._drive()),
             asyncio.ensure_future(self._watch(spec.idle_exit_s)),
+            asyncio.ensure_future(
+                tell_metrics(
+                    partial(pool_status, self._driver),
+                    model_name=spec.model_name,
+                    application=spec.application,
+                    cell=spec.cell,
+                )
+            ),
         ]
 
     async def endpoint(self) -> Endpoint:
@@ -124,11 +136,9 @@ class Coordinator:
             os._exit(_FAILED_EXIT_CODE)
 
     async def _watch(self, idle_exit_s: float) -> None:
-        metrics = AuditMetrics()
         idle_s = 0.0
         while idle_s < idle_exit_s:
             await asyncio.sleep(_WATCH_S)
-            metrics.update(self._driver.auditor.counts)
             self._driver.tell_load()
             idle_s = 0.0 if self._driver.num_streams else idle_s + _WATCH_S
         logger.info("no ingress and no replica for %.0f s: the application is gone", idle_s)

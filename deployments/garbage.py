@@ -6,8 +6,8 @@ import gc
 
 _YOUNG = 20_000
 """Objects that are more than were before, at which the youngest are looked through (Python: 700).
-A group of 64 makes some thousand for a moment, so that there was a look in every decision; at 10,000
-there was one in 70 (what prompt lookup learns grows) and half a millisecond each, the 99th
+A group of 64 makes some thousand for a moment, so that there was a look in every decision; at
+10,000 there was one in 70 (what prompt lookup learns grows) and half a millisecond each, the 99th
 percentile of decisions. The pool leaves none in cycles, errors and streams few."""
 
 

@@ -18,6 +18,7 @@ from deployments.errors import PoolUnavailableError, UnknownModelError
 from deployments.gathering import gathered
 from deployments.grammars import check_grammar
 from deployments.interleaving import interleaved
+from deployments.metrics.request_times import RequestWatch
 from deployments.output import Output, Piece, text_offsets
 from deployments.request_limits import (
     RequestLimits,
@@ -200,14 +201,19 @@ class GenerationService:
         params = generation.request.params
         output = Output(self.text, params, generation.stop, generation.view)
         asked = self.pool.generate(generation.request)
+        watch = RequestWatch(generation.request)
         async with contextlib.aclosing(within(generation.request.timeout_s, asked)) as events:
             async for event in events:
                 with self.pool.times.detokenise:
                     piece = output.take(event)
                 self.pool.times.num_pieces += 1
+                watch.hear(self.pool.times.detokenise.started_s)
                 if piece.finish_reason is FinishReason.STOP and event.finish_reason is None:
                     stats = await self._end_early(generation.request.request_id, events)
                     piece = replace(piece, stats=stats)
+                if piece.finish_reason is not None:
+                    ended = watch.end(event, piece.finish_reason, piece.stats)
+                    self.pool.times.requests.observe(ended)
                 yield piece
                 if piece.finish_reason is not None:
                     return

@@ -14,7 +14,8 @@ from functools import partial
 from deployments.audit import Auditor, Origin
 from deployments.client_ledger import ClientLedger, ClientLimits
 from deployments.connected import ConnectedReplica, is_last_target, origin_of, state_of
-from deployments.errors import ClientLimitError, Failure, FailureKind, failure_of, failure_of_event
+from deployments.errors import ClientLimitError, Failure, FailureKind
+from deployments.metrics.request_totals import RequestTotals
 from deployments.outbox import Delivery, IngressOutbox, PoolState, WorkCommand, WorkOutbox
 from deployments.stages.ingress import IngressTimes
 from deployments.stages.rounds import LeaseTimes, StageHistograms
@@ -51,6 +52,7 @@ class PoolDriver:
         self.replicas: dict[str, ConnectedReplica] = {}
         self.stages: StageHistograms = {}
         self.ingress_times = IngressTimes()
+        self.requests = RequestTotals()
         self._clock = clock
         self._heard_s: float | None = None
         """When the first answer came that no decision has followed yet."""
@@ -120,6 +122,7 @@ class PoolDriver:
             self._guard(lambda now: self.pool.add(request, now))
             if trace is not None:
                 self.spans.begin(request, self.pool.sequence_id(request_id), trace)
+            self.requests.began(request, is_resumed=resume)
         except (ClientLimitError, InvalidRequestError, QueueFullError) as error:
             self._disown(request_id)
             self.auditor.forget(request_id)
@@ -133,7 +136,7 @@ class PoolDriver:
 
     def refuse(self, outbox: IngressOutbox, request_id: str, error: Exception) -> None:
         """Tell an ingress that a request did not begin."""
-        outbox.put(Delivery.failed(request_id, failure_of(error)))
+        outbox.put(Delivery.failed(request_id, self.requests.refused(error)))
 
     def abort(self, outbox: IngressOutbox, request_id: str) -> None:
         """End a request of any ingress; the asking one is told whether it was live."""
@@ -285,7 +288,7 @@ class PoolDriver:
             self.spans.end(event.request_id, event)
             self._disown(event.request_id)
         is_error = event.finish_reason is FinishReason.ERROR
-        outbox.put(Delivery(event, failure_of_event(event) if is_error else None))
+        outbox.put(Delivery(event, self.requests.failed(event) if is_error else None))
 
     def _tell_state(self) -> None:
         self._told_live = self.pool.num_live

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from deployments.audit import Auditor
+from deployments.metrics.request_totals import audit_counters
 from deployments.pool_driver import PoolDriver
 from deployments.stages.histogram import BOUNDS_S
 from deployments.stages.messages import stage_statuses
@@ -26,15 +27,16 @@ _TOTALS = (
 
 
 def pool_status(driver: PoolDriver) -> pb.PoolStatusResponse:
-    counters = driver.pool.counters()
+    counters, audited = driver.pool.counters(), driver.auditor.counts
     return pb.PoolStatusResponse(
         epoch=driver.epoch,
         replicas=[_replica(driver, replica) for replica in counters.replicas],
         num_waiting=counters.num_waiting,
         num_running=counters.num_running,
-        counters=_totals(counters),
+        counters=_totals(counters) | driver.requests.counters() | audit_counters(audited),
         max_group_wait_s=counters.max_wait_s,
         accepted_per_position=counters.accepted_per_position,
+        drafted_per_position=counters.drafted_per_position,
         group_sizes=counters.group_sizes,
         audit=_audit(driver.auditor),
         clients=[
@@ -50,6 +52,9 @@ def pool_status(driver: PoolDriver) -> pb.PoolStatusResponse:
         ],
         stages=stage_statuses(driver.stages, driver.ingress_times),
         stage_bounds_s=BOUNDS_S,
+        requests=driver.ingress_times.requests.messages(),
+        k_policy=counters.k_policy,
+        started_unix_s=driver.requests.started_unix_s,
     )
 
 

@@ -46,10 +46,12 @@ def merged_status(
         counters=counters,
         max_group_wait_s=max(status.max_group_wait_s for status in cells),
         accepted_per_position=_columns([status.accepted_per_position for status in cells]),
+        drafted_per_position=_columns([status.drafted_per_position for status in cells]),
         group_sizes=_columns([status.group_sizes for status in cells]),
         audit=_added([status.audit for status in cells]),
         clients=_added_by([one for status in cells for one in status.clients], "name"),
         stages=_added_by([one for status in cells for one in status.stages], "role", "stage"),
+        requests=_added_by([one for status in cells for one in status.requests], "name", "kind"),
         stage_bounds_s=cells[0].stage_bounds_s,
         cells=cells,
     )

@@ -10,8 +10,8 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from deployments.metrics.families.rounds import ANSWER_STAGE, ROUND_STAGE
 from deployments.stages.histogram import quantile
-from deployments.stages.page import ANSWER_STAGE, ROUND_STAGE
 from specdec.v1 import generation_pb2 as pb
 
 StageFigures = dict[str, dict[str, float]]

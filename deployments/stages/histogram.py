@@ -16,17 +16,23 @@ BOUNDS_S = (
 class Histogram:
     """Grows by one bucket's count and a sum per observation, whatever was observed before."""
 
-    __slots__ = ("buckets", "sum_s")
+    __slots__ = ("bounds", "buckets", "sum_s")
 
-    def __init__(self) -> None:
-        self.buckets = [0] * (len(BOUNDS_S) + 1)
+    def __init__(self, bounds: Sequence[float] = BOUNDS_S) -> None:
+        self.bounds = bounds
+        self.buckets = [0] * (len(bounds) + 1)
         self.sum_s = 0.0
 
     def observe(self, seconds: float) -> None:
         """Below zero counts as nothing: two intervals of two clocks were subtracted."""
         seconds = max(seconds, 0.0)
-        self.buckets[bisect_left(BOUNDS_S, seconds)] += 1
+        self.buckets[bisect_left(self.bounds, seconds)] += 1
         self.sum_s += seconds
+
+    def add(self, buckets: Sequence[int], sum_s: float) -> None:
+        """What another one has observed. Raises ValueError where its buckets are others."""
+        self.buckets = [mine + its for mine, its in zip(self.buckets, buckets, strict=True)]
+        self.sum_s += sum_s
 
 
 def quantile(bounds_s: Sequence[float], buckets: Sequence[int], share: float) -> float:

@@ -32,7 +32,8 @@ class Stage(StrEnum):
     an answer at once; the others waited for a request, or for rows to join."""
 
 
-_PASS = {Role.TARGET: Stage.VERIFY, Role.DRAFT: Stage.DRAFT}
+PASS = {Role.TARGET: Stage.VERIFY, Role.DRAFT: Stage.DRAFT}
+"""The stage in which a replica of the role computes."""
 
 
 class LeaseStages(NamedTuple):
@@ -65,9 +66,9 @@ class LeaseTimes:
         self._open: dict[int, _Lease] = {}
         self._of = {
             stage: histograms.setdefault((role, stage), Histogram())
-            for stage in (*(s for s in Stage if s not in _PASS.values()), _PASS[role])
+            for stage in (*(s for s in Stage if s not in PASS.values()), PASS[role])
         }
-        self._pass = self._of[_PASS[role]]
+        self._pass = self._of[PASS[role]]
         self._last_came_s = 0.0
 
     def decided(self, lease_id: int, heard_s: float | None) -> None:

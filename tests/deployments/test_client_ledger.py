@@ -181,9 +181,9 @@ def test_three_ingresses_admit_a_keys_limit_together() -> None:
             assert usage.num_tokens == 300 * statuses.count(200)
             pages = {(await client.get("/metrics")).text for client in clients}
             (page,) = pages
-            assert (
-                f'specdec_client_generation_tokens_total{{client="ada"}} {usage.num_tokens}' in page
-            )
+            labels = '{client="ada",model_name="fake"}'
+            told = f"specdec_client_generation_tokens_total{labels} {usage.num_tokens}"
+            assert told in page
 
     run(scenario)
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from deployments.metrics_page import CONTENT_TYPE, MetricsCompat
-from tests.deployments.http_server import completion, run, server
+from specdec_core.config import PoolConfig
+from tests.deployments.http_server import TEXT, completion, run, server
 
 
 def samples(page: str) -> dict[tuple[str, str], float]:
@@ -74,5 +77,56 @@ def test_while_the_coordinator_is_away_there_is_no_page() -> None:
             await parts.kill_coordinator()
             page = await client.get("/metrics")
             assert page.status_code == 503, page.text
+
+    run(scenario)
+
+
+def test_what_ended_requests_took_is_observed_once_per_request() -> None:
+    async def scenario() -> None:
+        async with server() as (client, _):
+            for max_tokens in (1, 30, 40):
+                body = completion(prompt=[1, 2, 3] * 20, max_tokens=max_tokens)
+                assert (await client.post("/v1/completions", json=body)).status_code == 200
+            found = samples((await client.get("/metrics")).text)
+            for name in (
+                "specdec_time_to_first_token_seconds",
+                "specdec_e2e_request_latency_seconds",
+                "specdec_request_queue_time_seconds",
+                "gen_ai_server_request_duration_seconds",
+            ):
+                assert found[f"{name}_count", ""] == 3
+                assert found[f"{name}_bucket", "+Inf"] == 3
+            assert found["specdec_request_time_per_output_token_seconds_count", ""] == 2
+            assert found["specdec_request_acceptance_rate_count", ""] == 2
+            assert found["specdec_prompt_tokens_total", ""] == 180
+            first = found["specdec_time_to_first_token_seconds_sum", ""]
+            whole = found["specdec_e2e_request_latency_seconds_sum", ""]
+            decode = found["specdec_request_decode_time_seconds_sum", ""]
+            assert 0 < first < whole < 20
+            assert whole == pytest.approx(first + decode)
+            gaps = found["specdec_inter_token_latency_seconds_sum", ""]
+            assert gaps == pytest.approx(decode)
+
+    run(scenario)
+
+
+def test_refusals_are_counted_by_reason() -> None:
+    async def scenario() -> None:
+        config = PoolConfig(max_queued=0, window=1, max_group_size=1)
+        async with server(config=config) as (client, parts):
+            before = samples((await client.get("/metrics")).text)
+            assert before["specdec_admission_rejections_total", "queue_full"] == 0
+            slow = asyncio.create_task(
+                client.post("/v1/completions", json=completion(max_tokens=400))
+            )
+            while parts.driver.pool.counters().num_running == 0:
+                await asyncio.sleep(0.001)
+            assert (await client.post("/v1/completions", json=completion())).status_code == 429
+            assert (await slow).status_code == 200
+            found = samples((await client.get("/metrics")).text)
+            assert found["specdec_admission_rejections_total", "queue_full"] == 1
+            assert found["specdec_e2e_request_latency_seconds_count", ""] == 1
+            prompt_len = len(TEXT.encode("HELLO"))
+            assert found["specdec_prompt_tokens_total", ""] == prompt_len
 
     run(scenario)

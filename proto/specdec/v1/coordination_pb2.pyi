@@ -60,14 +60,16 @@ class GenerateUp(_message.Message):
     def __init__(self, submit: _Optional[_Union[Submit, _Mapping]] = ..., abort: _Optional[_Union[_generation_pb2.AbortRequest, _Mapping]] = ..., times: _Optional[_Union[IngressTimes, _Mapping]] = ...) -> None: ...
 
 class IngressTimes(_message.Message):
-    __slots__ = ("num_pieces", "detokenise_s", "respond_s")
+    __slots__ = ("num_pieces", "detokenise_s", "respond_s", "requests")
     NUM_PIECES_FIELD_NUMBER: _ClassVar[int]
     DETOKENISE_S_FIELD_NUMBER: _ClassVar[int]
     RESPOND_S_FIELD_NUMBER: _ClassVar[int]
+    REQUESTS_FIELD_NUMBER: _ClassVar[int]
     num_pieces: int
     detokenise_s: float
     respond_s: float
-    def __init__(self, num_pieces: _Optional[int] = ..., detokenise_s: _Optional[float] = ..., respond_s: _Optional[float] = ...) -> None: ...
+    requests: _containers.RepeatedCompositeFieldContainer[_generation_pb2.HistogramStatus]
+    def __init__(self, num_pieces: _Optional[int] = ..., detokenise_s: _Optional[float] = ..., respond_s: _Optional[float] = ..., requests: _Optional[_Iterable[_Union[_generation_pb2.HistogramStatus, _Mapping]]] = ...) -> None: ...
 
 class Submit(_message.Message):
     __slots__ = ("request_id", "prompt_token_ids", "emitted_token_ids", "resume", "sampling", "end_token_ids", "speculative", "priority", "pinned_fingerprint", "client", "cache_salt", "timeout_s", "trace")

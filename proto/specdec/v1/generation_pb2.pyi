@@ -378,7 +378,7 @@ class ClientStatus(_message.Message):
     def __init__(self, name: _Optional[str] = ..., num_requests: _Optional[int] = ..., num_running: _Optional[int] = ..., num_tokens: _Optional[int] = ..., num_draft_tokens: _Optional[int] = ..., num_wasted_draft_tokens: _Optional[int] = ...) -> None: ...
 
 class PoolStatusResponse(_message.Message):
-    __slots__ = ("epoch", "replicas", "num_waiting", "num_running", "counters", "max_group_wait_s", "accepted_per_position", "group_sizes", "audit", "clients", "stages", "stage_bounds_s", "cells", "cell")
+    __slots__ = ("epoch", "replicas", "num_waiting", "num_running", "counters", "max_group_wait_s", "accepted_per_position", "group_sizes", "audit", "clients", "stages", "stage_bounds_s", "cells", "cell", "drafted_per_position", "requests", "k_policy", "started_unix_s")
     class CountersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -386,6 +386,13 @@ class PoolStatusResponse(_message.Message):
         key: str
         value: int
         def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class KPolicyEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
     NUM_WAITING_FIELD_NUMBER: _ClassVar[int]
@@ -400,6 +407,10 @@ class PoolStatusResponse(_message.Message):
     STAGE_BOUNDS_S_FIELD_NUMBER: _ClassVar[int]
     CELLS_FIELD_NUMBER: _ClassVar[int]
     CELL_FIELD_NUMBER: _ClassVar[int]
+    DRAFTED_PER_POSITION_FIELD_NUMBER: _ClassVar[int]
+    REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    K_POLICY_FIELD_NUMBER: _ClassVar[int]
+    STARTED_UNIX_S_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     replicas: _containers.RepeatedCompositeFieldContainer[ReplicaStatus]
     num_waiting: int
@@ -414,7 +425,23 @@ class PoolStatusResponse(_message.Message):
     stage_bounds_s: _containers.RepeatedScalarFieldContainer[float]
     cells: _containers.RepeatedCompositeFieldContainer[PoolStatusResponse]
     cell: int
-    def __init__(self, epoch: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[ReplicaStatus, _Mapping]]] = ..., num_waiting: _Optional[int] = ..., num_running: _Optional[int] = ..., counters: _Optional[_Mapping[str, int]] = ..., max_group_wait_s: _Optional[float] = ..., accepted_per_position: _Optional[_Iterable[int]] = ..., group_sizes: _Optional[_Iterable[int]] = ..., audit: _Optional[_Union[AuditStatus, _Mapping]] = ..., clients: _Optional[_Iterable[_Union[ClientStatus, _Mapping]]] = ..., stages: _Optional[_Iterable[_Union[StageStatus, _Mapping]]] = ..., stage_bounds_s: _Optional[_Iterable[float]] = ..., cells: _Optional[_Iterable[_Union[PoolStatusResponse, _Mapping]]] = ..., cell: _Optional[int] = ...) -> None: ...
+    drafted_per_position: _containers.RepeatedScalarFieldContainer[int]
+    requests: _containers.RepeatedCompositeFieldContainer[HistogramStatus]
+    k_policy: _containers.ScalarMap[str, float]
+    started_unix_s: float
+    def __init__(self, epoch: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[ReplicaStatus, _Mapping]]] = ..., num_waiting: _Optional[int] = ..., num_running: _Optional[int] = ..., counters: _Optional[_Mapping[str, int]] = ..., max_group_wait_s: _Optional[float] = ..., accepted_per_position: _Optional[_Iterable[int]] = ..., group_sizes: _Optional[_Iterable[int]] = ..., audit: _Optional[_Union[AuditStatus, _Mapping]] = ..., clients: _Optional[_Iterable[_Union[ClientStatus, _Mapping]]] = ..., stages: _Optional[_Iterable[_Union[StageStatus, _Mapping]]] = ..., stage_bounds_s: _Optional[_Iterable[float]] = ..., cells: _Optional[_Iterable[_Union[PoolStatusResponse, _Mapping]]] = ..., cell: _Optional[int] = ..., drafted_per_position: _Optional[_Iterable[int]] = ..., requests: _Optional[_Iterable[_Union[HistogramStatus, _Mapping]]] = ..., k_policy: _Optional[_Mapping[str, float]] = ..., started_unix_s: _Optional[float] = ...) -> None: ...
+
+class HistogramStatus(_message.Message):
+    __slots__ = ("name", "kind", "sum", "buckets")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    SUM_FIELD_NUMBER: _ClassVar[int]
+    BUCKETS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    kind: str
+    sum: float
+    buckets: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, name: _Optional[str] = ..., kind: _Optional[str] = ..., sum: _Optional[float] = ..., buckets: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class StageStatus(_message.Message):
     __slots__ = ("role", "stage", "count", "sum_s", "buckets")

@@ -24,6 +24,11 @@ def status(scale: int) -> pb.PoolStatusResponse:
         counters={"num_groups": 10 * scale, "num_proposed_rounds": scale, f"only{scale}": 1},
         max_group_wait_s=0.1 * scale,
         accepted_per_position=[5 * scale] * scale,
+        drafted_per_position=[7 * scale] * scale,
+        requests=[
+            pb.HistogramStatus(name="both", kind="input", sum=scale, buckets=[scale, 0, 1]),
+            pb.HistogramStatus(name="both", kind="output", sum=1, buckets=[0, 0, scale]),
+        ],
         group_sizes=[0] + [scale] * scale,
         audit=pb.AuditStatus(num_audited=scale, num_diverged=1, num_pending=2),
         clients=[
@@ -52,6 +57,11 @@ def test_counts_add_and_the_longest_wait_is_the_longest() -> None:
         "only3": 1,
     }
     assert list(found.accepted_per_position) == [20, 15, 15]
+    assert list(found.drafted_per_position) == [28, 21, 21]
+    assert list(found.requests) == [
+        pb.HistogramStatus(name="both", kind="input", sum=4, buckets=[4, 0, 2]),
+        pb.HistogramStatus(name="both", kind="output", sum=2, buckets=[0, 0, 4]),
+    ]
     assert list(found.group_sizes) == [0, 4, 3, 3]
     assert found.audit == pb.AuditStatus(num_audited=4, num_diverged=2, num_pending=4)
     assert [(c.name, c.num_tokens, c.num_requests) for c in found.clients] == [

@@ -1,0 +1,1 @@
+"""The metrics, by what they are of; registry.py has them all."""

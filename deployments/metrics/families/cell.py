@@ -1,0 +1,155 @@
+"""Metrics of a cell: its coordinator, its replicas, its audit, and what clients have had of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from deployments.metrics.families.reading import (
+    DRAFT,
+    TARGET,
+    by_client,
+    by_replica,
+    totals_by,
+    value,
+)
+from deployments.metrics.metric import Kind, Metric, Point
+from specdec.v1 import generation_pb2 as pb
+from specdec_core.models.numerics import Numerics
+
+AUDITED = "num_audited_"
+DIVERGED = "num_diverged_"
+"""Beginnings of PoolStatus's counters."""
+_NUMERICS = (Numerics.EXACT, Numerics.FAST)
+
+
+def _num_replicas(status: pb.PoolStatusResponse) -> list[Point]:
+    roles = [one.role for one in status.replicas]
+    return [Point(roles.count(role), (role,)) for role in (TARGET, DRAFT)]
+
+
+def _of_replicas(
+    name: str, kind: Kind, find: Callable[[pb.ReplicaStatus], float], text: str, unit: str = ""
+) -> Metric:
+    return Metric(
+        name=f"specdec_replica_{name}",
+        kind=kind,
+        text=text,
+        read=by_replica(find),
+        labels=("role", "replica_id"),
+        unit=unit,
+    )
+
+
+def _of_clients(name: str, kind: Kind, field: str, text: str) -> Metric:
+    return Metric(
+        name=name,
+        kind=kind,
+        text=text,
+        read=by_client(lambda one: getattr(one, field)),
+        labels=("client",),
+    )
+
+
+_CLIENTS = (
+    _of_clients(
+        "specdec_client_requests",
+        Kind.COUNTER,
+        "num_requests",
+        "Requests that began, by API key.",
+    ),
+    _of_clients(
+        "specdec_client_requests_running",
+        Kind.GAUGE,
+        "num_running",
+        "Requests that have not ended, by API key.",
+    ),
+    _of_clients(
+        "specdec_client_generation_tokens",
+        Kind.COUNTER,
+        "num_tokens",
+        "Emitted tokens, by API key.",
+    ),
+    _of_clients(
+        "specdec_client_wasted_draft_tokens",
+        Kind.COUNTER,
+        "num_wasted_draft_tokens",
+        "Drafted tokens that came to nothing, by API key.",
+    ),
+)
+
+_COORDINATOR = (
+    Metric(
+        name="specdec_coordinator_start_time_seconds",
+        kind=Kind.GAUGE,
+        text="When the coordinator's life began, in seconds since 1970; totals count from there.",
+        read=value(lambda status: status.started_unix_s),
+        unit="s",
+    ),
+    Metric(
+        name="specdec_replicas",
+        kind=Kind.GAUGE,
+        text="Registered replicas by role.",
+        read=_num_replicas,
+        labels=("role",),
+    ),
+)
+_REPLICAS = (
+    _of_replicas(
+        "busy_seconds", Kind.COUNTER, lambda one: one.busy_s, "Time spent on groups.", "s"
+    ),
+    _of_replicas("rows", Kind.COUNTER, lambda one: one.num_rows, "Rows that were run."),
+    _of_replicas(
+        "sequences",
+        Kind.GAUGE,
+        lambda one: one.num_sequences,
+        "Sequences placed on the replica.",
+    ),
+    _of_replicas(
+        "resident_sequences",
+        Kind.GAUGE,
+        lambda one: one.num_slots,
+        "Sequences that have KV there, by its own last count.",
+    ),
+    _of_replicas("kv_blocks", Kind.GAUGE, lambda one: one.num_blocks, "All its KV blocks."),
+    _of_replicas(
+        "kv_blocks_free",
+        Kind.GAUGE,
+        lambda one: one.num_free_blocks,
+        "Free ones, by its own last count.",
+    ),
+    _of_replicas(
+        "is_fenced", Kind.GAUGE, lambda one: int(one.is_fenced), "1: it did not answer in time."
+    ),
+    _of_replicas(
+        "is_draining", Kind.GAUGE, lambda one: int(one.is_draining), "1: it is about to leave."
+    ),
+)
+_AUDIT = (
+    Metric(
+        name="specdec_audited_requests",
+        kind=Kind.COUNTER,
+        text="Finished requests that were replayed without speculation and compared.",
+        read=totals_by(AUDITED, _NUMERICS),
+        labels=("numerics",),
+    ),
+    Metric(
+        name="specdec_diverged_requests",
+        kind=Kind.COUNTER,
+        text="Those whose replay gave another token; with exact numerics a fault.",
+        read=totals_by(DIVERGED, _NUMERICS),
+        labels=("numerics",),
+    ),
+    Metric(
+        name="specdec_audits_skipped",
+        kind=Kind.COUNTER,
+        text="Sampled requests that were not replayed to the end.",
+        read=value(lambda status: status.audit.num_skipped),
+    ),
+    Metric(
+        name="specdec_audits_pending",
+        kind=Kind.GAUGE,
+        text="Sampled requests that wait for their replay or are in it.",
+        read=value(lambda status: status.audit.num_pending),
+    ),
+)
+METRICS = (*_COORDINATOR, *_REPLICAS, *_AUDIT, *_CLIENTS)

@@ -1,0 +1,47 @@
+"""Where values stand in PoolStatus, for metrics that find them alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from deployments.metrics.metric import Distribution, Point, Read
+from specdec.v1 import generation_pb2 as pb
+
+TARGET, DRAFT = "target", "draft"
+
+
+def total(name: str) -> Read:
+    """One of the named counters."""
+    return lambda status: [Point(status.counters.get(name, 0))]
+
+
+def totals_by(prefix: str, values: Iterable[str]) -> Read:
+    """Named counters that differ in their end: a point for each of `values`, counted or not."""
+    ends = tuple(values)
+    return lambda status: [Point(status.counters.get(f"{prefix}{end}", 0), (end,)) for end in ends]
+
+
+def value(find: Callable[[pb.PoolStatusResponse], float]) -> Read:
+    return lambda status: [Point(find(status))]
+
+
+def by_replica(find: Callable[[pb.ReplicaStatus], float]) -> Read:
+    """A series per replica, which ends with it."""
+    return lambda status: [Point(find(one), (one.role, one.replica_id)) for one in status.replicas]
+
+
+def by_client(find: Callable[[pb.ClientStatus], float]) -> Read:
+    return lambda status: [Point(find(one), (one.name,)) for one in status.clients]
+
+
+def observed(name: str, bounds: tuple[float, ...], kinds: tuple[str, ...] = ()) -> Read:
+    """What ingresses told of ended requests; nothing yet is a distribution too."""
+
+    def read(status: pb.PoolStatusResponse) -> Iterator[Point]:
+        found = {one.kind: one for one in status.requests if one.name == name}
+        for kind in kinds or ("",):
+            one = found.get(kind, pb.HistogramStatus())
+            buckets = tuple(one.buckets) or (0,) * (len(bounds) + 1)
+            yield Point(Distribution(bounds, buckets, one.sum), (kind,) if kinds else ())
+
+    return read

@@ -1,0 +1,35 @@
+"""`python -m deployments.monitoring [ADDRESS OF THE RUNBOOK]`: writes what is committed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from deployments.monitoring.boards import BOARDS
+from deployments.monitoring.grafana import board_json
+from deployments.monitoring.listing import listing
+from deployments.monitoring.rules import prometheus_rule, rules_file
+
+RUNBOOK = "docs/runbook.md"
+"""Where alerts send their reader: in this repository, or wherever it is read."""
+_FOLDER = "k8s/monitoring"
+
+
+def files(runbook: str = RUNBOOK) -> Iterator[tuple[str, str]]:
+    """Path from the root, and text."""
+    for board in BOARDS:
+        yield f"{_FOLDER}/dashboards/{board.name}.json", board_json(board)
+    yield f"{_FOLDER}/rules.yaml", rules_file(runbook)
+    yield f"{_FOLDER}/prometheus_rule.yaml", prometheus_rule(runbook)
+    yield "docs/metrics.md", listing()
+
+
+def main(arguments: Sequence[str]) -> None:
+    for path, text in files(*arguments):
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        Path(path).write_text(text)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
