@@ -43,6 +43,7 @@ proto: $(INSTALLED)
 
 proto-check: $(INSTALLED)
 	@fresh=$$(mktemp -d) && trap 'rm -rf '$$fresh EXIT && cp -r proto/. $$fresh/ && PYTHON=$(CURDIR)/$(BIN)/python DOCS=$$fresh.md bash $$fresh/generate.sh && diff -r -x __pycache__ proto $$fresh && diff docs/grpc.md $$fresh.md && rm $$fresh.md
+	$(BIN)/python -m tests.contract
 
 bench: setup
 	@mkdir -p build/bench
@@ -75,7 +76,7 @@ mutmut: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/mutmut run $(ARGS)
 
 manifests: $(INSTALLED)
-	$(BIN)/specdec serve --config k8s/base/service.yaml --print-config > k8s/base/serve_config.yaml
+	$(BIN)/python -m tests.manifests
 
 # Dashboards, alert rules and docs/metrics.md, from the registry of metrics. RUNBOOK: where alerts send their reader.
 RUNBOOK ?= docs/runbook.md

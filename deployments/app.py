@@ -43,7 +43,10 @@ def build_app(args: ServiceConfig) -> Application:
         serve.ingress()(Ingress),
         name="ingress",
         max_ongoing_requests=_max_ongoing(config),
-        ray_actor_options={"num_cpus": config.ingress_num_cpus},
+        ray_actor_options={
+            "num_cpus": config.ingress_num_cpus,
+            "label_selector": config.ingress_node_labels,
+        },
         autoscaling_config={
             "min_replicas": config.ingress_replicas,
             "max_replicas": max(config.ingress_replicas, config.max_ingress_replicas),
@@ -75,6 +78,7 @@ def coordinator_spec(config: ServiceConfig, cell: int = 0) -> CoordinatorSpec:
         port_limits=PortLimits(max_message_bytes=largest),
         tls=config.coordinator_tls,
         log_format=config.log_format,
+        node_labels=config.coordinator_node_labels,
         # A service for this machine alone keeps its inner ports on this machine, too.
         host="127.0.0.1" if is_loopback(config.host) else None,
     )
@@ -137,6 +141,7 @@ def _replicas(
     coordinator: CoordinatorSpec,
 ) -> Application:
     is_target = kind is TargetReplica
+    labels = config.target_labels(coordinator.cell) if is_target else config.draft_node_labels
     threads = str(config.threads_per_replica(os.cpu_count() or 1))
     spin_count = os.environ.get("GOMP_SPINCOUNT", _SPIN_COUNT)
     deployment: Any = serve.deployment(
@@ -146,6 +151,7 @@ def _replicas(
         ray_actor_options={
             "num_cpus": config.target_num_cpus if is_target else config.draft_num_cpus,
             "num_gpus": config.target_num_gpus if is_target else config.draft_num_gpus,
+            "label_selector": labels,
             "runtime_env": {"env_vars": {"OMP_NUM_THREADS": threads, "GOMP_SPINCOUNT": spin_count}},
         },
         max_constructor_retry_count=3,

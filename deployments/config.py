@@ -21,6 +21,7 @@ from deployments.client_ledger import ClientLimits
 from deployments.demo_drafts import Drafting, choose_drafting
 from deployments.foreign_settings import refuse_unsupported, spread_speculative_config
 from deployments.metrics_page import MetricsCompat
+from deployments.nodes.settings import NodeSettings
 from deployments.pool_settings import PoolSettings
 from deployments.telemetry.settings import TelemetrySettings
 from deployments.tls.settings import TlsSettings
@@ -63,7 +64,7 @@ class GenerationConfig(StrEnum):
     """From our own defaults."""
 
 
-class ServiceConfig(PoolSettings, TelemetrySettings, TlsSettings):
+class ServiceConfig(PoolSettings, TelemetrySettings, TlsSettings, NodeSettings):
     """Everything `specdec serve` and serveConfigV2 may say."""
 
     model_config = SettingsConfigDict(

@@ -61,6 +61,8 @@ class CoordinatorSpec:
     log_format: LogFormat = LogFormat.TEXT
     model_name: str = ""
     """As clients name it; metrics are labelled with it."""
+    node_labels: dict[str, str] = field(default_factory=dict)
+    """Ray labels of the nodes that it may run on; empty: any."""
     idle_exit_s: float = 60.0
     """Without a stream for this long the application is gone; a latecomer makes a new one."""
 
@@ -156,6 +158,7 @@ def find_or_create(spec: CoordinatorSpec) -> ActorHandle[Any]:
         max_task_retries=0,
         max_concurrency=1000,
         num_cpus=0,
+        label_selector=spec.node_labels or None,
     )
     handle: ActorHandle[Any] = actor.remote(spec)
     return handle

@@ -1,0 +1,1 @@
+"""Which nodes of a Ray cluster the processes of a service may run on."""

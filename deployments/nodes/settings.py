@@ -1,0 +1,36 @@
+"""The settings that pin processes to nodes: Ray labels that a node must have."""
+
+from __future__ import annotations
+
+from pydantic import Field, model_validator
+from pydantic_settings import BaseSettings
+
+NodeLabels = dict[str, str]
+"""Ray's label selector: `{"key": "value"}`, values also as `!value` and `in(one, other)`."""
+
+
+class NodeSettings(BaseSettings):
+    """Fields of ServiceConfig. Empty: any node with room."""
+
+    target_node_labels: tuple[NodeLabels, ...] = ()
+    """One for all cells, or one for each: targets of one cell should be alike, because in exact
+    numerics it takes those of one fingerprint alone."""
+    draft_node_labels: NodeLabels = Field(default_factory=dict)
+    ingress_node_labels: NodeLabels = Field(default_factory=dict)
+    coordinator_node_labels: NodeLabels = Field(default_factory=dict)
+    """They need no logical CPU, so that Ray puts them anywhere, onto a node that may go, too."""
+
+    @model_validator(mode="after")
+    def _check_nodes(self) -> NodeSettings:
+        num_cells, num_given = getattr(self, "cells", 1), len(self.target_node_labels)
+        if num_given not in (0, 1, num_cells):
+            raise ValueError(
+                f"target_node_labels has {num_given} entries for {num_cells} cells: "
+                "give one for all of them, or one for each"
+            )
+        return self
+
+    def target_labels(self, cell: int) -> NodeLabels:
+        """Of the nodes of a cell's targets."""
+        given = self.target_node_labels
+        return given[cell if len(given) > 1 else 0] if given else {}

@@ -1,0 +1,1 @@
+"""What clients were promised: proto/specdec/v1 against proto/baseline."""

@@ -1,0 +1,342 @@
+"""One mistake at a time in what production renders to: the check that it is for says so."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.manifests import tree
+from tests.manifests.checks.network import network_problems
+from tests.manifests.checks.objects import Manifest, Objects
+from tests.manifests.checks.operator import operator_problems
+from tests.manifests.checks.pods import package_version, pod_problems
+from tests.manifests.checks.schemas import schema_problems
+from tests.manifests.checks.serving import serving_problems
+
+Check = Callable[[Objects], Iterator[str]]
+Path = tuple[str | int, ...]
+GONE = object()
+
+CLUSTER: Path = ("RayService", "specdec", "spec", "rayClusterConfig")
+HEAD: Path = (*CLUSTER, "headGroupSpec", "template", "spec", "containers", 0)
+GROUP: Path = (*CLUSTER, "workerGroupSpecs", 0)
+WORKER: Path = (*GROUP, "template", "spec", "containers", 0)
+UPGRADE: Path = ("RayService", "specdec", "spec", "upgradeStrategy", "clusterUpgradeOptions")
+SERVE: Path = ("serve_config",)
+ARGS: Path = (*SERVE, "applications", 0, "args")
+
+
+@pytest.fixture(scope="module")
+def production() -> list[Manifest]:
+    return tree.rendered("production")
+
+
+def spoiled(manifests: list[Manifest], path: Path, value: object) -> Objects:
+    """A copy with one value set, added or removed. The path begins with kind and name of an
+    object, or goes into the text that Serve gets."""
+    objects = Objects(copy.deepcopy(manifests))
+    if path[0] == "serve_config":
+        content: Any = copy.deepcopy(objects.serve_config)
+        _set(content, path[1:], value)
+        objects.service["spec"]["serveConfigV2"] = yaml.safe_dump(content)
+        return Objects(objects.manifests)
+    kind, name, *rest = path
+    _set(objects.named(str(kind), str(name)), tuple(rest), value)
+    return objects
+
+
+def _set(place: Any, path: Path, value: object) -> None:
+    *way, last = path
+    for step in way:
+        place = place[step]
+    if value is GONE:
+        del place[last]
+    else:
+        place[last] = value
+
+
+SERVICE_PORTS: Path = ("Service", "specdec-entry", "spec", "ports")
+SERVICE: list[tuple[Check, Path, object, str]] = [
+    (operator_problems, ("RayService", "specdec", "metadata", "name"), 48 * "x", "48 characters"),
+    (operator_problems, ("RayService", "specdec", "metadata", "name"), "2spec", "DNS-1035"),
+    (operator_problems, (*GROUP, "minReplicas"), 7, "not 7 <= 2 <= 6"),
+    (operator_problems, (*GROUP, "resources"), {"CPU": "4"}, "resources both"),
+    (operator_problems, (*GROUP, "rayStartParams", "num-cpus"), 4, "are strings"),
+    (operator_problems, (*GROUP, "groupName"), "draft", "two groups"),
+    (operator_problems, (*CLUSTER, "rayVersion"), "2.51.0", "token authentication"),
+    (operator_problems, (*CLUSTER, "authOptions", "enableK8sTokenAuth"), True, "not allowed"),
+    (operator_problems, (*CLUSTER, "networkPolicy"), {"mode": "DenyAll"}, "feature gate"),
+    (
+        operator_problems,
+        (*GROUP, "template", "spec", "restartPolicy"),
+        "Always",
+        "restartPolicy Never",
+    ),
+    (operator_problems, (*CLUSTER, "enableInTreeAutoscaling"), False, "incremental upgrade needs"),
+    (operator_problems, (*UPGRADE, "stepSizePercent"), 60, "stepSizePercent 60 <= .* 50"),
+    (operator_problems, (*UPGRADE, "gatewayClassName"), GONE, "gatewayClassName"),
+    (operator_problems, ("RayService", "specdec", "spec", "serveService"), {}, "is ignored"),
+    (
+        operator_problems,
+        (*HEAD, "env", 0),
+        {"name": "REDIS_PASSWORD", "value": "x"},
+        "gcsFaultToleranceOptions alone",
+    ),
+    (
+        operator_problems,
+        (*CLUSTER, "headGroupSpec", "headService"),
+        {"metadata": {"name": "mine"}},
+        "headService",
+    ),
+]
+
+NETWORK: list[tuple[Check, Path, object, str]] = [
+    (network_problems, (*WORKER, "ports", 0, "containerPort"), 8001, "group entry: ports are"),
+    (network_problems, (*HEAD, "ports", 3, "name"), "grpc", "group head: ports are"),
+    (network_problems, (*WORKER, "readinessProbe", "httpGet", "port"), 8001, "readinessProbe"),
+    (network_problems, (*SERVICE_PORTS, 1, "targetPort"), "grpc", "no port grpc"),
+    (network_problems, (*SERVICE_PORTS, 1, "appProtocol"), "http", "h2c"),
+    (
+        network_problems,
+        ("Service", "specdec-entry", "spec", "selector", "specdec.io/entry"),
+        "yes",
+        "Service specdec-entry selects no pod",
+    ),
+    (
+        network_problems,
+        ("HTTPRoute", "specdec-http", "spec", "rules", 0, "backendRefs", 0, "port"),
+        9000,
+        "has no serve 9000",
+    ),
+    (
+        network_problems,
+        ("GRPCRoute", "specdec-grpc", "spec", "rules", 0, "backendRefs", 0, "name"),
+        "specdec-serve-svc",
+        "specdec-serve-svc has no serve-grpc",
+    ),
+    (
+        network_problems,
+        ("GRPCRoute", "specdec-grpc", "spec", "parentRefs", 0, "sectionName"),
+        "h2",
+        "no listener h2",
+    ),
+    (
+        network_problems,
+        ("NetworkPolicy", "specdec-metrics", "spec", "ingress", 0, "ports", 0, "port"),
+        "prometheus",
+        "has no port prometheus",
+    ),
+    (
+        network_problems,
+        ("NetworkPolicy", "specdec-within", "spec", "podSelector", "matchLabels"),
+        {"app.kubernetes.io/name": "specdek"},
+        "specdec-within selects no pod",
+    ),
+    (
+        network_problems,
+        ("NetworkPolicy", "specdec-redis", "spec", "ingress", 0, "from", 0, "podSelector"),
+        {"matchLabels": {"app.kubernetes.io/component": "master"}},
+        "is no pod",
+    ),
+    (
+        network_problems,
+        ("NetworkPolicy", "specdec-to-redis", "spec", "egress", 0, "ports", 0, "port"),
+        6380,
+        "has no port 6380",
+    ),
+    (
+        network_problems,
+        ("NetworkPolicy", "specdec-to-redis", "spec", "policyTypes"),
+        ["Ingress"],
+        "egress is no policy type",
+    ),
+    (
+        network_problems,
+        ("PodMonitor", "specdec-head", "spec", "podMetricsEndpoints", 0, "port"),
+        "autoscaler",
+        "has no port autoscaler",
+    ),
+    (
+        network_problems,
+        ("PodMonitor", "specdec-nodes", "spec", "selector", "matchLabels"),
+        {"ray.io/is-ray-node": "no"},
+        "specdec-nodes selects no pod",
+    ),
+    (
+        network_problems,
+        ("PodDisruptionBudget", "specdec-entry", "spec", "selector", "matchLabels"),
+        {"app.kubernetes.io/component": "entries"},
+        "specdec-entry selects no pod",
+    ),
+    (
+        network_problems,
+        ("PodDisruptionBudget", "specdec-entry", "spec", "minAvailable"),
+        2,
+        "ever be evicted",
+    ),
+    (
+        network_problems,
+        ("PodDisruptionBudget", "specdec-entry", "spec", "minAvailable"),
+        "50%",
+        "whole number",
+    ),
+    (
+        network_problems,
+        (*GROUP, "template", "spec", "topologySpreadConstraints", 0, "labelSelector"),
+        {"matchLabels": {"app.kubernetes.io/component": "target-h100"}},
+        "counts other pods",
+    ),
+]
+
+SERVING: list[tuple[Check, Path, object, str]] = [
+    (serving_problems, (*SERVE, "grpc_optionss"), {}, "no key grpc_optionss"),
+    (serving_problems, (*SERVE, "http_options", "prot"), 1, "no key prot"),
+    (serving_problems, (*SERVE, "applications", 0, "rout_prefix"), "/", "no key rout_prefix"),
+    (serving_problems, (*SERVE, "http_options", "port"), "eight", "Serve refuses"),
+    (
+        serving_problems,
+        (*SERVE, "applications", 0, "import_path"),
+        "deployments.app:build",
+        "deployments.app:build cannot be imported",
+    ),
+    (
+        serving_problems,
+        (*SERVE, "grpc_options", "grpc_servicer_functions", 0),
+        "deployments.edge.grpc_ending.add",
+        "cannot be imported",
+    ),
+    (serving_problems, (*ARGS, "spec_tokenz"), 4, "refuses its settings"),
+    (serving_problems, (*ARGS, "host"), "127.0.0.1", "answers nobody"),
+    (serving_problems, (*ARGS, "torch_threads"), GONE, "torch_threads is left open"),
+    (serving_problems, (*ARGS, "draft_node_labels"), {"specdec.io/nodes": "drafts"}, "no worker"),
+    (serving_problems, (*ARGS, "target_num_cpus"), 9, "no pod of .*target-h100.* 9.0 CPUs"),
+    (serving_problems, (*ARGS, "draft_num_gpus"), 2, "drafts: no pod"),
+    (serving_problems, (*ARGS, "model"), "/weights/Qwen3-8B", "/weights/Qwen3-8B is on no volume"),
+    (serving_problems, (*ARGS, "coordinator_tls_ca"), "/etc/ca.crt", "ca.crt is on no volume"),
+    (serving_problems, (*ARGS, "coordinator_tls_name"), "coordinator", "not coordinator"),
+    (
+        serving_problems,
+        ("Certificate", "specdec-coordinator", "spec", "usages"),
+        ["server auth"],
+        "both servers and clients",
+    ),
+    (
+        serving_problems,
+        ("Certificate", "specdec-coordinator", "spec", "secretName"),
+        "specdec-tls",
+        "no certificate is written",
+    ),
+]
+
+PODS: list[tuple[Check, Path, object, str]] = [
+    (pod_problems, (*CLUSTER, "rayVersion"), "2.59.0", "rayVersion is 2.59.0"),
+    (pod_problems, (*WORKER, "image"), "r/specdec-serve:0.0.9-cpu", "not of version"),
+    (pod_problems, (*WORKER, "image"), "r/specdec-serve:latest", "has no version"),
+    (pod_problems, (*HEAD, "image"), f"r/specdec-serve:{package_version()}-gpu", "does not fit"),
+    (pod_problems, (*WORKER, "securityContext", "readOnlyRootFilesystem"), GONE, "not restricted"),
+    (pod_problems, (*WORKER, "securityContext", "runAsUser"), 0, "not restricted"),
+    (pod_problems, (*WORKER, "volumeMounts", 0, "name"), "temp", "volume temp that it does not"),
+    (pod_problems, (*WORKER, "volumeMounts", 1), {"name": "tmp", "mountPath": "/x"}, "read-only"),
+    (pod_problems, (*WORKER, "envFrom", 0, "configMapRef", "name"), "other", "no ConfigMap other"),
+    (
+        pod_problems,
+        (*GROUP, "template", "spec", "priorityClassName"),
+        "specdec-entry",
+        "no priority class specdec-entry",
+    ),
+    (
+        pod_problems,
+        (*GROUP, "template", "spec", "automountServiceAccountToken"),
+        True,
+        "token of the API server",
+    ),
+    (
+        pod_problems,
+        ("PersistentVolumeClaim", "specdec-models", "metadata", "name"),
+        "models",
+        "no claim specdec-models",
+    ),
+    (
+        pod_problems,
+        (*CLUSTER, "autoscalerOptions", "securityContext"),
+        {},
+        "autoscaler's container",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("check", "path", "value", "words"),
+    [*SERVICE, *NETWORK, *SERVING, *PODS],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+def test_a_mistake_is_told(
+    production: list[Manifest], check: Check, path: Path, value: object, words: str
+) -> None:
+    found = list(check(spoiled(production, path, value)))
+    assert found
+    with pytest.raises(AssertionError, match=words):
+        assert not found, "\n".join(found)
+
+
+FORMS: list[tuple[Path, object, str]] = [
+    (("Service", "specdec-entry", "spec", "selectors"), {}, "selectors"),
+    (("PodDisruptionBudget", "specdec-entry", "spec", "minAvailible"), 1, "minAvailible"),
+    (("NetworkPolicy", "dns", "spec", "policyTypes"), "Egress", "policyTypes|Egress"),
+    (("StatefulSet", "specdec-redis", "spec", "replicas"), "one", "one"),
+    (("PriorityClass", "specdec-draft", "value"), GONE, "value"),
+    (("Job", "specdec-models", "spec", "template", "spec", "container"), [], "container"),
+    (("HTTPRoute", "specdec-http", "spec", "hostname"), "x", "hostname"),
+    (
+        ("HTTPRoute", "specdec-http", "apiVersion"),
+        "gateway.networking.k8s.io/v1beta1",
+        "was expected",
+    ),
+    (("GRPCRoute", "specdec-grpc", "spec", "rules", 0, "backendRefs", 0, "port"), "9000", "9000"),
+    (("Gateway", "specdec", "spec", "listeners", 0, "protocol"), "GRPC", "GRPC"),
+    (("Certificate", "specdec-coordinator", "spec", "usages", 0), "signatures", "signatures"),
+    (("Issuer", "specdec-authority", "spec", "ca", "secret"), "x", "secret"),
+    (("PodMonitor", "specdec-head", "spec", "podMetricsEndpoints", 0, "ports"), "x", "ports"),
+]
+
+
+@pytest.mark.parametrize(("path", "value", "words"), FORMS, ids=[path[0] for path, _, _ in FORMS])
+def test_a_wrong_form_is_told(
+    production: list[Manifest], path: Path, value: object, words: str
+) -> None:
+    alone = spoiled(production, path, value).named(str(path[0]), str(path[1]))
+    assert alone is not None
+    found = list(schema_problems(Objects([alone]), None))
+    assert len(found) == 1
+    assert str(path[0]) in found[0]
+    with pytest.raises(AssertionError, match=words):
+        assert not found, found[0]
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        (("RayService", "specdec", "spec", "serveConfigV3"), "", "serveConfigV3"),
+        ((*CLUSTER, "autoscalerOptions", "version"), "v3", "v3"),
+        ((*WORKER, "envForm"), [], "envForm"),
+        ((*GROUP, "maxReplicas"), "six", "six"),
+        ((*CLUSTER, "gcsFaultToleranceOptions", "redisPasword"), {}, "redisPasword"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+def test_the_operators_schema_tells_a_mistake(
+    production: list[Manifest],
+    rayservice_schema: Manifest,
+    path: Path,
+    value: object,
+    words: str,
+) -> None:
+    objects = Objects([spoiled(production, path, value).service])
+    found = list(schema_problems(objects, rayservice_schema))
+    assert found
+    with pytest.raises(AssertionError, match=words):
+        assert not found, "\n".join(found)
