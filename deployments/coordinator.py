@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 import random
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +15,7 @@ import ray
 from ray.actor import ActorHandle
 from ray.exceptions import RayError
 
+from deployments.autoscaling.signals import SignalMeter
 from deployments.client_ledger import ClientLimits
 from deployments.coordinator_server import PortLimits, start_server
 from deployments.endpoint import Endpoint
@@ -31,6 +33,7 @@ _RESOLVE_TIMEOUT_S = 15.0
 _HUNG_S = 10.0
 """One that has answered before answers in milliseconds; Ray itself never restarts what hangs."""
 _WATCH_S = 1.0
+_SIGNALS_TIMEOUT_S = 5.0
 _FAILED_EXIT_CODE = 70
 
 
@@ -69,6 +72,7 @@ class Coordinator:
             audit_share=spec.audit_share,
             limits=spec.limits,
         )
+        self._meter = SignalMeter(spec.pool.max_group_size)
         self._started = asyncio.ensure_future(
             start_server(
                 self._driver,
@@ -93,6 +97,12 @@ class Coordinator:
     async def num_live(self) -> int:
         """Requests that have not ended."""
         return self._driver.pool.num_live
+
+    async def signals(self) -> dict[str, float]:
+        """What the autoscaler goes by; empty until there is something to compare with."""
+        counters = self._driver.pool.counters()
+        signals = self._meter.note(counters, time.monotonic())
+        return signals.as_stats() if signals is not None else {}
 
     async def retire(self) -> None:
         """End for good; Ray does not restart an actor that exits on purpose."""
@@ -175,6 +185,17 @@ def num_live(spec: CoordinatorSpec) -> int:
     except (RayError, ValueError):
         return 0
     return live
+
+
+async def signals_of(spec: CoordinatorSpec) -> dict[str, float]:
+    """What the coordinator says of its pool; empty when there is none to ask."""
+    try:
+        handle: Any = await asyncio.to_thread(ray.get_actor, spec.actor_name, NAMESPACE)
+        async with asyncio.timeout(_SIGNALS_TIMEOUT_S):
+            signals: dict[str, float] = await handle.signals.remote()
+    except (RayError, ValueError, asyncio.InvalidStateError, TimeoutError):
+        return {}
+    return signals
 
 
 def end(spec: CoordinatorSpec) -> None:

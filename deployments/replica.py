@@ -14,7 +14,7 @@ from typing import ClassVar
 from ray import serve
 
 from deployments.config import ServiceConfig
-from deployments.coordinator import CoordinatorSpec, resolve
+from deployments.coordinator import CoordinatorSpec, resolve, signals_of
 from deployments.tls.check import check_tls
 from deployments.work_loop import WorkLoop
 from specdec_core.leases import Role
@@ -29,6 +29,7 @@ class _PoolReplica:
         from deployments.model_host import host_model
 
         check_tls(config.coordinator_tls)
+        self._coordinator = coordinator
         self._graceful_shutdown_s = config.graceful_shutdown_s
         executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="torch")
         num_threads = config.threads_per_replica(os.cpu_count() or 1)
@@ -63,6 +64,10 @@ class TargetReplica(_PoolReplica):
     """Scores proposals and chooses."""
 
     role = Role.TARGET
+
+    async def record_autoscaling_stats(self) -> dict[str, float]:
+        """What the pool says of the whole cell: drafts may be none, and take no requests either."""
+        return await signals_of(self._coordinator)
 
 
 class DraftReplica(_PoolReplica):
