@@ -13,15 +13,16 @@ from ray import serve
 from ray.serve import Application
 
 from deployments.access import is_loopback
+from deployments.autoscaling.serve_options import ingress_options, policy_of, replica_options
 from deployments.config import ServiceConfig
 from deployments.coordinator import CoordinatorSpec
 from deployments.coordinator_server import PortLimits
+from deployments.deployment_names import INGRESS, deployment_name
 from deployments.ingress_server import Ingress
 from deployments.message_limits import most_message_bytes
 from deployments.replica import DraftReplica, TargetReplica
 from deployments.telemetry.settings import LogFormat
 from deployments.version import package_version
-from specdec_core.leases import Role
 from specdec_core.pool.waiting import most_waiting
 
 APPLICATION = "specdec"
@@ -41,17 +42,13 @@ def build_app(args: ServiceConfig) -> Application:
     replicas = [one for spec in coordinators for one in _cell(config, spec)]
     ingress: Any = serve.deployment(
         serve.ingress()(Ingress),
-        name="ingress",
+        name=INGRESS,
         max_ongoing_requests=_max_ongoing(config),
         ray_actor_options={
             "num_cpus": config.ingress_num_cpus,
             "label_selector": config.ingress_node_labels,
         },
-        autoscaling_config={
-            "min_replicas": config.ingress_replicas,
-            "max_replicas": max(config.ingress_replicas, config.max_ingress_replicas),
-            "target_ongoing_requests": 200,
-        },
+        **ingress_options(config),
         health_check_period_s=2,
         graceful_shutdown_timeout_s=config.graceful_shutdown_s,
     )
@@ -104,6 +101,7 @@ def serve_config(config: ServiceConfig) -> dict[str, Any]:
                 "import_path": IMPORT_PATH,
                 **written,
                 "args": config.deployable(),
+                **policy_of(config),
             }
         ],
     }
@@ -116,7 +114,7 @@ def serve_config_text(config: ServiceConfig) -> str:
 
 def num_cpus_needed(config: ServiceConfig) -> int:
     """Logical CPUs for a Ray that is started for this application alone."""
-    of_cell = config.target_replicas * config.target_num_cpus
+    of_cell = config.target_bounds.most * config.target_num_cpus
     of_cell += config.num_draft_replicas * config.draft_num_cpus
     needed = config.cells * of_cell + config.max_ingress_replicas * config.ingress_num_cpus
     return max(1, -(-int(1000 * needed) // 1000))
@@ -124,7 +122,7 @@ def num_cpus_needed(config: ServiceConfig) -> int:
 
 def _max_ongoing(config: ServiceConfig) -> int:
     """More than the pools take: who is too many is refused by the pool, not left in a proxy."""
-    num_admitted = config.target_replicas * config.max_num_seqs
+    num_admitted = config.target_bounds.most * config.max_num_seqs
     num_queued = most_waiting(config.max_queued, max(len(config.named_keys), 1))
     return config.cells * (num_admitted + num_queued) + _SHORT_CALLS
 
@@ -142,12 +140,14 @@ def _replicas(
 ) -> Application:
     is_target = kind is TargetReplica
     labels = config.target_labels(coordinator.cell) if is_target else config.draft_node_labels
+    first = config.target_replicas if is_target else config.draft_replicas
+    bounds = config.target_bounds if is_target else config.draft_bounds
     threads = str(config.threads_per_replica(os.cpu_count() or 1))
     spin_count = os.environ.get("GOMP_SPINCOUNT", _SPIN_COUNT)
     deployment: Any = serve.deployment(
         kind,
-        name=_deployment_name(kind.role, coordinator.cell),
-        num_replicas=config.target_replicas if is_target else config.draft_replicas,
+        name=deployment_name(kind.role, coordinator.cell),
+        **replica_options(config, first, bounds),
         ray_actor_options={
             "num_cpus": config.target_num_cpus if is_target else config.draft_num_cpus,
             "num_gpus": config.target_num_gpus if is_target else config.draft_num_gpus,
@@ -160,8 +160,3 @@ def _replicas(
     )
     bound: Application = deployment.bind(config, coordinator)
     return bound
-
-
-def _deployment_name(role: Role, cell: int) -> str:
-    """The first cell's go without a number: of a service with one cell there is nothing to tell."""
-    return f"{role}-cell-{cell}" if cell else str(role)

@@ -19,6 +19,7 @@ from deployments.bench_command import bench_app
 from deployments.eval_draft_command import eval_draft
 from deployments.progress import stage_progress
 from deployments.simulate_command import simulate_app
+from deployments.top_command import top
 from deployments.train_draft_command import train_draft
 from specdec_core.config import DEFAULT_GPU_MEMORY_UTILIZATION, KPolicyName, OverlapMode
 from specdec_core.errors import InvalidRequestError, SpecdecError
@@ -38,6 +39,7 @@ app.add_typer(bench_app, name="bench")
 app.add_typer(simulate_app, name="simulate")
 app.command()(train_draft)
 app.command()(eval_draft)
+app.command()(top)
 
 _TAKE_MODELS = (["serve"], ["generate"], ["verify"], ["bench", "offline"])
 """Commands whose users may bring flags of other servers."""
@@ -227,7 +229,11 @@ def serve(
     max_concurrent_per_key: flag.MaxConcurrentPerKey = None,
     requests_per_minute_per_key: flag.RequestsPerMinutePerKey = None,
     target_replicas: flag.TargetReplicas = None,
+    min_target_replicas: flag.MinTargetReplicas = None,
+    max_target_replicas: flag.MaxTargetReplicas = None,
     draft_replicas: flag.DraftReplicas = None,
+    min_draft_replicas: flag.MinDraftReplicas = None,
+    max_draft_replicas: flag.MaxDraftReplicas = None,
     ingress_replicas: flag.IngressReplicas = None,
     cells: flag.Cells = None,
     max_num_seqs: flag.MaxNumSeqs = None,

@@ -252,9 +252,13 @@ GenerationConfig = Annotated[
     ),
 ]
 TargetReplicas = Annotated[int | None, _scale(help="Replicas of the target model, in every cell.")]
+MinTargetReplicas = Annotated[int | None, _scale(help="Fewest of them: their number scales.")]
+MaxTargetReplicas = Annotated[int | None, _scale(help="Most of them.")]
 DraftReplicas = Annotated[
     int | None, _scale(help="Replicas of the draft model, if there is one, in every cell.")
 ]
+MinDraftReplicas = Annotated[int | None, _scale(help="Fewest of them, 0 too: they scale.")]
+MaxDraftReplicas = Annotated[int | None, _scale(help="Most of them.")]
 IngressReplicas = Annotated[int | None, _scale(help="Replicas that take requests.")]
 Cells = Annotated[int | None, _scale(help="Coordinators, each with replicas of its own.")]
 MaxNumSeqs = Annotated[int | None, _scale(help="Most admitted sequences per target replica.")]

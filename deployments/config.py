@@ -17,6 +17,7 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import NoDecode, SettingsConfigDict
 
 from deployments.api_keys import default_name, key_digest, read_key_file
+from deployments.autoscaling.settings import ScaleSettings
 from deployments.client_ledger import ClientLimits
 from deployments.demo_drafts import Drafting, choose_drafting
 from deployments.foreign_settings import refuse_unsupported, spread_speculative_config
@@ -64,7 +65,7 @@ class GenerationConfig(StrEnum):
     """From our own defaults."""
 
 
-class ServiceConfig(PoolSettings, TelemetrySettings, TlsSettings, NodeSettings):
+class ServiceConfig(PoolSettings, ScaleSettings, TelemetrySettings, TlsSettings, NodeSettings):
     """Everything `specdec serve` and serveConfigV2 may say."""
 
     model_config = SettingsConfigDict(
@@ -145,14 +146,6 @@ class ServiceConfig(PoolSettings, TelemetrySettings, TlsSettings, NodeSettings):
     """Share of finished requests that are replayed without speculation, behind every client's
     request, and compared. 0: none."""
 
-    target_replicas: int = Field(default=1, ge=1)
-    """Of every cell, as draft_replicas are."""
-    draft_replicas: int = Field(default=1, ge=0)
-    """Only with a draft model."""
-    ingress_replicas: int = Field(default=1, ge=1)
-    max_ingress_replicas: int = Field(default=4, ge=1)
-    cells: int = Field(default=1, ge=1)
-    """Coordinators, each with target_replicas and draft_replicas of its own."""
     topology: Topology = Topology.SEPARATE
     target_num_cpus: float = Field(default=1.0, ge=0)
     target_num_gpus: float = Field(default=0.0, ge=0)
@@ -225,7 +218,14 @@ class ServiceConfig(PoolSettings, TelemetrySettings, TlsSettings, NodeSettings):
 
     @property
     def num_draft_replicas(self) -> int:
-        return self.draft_replicas if self.draft else 0
+        """Most of a cell; 0 without a draft model."""
+        return self.draft_bounds.most if self.draft else 0
+
+    @property
+    def autoscales(self) -> bool:
+        """Whether the number of targets or drafts follows the load."""
+        scaled = [self.target_bounds, *([self.draft_bounds] if self.draft else [])]
+        return any(bounds.least < bounds.most for bounds in scaled)
 
     @property
     def named_keys(self) -> dict[str, str]:
@@ -264,7 +264,7 @@ class ServiceConfig(PoolSettings, TelemetrySettings, TlsSettings, NodeSettings):
         if self.torch_threads is not None:
             return self.torch_threads
         num_used = num_cores if num_cores <= 2 else num_cores - 1
-        per_cell = self.target_replicas + self.num_draft_replicas
+        per_cell = self.target_bounds.most + self.num_draft_replicas
         return max(1, num_used // (self.cells * per_cell))
 
     def with_environment(self) -> ServiceConfig:

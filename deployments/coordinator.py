@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 import random
+import time
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -15,6 +16,7 @@ import ray
 from ray.actor import ActorHandle
 from ray.exceptions import RayError
 
+from deployments.autoscaling.signals import SignalMeter
 from deployments.client_ledger import ClientLimits
 from deployments.coordinator_server import PortLimits, start_server
 from deployments.endpoint import Endpoint
@@ -40,6 +42,7 @@ _HUNG_S = 10.0
 _SEND_S = 5.0
 """For the spans of a coordinator that ends; its process has less for itself."""
 _WATCH_S = 1.0
+_SIGNALS_TIMEOUT_S = 5.0
 _FAILED_EXIT_CODE = 70
 
 
@@ -87,6 +90,7 @@ class Coordinator:
             limits=spec.limits,
             spans=PoolSpans(self._tracing.tracer),
         )
+        self._meter = SignalMeter(spec.pool.max_group_size)
         self._started = asyncio.ensure_future(
             start_server(
                 self._driver,
@@ -123,6 +127,12 @@ class Coordinator:
     async def send_spans(self) -> None:
         """What is left of them; none are made any more."""
         await self._tracing.close()
+
+    async def signals(self) -> dict[str, float]:
+        """What the autoscaler goes by; empty until there is something to compare with."""
+        counters = self._driver.pool.counters()
+        signals = self._meter.note(counters, time.monotonic())
+        return signals.as_stats() if signals is not None else {}
 
     async def retire(self) -> None:
         """End for good; Ray does not restart an actor that exits on purpose."""
@@ -205,6 +215,17 @@ def num_live(spec: CoordinatorSpec) -> int:
     except (RayError, ValueError):
         return 0
     return live
+
+
+async def signals_of(spec: CoordinatorSpec) -> dict[str, float]:
+    """What the coordinator says of its pool; empty when there is none to ask."""
+    try:
+        handle: Any = await asyncio.to_thread(ray.get_actor, spec.actor_name, NAMESPACE)
+        async with asyncio.timeout(_SIGNALS_TIMEOUT_S):
+            signals: dict[str, float] = await handle.signals.remote()
+    except (RayError, ValueError, asyncio.InvalidStateError, TimeoutError):
+        return {}
+    return signals
 
 
 def end(spec: CoordinatorSpec) -> None:

@@ -14,7 +14,7 @@ from typing import ClassVar
 from ray import serve
 
 from deployments.config import ServiceConfig
-from deployments.coordinator import CoordinatorSpec, resolve
+from deployments.coordinator import CoordinatorSpec, resolve, signals_of
 from deployments.telemetry.lease_spans import LeaseSpans
 from deployments.telemetry.logs import begin_replica_logs
 from deployments.telemetry.process import ProcessName
@@ -37,6 +37,7 @@ class _PoolReplica:
         process = ProcessName(role=self.role, id=replica_id, cell=coordinator.cell)
         begin_replica_logs(process, config.log_format)
         self._tracing = begin_tracing(process)
+        self._coordinator = coordinator
         self._graceful_shutdown_s = config.graceful_shutdown_s
         executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="torch")
         num_threads = config.threads_per_replica(os.cpu_count() or 1)
@@ -74,6 +75,10 @@ class TargetReplica(_PoolReplica):
     """Scores proposals and chooses."""
 
     role = Role.TARGET
+
+    async def record_autoscaling_stats(self) -> dict[str, float]:
+        """What the pool says of the whole cell: drafts may be none, and take no requests either."""
+        return await signals_of(self._coordinator)
 
 
 class DraftReplica(_PoolReplica):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import logging
 import os
@@ -15,13 +14,14 @@ import time
 import urllib.error
 import urllib.request
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from deployments.access import is_loopback
 from deployments.app import APPLICATION, coordinator_specs, num_cpus_needed, serve_config
 from deployments.config import ServiceConfig
+from deployments.deploying import deploy
 from deployments.preflight import check_start
 from deployments.telemetry.logs import begin_logs
 from deployments.telemetry.process import ProcessName
@@ -60,7 +60,7 @@ def running_service(config: ServiceConfig, stop: threading.Event) -> Iterator[Nu
     check_start(config, check_ports=not joins)
     warn_when_open(config)
     with _ray(config, joins), _signals_set(stop):
-        _deploy(serve_config(config))
+        deploy(serve_config(config))
         try:
             yield _wait_until_ready(config, stop)
             _drain(config)
@@ -179,29 +179,6 @@ def prepare_environment() -> None:
     warnings.filterwarnings("ignore", category=FutureWarning, module="ray")
 
 
-def _deploy(text: dict[str, Any]) -> None:
-    """Apply a serveConfigV2 text with the builder that it names."""
-    from ray import serve
-
-    (application,) = text["applications"]
-    module, _, name = application["import_path"].partition(":")
-    builder: Callable[[ServiceConfig], Any] = getattr(importlib.import_module(module), name)
-    serve.start(
-        proxy_location=text["proxy_location"],
-        http_options=text["http_options"],
-        grpc_options=text["grpc_options"],
-        logging_config=text.get("logging_config"),
-    )
-    args = ServiceConfig.model_validate(application["args"])
-    target = serve.RunTarget(
-        target=builder(args),
-        name=application["name"],
-        route_prefix=application["route_prefix"],
-        logging_config=application.get("logging_config"),
-    )
-    serve.run_many([target], wait_for_applications_running=False)
-
-
 def _wait_until_ready(config: ServiceConfig, stop: threading.Event) -> Numerics | None:
     deadline = time.monotonic() + _READY_TIMEOUT_S
     while not stop.is_set():
@@ -238,7 +215,8 @@ def _raise_if_failed() -> None:
         if (refusal := refusal_in(message)) is not None:
             raise StartError(f"a replica cannot start: {refusal}")
     if application.status == "DEPLOY_FAILED":
-        raise StartError("the application failed to start: " + "; ".join(messages)[-2000:])
+        told = "; ".join(messages) or application.message
+        raise StartError(f"the application failed to start: {told[-2000:]}")
 
 
 def refusal_in(message: str) -> str | None:

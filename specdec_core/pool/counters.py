@@ -18,6 +18,7 @@ class ReplicaCounters:
     role: Role
     num_sequences: int
     num_blocks: int
+    block_size: int
     num_free_blocks: int
     num_leases: int
     """Executed, results counted."""
@@ -33,7 +34,13 @@ class PoolCounters:
     """A snapshot. Groups, rounds and waits are the targets'; a draft's are in `replicas`."""
 
     num_waiting: int
+    num_waiting_tokens: int
+    """Positions that those need to be admitted."""
     num_running: int
+    num_undrafted: int
+    """Admitted sequences that a draft replica would be of use to and that have none."""
+    num_draft_queued: int
+    """Rows that wait for a draft replica's next pass."""
     replicas: tuple[ReplicaCounters, ...]
     num_groups: int
     num_equal_length_groups: int
@@ -52,6 +59,8 @@ class PoolCounters:
     num_proposed_rounds: int
     """Those of them that checked a proposal."""
     num_drafted: int
+    num_draft_rows: int
+    """Rows for which a draft replica was asked for a proposal."""
     num_accepted: int
     accepted_per_position: tuple[int, ...]
     """Index j: how often drafted token j was accepted."""
@@ -78,6 +87,7 @@ class Tally:
     max_wait_s: float = 0.0
     sum_wait_s: float = 0.0
     max_draft_wait_s: float = 0.0
+    num_draft_rows: int = 0
     rounds: dict[tuple[int, int], int] = field(default_factory=dict)
     """(drafted, accepted) tokens of a round -> how many rounds. A Counter would count at half the
     speed."""
@@ -91,6 +101,7 @@ class Tally:
         if lease.role is Role.DRAFT:
             owning = [wait for row, wait in zip(lease.rows, waits, strict=True) if row.num_choices]
             self.max_draft_wait_s = max(self.max_draft_wait_s, *owning, 0.0)
+            self.num_draft_rows += len(owning)
             return
         self.group_sizes[len(lease.rows)] += 1
         first = lease.rows[0].shape

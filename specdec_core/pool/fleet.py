@@ -104,6 +104,7 @@ class ReplicaRecord:
             role=self.role,
             num_sequences=len(self.sequences),
             num_blocks=self.info.num_blocks,
+            block_size=self.info.block_size,
             num_free_blocks=self.num_free_blocks,
             num_leases=self.num_leases,
             num_rows=self.num_rows,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import NamedTuple
 
 from specdec_core.leases import Role
@@ -33,6 +34,13 @@ class Placement:
         """Admitted sequences that look for a draft replica."""
         self.waiting = WaitingQueue()
         self.num_preemptions = 0
+
+    @property
+    def num_undrafted(self) -> int:
+        """Admitted sequences that look for a draft replica and that one could hold."""
+        lengths = [draft.longest_len for draft in self._fleet.of_role(Role.DRAFT)]
+        longest_len = max(lengths, default=inf)
+        return sum(len(sequence.ids) < longest_len for sequence in self._undrafted.values())
 
     def admit(self, now: float) -> list[Refusal]:
         """Admit waiting sequences in turn while the first one fits; return the hopeless ones."""

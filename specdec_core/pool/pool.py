@@ -214,7 +214,10 @@ class SequencePool:
         tally = self._tally
         return PoolCounters(
             num_waiting=self.num_waiting,
+            num_waiting_tokens=self._placement.waiting.num_client_tokens,
             num_running=self.num_live - self.num_waiting,
+            num_undrafted=self._placement.num_undrafted,
+            num_draft_queued=sum(r.board.num_ready for r in self._fleet.of_role(Role.DRAFT)),
             replicas=tuple(replica.counters() for replica in self._fleet),
             num_groups=tally.group_sizes.total(),
             num_equal_length_groups=tally.num_equal_length_groups,
@@ -226,6 +229,7 @@ class SequencePool:
             num_sequence_rounds=tally.num_sequence_rounds,
             num_proposed_rounds=tally.num_proposed_rounds,
             num_drafted=tally.drafted_per_position.total(),
+            num_draft_rows=tally.num_draft_rows,
             num_accepted=tally.accepted_per_position.total(),
             accepted_per_position=dense(tally.accepted_per_position),
             drafted_per_position=dense(tally.drafted_per_position),

@@ -32,6 +32,11 @@ class WaitingQueue:
         return bisect_left(self._sequences, (BACKGROUND_RANK, -1), key=rank_of)
 
     @property
+    def num_client_tokens(self) -> int:
+        """Positions that they need to be admitted."""
+        return sum(len(sequence.ids) for sequence in self._sequences[: self.num_clients])
+
+    @property
     def has_clients(self) -> bool:
         return self._shares.num_waiting_clients > 0
 

@@ -16,7 +16,7 @@ def test_help_of_every_command_needs_neither_torch_nor_ray() -> None:
         "from typer.testing import CliRunner\n"
         "from deployments.cli import app\n"
         "names = ['generate'], ['verify'], ['serve'], ['models'], ['models', 'pull']\n"
-        "names += (['train-draft'], ['eval-draft'])\n"
+        "names += (['train-draft'], ['eval-draft'], ['top'])\n"
         "names += (['bench'], ['bench', 'serve'], ['bench', 'offline'])\n"
         "for command in ([], *names):\n"
         "    result = CliRunner().invoke(app, [*command, '--help'])\n"

@@ -27,6 +27,7 @@ def test_a_replica_is_described_as_it_is() -> None:
         role=Role.TARGET,
         num_sequences=2,
         num_blocks=50,
+        block_size=4,
         num_free_blocks=46,
         num_leases=2,
         num_rows=4,
@@ -84,6 +85,29 @@ def test_waiting_and_running_requests_are_told_apart() -> None:
     assert counters.num_groups == sum(counters.group_sizes)
 
 
+def test_what_waits_is_counted_in_tokens() -> None:
+    cell = Cell(config(window=2, max_group_size=2))
+    cell.join(info("t1"))
+    for i in range(5):
+        cell.add(request(str(i), (1,) * (i + 1)))
+    cell.advance()
+    assert cell.pool.counters().num_waiting_tokens == 3 + 4 + 5
+
+
+def test_rows_without_a_draft_replica_are_counted_where_one_would_be_of_use() -> None:
+    cell = Cell(config(SpecMethod.DRAFT_MODEL))
+    cell.join(info("t1"))
+    cell.add(request("a"))
+    cell.add(request("plain", speculation_enabled=False))
+    cell.advance()
+    assert cell.pool.counters().num_undrafted == 1
+    cell.join(info("d1", Role.DRAFT))
+    cell.advance()
+    counters = cell.pool.counters()
+    assert counters.num_undrafted == 0
+    assert [one.num_sequences for one in counters.replicas] == [2, 1]
+
+
 def test_every_preemption_is_counted() -> None:
     """Three that fit only one at a time, once they have grown."""
     cell = Cell(config())
@@ -136,6 +160,7 @@ def test_a_draft_s_waits_are_those_of_rows_that_it_extends() -> None:
     tally.record_lease(lease(Role.DRAFT, row(num_choices=0), row(num_choices=3)), [5.0, 0.25])
     tally.record_lease(lease(Role.DRAFT, row(num_choices=1)), [0.125])
     assert tally.max_draft_wait_s == 0.25
+    assert tally.num_draft_rows == 2
     assert tally.max_wait_s == 0.0
 
 

@@ -1,0 +1,113 @@
+"""One decision for all deployments of the application: signals and numbers in, numbers out. Pure.
+
+Serve's policy (serve_policy.py), the simulator and the tests on recorded traces call the same
+function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from deployments.autoscaling.aims import Aims, Bounds
+from deployments.autoscaling.signals import CellSignals
+from deployments.autoscaling.steadying import Leaning, steady
+from deployments.autoscaling.wishes import (
+    NOT_PAYING,
+    Rest,
+    Wish,
+    draft_wish,
+    ingress_wish,
+    rows_per_target,
+    target_wish,
+)
+from deployments.deployment_names import INGRESS, deployment_name
+from specdec_core.leases import Role
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """What is known at this moment, by names of deployments and by cells."""
+
+    current: Mapping[str, int]
+    """Replicas that each deployment is to have by the decisions so far."""
+    bounds: Mapping[str, Bounds]
+    cells: Mapping[int, CellSignals]
+    """Without those that say nothing: their numbers stay."""
+    num_requests: float
+    """That the ingresses have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What the next decision must know of those before."""
+
+    leanings: Mapping[str, Leaning] = field(default_factory=dict)
+    rests: Mapping[int, Rest] = field(default_factory=dict)
+
+
+class Change(NamedTuple):
+    """Another number for a deployment, and why."""
+
+    deployment: str
+    before: int
+    after: int
+    wish: Wish
+    lasted_s: float
+
+    def __str__(self) -> str:
+        return (
+            f"autoscaling {self.deployment}: {self.before} -> {self.after} because of {self.wish}, "
+            f"which asks for {self.wish.replicas:.2f}, for {self.lasted_s:.1f} s"
+        )
+
+
+class Decision(NamedTuple):
+    numbers: dict[str, int]
+    memory: Memory
+    changes: tuple[Change, ...]
+
+
+def decide(view: View, aims: Aims, memory: Memory, now: float) -> Decision:
+    """The replicas that each deployment is to have from now on. `now` is any steady clock."""
+    rests = {
+        cell: rest for cell, rest in memory.rests.items() if not _is_over(rest, cell, view, now)
+    }
+    numbers: dict[str, int] = {}
+    leanings: dict[str, Leaning] = {}
+    changes: list[Change] = []
+    for name, wish in _wishes(view, aims, rests).items():
+        current = view.current[name]
+        leaning = memory.leanings.get(name)
+        step = steady(current, wish, view.bounds[name], aims, leaning, now)
+        numbers[name] = step.number
+        if step.leaning is not None:
+            leanings[name] = step.leaning
+        if step.number != current:
+            changes.append(Change(name, current, step.number, wish, step.lasted_s))
+    rests |= _new_rests(changes, view, aims, now)
+    return Decision(numbers, Memory(leanings, rests), tuple(changes))
+
+
+def _wishes(view: View, aims: Aims, rests: Mapping[int, Rest]) -> dict[str, Wish]:
+    """Of the deployments that exist, are scaled, and are known of."""
+    wishes = {INGRESS: ingress_wish(view.num_requests, aims)}
+    for cell, signals in view.cells.items():
+        wishes[deployment_name(Role.TARGET, cell)] = target_wish(signals, aims)
+        wishes[deployment_name(Role.DRAFT, cell)] = draft_wish(signals, aims, rests.get(cell))
+    return {name: wish for name, wish in wishes.items() if name in view.bounds}
+
+
+def _is_over(rest: Rest, cell: int, view: View, now: float) -> bool:
+    return cell in view.cells and rest.is_over(view.cells[cell], now)
+
+
+def _new_rests(changes: list[Change], view: View, aims: Aims, now: float) -> dict[int, Rest]:
+    """Of the cells whose last draft replica goes because drafting does not pay."""
+    ended = {c.deployment for c in changes if c.after == 0 and c.wish.signal == NOT_PAYING}
+    return {
+        cell: Rest(now + aims.retry_s, rows_per_target(signals))
+        for cell, signals in view.cells.items()
+        if deployment_name(Role.DRAFT, cell) in ended
+    }

@@ -1,0 +1,85 @@
+"""How many replicas each signal asks for: the formulas of docs/autoscaling.md. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+from typing import NamedTuple
+
+from deployments.autoscaling.aims import Aims, Bounds
+from deployments.autoscaling.signals import CellSignals
+
+_NO_LIMITS = Bounds(0, 2**31)
+
+
+class Wish(NamedTuple):
+    """A signal, what of it is for one replica, and the replicas that follow."""
+
+    signal: str
+    value: float
+    threshold: float
+    replicas: float
+    limits: Bounds = _NO_LIMITS
+    """Beyond which more or fewer are of no use, whatever the signal says."""
+
+    def __str__(self) -> str:
+        return f"{self.signal} {self.value:.4g} (threshold {self.threshold:.4g})"
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Drafting did not pay: no draft replica until then, or until groups are much smaller."""
+
+    until: float
+    rows_per_target: float
+
+    def is_over(self, signals: CellSignals, now: float) -> bool:
+        return now >= self.until or rows_per_target(signals) < self.rows_per_target / 2
+
+
+NOT_PAYING = "drafted_share"
+"""Signal of the wish that a rest follows."""
+
+
+def target_wish(signals: CellSignals, aims: Aims) -> Wish:
+    """The largest of three: what the targets do, the KV that is asked for, the places."""
+    kv_tokens = signals.kv_tokens + signals.waiting_tokens
+    wishes = [
+        _per_replica("target_load", signals.target_load, aims.target_load),
+        _per_replica("live_sequences", signals.num_live, aims.window),
+    ]
+    if signals.kv_tokens_per_target:
+        wishes.append(_per_replica("kv_tokens", kv_tokens, aims.kv * signals.kv_tokens_per_target))
+    return max(wishes, key=lambda wish: wish.replicas)
+
+
+def draft_wish(signals: CellSignals, aims: Aims, rest: Rest | None) -> Wish:
+    """None while drafting rests, does not pay, or nobody wants a draft; else one at least, and by
+    what drafts do and what waits for them no more than one for each half of a group."""
+    if rest is not None:
+        return Wish("resting", 1.0, 1.0, 0.0)
+    if not signals.num_wanting:
+        return Wish("num_wanting", 0.0, 1.0, 0.0)
+    if not signals.num_drafts:
+        return Wish("num_starved", signals.num_starved, 1.0, 1.0)
+    if signals.num_rounds and signals.drafted_share < aims.least_drafted:
+        return Wish(NOT_PAYING, signals.drafted_share, aims.least_drafted, 0.0)
+    work = signals.draft_busy + signals.num_starved / signals.num_wanting
+    wish = max(
+        _per_replica("draft_busy+starved", work, aims.draft_busy),
+        _per_replica("draft_kv", signals.draft_kv, aims.kv),
+        key=lambda one: one.replicas,
+    )
+    return wish._replace(limits=Bounds(1, ceil(2 * signals.num_wanting / aims.max_group_size)))
+
+
+def ingress_wish(num_requests: float, aims: Aims) -> Wish:
+    return _per_replica("requests", num_requests, aims.requests_per_ingress)
+
+
+def rows_per_target(signals: CellSignals) -> float:
+    return signals.num_live / max(signals.num_targets, 1.0)
+
+
+def _per_replica(signal: str, value: float, threshold: float) -> Wish:
+    return Wish(signal, value, threshold, value / threshold)

@@ -1,0 +1,1 @@
+"""`specdec top`: a running service in a terminal."""
