@@ -31,6 +31,9 @@ SERVICER_FUNCTION = "deployments.edge.grpc_endings.add_generation_service"
 _SPIN_COUNT = "10000"
 """Two torch processes whose OpenMP threads spin on the same cores slow each other 10 to 100 times;
 this short a spin costs nothing when they alternate. What the environment says wins."""
+_HEALTH_CHECKS: dict[str, Any] = {"health_check_period_s": 2, "health_check_timeout_s": 5}
+"""A process that does not answer three of them in a row hangs, and is replaced after 15 to 20 s. No
+pass holds an answer up: passes run in a thread of their own."""
 _SHORT_CALLS = 256
 """Health, status, aborts and refusals that an ingress answers beside full queues."""
 
@@ -49,7 +52,7 @@ def build_app(args: ServiceConfig) -> Application:
             "label_selector": config.ingress_node_labels,
         },
         **ingress_options(config),
-        health_check_period_s=2,
+        **_HEALTH_CHECKS,
         graceful_shutdown_timeout_s=config.graceful_shutdown_s,
     )
     application: Application = ingress.bind(config, coordinators, *replicas)
@@ -155,7 +158,7 @@ def _replicas(
             "runtime_env": {"env_vars": {"OMP_NUM_THREADS": threads, "GOMP_SPINCOUNT": spin_count}},
         },
         max_constructor_retry_count=3,
-        health_check_period_s=2,
+        **_HEALTH_CHECKS,
         graceful_shutdown_timeout_s=config.graceful_shutdown_s + 5,
     )
     bound: Application = deployment.bind(config, coordinator)

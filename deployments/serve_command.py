@@ -148,12 +148,13 @@ _SERVE_SETTINGS = {
     "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.5",
     "RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S": "1",
     "RAY_SERVE_METRICS_EXPORT_INTERVAL_MS": "1000",
+    "RAY_SERVE_FORCE_STOP_UNHEALTHY_REPLICAS": "1",
 }
 """Serve's throughput mode without its direct ingress, which listens on all interfaces: one loop for
 an ingress and its router, fewer hops to it; a controller that looks five times less often; proxy,
 ingress and replicas that hand their counts on once a second, not ten times: a quarter of what each
 takes at rest, 2.6 ms a second. What they leave of a small machine is the target's. A proxy that
-died is missed after three checks."""
+died is missed after three checks; who hangs is not asked to end gracefully."""
 
 GUARDED_EDGE = {
     "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "deployments.edge.proxy_hook:guard",

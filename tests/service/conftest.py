@@ -1,10 +1,12 @@
 """One Ray for all service tests: two targets, two drafts, three ingresses over a tiny model.
 
-In bfloat16, where near ties abound, with exact numerics and every finished request audited.
+In bfloat16, where near ties abound, with exact numerics, every finished request audited, and TLS
+between the processes.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import threading
@@ -33,6 +35,7 @@ from specdec_core.models.loading import DType, LoadConfig
 from specdec_core.models.numerics import Numerics
 from tests.service.collector import Collector
 from tests.service.collector import collector as collecting
+from tests.deployments.tls.authority import Authority
 from tests.service.tiny_folder import save_tiny_llama
 
 KEY = "the key of the tests"
@@ -136,8 +139,12 @@ class Service:
     def replica_pids(self, role: str) -> list[int]:
         """Processes of our own Ray, which are our children."""
         title = f"ray::ServeReplica:specdec:{role}"
-        children = psutil.Process().children(recursive=True)
-        return [child.pid for child in children if title in " ".join(child.cmdline())]
+        found = []
+        for child in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):  # it may be ending
+                if title in " ".join(child.cmdline()):
+                    found.append(child.pid)
+        return found
 
 
 class Oracle:
@@ -179,7 +186,11 @@ def service(tmp_path_factory: pytest.TempPathFactory, collector: Collector) -> I
     os.environ["OMP_NUM_THREADS"] = "1"
     target = save_tiny_llama(tmp_path_factory.mktemp("target"))
     draft = save_tiny_llama(tmp_path_factory.mktemp("draft"), noise=0.01)
+    tls = Authority().issue(tmp_path_factory.mktemp("tls"))
     config = ServiceConfig(
+        coordinator_tls_cert=tls.cert,
+        coordinator_tls_key=tls.key,
+        coordinator_tls_ca=tls.ca,
         model=str(target),
         served_model_name="tiny",
         spec_model=str(draft),

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 
 import httpx
 import pytest
 
-from tests.service.conftest import Oracle, Service
+from tests.service.conftest import NUM_INGRESSES, Oracle, Service
 from tests.service.test_service import PROMPT, completion, streamed
 
 pytestmark = pytest.mark.slow
@@ -65,3 +66,23 @@ def test_a_replica_that_hangs_is_done_without(
     for pid in service.replica_pids(role):
         assert ids_while([pid], http) == expected
         service.until_complete()
+
+
+def wait_until(condition: Callable[[], bool], limit_s: float) -> None:
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {limit_s:g} s"
+        time.sleep(0.1)
+
+
+@pytest.mark.timeout(300)
+def test_an_ingress_that_hangs_is_replaced_within_a_minute(service: Service) -> None:
+    """By itself Serve waits for a minute and a half, and then for it to end gracefully."""
+    service.until_complete()
+    hung = service.replica_pids("ingress")[0]
+    with stopped() as pids:
+        pids.append(hung)
+        os.kill(hung, signal.SIGSTOP)
+        wait_until(lambda: hung not in service.replica_pids("ingress"), limit_s=60)
+    wait_until(lambda: len(service.replica_pids("ingress")) == NUM_INGRESSES, limit_s=120)
+    service.until_complete()
