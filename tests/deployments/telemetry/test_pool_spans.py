@@ -6,11 +6,14 @@ from typing import Any
 
 import pytest
 
+from deployments.pool_driver import PoolDriver
 from deployments.stages.rounds import LeaseStages
 from deployments.telemetry.lease_spans import LeaseSpans
 from deployments.telemetry.pool_spans import PoolSpans, is_told
 from specdec.v1 import coordination_pb2 as pb
+from specdec_core.config import PoolConfig
 from specdec_core.leases import GroupLease, GroupResult, LeaseRow, Role, RowResult, RowStatus
+from specdec_core.pool import SequencePool
 from specdec_core.request import ErrorKind, FinishReason, Request, RequestStats, TokenEvent
 from specdec_core.sampling_params import SamplingParams
 from tests.deployments.telemetry.memory import (
@@ -232,3 +235,25 @@ def test_a_row_s_span_is_named_after_its_work(
     traces = [pb.RowTrace(row=0, parent=CLIENT, is_prefill=is_prefill)]
     LeaseSpans(spans.tracer).tell(group, answered, traces, held_s=0.01)
     assert attributes_of(spans.one(name))["specdec.num_drafted"] == 3
+
+
+def test_a_round_that_nobody_drafted_tells_no_draft_s_time(spans: Spans, pool: PoolSpans) -> None:
+    pool.begin(request(), 4, CLIENT)
+    drafted = lease(row(4), role=Role.DRAFT, number=1)
+    verified = [lease(row(4), number=number) for number in (2, 3)]
+    for group in (drafted, *verified):
+        sent(pool, group)
+        answer = RowResult(sequence_id=4, tokens=(8,))
+        pool.answered(group.role, result(group, answer), STAGES)
+    pool.end("a")
+    told = [dict(event.attributes or {}) for event in spans.one("specdec.pool").events]
+    assert ["specdec.draft_s" in attributes for attributes in told] == [True, False]
+
+
+def test_an_ingress_that_dies_ends_the_spans_of_its_requests(spans: Spans) -> None:
+    pool = SequencePool(PoolConfig(), epoch=1)
+    driver = PoolDriver(pool, epoch=1, spans=PoolSpans(spans.tracer))
+    ingress = driver.attach()
+    driver.submit(ingress, request(), resume=False, trace=CLIENT)
+    driver.detach(ingress)
+    assert attributes_of(spans.one("specdec.pool"))["error.type"] == "cancelled"
