@@ -66,7 +66,9 @@ def assert_connected(spans: list[Span], client: Client, operation: str) -> None:
         assert of == {process}
     assert {span.resource["service.name"] for span in spans} == {"specdec"}
     rounds = [event for name, event in pool.events if name == "specdec.round"]
-    assert sum(event["specdec.num_tokens"] for event in rounds) >= 40
+    numbers = [event["specdec.round"] for event in rounds]
+    assert numbers[:8] == [*range(min(8, len(numbers)))]
+    assert all(event["specdec.group_size"] >= 1 for event in rounds)
     assert all(event["specdec.verify_s"] > 0 for event in rounds)
     assert any(event.get("specdec.draft_s", 0) > 0 for event in rounds)
     assert not any(WORDS in span.text or KEY in span.text for span in spans)

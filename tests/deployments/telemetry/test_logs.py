@@ -119,7 +119,7 @@ def test_lines_about_a_request_carry_its_trace_and_its_id(
 
     monkeypatch.setattr(GenerationService, "num_spec_tokens", broken)
     run(scenario)
-    (line,) = told(capsys)
+    (line,) = [line for line in told(capsys) if line["level"] == "ERROR"]
     assert line["message"] == "a request failed unexpectedly"
     assert line["trace_id"] == f"{TRACE_ID:032x}"
     root = spans.one("text_completion fake")
