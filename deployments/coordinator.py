@@ -89,6 +89,7 @@ class Coordinator:
             audit_share=spec.audit_share,
             limits=spec.limits,
             spans=PoolSpans(self._tracing.tracer),
+            started_unix_s=time.time(),
         )
         self._meter = SignalMeter(spec.pool.max_group_size)
         self._started = asyncio.ensure_future(

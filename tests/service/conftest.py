@@ -33,9 +33,9 @@ from specdec_core import Engine, Request, SamplingParams
 from specdec_core.engine import AlgorithmName
 from specdec_core.models.loading import DType, LoadConfig
 from specdec_core.models.numerics import Numerics
+from tests.deployments.tls.authority import Authority
 from tests.service.collector import Collector
 from tests.service.collector import collector as collecting
-from tests.deployments.tls.authority import Authority
 from tests.service.tiny_folder import save_tiny_llama
 
 KEY = "the key of the tests"
