@@ -76,7 +76,9 @@ def reports(**changed: float) -> dict[str, dict[str, list[Point]]]:
 def test_numbers_go_by_what_targets_report_and_by_the_ingress_s_requests(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    crowd = reports(num_running=32.0, num_waiting=64.0, num_wanting=32.0, num_starved=32.0, num_drafts=0.0)
+    crowd = reports(
+        num_running=32.0, num_waiting=64.0, num_wanting=32.0, num_starved=32.0, num_drafts=0.0
+    )
     asked = contexts(
         ingress=Context(total_num_requests=450.0),
         target=Context(raw_metrics=crowd),
@@ -91,7 +93,11 @@ def test_numbers_go_by_what_targets_report_and_by_the_ingress_s_requests(
     }
     assert state == {}
     lines = [record.getMessage().split() for record in caplog.records]
-    assert [line[1] for line in lines if line[0] == "autoscaling"] == ["ingress:", "target:", "draft:"]
+    assert [line[1] for line in lines if line[0] == "autoscaling"] == [
+        "ingress:",
+        "target:",
+        "draft:",
+    ]
 
 
 def test_cells_are_told_apart_by_the_names_of_their_deployments() -> None:
