@@ -52,10 +52,10 @@ class Change(NamedTuple):
 class Scaled(Cells):
     """The running service, seen by its replicas and by its log."""
 
-    def until(self, num_targets: int, num_drafts: int) -> None:
-        """So many serve, and no other."""
+    def until(self, **numbers: int) -> None:
+        """So many of a role serve, and no other."""
         deadline = time.monotonic() + LIMIT_S
-        while _numbers(status := self.status()) != (num_targets, num_drafts):
+        while not numbers.items() <= _numbers(status := self.status()).items():
             assert time.monotonic() < deadline, (status, self.changes())
             time.sleep(0.2)
 
@@ -72,9 +72,9 @@ class Scaled(Cells):
         ]
 
 
-def _numbers(status: pb.PoolStatusResponse) -> tuple[int, int]:
+def _numbers(status: pb.PoolStatusResponse) -> dict[str, int]:
     roles = [replica.role for replica in status.replicas]
-    return roles.count("target"), roles.count("draft")
+    return {role: roles.count(role) for role in ("target", "draft")}
 
 
 @pytest.fixture
@@ -137,21 +137,23 @@ def chain(changes: list[Change], deployment: str) -> list[int]:
 
 
 def test_targets_and_drafts_follow_load_steps_and_no_request_fails(scaled: Scaled) -> None:
-    calm, over = threading.Event(), threading.Event()
+    calm, calmer, over = (threading.Event() for _ in range(3))
     with ThreadPoolExecutor(NUM_CLIENTS) as threads:
         clients = [
-            threads.submit(asking, scaled.url, place, calm if place else over)
-            for place in range(NUM_CLIENTS)
+            threads.submit(asking, scaled.url, place, is_over)
+            for place, is_over in enumerate([over, calmer, calmer, *[calm] * (NUM_CLIENTS - 3)])
         ]
         try:
-            scaled.until(3, 2)
+            scaled.until(target=3, draft=2)
             calm.set()
-            scaled.until(1, 1)  # with a client whose sequence moves to the target that is left
+            scaled.until(target=1)  # under three clients, whose sequences move
+            calmer.set()
+            scaled.until(target=1, draft=1)
             over.set()
-            scaled.until(1, 0)
+            scaled.until(target=1, draft=0)
         finally:
-            calm.set()
-            over.set()
+            for event in (calm, calmer, over):
+                event.set()
         answers = [answer for client in clients for answer in client.result(LIMIT_S)]
     check(answers, Oracle(Path(scaled.config.model)))
     changes = scaled.changes()
