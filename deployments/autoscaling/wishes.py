@@ -65,12 +65,14 @@ def draft_wish(signals: CellSignals, aims: Aims, rest: Rest | None) -> Wish:
     if signals.num_rounds and signals.drafted_share < aims.least_drafted:
         return Wish(NOT_PAYING, signals.drafted_share, aims.least_drafted, 0.0)
     work = signals.draft_busy + signals.num_starved / signals.num_wanting
-    wish = max(
+    needed = max(
         _per_replica("draft_busy+starved", work, aims.draft_busy),
         _per_replica("draft_kv", signals.draft_kv, aims.kv),
-        key=lambda one: one.replicas,
+        key=lambda wish: wish.replicas,
     )
-    return wish._replace(limits=Bounds(1, ceil(2 * signals.num_wanting / aims.max_group_size)))
+    useful = _per_replica("num_wanting", signals.num_wanting, aims.max_group_size / 2)
+    chosen = min(needed, useful, key=lambda wish: wish.replicas)
+    return chosen._replace(limits=Bounds(1, ceil(useful.replicas)))
 
 
 def ingress_wish(num_requests: float, aims: Aims) -> Wish:

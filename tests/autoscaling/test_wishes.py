@@ -60,6 +60,11 @@ def test_there_is_work_for_one_draft_at_least_and_for_one_a_half_group_at_most(
     assert wish.limits == Bounds(1, most)
 
 
+def test_where_there_is_no_work_for_more_that_is_what_is_told() -> None:
+    wish = draft_wish(signals(**{**WANTED, "draft_busy": 2.0, "num_wanting": 2.0}), AIMS, None)
+    assert (wish.signal, wish.value, wish.threshold) == ("num_wanting", 2.0, 4.0)
+
+
 def test_without_a_draft_one_is_asked_for_as_soon_as_a_sequence_wants_it() -> None:
     changed = {"num_drafts": 0.0, "num_starved": 8.0, "drafted_share": 0.0}
     assert draft_wish(signals(**{**WANTED, **changed}), AIMS, None).replicas == 1.0
