@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from specdec_core.pool.grouping import ReadyRows, RowPlan, rank_of
+from specdec_core.pool.sequence import Sequence
 
 
 class Board:
@@ -20,6 +21,8 @@ class Board:
         self._background: dict[int, RowPlan] = {}
         self._out: dict[int, str] = {}
         """Sequence -> the target it is on, of those that are leased out and would join a group."""
+        self.undrafted: dict[int, Sequence] = {}
+        """On a target: clients' sequences that wait for their draft to begin, and need not."""
 
     @property
     def num_ready(self) -> int:
@@ -54,9 +57,14 @@ class Board:
         """The sequence, which is not noted as out, is leased out and would join a group."""
         self._out[sequence_id] = target
 
+    def put_undrafted(self, sequence: Sequence) -> None:
+        """The sequence, which is not noted here, waits for its draft."""
+        self.undrafted[sequence.sequence_id] = sequence
+
     def forget(self, sequence_id: int) -> None:
         """The sequence has left, or is about to be noted again."""
         self._out.pop(sequence_id, None)
+        self.undrafted.pop(sequence_id, None)
         if not self.clients.discard(sequence_id) and self._background:
             self._background.pop(sequence_id, None)
 

@@ -7,6 +7,7 @@ from specdec_core.leases import GroupLease, LeaseRow, Role
 from specdec_core.pool.board import Board
 from specdec_core.pool.counters import Tally
 from specdec_core.pool.fleet import Fleet, OpenLease, ReplicaRecord
+from specdec_core.pool.going_without import GoingWithout
 from specdec_core.pool.grouping import RowPlan, rank_of
 from specdec_core.pool.outbox import Outbox
 from specdec_core.pool.overlap import Overlap
@@ -42,6 +43,7 @@ class Dispatcher:
         self._outbox = outbox
         self._tally = tally
         self._overlap = overlap
+        self._going_without = GoingWithout(fleet, proposer, config.max_group_size)
         self._half: int | None = None
         """Most rows of a group while sequences are split; None while they are not."""
         self._since = 0.0
@@ -51,7 +53,7 @@ class Dispatcher:
     def dispatch(self, now: float, since: float) -> None:
         """`since`: when the host heard what these groups follow."""
         self._since = since
-        self._half = self._max_rows()
+        self._look_at_fleet()
         for role in (Role.DRAFT, Role.TARGET):
             for replica in self._fleet.of_role(role):
                 while len(replica.leases) < self._config.max_open_leases and replica.is_usable:
@@ -62,6 +64,9 @@ class Dispatcher:
         """Send the replica's next group if it is due; say whether one was sent."""
         replica.wake_at = None
         self._update_boards()
+        if replica.role is Role.TARGET:
+            self._going_without.fill(replica)
+            self._update_boards()
         board = replica.board
         if not board.num_ready or not self._is_due(replica, now):
             return False
@@ -76,15 +81,19 @@ class Dispatcher:
             self._send(replica, plans, now)
         return bool(plans)
 
-    def _max_rows(self) -> int | None:
-        """See Overlap.max_rows. Nothing is counted where nobody drafts."""
+    def _look_at_fleet(self) -> None:
+        """How many share a draft, and whether sequences are split (Overlap.max_rows). Nothing is
+        counted where nobody drafts."""
         drafts = [r for r in self._fleet.of_role(Role.DRAFT) if r.is_usable]
+        self._half = None
         if not drafts:
-            return None
-        num_targets = sum(replica.is_usable for replica in self._fleet.of_role(Role.TARGET))
+            return
+        targets = [r for r in self._fleet.of_role(Role.TARGET) if r.is_usable]
+        num_busy = sum(len(target.sequences) > 0 for target in targets)
+        self._proposer.targets_per_draft = num_busy / len(drafts)
         num_drafted = sum(len(draft.sequences) for draft in drafts)
-        num_live = -(-num_drafted // max(num_targets, 1))
-        return self._overlap.max_rows(num_live, num_targets, len(drafts))
+        num_live = -(-num_drafted // max(len(targets), 1))
+        self._half = self._overlap.max_rows(num_live, len(targets), len(drafts))
 
     def _choose(self, board: Board, now: float) -> list[RowPlan]:
         group = board.choose(now - self._config.max_group_wait_s)
@@ -109,7 +118,10 @@ class Dispatcher:
             board.put_out(sequence.sequence_id, place.replica_id)
             return
         proposal = self._proposer.proposal(sequence, len(replica.sequences))
-        if proposal is not None:
+        if proposal is None:
+            if not (sequence.is_background or self._proposer.has_fixed_k(sequence)):
+                board.put_undrafted(sequence)
+        else:
             board.put(plan_verification(sequence, place, proposal, self._config.prefill_chunk))
 
     def _note_on_draft(self, sequence: Sequence, place: Place) -> None:

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from specdec_core.config import KPolicyName, PoolConfig
 from specdec_core.leases import GroupLease, GroupResult, LeaseRow, Role
 from specdec_core.pool.acceptance_belief import AcceptanceBelief
+from specdec_core.pool.draft_sharing import Crowd, Plan
 from specdec_core.pool.group_choice import Count, Group, best, counts
 from specdec_core.pool.k_policy import (
     AcceptanceHistory,
@@ -46,6 +47,7 @@ _OUTDONE = 0.5
 the draft model's."""
 _MAX_NEW_IDS = 4
 """Fed ids per row up to which a group's time is that of a round; more are a catch-up."""
+_NOBODY = Crowd(1, 1, 1.0)
 
 
 def _no_beliefs() -> dict[Drafter, AcceptanceBelief]:
@@ -73,12 +75,21 @@ class GoodputK:
     _steps_since: int = 0
     _num_choices: int = 0
     """Groups with drafted tokens."""
-    _planned: dict[tuple[int, int], tuple[int, float]] = field(default_factory=dict)
-    """(group size, limit) -> draft steps and the tokens per second that they promise."""
+    _planned: dict[tuple[Crowd, int], Plan] = field(default_factory=dict)
+    """(crowd, limit) -> of the next round."""
+    _crowd: Crowd = _NOBODY
+    """That asked last."""
+    _most_steps: int = 0
+    """That anybody might have drafted."""
 
     @property
     def is_selective(self) -> bool:
         return True
+
+    @property
+    def is_draft_short(self) -> bool:
+        is_known = self._most_steps > 0 and self._knows_costs
+        return is_known and self._plan(self._crowd, self._most_steps).drafted_share < 1.0
 
     @property
     def figures(self) -> dict[str, float]:
@@ -94,19 +105,25 @@ class GoodputK:
         return found
 
     def num_draft_tokens(
-        self, history: AcceptanceHistory, drafter: Drafter, limit: int, num_live: int
+        self,
+        history: AcceptanceHistory,
+        drafter: Drafter,
+        limit: int,
+        num_live: int,
+        targets_per_draft: float = 1.0,
     ) -> int:
         if drafter is Drafter.LOOKUP:
             return 0 if self._is_outdone(history) else limit
         if self._num_choices < len(_FIRST_CHOICES) or not self._knows_costs:
             return limit
-        size = max(min(num_live, self.max_group_size), 1)
-        steps, tokens_per_second = self._plan(size, limit)
-        if steps == 0 and self._is_worth_a_trial(size, limit):
+        self._crowd = crowd = Crowd(num_live, self.max_group_size, targets_per_draft)
+        self._most_steps = max(self._most_steps, limit)
+        plan = self._plan(crowd, limit)
+        if plan.steps == 0 and self._is_worth_a_trial(crowd, limit):
             return min(1, limit)
         line = self.draft.line
-        price = (line.row_s + line.sequence_s) * tokens_per_second
-        return _num_worthwhile(self._rate(history, drafter), price, steps)
+        price = (line.row_s + line.sequence_s) * plan.tokens_per_second
+        return _num_worthwhile(self._rate(history, drafter), price, plan.steps)
 
     def num_checked(self, offers: Sequence[Offer], tile_rows: int) -> list[int]:
         self.verify.tile_rows = tile_rows
@@ -190,7 +207,7 @@ class GoodputK:
         """Whether a draft model was asked only to see how good it is."""
         by_model = [offer.num_drafted for offer in offers if offer.drafter is Drafter.MODEL]
         is_short = max(by_model, default=0) == 1
-        return is_short and self._knows_costs and self._plan(len(offers), 1)[0] == 0
+        return is_short and self._knows_costs and self._plan(self._crowd, 1).steps == 0
 
     def _drafting_s(self, offers: Sequence[Offer]) -> float:
         by_model = [offer.num_drafted for offer in offers if offer.drafter is Drafter.MODEL]
@@ -207,38 +224,45 @@ class GoodputK:
         by_model = self._rate(history, Drafter.MODEL)
         return self._rate(history, Drafter.LOOKUP) < _OUTDONE * by_model
 
-    def _is_worth_a_trial(self, size: int, limit: int) -> bool:
+    def _is_worth_a_trial(self, crowd: Crowd, limit: int) -> bool:
         """Whether the draft model is asked though it does not pay by what is believed of it: after
         a rest, and again while it does well."""
         if not (self.is_promising or self.num_rests >= _REST):
             return False
         seen = self.beliefs[Drafter.MODEL].seen
         rate = _GOOD if self.num_rests >= _REST else seen.estimate(_GOOD, _GOOD_WEIGHT)
-        promised = [self._promised(size, k, rate) for k in range(limit + 1)]
-        return max(promised) > promised[0]
+        return self._best_plan(crowd, limit, rate).steps > 0
 
     @property
     def _knows_costs(self) -> bool:
         """Of a draft model's rounds."""
         return self.draft.is_known and self.verify.is_known
 
-    def _plan(self, size: int, limit: int) -> tuple[int, float]:
-        """Draft steps of the next round, and the tokens per second that they promise."""
-        key = size, limit
+    def _plan(self, crowd: Crowd, limit: int) -> Plan:
+        key = crowd, limit
         if key not in self._planned:
             rate = self.beliefs[Drafter.MODEL].common
-            found = [(self._promised(size, k, rate), k) for k in range(limit + 1)]
-            tokens_per_second, steps = max(found)
-            self._planned[key] = steps, tokens_per_second
+            self._planned[key] = self._best_plan(crowd, limit, rate)
         return self._planned[key]
 
-    def _promised(self, size: int, k: int, rate: float) -> float:
-        """Tokens per second of groups that all draft `k` tokens and check the best of them."""
+    def _best_plan(self, crowd: Crowd, limit: int, rate: float) -> Plan:
+        """Of the next round, if drafted tokens are accepted with this chance."""
+        plans = [self._promised(crowd, k, rate) for k in range(limit + 1)]
+        return max(plans, key=lambda plan: plan.tokens_per_second)
+
+    def _promised(self, crowd: Crowd, k: int, rate: float) -> Plan:
+        """If groups draft `k` tokens, as far as drafts have time, and check the best of them."""
+        size = crowd.group_size
+        plain_s, drafting_s = self.verify.at(size, size), k * self.draft.at(size, size)
+        exposed_s = crowd.exposed_s(drafting_s, plain_s)
         chances = [rate**j for j in range(1, k + 1) for _ in range(size)]
-        group = Group(size, size, size, chances, k * self.draft.at(size, size))
-        chosen = best(counts(group, self.verify))
+        chosen = best(counts(Group(size, size, size, chances, exposed_s), self.verify))
+        round_s = exposed_s + self.verify.at(size, chosen.num_rows)
+        share = crowd.drafted_share(drafting_s, round_s, plain_s)
+        tokens = share * chosen.tokens_per_second * round_s + (1.0 - share) * size
+        seconds = share * round_s + (1.0 - share) * plain_s
         is_kept = k == self.last_steps and chosen.num_kept >= k
-        return chosen.tokens_per_second * (1.0 + _INERTIA * is_kept)
+        return Plan(k, tokens / seconds * (1.0 + _INERTIA * is_kept), share)
 
 
 def make_k_policy(config: PoolConfig) -> KPolicy:

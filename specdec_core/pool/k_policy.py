@@ -103,10 +103,22 @@ class KPolicy(Protocol):
         """What it believes at present, for whoever watches."""
         ...
 
+    @property
+    def is_draft_short(self) -> bool:
+        """Whether draft replicas have less time than they are asked for: rows that wait for one may
+        go without."""
+        ...
+
     def num_draft_tokens(
-        self, history: AcceptanceHistory, drafter: Drafter, limit: int, num_live: int
+        self,
+        history: AcceptanceHistory,
+        drafter: Drafter,
+        limit: int,
+        num_live: int,
+        targets_per_draft: float = 1.0,
     ) -> int:
-        """K for the next round, at most `limit`; `num_live` sequences share the sequence's target.
+        """K for the next round, at most `limit`; `num_live` sequences share the sequence's
+        target, and so many targets each draft replica.
 
         The pool lowers it further where a replica has no room.
         """
@@ -145,6 +157,10 @@ class _Heedless:
     def figures(self) -> Mapping[str, float]:
         return {}
 
+    @property
+    def is_draft_short(self) -> bool:
+        return False
+
     def num_checked(self, offers: Sequence[Offer], tile_rows: int) -> list[int]:
         return [offer.num_drafted for offer in offers]
 
@@ -168,7 +184,12 @@ class FixedK(_Heedless):
     k: int
 
     def num_draft_tokens(
-        self, history: AcceptanceHistory, drafter: Drafter, limit: int, num_live: int
+        self,
+        history: AcceptanceHistory,
+        drafter: Drafter,
+        limit: int,
+        num_live: int,
+        targets_per_draft: float = 1.0,
     ) -> int:
         return min(self.k, limit)
 
@@ -181,7 +202,12 @@ class ScheduledK(_Heedless):
     """(first, last, K); 0 where none holds."""
 
     def num_draft_tokens(
-        self, history: AcceptanceHistory, drafter: Drafter, limit: int, num_live: int
+        self,
+        history: AcceptanceHistory,
+        drafter: Drafter,
+        limit: int,
+        num_live: int,
+        targets_per_draft: float = 1.0,
     ) -> int:
         ks = (k for first, last, k in self.schedule if first <= num_live <= last)
         return min(next(ks, 0), limit)

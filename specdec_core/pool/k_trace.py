@@ -31,12 +31,22 @@ class TracedK:
     def figures(self) -> Mapping[str, float]:
         return self._policy.figures
 
+    @property
+    def is_draft_short(self) -> bool:
+        return self._policy.is_draft_short
+
     def num_draft_tokens(
-        self, history: AcceptanceHistory, drafter: Drafter, limit: int, num_live: int
+        self,
+        history: AcceptanceHistory,
+        drafter: Drafter,
+        limit: int,
+        num_live: int,
+        targets_per_draft: float = 1.0,
     ) -> int:
         record: Record = {"event": "draft", "rates": _rates(history), "drafter": drafter.value}
-        k = self._policy.num_draft_tokens(history, drafter, limit, num_live)
-        self._write({**record, "limit": limit, "num_live": num_live, "decided": k})
+        k = self._policy.num_draft_tokens(history, drafter, limit, num_live, targets_per_draft)
+        asked = {"limit": limit, "num_live": num_live, "targets_per_draft": targets_per_draft}
+        self._write({**record, **asked, "decided": k})
         return k
 
     def num_checked(self, offers: Sequence[Offer], tile_rows: int) -> list[int]:
@@ -83,8 +93,8 @@ def replay(records: Iterable[Record], policy: KPolicy) -> Iterator[Decision]:
         match record["event"]:
             case "draft":
                 history, drafter = _history(record["rates"]), Drafter(record["drafter"])
-                limit, num_live = record["limit"], record["num_live"]
-                k = policy.num_draft_tokens(history, drafter, limit, num_live)
+                asked = [record[name] for name in ("limit", "num_live", "targets_per_draft")]
+                k = policy.num_draft_tokens(history, drafter, *asked)
                 yield Decision(record, k)
             case "check":
                 offers = [

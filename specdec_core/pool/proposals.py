@@ -17,6 +17,8 @@ class Proposer:
         self._config = config
         self._k_policy = k_policy
         self._chunk = chunk
+        self.targets_per_draft = 1.0
+        """Of those that have sequences at present."""
         self._known_drafting: dict[Drafting, Drafting] = {}
         """One object for all sequences alike."""
 
@@ -44,6 +46,20 @@ class Proposer:
         has_side_lease = sequence.draft.row is not None
         behind = len(sequence.ids) - sequence.draft.cached_len
         return Role.TARGET if has_side_lease or behind > self._chunk else Role.DRAFT
+
+    @property
+    def is_draft_short(self) -> bool:
+        """See KPolicy."""
+        return self._k_policy.is_draft_short
+
+    def has_fixed_k(self, sequence: Sequence) -> bool:
+        """Its request names its K."""
+        return sequence.request.num_draft_tokens is not None
+
+    def go_without(self, sequence: Sequence) -> None:
+        """Let the target have a sequence that waits for the draft: this round has no proposal."""
+        assert sequence.round is not None, "it was asked whether to draft"
+        sequence.round.proposal = ()
 
     def needs_side_lease(self, sequence: Sequence) -> bool:
         """Whether the draft should catch up while the target goes on without it."""
@@ -86,7 +102,9 @@ class Proposer:
     def _num_draft_tokens(
         self, sequence: Sequence, drafter: Drafter, limit: int, num_live: int
     ) -> int:
-        wanted = self._k_policy.num_draft_tokens(sequence.history, drafter, limit, num_live)
+        wanted = self._k_policy.num_draft_tokens(
+            sequence.history, drafter, limit, num_live, self.targets_per_draft
+        )
         return max(0, min(wanted, limit))
 
     def _drafting(self, sequence: Sequence) -> Drafting:

@@ -56,7 +56,7 @@ class Outcome:
 
 @dataclass
 class World:
-    """A pool, one target, and a draft where the method uses one. It lives through several runs."""
+    """A pool, its targets, and a draft where the method uses one. It lives through several runs."""
 
     config: PoolConfig
     costs: Costs
@@ -64,6 +64,7 @@ class World:
     """Of drafted tokens; several: request by request, in turn."""
     k_policy: KPolicy | None = None
     seed: int = 3
+    num_targets: int = 1
     now: float = 0.0
     _num_requests: int = 0
     _free_at: dict[str, float] = field(default_factory=dict)
@@ -72,10 +73,10 @@ class World:
 
     def __post_init__(self) -> None:
         self.pool = SequencePool(self.config, epoch=1, k_policy=self.k_policy)
-        roles = [Role.TARGET]
-        roles += [Role.DRAFT] if self.config.speculation.method.uses_draft_model else []
-        for role in roles:
-            self.pool.register(_info(role), self.now)
+        for number in range(self.num_targets):
+            self.pool.register(_info(Role.TARGET, number), self.now)
+        if self.config.speculation.method.uses_draft_model:
+            self.pool.register(_info(Role.DRAFT, 0), self.now)
 
     def run(self, num_live: int, max_tokens: int, num_requests: int | None = None) -> Outcome:
         """Decode `num_requests` requests [as many as may be live], `num_live` of them at a time."""
@@ -196,9 +197,9 @@ def _verified(row: LeaseRow) -> RowResult:
     )
 
 
-def _info(role: Role) -> ReplicaInfo:
+def _info(role: Role, number: int) -> ReplicaInfo:
     return ReplicaInfo(
-        replica_id=role.value,
+        replica_id=f"{role.value}{number}",
         role=role,
         incarnation=1,
         num_blocks=1 << 20,
