@@ -36,8 +36,7 @@ _KEPT = (
     "driver.pool._placement._proposer._known_drafting",
     "driver.pool._timeouts._heap",
 )
-"""By replica, stream, client, setting, kind, bucket; cohorts, timeouts: swept when they are many."""
-"""
+"""By replica, stream, client, setting, kind or bucket; cohorts, timeouts: swept when many."""
 _FIGURES = ("driver.pool._k_policy.", "driver.pool._overlap.", "driver.pool._tally.")
 """What was measured, by kind."""
 
