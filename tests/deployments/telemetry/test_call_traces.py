@@ -1,4 +1,4 @@
-"""A gRPC call's trace through a whole cell in one process, and what ends or outlives parts of it."""
+"""A gRPC call's trace through a cell in one process, and what ends or outlives parts of it."""
 
 from __future__ import annotations
 
