@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -21,7 +23,13 @@ def context_to_pb(span: Span) -> pb.TraceContext:
 
 def context_from_pb(message: pb.TraceContext) -> Context:
     """To begin a child in; without a parent when `message` makes no sense."""
-    carrier = {"traceparent": message.traceparent}
-    if message.tracestate:
-        carrier["tracestate"] = message.tracestate
-    return _W3C.extract(carrier)
+    return _context(message.traceparent, message.tracestate)
+
+
+@lru_cache(maxsize=256)
+def _context(traceparent: str, tracestate: str) -> Context:
+    """Every row of a request brings the same."""
+    carrier = {"traceparent": traceparent}
+    if tracestate:
+        carrier["tracestate"] = tracestate
+    return _W3C.extract(carrier, Context())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,14 +12,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.trace import StatusCode
 
-from deployments.access import Access
-from deployments.generation import GenerationService
-from deployments.grpc_api import GrpcApi
-from deployments.telemetry.requests import RequestSpans
-from specdec.v1 import generation_pb2 as pb
-from specdec_core.leases import Role
-from tests.deployments.cell import cell
-from tests.deployments.http_server import SPECULATION, TEXT, completion, run, server, stream
+from tests.deployments.http_server import completion, run, server, stream
 from tests.deployments.telemetry.memory import (
     CLIENT_ID,
     HEADERS,
@@ -33,7 +25,6 @@ from tests.deployments.telemetry.memory import (
     told,
 )
 from tests.deployments.test_cell import DRAFTING, until
-from tests.deployments.test_grpc_api import FakeContext
 
 PROMPT = "HELLO"
 CHAT = {"model": "fake", "messages": [{"role": "user", "content": PROMPT}], "max_tokens": 20}
@@ -247,91 +238,3 @@ def test_serve_s_own_span_comes_between_the_client_and_ours() -> None:
     root = spans.one("text_completion fake")
     assert root.parent == serves.get_span_context()
     assert root.parent.trace_id == TRACE_ID
-
-
-@contextlib.asynccontextmanager
-async def api(spans: Spans) -> Any:
-    async with cell(DRAFTING, tracer=spans.tracer) as parts:
-        parts.start_replica("t0", Role.TARGET)
-        parts.start_replica("d0", Role.DRAFT)
-        pool = await parts.client()
-        await until(lambda: pool.state is not None and pool.state.num_targets > 0)
-        service = GenerationService(
-            TEXT,
-            pool,
-            model_name="fake",
-            speculation=SPECULATION,
-            spans=RequestSpans(spans.tracer, model_name="fake"),
-        )
-        yield GrpcApi(service, Access({}, "127.0.0.1"), max_body_bytes=10_000), parts
-
-
-class TracedContext(FakeContext):
-    def invocation_metadata(self) -> list[tuple[str, str]]:
-        return list(HEADERS.items())
-
-
-GREEDY = pb.SamplingParams(temperature=0, max_tokens=20)
-
-
-@pytest.mark.parametrize("method", ["Generate", "GenerateOnce"])
-def test_a_call_is_one_trace_too(method: str) -> None:
-    spans = Spans()
-
-    async def scenario() -> None:
-        async with api(spans) as (calls, _):
-            message = pb.GenerateRequest(prompt=PROMPT, sampling=GREEDY)
-            if method == "Generate":
-                async for _ in calls.generate(message, TracedContext()):
-                    pass
-            else:
-                await calls.generate_once(message, TracedContext())
-            await settled(spans, {"specdec.pool", "specdec.draft", "specdec.verify"})
-
-    run(scenario)
-    assert_connected(spans.ended)
-    said = attributes_of(spans.one("text_completion fake"))
-    assert said["rpc.service"] == "specdec.v1.GenerationService"
-    assert said["rpc.method"] == method
-    assert said["gen_ai.request.stream"] is (method == "Generate")
-    assert said["gen_ai.response.id"] == said["specdec.request_id"]
-
-
-def test_a_client_that_leaves_ends_every_span_of_its_request() -> None:
-    spans = Spans()
-
-    async def scenario() -> None:
-        async with api(spans) as (calls, parts):
-            message = pb.GenerateRequest(prompt=PROMPT, sampling=GREEDY)
-            message.sampling.max_tokens = 400
-            answers = calls.generate(message, TracedContext())
-            await anext(answers)
-            await answers.aclose()
-            await settled(spans, {"specdec.pool"})
-            assert not parts.driver.spans._by_sequence, "what has ended is forgotten"
-
-    run(scenario)
-    assert attributes_of(spans.one("text_completion fake"))["error.type"] == "cancelled"
-    assert attributes_of(spans.one("specdec.pool"))["specdec.finish_reason"] == "abort"
-
-
-def test_a_request_that_a_second_coordinator_goes_on_with_stays_in_its_trace() -> None:
-    spans = Spans()
-
-    async def scenario() -> None:
-        async with api(spans) as (calls, parts):
-            message = pb.GenerateRequest(prompt=PROMPT, sampling=GREEDY)
-            message.sampling.max_tokens = 300
-            is_first = True
-            async for _ in calls.generate(message, TracedContext()):
-                if is_first:
-                    is_first = False
-                    await parts.kill_coordinator()
-                    await parts.start_coordinator()
-            await until(lambda: len(spans.named("specdec.pool")) >= 1)
-
-    run(scenario)
-    root = id_of(spans.one("text_completion fake"))
-    last = spans.named("specdec.pool")[-1]
-    assert parent_id_of(last) == root
-    assert attributes_of(last)["specdec.finish_reason"] == "length"
