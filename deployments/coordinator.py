@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 import random
+import time
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -72,6 +73,7 @@ class Coordinator:
             epoch=self.epoch,
             audit_share=spec.audit_share,
             limits=spec.limits,
+            started_unix_s=time.time(),
         )
         self._started = asyncio.ensure_future(
             start_server(

@@ -38,6 +38,7 @@ class PoolDriver:
         epoch: int,
         audit_share: float = 0.0,
         limits: ClientLimits | None = None,
+        started_unix_s: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.pool = pool
@@ -48,7 +49,7 @@ class PoolDriver:
         self.replicas: dict[str, ConnectedReplica] = {}
         self.stages: StageHistograms = {}
         self.ingress_times = IngressTimes()
-        self.requests = RequestTotals()
+        self.requests = RequestTotals(started_unix_s)
         self._clock = clock
         self._heard_s: float | None = None
         """When the first answer came that no decision has followed yet."""

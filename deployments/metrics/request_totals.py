@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 
 from deployments.audit import AuditCounts
@@ -13,10 +12,10 @@ from specdec_core.request import Request, TokenEvent
 
 
 class RequestTotals:
-    """Since the coordinator's start."""
+    """Since the coordinator's start, at `started_unix_s` of the wall clock."""
 
-    def __init__(self) -> None:
-        self.started_unix_s = time.time()
+    def __init__(self, started_unix_s: float = 0.0) -> None:
+        self.started_unix_s = started_unix_s
         self.num_prompt_tokens = 0
         self._rejected: Counter[FailureKind] = Counter()
         self._failed: Counter[FailureKind] = Counter()

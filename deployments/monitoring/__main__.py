@@ -6,19 +6,23 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from deployments.monitoring.boards import BOARDS
+from deployments.monitoring.boards.pool import POOL
+from deployments.monitoring.boards.replicas import REPLICAS
+from deployments.monitoring.boards.service import SERVICE
+from deployments.monitoring.boards.speculation import SPECULATION
 from deployments.monitoring.grafana import board_json
 from deployments.monitoring.listing import listing
 from deployments.monitoring.rules import prometheus_rule, rules_file
 
 RUNBOOK = "docs/runbook.md"
 """Where alerts send their reader: in this repository, or wherever it is read."""
+_BOARDS = (SERVICE, SPECULATION, POOL, REPLICAS)
 _FOLDER = "k8s/monitoring"
 
 
 def files(runbook: str = RUNBOOK) -> Iterator[tuple[str, str]]:
     """Path from the root, and text."""
-    for board in BOARDS:
+    for board in _BOARDS:
         yield f"{_FOLDER}/dashboards/{board.name}.json", board_json(board)
     yield f"{_FOLDER}/rules.yaml", rules_file(runbook)
     yield f"{_FOLDER}/prometheus_rule.yaml", prometheus_rule(runbook)

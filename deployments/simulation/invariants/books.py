@@ -18,8 +18,12 @@ _KEPT = (
     "driver._ingresses",
     "driver.replicas",
     "driver.replicas[].times._of",
+    "driver.requests._failed",
+    "driver.requests._rejected",
     "driver.stages",
     "driver.stages[].buckets",
+    "driver.ingress_times.requests._found",
+    "driver.ingress_times.requests._found[].buckets",
     "driver.auditor.counts.audited",
     "driver.auditor.counts.diverged",
     "driver.ledger.usage",
@@ -32,7 +36,7 @@ _KEPT = (
     "driver.pool._placement._proposer._known_drafting",
     "driver.pool._timeouts._heap",
 )
-"""By replica, stream, client, setting or bucket; cohorts and timeouts, swept when they are many."""
+"""By replica, stream, client, setting, kind or bucket; cohorts and timeouts, swept now and then."""
 _FIGURES = ("driver.pool._k_policy.", "driver.pool._overlap.", "driver.pool._tally.")
 """What was measured, by kind."""
 
