@@ -61,3 +61,4 @@ def test_one_request_and_everything_is_exported_that_boards_and_alerts_read(
         if name.startswith("ray_specdec_"):
             assert name in ray_labels()
     assert values["ray_specdec_diverged_requests_total"] == 0
+    assert values["ray_specdec_coordinator_start_time_seconds"] > 1.7e9
