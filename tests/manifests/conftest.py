@@ -1,4 +1,4 @@
-"""The operator's schema, where it is at hand."""
+"""What production renders to, and the operator's schema where it is at hand."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from tests.conftest import shared_file
+from tests.manifests import tree
 from tests.manifests.checks.objects import Manifest
 
 
@@ -20,3 +21,8 @@ def rayservice_schema() -> Manifest:
     crd = yaml.load(path.read_text(), Loader=yaml.CSafeLoader)
     (version,) = (one for one in crd["spec"]["versions"] if one["name"] == "v1")
     return dict(version["schema"]["openAPIV3Schema"])
+
+
+@pytest.fixture(scope="session")
+def production() -> list[Manifest]:
+    return tree.rendered("production")

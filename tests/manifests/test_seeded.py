@@ -2,62 +2,29 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
-import yaml
 
-from tests.manifests import tree
 from tests.manifests.checks.network import network_problems
 from tests.manifests.checks.objects import Manifest, Objects
 from tests.manifests.checks.operator import operator_problems
 from tests.manifests.checks.pods import package_version, pod_problems
-from tests.manifests.checks.schemas import schema_problems
 from tests.manifests.checks.serving import serving_problems
+from tests.manifests.spoiling import (
+    ARGS,
+    CLUSTER,
+    GONE,
+    GROUP,
+    HEAD,
+    SERVE,
+    UPGRADE,
+    WORKER,
+    Path,
+    spoiled,
+)
 
 Check = Callable[[Objects], Iterator[str]]
-Path = tuple[str | int, ...]
-GONE = object()
-
-CLUSTER: Path = ("RayService", "specdec", "spec", "rayClusterConfig")
-HEAD: Path = (*CLUSTER, "headGroupSpec", "template", "spec", "containers", 0)
-GROUP: Path = (*CLUSTER, "workerGroupSpecs", 0)
-WORKER: Path = (*GROUP, "template", "spec", "containers", 0)
-UPGRADE: Path = ("RayService", "specdec", "spec", "upgradeStrategy", "clusterUpgradeOptions")
-SERVE: Path = ("serve_config",)
-ARGS: Path = (*SERVE, "applications", 0, "args")
-
-
-@pytest.fixture(scope="module")
-def production() -> list[Manifest]:
-    return tree.rendered("production")
-
-
-def spoiled(manifests: list[Manifest], path: Path, value: object) -> Objects:
-    """A copy with one value set, added or removed. The path begins with kind and name of an
-    object, or goes into the text that Serve gets."""
-    objects = Objects(copy.deepcopy(manifests))
-    if path[0] == "serve_config":
-        content: Any = copy.deepcopy(objects.serve_config)
-        _set(content, path[1:], value)
-        objects.service["spec"]["serveConfigV2"] = yaml.safe_dump(content)
-        return Objects(objects.manifests)
-    kind, name, *rest = path
-    _set(objects.named(str(kind), str(name)), tuple(rest), value)
-    return objects
-
-
-def _set(place: Any, path: Path, value: object) -> None:
-    *way, last = path
-    for step in way:
-        place = place[step]
-    if value is GONE:
-        del place[last]
-    else:
-        place[last] = value
-
 
 SERVICE_PORTS: Path = ("Service", "specdec-entry", "spec", "ports")
 SERVICE: list[tuple[Check, Path, object, str]] = [
@@ -278,65 +245,6 @@ def test_a_mistake_is_told(
     production: list[Manifest], check: Check, path: Path, value: object, words: str
 ) -> None:
     found = list(check(spoiled(production, path, value)))
-    assert found
-    with pytest.raises(AssertionError, match=words):
-        assert not found, "\n".join(found)
-
-
-FORMS: list[tuple[Path, object, str]] = [
-    (("Service", "specdec-entry", "spec", "selectors"), {}, "selectors"),
-    (("PodDisruptionBudget", "specdec-entry", "spec", "minAvailible"), 1, "minAvailible"),
-    (("NetworkPolicy", "dns", "spec", "policyTypes"), "Egress", "policyTypes|Egress"),
-    (("StatefulSet", "specdec-redis", "spec", "replicas"), "one", "one"),
-    (("PriorityClass", "specdec-draft", "value"), GONE, "value"),
-    (("Job", "specdec-models", "spec", "template", "spec", "container"), [], "container"),
-    (("HTTPRoute", "specdec-http", "spec", "hostname"), "x", "hostname"),
-    (
-        ("HTTPRoute", "specdec-http", "apiVersion"),
-        "gateway.networking.k8s.io/v1beta1",
-        "was expected",
-    ),
-    (("GRPCRoute", "specdec-grpc", "spec", "rules", 0, "backendRefs", 0, "port"), "9000", "9000"),
-    (("Gateway", "specdec", "spec", "listeners", 0, "protocol"), "GRPC", "GRPC"),
-    (("Certificate", "specdec-coordinator", "spec", "usages", 0), "signatures", "signatures"),
-    (("Issuer", "specdec-authority", "spec", "ca", "secret"), "x", "secret"),
-    (("PodMonitor", "specdec-head", "spec", "podMetricsEndpoints", 0, "ports"), "x", "ports"),
-]
-
-
-@pytest.mark.parametrize(("path", "value", "words"), FORMS, ids=[path[0] for path, _, _ in FORMS])
-def test_a_wrong_form_is_told(
-    production: list[Manifest], path: Path, value: object, words: str
-) -> None:
-    alone = spoiled(production, path, value).named(str(path[0]), str(path[1]))
-    assert alone is not None
-    found = list(schema_problems(Objects([alone]), None))
-    assert len(found) == 1
-    assert str(path[0]) in found[0]
-    with pytest.raises(AssertionError, match=words):
-        assert not found, found[0]
-
-
-@pytest.mark.parametrize(
-    ("path", "value", "words"),
-    [
-        (("RayService", "specdec", "spec", "serveConfigV3"), "", "serveConfigV3"),
-        ((*CLUSTER, "autoscalerOptions", "version"), "v3", "v3"),
-        ((*WORKER, "envForm"), [], "envForm"),
-        ((*GROUP, "maxReplicas"), "six", "six"),
-        ((*CLUSTER, "gcsFaultToleranceOptions", "redisPasword"), {}, "redisPasword"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else None,
-)
-def test_the_operators_schema_tells_a_mistake(
-    production: list[Manifest],
-    rayservice_schema: Manifest,
-    path: Path,
-    value: object,
-    words: str,
-) -> None:
-    objects = Objects([spoiled(production, path, value).service])
-    found = list(schema_problems(objects, rayservice_schema))
     assert found
     with pytest.raises(AssertionError, match=words):
         assert not found, "\n".join(found)
