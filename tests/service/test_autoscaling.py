@@ -31,7 +31,7 @@ LIMIT_S = 240.0
 NUM_CLIENTS = 12
 """Three times what a target admits."""
 NUM_PROMPTS = 4
-NUM_TOKENS = 300
+NUM_TOKENS = 200
 _LINE = re.compile(
     r"autoscaling (\S+): (\d+) -> (\d+) because of (\S+) ([\d.e+]+) \(threshold ([\d.]+)\)"
 )
