@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -9,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from deployments.garbage import look_seldom
 from deployments.simulation.client import Outcome
 from deployments.simulation.faults import FaultKind
 from deployments.simulation.invariants.clocks import no_clocks
@@ -127,7 +129,7 @@ def run_seeds(
 ) -> Campaign:
     """Stops at `max_violations`."""
     campaign = Campaign()
-    with _silence():
+    with _silence(), _garbage_kept():
         for seed in range(first_seed, first_seed + num_seeds):
             campaign.add(run_seed(seed))
             on_seed(campaign)
@@ -152,6 +154,18 @@ def _silence() -> Iterator[None]:
         yield
     finally:
         logger.setLevel(level)
+
+
+@contextmanager
+def _garbage_kept() -> Iterator[None]:
+    """As in the coordinator: what is imported is never looked at, and the rest seldom (2 %)."""
+    thresholds = gc.get_threshold()
+    look_seldom()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*thresholds)
 
 
 def _least(known: int | None, count: int) -> int:

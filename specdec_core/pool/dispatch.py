@@ -64,8 +64,7 @@ class Dispatcher:
         """Send the replica's next group if it is due; say whether one was sent."""
         replica.wake_at = None
         self._update_boards()
-        if replica.role is Role.TARGET:
-            self._going_without.fill(replica)
+        if replica.role is Role.TARGET and self._going_without.fill(replica):
             self._update_boards()
         board = replica.board
         if not board.num_ready or not self._is_due(replica, now):

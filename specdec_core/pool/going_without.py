@@ -16,17 +16,20 @@ class GoingWithout:
         self._proposer = proposer
         self._max_group_size = max_group_size
 
-    def fill(self, target: ReplicaRecord) -> None:
-        """Make the target's next group a full one, if that leaves each draft a full one, too."""
+    def fill(self, target: ReplicaRecord) -> bool:
+        """Make the target's next group a full one, if that leaves each draft a full one, too; say
+        whether it was done."""
         num_missing = self._max_group_size - len(target.board.clients)
         may_fill = 0 < num_missing <= len(target.board.undrafted)
         if not may_fill or not self._proposer.is_draft_short:
-            return
+            return False
         chosen = self._longest_waiting(target, num_missing)
-        if len(chosen) == num_missing:
-            for sequence in chosen:
-                self._proposer.go_without(sequence)
-                target.touch(sequence)
+        if len(chosen) < num_missing:
+            return False
+        for sequence in chosen:
+            self._proposer.go_without(sequence)
+            target.touch(sequence)
+        return True
 
     def _longest_waiting(self, target: ReplicaRecord, count: int) -> list[Sequence]:
         """At most so many; what a draft would take next is left to it."""

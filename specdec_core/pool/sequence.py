@@ -42,6 +42,12 @@ class SequenceStatus(StrEnum):
     FINISHED = "finished"
 
 
+_FINISHED, _WAITING = SequenceStatus.FINISHED, SequenceStatus.WAITING
+_READY, _PROPOSED = SequenceStatus.READY, SequenceStatus.PROPOSED
+_AT_DRAFT, _VERIFYING = SequenceStatus.DRAFTING, SequenceStatus.VERIFYING
+_CATCHING_UP = SequenceStatus.CATCHING_UP  # as _DRAFT: a simulation asks for them all the time
+
+
 @dataclass(eq=False, slots=True)
 class Place:
     """A sequence's place on one replica, kept while both live."""
@@ -204,15 +210,15 @@ class Sequence:
     @property
     def status(self) -> SequenceStatus:
         if self.finish_reason is not None:
-            return SequenceStatus.FINISHED
-        if self.is_drafting:
-            return SequenceStatus.DRAFTING
-        if self.target is None:
-            return SequenceStatus.WAITING
-        if self.target.row is not None:
-            is_verifying = self.is_verifying
-            return SequenceStatus.VERIFYING if is_verifying else SequenceStatus.CATCHING_UP
-        return SequenceStatus.READY if self.proposal is None else SequenceStatus.PROPOSED
+            return _FINISHED
+        if _chooses(self.draft):
+            return _AT_DRAFT
+        target = self.target
+        if target is None:
+            return _WAITING
+        if target.row is not None:
+            return _VERIFYING if target.row.num_choices > 0 else _CATCHING_UP
+        return _READY if self.proposal is None else _PROPOSED
 
     @property
     def stats(self) -> RequestStats:

@@ -169,6 +169,26 @@ MUTANTS = (
         killed_by=(_OVERLAP_TESTS + "test_a_draft_model_that_rests_leaves_its_targets_whole",),
     ),
     Mutant(
+        name="a-shared-draft-has-time-for-all",
+        path=_POOL + "draft_sharing.py",
+        old="return 1.0 if needed_s <= round_s else plain_s / (needed_s - round_s + plain_s)",
+        new="return 1.0",
+        breaks="targets stand still while their rows queue for a slow draft",
+        killed_by=(
+            "tests/pool/test_shared_draft.py::test_a_draft_serves_no_more_rounds_than_it_has_time_for[0.5-0.5]",
+        ),
+    ),
+    Mutant(
+        name="a-short-draft-is-left-nothing",
+        path=_POOL + "going_without.py",
+        old="len(draft.board.clients) - self._max_group_size",
+        new="len(draft.board.clients)",
+        breaks="rows that the draft would take next go without, and it runs dry",
+        killed_by=(
+            "tests/pool/test_shared_draft.py::test_rows_that_a_draft_has_no_time_for_are_verified_without_it",
+        ),
+    ),
+    Mutant(
         name="tiles-cost-nothing",
         path=_POOL + "step_costs.py",
         old="return -(-rows // self.tile_rows) if self.tile_rows else 0",

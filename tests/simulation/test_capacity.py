@@ -126,6 +126,22 @@ def test_a_draft_that_is_never_right_does_not_pay() -> None:
     assert report["layouts"][0]["layout"] == "4 plain targets"
 
 
+@pytest.mark.parametrize(("draft_ms", "acceptance"), [("5+0", 0.7), ("10+0", 0.9)])
+def test_a_slow_draft_under_load_never_makes_its_targets_slower(
+    draft_ms: str, acceptance: float
+) -> None:
+    """Three targets share it, and with K = 4 it has no time for half of their rounds."""
+    load = {"targets": 3, "concurrency": 64, "seconds": 1.5, "warm_up": 1.5, "verify_ms": "25+0.05"}
+    plain = figures(drafts=0, **load)["tokens_per_second"]
+    shared = {**load, "draft_ms": draft_ms, "acceptance": acceptance}
+    chosen, fixed = (
+        figures(spec_policy=policy, **shared)["tokens_per_second"]
+        for policy in (KPolicyName.GOODPUT, KPolicyName.FIXED)
+    )
+    assert chosen >= 1.2 * plain
+    assert chosen >= 1.05 * fixed
+
+
 @pytest.mark.slow
 def test_64_targets_and_32_drafts_in_4_cells_give_nine_tenths_of_64_times_one() -> None:
     """At the coordinator's measured costs; one target has a draft of its own to compare with."""
