@@ -15,6 +15,11 @@ WorkCommand = SendLease | SendFree | SendReset | Drained
 MAX_WAITING_LEASES = 2
 
 
+def addressee(command: WorkCommand) -> str:
+    """The replica that it is for."""
+    return command.lease.replica_id if isinstance(command, SendLease) else command.replica_id
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolState:
     """What an ingress needs to know of the pool."""

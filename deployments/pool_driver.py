@@ -16,7 +16,14 @@ from deployments.client_ledger import ClientLedger, ClientLimits
 from deployments.connected import ConnectedReplica, is_last_target, origin_of, state_of
 from deployments.errors import ClientLimitError, Failure, FailureKind
 from deployments.metrics.request_totals import RequestTotals
-from deployments.outbox import Delivery, IngressOutbox, PoolState, WorkCommand, WorkOutbox
+from deployments.outbox import (
+    Delivery,
+    IngressOutbox,
+    PoolState,
+    WorkCommand,
+    WorkOutbox,
+    addressee,
+)
 from deployments.stages.ingress import IngressTimes
 from deployments.stages.rounds import LeaseTimes, StageHistograms
 from deployments.telemetry.pool_spans import PoolSpans
@@ -253,7 +260,7 @@ class PoolDriver:
             self._deliver(event, origin)
 
     def _order(self, command: WorkCommand) -> None:
-        replica = self.replicas.get(_addressee(command))
+        replica = self.replicas.get(addressee(command))
         if replica is None:
             return
         if isinstance(command, SendLease):
@@ -298,7 +305,3 @@ class PoolDriver:
 
     def _state(self) -> PoolState:
         return state_of(self.replicas.values(), self.epoch, self.pool.num_live)
-
-
-def _addressee(command: WorkCommand) -> str:
-    return command.lease.replica_id if isinstance(command, SendLease) else command.replica_id
