@@ -201,6 +201,7 @@ class WorkLoop:
                 done = pb.ResetDone(incarnation=message.reset.incarnation)
                 self._outgoing.put_nowait(pb.WorkUp(reset_done=done))
             case "drained":
+                await asyncio.gather(*self._running)  # what was ordered before it
                 self._drained.set()
 
     def _begin(self, lease: GroupLease, traces: Sequence[pb.RowTrace], received_s: float) -> None:
