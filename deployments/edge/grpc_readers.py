@@ -36,6 +36,9 @@ async def write_all(responses: AsyncGenerator[Any], context: Any) -> None:
         await _give_up(responses)
         if not is_unread:
             raise
+    except Exception:  # gRPC's own, where a client leaves while a message waits for it
+        await _give_up(responses)
+        raise
     finally:
         watch.end()
 
@@ -43,10 +46,12 @@ async def write_all(responses: AsyncGenerator[Any], context: Any) -> None:
 async def _give_up(responses: AsyncGenerator[Any]) -> None:
     """As if the client had left while it waited: of that alone Serve tells the ingress."""
     waiting = asyncio.ensure_future(_drop(responses))
-    await asyncio.sleep(0)
-    waiting.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await waiting
+    try:
+        await asyncio.sleep(0)
+    finally:  # gRPC may cancel its handler twice
+        waiting.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await waiting
 
 
 async def _drop(responses: AsyncGenerator[Any]) -> None:

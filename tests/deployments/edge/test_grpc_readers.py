@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import AsyncMock, Mock
 
 import grpc
 import pytest
@@ -98,6 +98,21 @@ def test_who_leaves_without_having_read_ends_the_request(monkeypatch: pytest.Mon
             await until(lambda: answers.was_cancelled)
 
     run(scenario, monkeypatch)
+
+
+def test_a_message_that_cannot_be_sent_ends_the_request() -> None:
+    """So gRPC tells now and then of a client that leaves while a message waits for it."""
+    answers = Answers(1000)
+    context = Mock(write=AsyncMock(side_effect=RuntimeError("Failed execute_batch")))
+    context.code.return_value = None
+
+    async def scenario() -> None:
+        stream = answers.handler("Generate", None)(pb.GenerateRequest(), context)
+        with pytest.raises(RuntimeError, match="execute_batch"):
+            await grpc_readers.write_all(stream, context)
+        assert answers.was_cancelled
+
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize(("writes_s", "reads_s"), [(0.0, 0.3), (0.75, 0.0)])

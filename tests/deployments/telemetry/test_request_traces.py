@@ -117,13 +117,13 @@ def test_a_trace_shows_nothing_of_prompt_and_answer() -> None:
         async with server(config=DRAFTING, drafts=1, tracer=spans.tracer) as (client, _):
             answer = await client.post(
                 "/v1/chat/completions",
-                json=CHAT | {"stop": ["~~"], "user": "ada"},
+                json=CHAT | {"stop": ["~~"], "user": "lovelace"},
                 headers=HEADERS,
             )
             text = answer.json()["choices"][0]["message"]["content"]
             await settled(spans, {"specdec.pool", "specdec.verify"})
             for span in spans.ended:
-                for secret in (PROMPT, text, "~~", "ada"):
+                for secret in (PROMPT, text, "~~", "lovelace"):
                     assert secret not in told(span)
 
     run(scenario)
