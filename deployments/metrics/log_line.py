@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import zip_longest
 
+from deployments.metrics.families.reading import TARGET, kv_usage
 from specdec.v1 import generation_pb2 as pb
 
 PERIOD_S = 10.0
-_TARGET = "target"
 
 
 def log_lines(
@@ -23,7 +23,7 @@ def log_lines(
         f"Cell {cell}: Avg prompt throughput: {num_prompt / seconds:.1f} tokens/s, "
         f"Avg generation throughput: {num_generated / seconds:.1f} tokens/s, "
         f"Running: {now.num_running} reqs, Waiting: {now.num_waiting} reqs, "
-        f"KV cache usage: {100 * _kv_usage(now):.1f}%, "
+        f"KV cache usage: {100 * kv_usage(now):.1f}%, "
         f"Prefix cache hit rate: {100 * _hit_rate(now):.1f}%"
     )
     drafted, drafts = since.get("num_drafted", 0), since.get("num_proposed_rounds", 0)
@@ -45,14 +45,8 @@ def _per_position(before: pb.PoolStatusResponse, now: pb.PoolStatusResponse) -> 
     return (count - earlier for count, earlier in pairs)
 
 
-def _kv_usage(status: pb.PoolStatusResponse) -> float:
-    targets = [one for one in status.replicas if one.role == _TARGET]
-    num_blocks = sum(one.num_blocks for one in targets)
-    return 1 - sum(one.num_free_blocks for one in targets) / num_blocks if num_blocks else 0.0
-
-
 def _hit_rate(status: pb.PoolStatusResponse) -> float:
     """Since the targets' start, as there: between two snapshots one may leave."""
-    num_queries = sum(one.num_prefix_queries for one in status.replicas if one.role == _TARGET)
-    num_hits = sum(one.num_prefix_hits for one in status.replicas if one.role == _TARGET)
+    num_queries = sum(one.num_prefix_queries for one in status.replicas if one.role == TARGET)
+    num_hits = sum(one.num_prefix_hits for one in status.replicas if one.role == TARGET)
     return num_hits / num_queries if num_queries else 0.0

@@ -19,14 +19,14 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from deployments.metrics.metric import Distribution, Kind, Metric, Point
 from deployments.metrics.registry import METRICS
+from deployments.telemetry import names
+from deployments.telemetry.exporters import Signal, exporter_names
 from deployments.version import package_version
 from specdec.v1 import generation_pb2 as pb
 
 logger = logging.getLogger(__name__)
 
 _GROUP = "opentelemetry_metrics_exporter"
-_ENDPOINTS = ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-_PROTOCOLS = ("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 _NS = 1_000_000_000
 _GEN_AI = "gen_ai."
 _OWN_NAMES = {"gen_ai_token_type": "gen_ai.token.type"}
@@ -44,9 +44,9 @@ class OtlpMetrics:
         self._exporter = exporter
         self._labels = dict(labels)
         self._gen_ai = {
-            "gen_ai.request.model": model_name,
-            "gen_ai.provider.name": "specdec",
-            "gen_ai.operation.name": "text_completion",  # chats too: the pool sees ids
+            names.REQUEST_MODEL: model_name,
+            names.PROVIDER_NAMES[0]: names.PROVIDER,
+            names.OPERATION: "text_completion",  # chats too: the pool sees ids
         }
         name = os.environ.get("OTEL_SERVICE_NAME", "specdec")
         self._resource = Resource({SERVICE_NAME: name}).merge(OTELResourceDetector().detect())
@@ -73,9 +73,9 @@ class OtlpMetrics:
         return otel.Metric(metric.otlp_name, metric.text, metric.unit, _data(metric, points))
 
     def _attributes(self, metric: Metric, point: Point) -> dict[str, str]:
-        names = (_OWN_NAMES.get(label, label) for label in metric.labels)
+        own = (_OWN_NAMES.get(label, label) for label in metric.labels)
         conventions = self._gen_ai if metric.otlp_name.startswith(_GEN_AI) else {}
-        return {**self._labels, **conventions, **dict(zip(names, point.labels, strict=True))}
+        return {**self._labels, **conventions, **dict(zip(own, point.labels, strict=True))}
 
 
 def _of_distribution(
@@ -108,16 +108,10 @@ def interval_s(environment: Mapping[str, str]) -> float:
 
 
 def exporters(environment: Mapping[str, str]) -> Iterator[otel.MetricExporter]:
-    """Those that OTEL_METRICS_EXPORTER names: otlp, console. Unset, it is otlp where there is an
-    endpoint, else nobody."""
-    has_endpoint = any(environment.get(name) for name in _ENDPOINTS)
-    names = environment.get("OTEL_METRICS_EXPORTER") or ("otlp" if has_endpoint else "none")
-    if environment.get("OTEL_SDK_DISABLED", "").lower() == "true":
-        return
-    for name in {one.strip() for one in names.split(",")} - {"none", ""}:
-        protocol = next((environment[p] for p in _PROTOCOLS if environment.get(p)), "grpc")
-        entry = f"otlp_proto_{protocol.partition('/')[0]}" if name == "otlp" else name
-        found = next(iter(entry_points(group=_GROUP, name=entry)), None)
+    """Those that the variables ask for, without those that are not installed. Raises
+    InvalidRequestError for a protocol that there is no exporter for."""
+    for name in exporter_names(environment, Signal.METRICS):
+        found = next(iter(entry_points(group=_GROUP, name=name)), None)
         if found is None:
             logger.warning(
                 "OTEL_METRICS_EXPORTER: %s is not installed (pip install specdec-serve[otlp])", name

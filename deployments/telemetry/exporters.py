@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from enum import StrEnum
 from importlib.metadata import entry_points
 
 from opentelemetry.sdk.trace.export import SpanExporter
@@ -14,29 +15,38 @@ from opentelemetry.sdk.trace.export import SpanExporter
 from specdec_core.errors import InvalidRequestError
 
 _GROUP = "opentelemetry_traces_exporter"
-_ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
-_PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 _BY_PROTOCOL = {"grpc": "otlp_proto_grpc", "http/protobuf": "otlp_proto_http"}
 _INSTALL = 'pip install "specdec-serve[otlp]"'
 
 
-def exporter_names(environment: Mapping[str, str]) -> tuple[str, ...]:
+class Signal(StrEnum):
+    """What is exported, as the variables spell it."""
+
+    TRACES = "TRACES"
+    METRICS = "METRICS"
+
+
+def exporter_names(
+    environment: Mapping[str, str], signal: Signal = Signal.TRACES
+) -> tuple[str, ...]:
     """By which packages offer them; none where nobody asked. An endpoint alone asks for OTLP.
 
     Raises InvalidRequestError for a protocol that there is no exporter for.
     """
     if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return ()
-    default = "otlp" if any(environment.get(name) for name in _ENDPOINTS) else "none"
-    asked = environment.get("OTEL_TRACES_EXPORTER", "").strip() or default
-    names = (name.strip() for name in asked.split(","))
-    return tuple(_offered(name, environment) for name in names if name not in ("", "none"))
+    endpoints = (f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+    default = "otlp" if any(environment.get(name) for name in endpoints) else "none"
+    asked = environment.get(f"OTEL_{signal}_EXPORTER", "").strip() or default
+    names = dict.fromkeys(name.strip() for name in asked.split(","))
+    return tuple(_offered(name, environment, signal) for name in names if name not in ("", "none"))
 
 
-def _offered(name: str, environment: Mapping[str, str]) -> str:
+def _offered(name: str, environment: Mapping[str, str], signal: Signal) -> str:
     if name != "otlp":
         return name
-    said = ((variable, environment.get(variable, "").strip()) for variable in _PROTOCOLS)
+    variables = (f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+    said = ((variable, environment.get(variable, "").strip()) for variable in variables)
     variable, protocol = next((pair for pair in said if pair[1]), ("", "grpc"))
     if protocol not in _BY_PROTOCOL:
         known = ", ".join(_BY_PROTOCOL)

@@ -1,4 +1,4 @@
-"""Where values stand in PoolStatus, for metrics that find them alike."""
+"""Where values stand in PoolStatus, for whoever finds them alike."""
 
 from __future__ import annotations
 
@@ -23,6 +23,14 @@ def totals_by(prefix: str, values: Iterable[str]) -> Read:
 
 def value(find: Callable[[pb.PoolStatusResponse], float]) -> Read:
     return lambda status: [Point(find(status))]
+
+
+def kv_usage(status: pb.PoolStatusResponse) -> float:
+    """Share of the targets' KV blocks in use."""
+    targets = [one for one in status.replicas if one.role == TARGET]
+    num_blocks = sum(one.num_blocks for one in targets)
+    num_free = sum(one.num_free_blocks for one in targets)
+    return (num_blocks - num_free) / num_blocks if num_blocks else 0.0
 
 
 def by_replica(find: Callable[[pb.ReplicaStatus], float]) -> Read:

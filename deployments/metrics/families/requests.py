@@ -6,6 +6,7 @@ from __future__ import annotations
 from deployments.errors import FailureKind
 from deployments.metrics.families.reading import (
     TARGET,
+    kv_usage,
     observed,
     total,
     totals_by,
@@ -78,13 +79,6 @@ def _waiting(status: pb.PoolStatusResponse) -> list[Point]:
     return [Point(count, (reason,)) for reason, count in counts.items()]
 
 
-def _kv_usage(status: pb.PoolStatusResponse) -> float:
-    targets = [replica for replica in status.replicas if replica.role == TARGET]
-    num_blocks = sum(replica.num_blocks for replica in targets)
-    num_free = sum(replica.num_free_blocks for replica in targets)
-    return (num_blocks - num_free) / num_blocks if num_blocks else 0.0
-
-
 def _prefix(name: str, field: str, text: str) -> Metric:
     """A series per target, which ends with it: their sum would fall when one leaves."""
     return Metric(
@@ -132,7 +126,7 @@ _COUNTS = (
         name="specdec_kv_cache_usage_perc",
         kind=Kind.GAUGE,
         text="Share of the targets' KV blocks in use, 0 to 1.",
-        read=value(_kv_usage),
+        read=value(kv_usage),
         unit="1",
         is_vllm=True,
     ),

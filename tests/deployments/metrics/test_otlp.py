@@ -15,6 +15,7 @@ from opentelemetry.sdk.metrics import export as otel
 
 from deployments.metrics.otlp import OtlpMetrics, exporters, interval_s
 from deployments.metrics.registry import METRICS
+from specdec_core.errors import InvalidRequestError
 from tests.deployments.metrics.status import full_status
 
 
@@ -115,6 +116,15 @@ def test_the_standard_variables_say_to_whom(
 def test_an_exporter_that_is_not_installed_is_named(caplog: pytest.LogCaptureFixture) -> None:
     assert list(exporters({"OTEL_METRICS_EXPORTER": "carrier_pigeon"})) == []
     assert "carrier_pigeon is not installed" in caplog.text
+
+
+def test_a_protocol_that_nobody_speaks_is_refused_as_for_traces() -> None:
+    environment = {
+        "OTEL_METRICS_EXPORTER": "otlp",
+        "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL": "http/json",
+    }
+    with pytest.raises(InvalidRequestError, match="METRICS_PROTOCOL=http/json"):
+        list(exporters(environment))
 
 
 def test_the_interval_is_the_standard_one() -> None:
