@@ -16,19 +16,22 @@ import ray
 from ray.actor import ActorHandle
 from ray.exceptions import RayError
 
+from deployments.autoscaling.sampling import SignalSampler
 from deployments.autoscaling.signals import SignalMeter
 from deployments.client_ledger import ClientLimits
 from deployments.coordinator_server import PortLimits, start_server
+from deployments.deployment_names import Part
 from deployments.endpoint import Endpoint
 from deployments.garbage import look_seldom
-from deployments.metrics.telling import tell_metrics
+from deployments.metrics.telling import MetricsTelling
 from deployments.pool_driver import PoolDriver
 from deployments.pool_status import pool_status
+from deployments.telemetry.exporters import is_export_asked_for
 from deployments.telemetry.logs import begin_logs
 from deployments.telemetry.pool_spans import PoolSpans
 from deployments.telemetry.process import ProcessName
 from deployments.telemetry.settings import LogFormat
-from deployments.telemetry.tracing import begin_tracing, is_asked_for
+from deployments.telemetry.tracing import begin_tracing
 from deployments.tls.files import TlsFiles
 from specdec_core.config import PoolConfig
 from specdec_core.pool import SequencePool
@@ -40,7 +43,7 @@ _RESOLVE_TIMEOUT_S = 15.0
 _HUNG_S = 10.0
 """One that has answered before answers in milliseconds; Ray itself never restarts what hangs."""
 _SEND_S = 5.0
-"""For the spans of a coordinator that ends; its process has less for itself."""
+"""For the spans and metrics of a coordinator that ends; its process has less for itself."""
 _WATCH_S = 1.0
 _SIGNALS_TIMEOUT_S = 5.0
 _FAILED_EXIT_CODE = 70
@@ -79,7 +82,7 @@ class Coordinator:
 
     def __init__(self, spec: CoordinatorSpec) -> None:
         look_seldom()
-        process = ProcessName(role="coordinator", id=spec.actor_name, cell=spec.cell)
+        process = ProcessName(role=Part.COORDINATOR, id=spec.actor_name, cell=spec.cell)
         begin_logs(process, spec.log_format)
         self._tracing = begin_tracing(process)
         self.epoch = random.getrandbits(64)
@@ -91,7 +94,15 @@ class Coordinator:
             spans=PoolSpans(self._tracing.tracer),
             started_unix_s=time.time(),
         )
-        self._meter = SignalMeter(spec.pool.max_group_size)
+        self._sampler = SignalSampler(
+            self._driver.pool.counters, SignalMeter(spec.pool.max_group_size)
+        )
+        self._metrics = MetricsTelling(
+            partial(pool_status, self._driver),
+            process,
+            model_name=spec.model_name,
+            application=spec.application,
+        )
         self._started = asyncio.ensure_future(
             start_server(
                 self._driver,
@@ -103,14 +114,7 @@ class Coordinator:
         self._tasks = [
             asyncio.ensure_future(self._drive()),
             asyncio.ensure_future(self._watch(spec.idle_exit_s)),
-            asyncio.ensure_future(
-                tell_metrics(
-                    partial(pool_status, self._driver),
-                    model_name=spec.model_name,
-                    application=spec.application,
-                    cell=spec.cell,
-                )
-            ),
+            asyncio.ensure_future(self._metrics.run()),
         ]
 
     async def endpoint(self) -> Endpoint:
@@ -125,19 +129,18 @@ class Coordinator:
         """Requests that have not ended."""
         return self._driver.pool.num_live
 
-    async def send_spans(self) -> None:
-        """What is left of them; none are made any more."""
-        await self._tracing.close()
+    async def send_telemetry(self) -> None:
+        """What is left of spans and metrics; none are made any more."""
+        await asyncio.gather(self._tracing.close(), self._metrics.close())
 
     async def signals(self) -> dict[str, float]:
         """What the autoscaler goes by; empty until there is something to compare with."""
-        counters = self._driver.pool.counters()
-        signals = self._meter.note(counters, time.monotonic())
+        signals = self._sampler.signals(time.monotonic())
         return signals.as_stats() if signals is not None else {}
 
     async def retire(self) -> None:
         """End for good; Ray does not restart an actor that exits on purpose."""
-        await self.send_spans()
+        await self.send_telemetry()
         ray.actor.exit_actor()
 
     async def _drive(self) -> None:
@@ -145,7 +148,7 @@ class Coordinator:
         try:
             await self._driver.run()
         except Exception:
-            await asyncio.gather(asyncio.sleep(0.5), self.send_spans())  # the last messages leave
+            await asyncio.gather(asyncio.sleep(0.5), self.send_telemetry())  # the last messages
             os._exit(_FAILED_EXIT_CODE)
 
     async def _watch(self, idle_exit_s: float) -> None:
@@ -230,12 +233,12 @@ async def signals_of(spec: CoordinatorSpec) -> dict[str, float]:
 
 
 def end(spec: CoordinatorSpec) -> None:
-    """Kill the coordinator if it exists, once it has sent its spans."""
+    """Kill the coordinator if it exists, once it has sent its spans and metrics."""
     try:
         handle: Any = ray.get_actor(spec.actor_name, namespace=NAMESPACE)
     except ValueError:
         return
-    if is_asked_for():
+    if is_export_asked_for():
         with contextlib.suppress(RayError):
-            ray.get(handle.send_spans.remote(), timeout=_SEND_S)
+            ray.get(handle.send_telemetry.remote(), timeout=_SEND_S)
     ray.kill(handle, no_restart=True)

@@ -1,10 +1,25 @@
-"""What the deployments of the application are called."""
+"""What the parts of a service are called: its processes, and the application's deployments."""
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from specdec_core.leases import Role
 
-INGRESS = "ingress"
+
+class Part(StrEnum):
+    """A kind of process; the two kinds of replicas are the pool's roles."""
+
+    TARGET = Role.TARGET.value
+    DRAFT = Role.DRAFT.value
+    INGRESS = "ingress"
+    COORDINATOR = "coordinator"
+    SERVE = "serve"
+    """`specdec serve` itself."""
+
+
+INGRESS = str(Part.INGRESS)
+"""The deployment."""
 
 
 def deployment_name(role: Role, cell: int) -> str:

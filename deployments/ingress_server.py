@@ -22,6 +22,7 @@ from deployments.cells.router import MOVE_AFTER_S, CellRouter
 from deployments.config import ServiceConfig
 from deployments.coordinator import CoordinatorSpec, resolve
 from deployments.demo_models import resolve_model
+from deployments.deployment_names import Part
 from deployments.edge.memory import keep_trimming
 from deployments.generation import GenerationService
 from deployments.grpc_api import GrpcApi
@@ -50,7 +51,8 @@ class Ingress:
     ) -> None:
         """`replicas` take no requests: they are bound here to be of the same application."""
         check_tls(config.coordinator_tls)
-        process = ProcessName(role="ingress", id=serve.get_replica_context().replica_id.unique_id)
+        replica_id = serve.get_replica_context().replica_id.unique_id
+        process = ProcessName(role=Part.INGRESS, id=replica_id)
         begin_replica_logs(process, config.log_format)
         self._tracing = begin_tracing(process)
         self._config = config

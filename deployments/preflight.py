@@ -7,7 +7,7 @@ import socket
 from deployments.config import ServiceConfig
 from deployments.demo_models import resolve_model
 from deployments.ingress_server import text_model
-from deployments.telemetry.exporters import exporter_kinds
+from deployments.telemetry.exporters import check_exporters
 from deployments.tls.check import check_tls
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
 from specdec_core.models.files import local_folder, weight_files
@@ -17,7 +17,7 @@ def check_start(config: ServiceConfig, *, check_ports: bool = True) -> None:
     """Raise ModelNotSupportedError, InvalidRequestError or DemoModelError, saying what to do."""
     _check_template(config)
     check_tls(config.coordinator_tls)
-    exporter_kinds()
+    check_exporters()
     text = text_model(config)
     _check_model(config.model, config.revision, text.max_model_len)
     if config.draft:

@@ -15,6 +15,7 @@ from ray import serve
 
 from deployments.config import ServiceConfig
 from deployments.coordinator import CoordinatorSpec, resolve, signals_of
+from deployments.deployment_names import Part
 from deployments.telemetry.lease_spans import LeaseSpans
 from deployments.telemetry.logs import begin_replica_logs
 from deployments.telemetry.process import ProcessName
@@ -34,7 +35,7 @@ class _PoolReplica:
 
         check_tls(config.coordinator_tls)
         replica_id = f"{self.role}-{serve.get_replica_context().replica_id.unique_id}"
-        process = ProcessName(role=self.role, id=replica_id, cell=coordinator.cell)
+        process = ProcessName(role=Part(self.role), id=replica_id, cell=coordinator.cell)
         begin_replica_logs(process, config.log_format)
         self._tracing = begin_tracing(process)
         self._coordinator = coordinator

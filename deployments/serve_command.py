@@ -22,6 +22,7 @@ from deployments.access import is_loopback
 from deployments.app import APPLICATION, coordinator_specs, num_cpus_needed, serve_config
 from deployments.config import ServiceConfig
 from deployments.deploying import deploy
+from deployments.deployment_names import Part
 from deployments.preflight import check_start
 from deployments.telemetry.logs import begin_logs
 from deployments.telemetry.process import ProcessName
@@ -40,7 +41,7 @@ class StartError(SpecdecError):
 def run_service(config: ServiceConfig) -> None:
     """Serve until Ctrl-C or SIGTERM. Raises SpecdecError when it cannot start."""
     if config.log_format is LogFormat.JSON:
-        begin_logs(ProcessName(role="serve", id=str(os.getpid())), config.log_format)
+        begin_logs(ProcessName(role=Part.SERVE, id=str(os.getpid())), config.log_format)
     stop = threading.Event()
     with running_service(config, stop) as numerics:
         if numerics is not None:

@@ -8,9 +8,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-GRPC_ADDRESS = "127.0.0.1:9000"
+from deployments.bench_names import GRPC_ADDRESS
 
-Address = Annotated[str, typer.Argument(metavar="HOST:PORT", help="The service's gRPC address.")]
+Address = Annotated[
+    str, typer.Argument(metavar="HOST:PORT", help="The service's gRPC address, not HTTP's.")
+]
 ApiKey = Annotated[
     str | None,
     typer.Option(metavar="KEY", envvar="OPENAI_API_KEY", help="Sent as a bearer token."),

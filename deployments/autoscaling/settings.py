@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings
 
 from deployments.autoscaling.aims import Bounds
+from specdec_core.leases import Role
 
 
 class ScaleSettings(BaseSettings):
@@ -43,7 +44,7 @@ class ScaleSettings(BaseSettings):
 
     @model_validator(mode="after")
     def _check_bounds(self) -> Self:
-        for role in ("target", "draft"):
+        for role in Role:
             least = getattr(self, f"min_{role}_replicas")
             most = getattr(self, f"max_{role}_replicas")
             if (least is None) is not (most is None):

@@ -10,12 +10,16 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 
+from deployments.totals.growth import Growth, Name, Reading, Source, Totals, by_source
 from specdec_core.leases import Role
 from specdec_core.pool import PoolCounters, ReplicaCounters
 
 WINDOW_S = 5.0
 _SHORTEST_S = 0.5
 """Shares of less are noise: a pass may take as long."""
+_POOL = 0
+"""Source of what is counted for all replicas together; theirs are their ids, words."""
+_NOTHING = Growth({}, None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,64 +74,69 @@ class SignalMeter:
     def __init__(self, max_group_size: int, window_s: float = WINDOW_S) -> None:
         self._max_group_size = max_group_size
         self._window_s = window_s
-        self._samples: deque[tuple[float, PoolCounters]] = deque()
+        self._readings: deque[Reading] = deque()
 
     def note(self, counters: PoolCounters, now: float) -> CellSignals | None:
         """The signals by these totals; None until there is something to compare them with."""
-        self._samples.append((now, counters))
-        while len(self._samples) > 2 and now - self._samples[1][0] >= self._window_s:
-            self._samples.popleft()
-        since, earlier = self._samples[0]
-        if now - since < _SHORTEST_S:
+        reading = _reading(counters, now)
+        self._readings.append(reading)
+        while len(self._readings) > 2 and now - self._readings[1].at_s >= self._window_s:
+            self._readings.popleft()
+        earlier = self._readings[0]
+        if now - earlier.at_s < _SHORTEST_S:
             return None
-        return _signals(counters, earlier, now - since, self._max_group_size)
+        return _signals(counters, by_source(earlier, reading), self._max_group_size)
+
+
+def _reading(counters: PoolCounters, now: float) -> Reading:
+    rounds: dict[Name, float] = {
+        "rounds": counters.num_sequence_rounds,
+        "drafted": counters.num_draft_rows,
+    }
+    sources: dict[Source, Totals] = {
+        one.replica_id: Totals(
+            {"busy_s": one.busy_s, "rows": one.num_rows, "leases": one.num_leases}
+        )
+        for one in counters.replicas
+    }
+    return Reading(now, {_POOL: Totals(rounds), **sources})
 
 
 def _signals(
-    counters: PoolCounters, earlier: PoolCounters, seconds: float, max_group_size: int
+    counters: PoolCounters, lately: Mapping[Source, Growth], max_group_size: int
 ) -> CellSignals:
     staying = [replica for replica in counters.replicas if not replica.is_draining]
     targets = [replica for replica in staying if replica.role is Role.TARGET]
     drafts = [replica for replica in staying if replica.role is Role.DRAFT]
-    before = {replica.replica_id: replica for replica in earlier.replicas}
-    num_rounds = counters.num_sequence_rounds - earlier.num_sequence_rounds
-    num_drafted = counters.num_draft_rows - earlier.num_draft_rows
+    did = {one.replica_id: lately.get(one.replica_id, _NOTHING) for one in staying}
+    num_rounds, num_drafted = lately[_POOL]["rounds"], lately[_POOL]["drafted"]
     return CellSignals(
         num_targets=len(targets),
         num_drafts=len(drafts),
         num_waiting=counters.num_waiting,
         num_running=counters.num_running,
         target_load=sum(
-            _busy(one, before, seconds) * _fill(one, before, max_group_size) for one in targets
+            _busy(did[one.replica_id]) * _fill(did[one.replica_id], max_group_size)
+            for one in targets
         ),
         kv_tokens=sum(_used_blocks(one) * one.block_size for one in targets),
         waiting_tokens=counters.num_waiting_tokens,
         kv_tokens_per_target=_mean(one.num_blocks * one.block_size for one in targets),
         num_wanting=counters.num_undrafted + sum(draft.num_sequences for draft in drafts),
         num_starved=counters.num_undrafted + counters.num_draft_queued,
-        draft_busy=sum(_busy(one, before, seconds) for one in drafts),
+        draft_busy=sum(_busy(did[one.replica_id]) for one in drafts),
         draft_kv=sum(_used_blocks(one) / one.num_blocks for one in drafts),
         num_rounds=num_rounds,
         drafted_share=num_drafted / num_rounds if num_rounds else 0.0,
     )
 
 
-def _busy(replica: ReplicaCounters, before: Mapping[str, ReplicaCounters], seconds: float) -> float:
-    """Nothing of a replica that was not there: what it did before is not known."""
-    earlier = before.get(replica.replica_id)
-    if earlier is None or replica.busy_s < earlier.busy_s:
-        return 0.0
-    return min((replica.busy_s - earlier.busy_s) / seconds, 1.0)
+def _busy(did: Growth) -> float:
+    return min(did.per_second(did["busy_s"]) or 0.0, 1.0)
 
 
-def _fill(
-    replica: ReplicaCounters, before: Mapping[str, ReplicaCounters], max_group_size: int
-) -> float:
-    earlier = before.get(replica.replica_id)
-    if earlier is None or replica.num_leases <= earlier.num_leases:
-        return 0.0
-    rows = replica.num_rows - earlier.num_rows
-    return rows / (replica.num_leases - earlier.num_leases) / max_group_size
+def _fill(did: Growth, max_group_size: int) -> float:
+    return did["rows"] / did["leases"] / max_group_size if did["leases"] else 0.0
 
 
 def _used_blocks(replica: ReplicaCounters) -> int:

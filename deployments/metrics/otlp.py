@@ -7,27 +7,24 @@ histograms would have to observe everything a second time.
 from __future__ import annotations
 
 import logging
-import os
 import time
-from collections.abc import Iterator, Mapping
-from importlib.metadata import entry_points
+from collections.abc import Mapping
 from typing import Any
 
 from opentelemetry.sdk.metrics import export as otel
-from opentelemetry.sdk.resources import SERVICE_NAME, OTELResourceDetector, Resource
+from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from deployments.metrics.metric import Distribution, Kind, Metric, Point
 from deployments.metrics.registry import METRICS
 from deployments.telemetry import names
-from deployments.telemetry.exporters import Signal, exporter_names
 from deployments.version import package_version
 from specdec.v1 import generation_pb2 as pb
 
 logger = logging.getLogger(__name__)
 
-_GROUP = "opentelemetry_metrics_exporter"
 _NS = 1_000_000_000
+_DEFAULT_MS = 60_000.0
 _GEN_AI = "gen_ai."
 _OWN_NAMES = {"gen_ai_token_type": "gen_ai.token.type"}
 """Attributes that Prometheus cannot name as OpenTelemetry does."""
@@ -36,10 +33,15 @@ _UNKNOWN: Any = None
 
 
 class OtlpMetrics:
-    """Tells one exporter. `labels` are attributes of everything."""
+    """Tells one exporter. `labels` are attributes of everything, `resource` is who tells it."""
 
     def __init__(
-        self, exporter: otel.MetricExporter, *, model_name: str, labels: Mapping[str, str]
+        self,
+        exporter: otel.MetricExporter,
+        *,
+        resource: Resource,
+        model_name: str,
+        labels: Mapping[str, str],
     ) -> None:
         self._exporter = exporter
         self._labels = dict(labels)
@@ -48,8 +50,7 @@ class OtlpMetrics:
             names.PROVIDER_NAMES[0]: names.PROVIDER,
             names.OPERATION: "text_completion",  # chats too: the pool sees ids
         }
-        name = os.environ.get("OTEL_SERVICE_NAME", "specdec")
-        self._resource = Resource({SERVICE_NAME: name}).merge(OTELResourceDetector().detect())
+        self._resource = resource
 
     def tell(self, status: pb.PoolStatusResponse) -> None:
         """Waits for the collector: not for an event loop."""
@@ -60,6 +61,10 @@ class OtlpMetrics:
         data = otel.MetricsData([otel.ResourceMetrics(self._resource, scopes, "")])
         if self._exporter.export(data) is not otel.MetricExportResult.SUCCESS:
             logger.warning("metrics were not exported over OTLP")
+
+    def close(self) -> None:
+        """Nothing is told any more."""
+        self._exporter.shutdown()
 
     def _metric(self, metric: Metric, status: pb.PoolStatusResponse) -> otel.Metric:
         start_ns, now_ns = int(status.started_unix_s * _NS), time.time_ns()
@@ -104,18 +109,10 @@ def _data(metric: Metric, points: list[Any]) -> otel.Sum | otel.Gauge | otel.His
 
 
 def interval_s(environment: Mapping[str, str]) -> float:
-    return float(environment.get("OTEL_METRIC_EXPORT_INTERVAL") or 60_000) / 1000
-
-
-def exporters(environment: Mapping[str, str]) -> Iterator[otel.MetricExporter]:
-    """Those that the variables ask for, without those that are not installed. Raises
-    InvalidRequestError for a protocol that there is no exporter for."""
-    for name in exporter_names(environment, Signal.METRICS):
-        found = next(iter(entry_points(group=_GROUP, name=name)), None)
-        if found is None:
-            logger.warning(
-                "OTEL_METRICS_EXPORTER: %s is not installed (pip install specdec-serve[otlp])", name
-            )
-        else:
-            exporter: otel.MetricExporter = found.load()()
-            yield exporter
+    """The SDK's default where it makes no sense, as the SDK itself does."""
+    told = environment.get("OTEL_METRIC_EXPORT_INTERVAL", "")
+    try:
+        return max(float(told or _DEFAULT_MS), 1.0) / 1000
+    except ValueError:
+        logger.warning("OTEL_METRIC_EXPORT_INTERVAL=%s is no number of milliseconds", told)
+        return _DEFAULT_MS / 1000

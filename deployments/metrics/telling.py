@@ -6,53 +6,95 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
+from functools import partial
 
 from deployments.metrics.log_line import PERIOD_S as LOG_PERIOD_S
 from deployments.metrics.log_line import log_lines
-from deployments.metrics.otlp import OtlpMetrics, exporters, interval_s
+from deployments.metrics.otlp import OtlpMetrics, interval_s
 from deployments.metrics.ray_port import PERIOD_S as RAY_PERIOD_S
 from deployments.metrics.ray_port import RayPort
 from deployments.metrics.registry import APPLICATION, CELL, MODEL_NAME
+from deployments.telemetry import closing
+from deployments.telemetry.exporters import Signal, exporter_kinds
+from deployments.telemetry.process import ProcessName
+from deployments.telemetry.resource import resource_of
+from deployments.totals.growth import between
+from deployments.totals.status import of_cells
 from specdec.v1 import generation_pb2 as pb
 
 logger = logging.getLogger(__name__)
 
-
-async def tell_metrics(
-    read: Callable[[], pb.PoolStatusResponse], *, model_name: str, application: str, cell: int
-) -> None:
-    """Tell what `read` finds; never returns. Each in its own time: a collector may be slow."""
-    labels = {MODEL_NAME: model_name, APPLICATION: application, CELL: str(cell)}
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(_every(RAY_PERIOD_S, read, RayPort(labels).tell))
-        tasks.create_task(_every(LOG_PERIOD_S, read, _Log(cell).tell))
-        for otlp in _collectors(model_name, labels):
-            tasks.create_task(_every(interval_s(os.environ), read, _in_a_thread(otlp.tell)))
+Read = Callable[[], pb.PoolStatusResponse]
 
 
-def _collectors(model_name: str, labels: Mapping[str, str]) -> list[OtlpMetrics]:
-    """None where the variables make no sense: requests are served without."""
+class MetricsTelling:
+    """Of one coordinator, as long as it lives. Raises InvalidRequestError for an exporter that is
+    not there, as traces do."""
+
+    def __init__(
+        self, read: Read, process: ProcessName, *, model_name: str, application: str
+    ) -> None:
+        self._read = read
+        self._cell = process.cell or 0
+        self._labels = {MODEL_NAME: model_name, APPLICATION: application, CELL: str(self._cell)}
+        self._collectors = [
+            OtlpMetrics(
+                kind(), resource=resource_of(process), model_name=model_name, labels=self._labels
+            )
+            for kind in exporter_kinds(Signal.METRICS)
+        ]
+        self._running: asyncio.Task[None] | None = None
+
+    async def run(self) -> None:
+        """Never returns. Each in its own time: a collector may be slow."""
+        self._running = asyncio.current_task()
+        every_s = interval_s(os.environ)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(_every(RAY_PERIOD_S, self._read, RayPort(self._labels).tell))
+            tasks.create_task(_every(LOG_PERIOD_S, self._read, _Log(self._cell).tell))
+            for otlp in self._collectors:
+                tasks.create_task(_every(every_s, self._read, _in_a_thread(otlp.tell)))
+
+    async def close(self) -> None:
+        """Tell collectors the last totals, as far as there is time; nothing is told any more."""
+        if self._running is not None:
+            self._running.cancel()
+        collectors, self._collectors = self._collectors, []
+        if collectors:
+            last = self._last()
+            await asyncio.gather(*(closing.close(partial(_end, one, last)) for one in collectors))
+
+    def _last(self) -> pb.PoolStatusResponse | None:
+        """None of a pool that has failed and cannot be counted: its process is to end all the
+        same."""
+        try:
+            return self._read()
+        except Exception:
+            logger.exception("the last metrics could not be read")
+            return None
+
+
+def _end(otlp: OtlpMetrics, status: pb.PoolStatusResponse | None) -> None:
     try:
-        interval_s(os.environ)
-        found = exporters(os.environ)
-        return [OtlpMetrics(one, model_name=model_name, labels=labels) for one in found]
+        if status is not None:
+            otlp.tell(status)
     except Exception:
-        logger.exception("no metrics over OTLP")
-        return []
+        logger.exception("the last metrics could not be told")
+    finally:
+        otlp.close()
 
 
 class _Log:
     def __init__(self, cell: int) -> None:
         self._cell = cell
-        self._told_at = time.monotonic()
-        self._told = pb.PoolStatusResponse()
+        self._told = of_cells(pb.PoolStatusResponse(), time.monotonic())
 
     async def tell(self, status: pb.PoolStatusResponse) -> None:
-        now = time.monotonic()
-        for line in log_lines(self._told, status, max(now - self._told_at, 1e-3), self._cell):
+        reading = of_cells(status, time.monotonic())
+        for line in log_lines(between(self._told, reading), status, self._cell):
             logger.info("%s", line)
-        self._told, self._told_at = status, now
+        self._told = reading
 
 
 def _in_a_thread(
@@ -66,7 +108,7 @@ def _in_a_thread(
 
 async def _every(
     period_s: float,
-    read: Callable[[], pb.PoolStatusResponse],
+    read: Read,
     tell: Callable[[pb.PoolStatusResponse], Awaitable[None]],
 ) -> None:
     """Now, and then every so often. Requests never suffer from what cannot be told."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from deployments.deployment_names import Part
 from deployments.metrics.families.rounds import ANSWER_STAGE, ROUND_STAGE
 from deployments.stages.histogram import quantile
 from specdec.v1 import generation_pb2 as pb
@@ -62,7 +63,7 @@ def stages_of_page(page: str) -> Stages | None:
     found: dict[str, dict[str, Any]] = {}
     for family in text_string_to_metric_families("\n".join(lines) + "\n"):
         for sample in family.samples:
-            role = sample.labels.get("role", "ingress")
+            role = sample.labels.get("role", Part.INGRESS)
             name = f"{role} {sample.labels['stage']}"
             own = found.setdefault(name, {"at_most": Counter(), "count": 0.0, "sum": 0.0})
             kind = sample.name.rpartition("_")[2]

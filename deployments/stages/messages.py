@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from deployments.deployment_names import Part
 from deployments.stages.ingress import IngressTimes
 from deployments.stages.rounds import StageHistograms
 from specdec.v1 import generation_pb2 as pb
-
-INGRESS = "ingress"
-"""The role of what is counted by pieces."""
 
 
 def stage_statuses(stages: StageHistograms, ingress: IngressTimes) -> Iterator[pb.StageStatus]:
@@ -23,5 +21,5 @@ def stage_statuses(stages: StageHistograms, ingress: IngressTimes) -> Iterator[p
         )
     for name, timer in (("detokenise", ingress.detokenise), ("respond", ingress.respond)):
         yield pb.StageStatus(
-            role=INGRESS, stage=name, count=ingress.num_pieces, sum_s=timer.seconds
+            role=Part.INGRESS, stage=name, count=ingress.num_pieces, sum_s=timer.seconds
         )

@@ -9,12 +9,13 @@ import os
 from collections.abc import Mapping
 from enum import StrEnum
 from importlib.metadata import entry_points
+from typing import Any
 
+from opentelemetry.sdk.metrics.export import MetricExporter
 from opentelemetry.sdk.trace.export import SpanExporter
 
 from specdec_core.errors import InvalidRequestError
 
-_GROUP = "opentelemetry_traces_exporter"
 _BY_PROTOCOL = {"grpc": "otlp_proto_grpc", "http/protobuf": "otlp_proto_http"}
 _INSTALL = 'pip install "specdec-serve[otlp]"'
 
@@ -26,9 +27,10 @@ class Signal(StrEnum):
     METRICS = "METRICS"
 
 
-def exporter_names(
-    environment: Mapping[str, str], signal: Signal = Signal.TRACES
-) -> tuple[str, ...]:
+_KINDS: dict[Signal, type] = {Signal.TRACES: SpanExporter, Signal.METRICS: MetricExporter}
+
+
+def exporter_names(environment: Mapping[str, str], signal: Signal) -> tuple[str, ...]:
     """By which packages offer them; none where nobody asked. An endpoint alone asks for OTLP.
 
     Raises InvalidRequestError for a protocol that there is no exporter for.
@@ -54,18 +56,29 @@ def _offered(name: str, environment: Mapping[str, str], signal: Signal) -> str:
     return _BY_PROTOCOL[protocol]
 
 
-def exporter_kinds(environment: Mapping[str, str] = os.environ) -> list[type[SpanExporter]]:
-    """Raises InvalidRequestError for one that is not installed."""
-    return [_load(name) for name in exporter_names(environment)]
+def check_exporters(environment: Mapping[str, str] = os.environ) -> None:
+    """Raises InvalidRequestError where something is asked for that cannot be exported."""
+    for signal in Signal:
+        exporter_kinds(signal, environment)
 
 
-def _load(name: str) -> type[SpanExporter]:
-    found = entry_points(group=_GROUP, name=name)
-    if not found:
-        instead = _INSTALL if name in _BY_PROTOCOL.values() else "install the package that has it"
-        raise InvalidRequestError(
-            f"OTEL_TRACES_EXPORTER asks for {name!r}, which is not installed: {instead}, or set "
-            "OTEL_TRACES_EXPORTER=none"
-        )
-    kind: type[SpanExporter] = next(iter(found)).load()
-    return kind
+def is_export_asked_for(environment: Mapping[str, str] = os.environ) -> bool:
+    return any(exporter_names(environment, signal) for signal in Signal)
+
+
+def exporter_kinds(signal: Signal, environment: Mapping[str, str] = os.environ) -> list[Any]:
+    """Classes that need no arguments. Raises InvalidRequestError for one that is not installed."""
+    return [_load(name, signal) for name in exporter_names(environment, signal)]
+
+
+def _load(name: str, signal: Signal) -> Any:
+    """One that is no exporter, such as the port that `prometheus` opens, counts as not there."""
+    found = entry_points(group=f"opentelemetry_{signal.lower()}_exporter", name=name)
+    for kind in (one.load() for one in found):
+        if isinstance(kind, type) and issubclass(kind, _KINDS[signal]):
+            return kind
+    instead = _INSTALL if name in _BY_PROTOCOL.values() else "install the package that has it"
+    variable = f"OTEL_{signal}_EXPORTER"
+    raise InvalidRequestError(
+        f"{variable} asks for {name!r}, which is not installed: {instead}, or set {variable}=none"
+    )

@@ -28,7 +28,7 @@ class JsonFormatter(logging.Formatter):
     def __init__(self, process: ProcessName) -> None:
         super().__init__()
         self._process: dict[str, Any] = {
-            "process": process.role,
+            "process": process.role.value,
             "replica_id": process.id,
             "pid": os.getpid(),
         }

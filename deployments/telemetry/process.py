@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from deployments.deployment_names import Part
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessName:
     """One process."""
 
-    role: str
-    """ingress, coordinator, target, draft or serve."""
+    role: Part
     id: str
     """Of the replica, or of the actor."""
     cell: int | None = None

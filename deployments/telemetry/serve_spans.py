@@ -10,9 +10,9 @@ from __future__ import annotations
 from opentelemetry.sdk.trace import SpanProcessor
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-from deployments.telemetry.exporters import exporter_kinds
+from deployments.telemetry.exporters import Signal, exporter_kinds
 
 
 def span_processors() -> list[SpanProcessor]:
     """One for every exporter that OTEL_* name."""
-    return [BatchSpanProcessor(kind()) for kind in exporter_kinds()]
+    return [BatchSpanProcessor(kind()) for kind in exporter_kinds(Signal.TRACES)]

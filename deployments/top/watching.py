@@ -10,6 +10,7 @@ import grpc
 from rich.console import Console
 from rich.live import Live
 
+from deployments.bench_names import GRPC_ADDRESS
 from deployments.endpoint import MESSAGE_OPTIONS
 from deployments.top.counts import Poll
 from deployments.top.view import away, view
@@ -18,6 +19,8 @@ from specdec.v1 import generation_pb2_grpc as pb_grpc
 from specdec_core.errors import InvalidRequestError, SpecdecError
 
 _TIMEOUT_S = 10.0
+_SPEAKS_HTTP_1 = "Failed parsing HTTP/2"
+"""What gRPC says of a port that answers in HTTP/1."""
 _WRONG = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
 """What asking again does not help against."""
 
@@ -30,7 +33,10 @@ class AwayError(SpecdecError):
 
 @contextmanager
 def service_at(address: str, api_key: str | None) -> Iterator[Ask]:
-    """How to ask it. Asking raises AwayError, or InvalidRequestError where the key is wrong."""
+    """How to ask it. Asking raises AwayError, or InvalidRequestError where the key is wrong, or the
+    address is that of HTTP."""
+    if "://" in address:
+        raise _not_grpc(address)
     metadata = (("authorization", f"Bearer {api_key}"),) if api_key else ()
     with grpc.insecure_channel(address, options=MESSAGE_OPTIONS) as channel:
         stub = pb_grpc.GenerationServiceStub(channel)
@@ -74,4 +80,13 @@ def _told(address: str, error: grpc.RpcError) -> SpecdecError:
     message = (details or type(error).__name__).splitlines()[0]
     if isinstance(error, grpc.Call) and error.code() in _WRONG:
         return InvalidRequestError(f"{address}: {message}")
+    if _SPEAKS_HTTP_1 in message:
+        return _not_grpc(address)
     return AwayError(f"{address} does not answer: {message}")
+
+
+def _not_grpc(address: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"{address} is an address for HTTP; this asks over gRPC: give HOST:PORT of the service's "
+        f"gRPC port (--grpc-port), {GRPC_ADDRESS} unless it was told another"
+    )

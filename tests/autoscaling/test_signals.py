@@ -54,6 +54,15 @@ def test_loads_of_replicas_are_added_and_a_new_one_changes_nothing() -> None:
     assert (found.num_drafts, found.draft_busy) == (3, pytest.approx(1.0))
 
 
+def test_a_replica_that_registered_anew_is_measured_from_there() -> None:
+    """Under its old id, a second of four ago: its totals have fallen."""
+    base = pool()
+    one = replica("t", busy_s=90.0, num_leases=500, num_rows=4000)
+    then = replace(one, busy_s=1.0, num_leases=5, num_rows=40)
+    found = measured(replace(base, replicas=(one,)), replace(base, replicas=(then,)))
+    assert found.target_load == pytest.approx(0.25)
+
+
 def test_a_replica_that_leaves_is_counted_nowhere() -> None:
     base = pool()
     one = replica("t", busy_s=1.0, is_draining=True)

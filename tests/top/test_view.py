@@ -6,7 +6,7 @@ import io
 
 from rich.console import Console
 
-from deployments.top.counts import Poll, between, totals
+from deployments.top.counts import Poll, lately
 from deployments.top.view import away, view
 from specdec.v1 import generation_pb2 as pb
 
@@ -126,10 +126,32 @@ def test_a_first_look_has_no_rates_and_shares_of_all_time() -> None:
     assert values(text, "groups")["equal length"] == "10%"
 
 
-def test_another_life_of_the_coordinator_counts_anew() -> None:
-    text = shown(later(epoch=8))
-    assert values(text, "pool")["tokens/s"] == "-"
-    assert {line.split()[1] for line in text.splitlines() if line.startswith("target-a")} == {"-"}
+def test_another_life_of_the_coordinator_counts_from_its_beginning() -> None:
+    """It has begun within the two seconds, and so have its replicas for it."""
+    status = later(epoch=8)
+    status.counters["num_committed"] = 50
+    status.replicas[0].busy_s, status.replicas[0].num_rows = 0.5, 12
+    text = shown(status)
+    assert values(text, "pool")["tokens/s"] == "25.0"
+    (line,) = [line.split() for line in text.splitlines() if line.startswith("target-a")]
+    assert line[1:3] == ["25%", "6.0"]
+
+
+def test_a_replica_that_has_just_come_has_no_rates() -> None:
+    status = later()
+    status.replicas[0].replica_id = "target-new"
+    (line,) = [line.split() for line in shown(status).splitlines() if "target-new" in line]
+    assert line[1:3] == ["-", "-"]
+
+
+def test_what_the_coordinators_refused_or_failed_is_told_by_why() -> None:
+    assert values(shown(later()), "refused") == {"none": ""}
+    status = later()
+    status.counters["num_rejected_queue_full"] = 1234
+    status.counters["num_rejected_client_limit"] = 0
+    status.counters["num_failed_deadline"] = 2
+    found = values(shown(status), "refused")
+    assert found == {"queue_full": "1,234", "failed: deadline": "2"}
 
 
 def test_a_quiet_service_shows_rates_of_nothing_and_shares_of_all_time() -> None:
@@ -173,10 +195,11 @@ def test_one_cell_that_was_away_makes_no_negative_rates() -> None:
     both, one = pb.PoolStatusResponse(), pb.PoolStatusResponse()
     for status, epochs in ((both, (7, 9)), (one, (7,))):
         for number, epoch in enumerate(epochs):
-            status.cells.add(cell=number, epoch=epoch)
+            cell = status.cells.add(cell=number, epoch=epoch)
+            cell.counters["num_committed"] = 1000
         status.counters["num_committed"] = 1000 * len(epochs)
-    assert between(Poll(one, 2.0), Poll(both, 1.0)) == totals(one)
-    assert between(Poll(both, 2.0), Poll(one, 1.0)).per_second(1) is None
+    assert lately(Poll(one, 2.0), Poll(both, 1.0))["num_committed"] == 0
+    assert lately(Poll(both, 2.0), Poll(one, 1.0))["num_committed"] == 0
 
 
 def test_who_is_away_is_named() -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from deployments.metrics.families.reading import (
-    DRAFT,
-    TARGET,
     by_client,
     by_replica,
     totals_by,
@@ -14,6 +12,7 @@ from deployments.metrics.families.reading import (
 )
 from deployments.metrics.metric import Kind, Metric, Point
 from specdec.v1 import generation_pb2 as pb
+from specdec_core.leases import Role
 from specdec_core.models.numerics import Numerics
 
 AUDITED = "num_audited_"
@@ -24,7 +23,7 @@ _NUMERICS = (Numerics.EXACT, Numerics.FAST)
 
 def _num_replicas(status: pb.PoolStatusResponse) -> list[Point]:
     roles = [one.role for one in status.replicas]
-    return [Point(roles.count(role), (role,)) for role in (TARGET, DRAFT)]
+    return [Point(roles.count(role), (role.value,)) for role in Role]
 
 
 def _of_replicas(

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
+from deployments.deployment_names import Part
 from deployments.metrics.metric import Distribution, Point, Read
 from specdec.v1 import generation_pb2 as pb
-
-TARGET, DRAFT = "target", "draft"
 
 
 def total(name: str) -> Read:
@@ -27,7 +26,7 @@ def value(find: Callable[[pb.PoolStatusResponse], float]) -> Read:
 
 def kv_usage(status: pb.PoolStatusResponse) -> float:
     """Share of the targets' KV blocks in use."""
-    targets = [one for one in status.replicas if one.role == TARGET]
+    targets = [one for one in status.replicas if one.role == Part.TARGET]
     num_blocks = sum(one.num_blocks for one in targets)
     num_free = sum(one.num_free_blocks for one in targets)
     return (num_blocks - num_free) / num_blocks if num_blocks else 0.0

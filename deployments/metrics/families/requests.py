@@ -3,9 +3,9 @@ where it has them, those of OpenTelemetry's GenAI conventions where these have."
 
 from __future__ import annotations
 
+from deployments.deployment_names import Part
 from deployments.errors import FailureKind
 from deployments.metrics.families.reading import (
-    TARGET,
     kv_usage,
     observed,
     total,
@@ -73,7 +73,8 @@ def _seconds(name: str, bounds: tuple[float, ...], text: str, otel_name: str = "
 def _waiting(status: pb.PoolStatusResponse) -> list[Point]:
     """All for one reason: they are admitted in order."""
     is_served = any(
-        one.role == TARGET and not (one.is_fenced or one.is_draining) for one in status.replicas
+        one.role == Part.TARGET and not (one.is_fenced or one.is_draining)
+        for one in status.replicas
     )
     counts = {NO_TARGET: 0, CAPACITY: 0, CAPACITY if is_served else NO_TARGET: status.num_waiting}
     return [Point(count, (reason,)) for reason, count in counts.items()]
@@ -88,7 +89,7 @@ def _prefix(name: str, field: str, text: str) -> Metric:
         read=lambda status: [
             Point(getattr(one, field), (one.replica_id,))
             for one in status.replicas
-            if one.role == TARGET
+            if one.role == Part.TARGET
         ],
         labels=("engine",),
         unit="{token}",

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import zip_longest
 
-from deployments.metrics.families.reading import DRAFT, TARGET, total, value
+from deployments.metrics.families.reading import total, value
 from deployments.metrics.metric import Distribution, Kind, Metric, Point
 from deployments.stages.histogram import BOUNDS_S
 from deployments.stages.rounds import PASS
 from specdec.v1 import generation_pb2 as pb
+from specdec_core.leases import Role
 
 ROUND_STAGE = "specdec_round_stage_seconds"
 ANSWER_STAGE = "specdec_answer_stage_seconds"
@@ -40,7 +41,7 @@ def _group_sizes(status: pb.PoolStatusResponse) -> list[Point]:
 
 
 def _leases(status: pb.PoolStatusResponse) -> list[Point]:
-    counts = dict.fromkeys((TARGET, DRAFT), 0)
+    counts = dict.fromkeys(map(str, Role), 0)
     passes = {(role.value, stage.value) for role, stage in PASS.items()}
     for one in status.stages:
         if (one.role, one.stage) in passes:

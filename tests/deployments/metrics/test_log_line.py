@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 from deployments.metrics.log_line import log_lines
+from deployments.totals.growth import between
+from deployments.totals.status import of_cells
 from specdec.v1 import generation_pb2 as pb
 from tests.deployments.metrics.status import full_status
+
+
+def lines(before: pb.PoolStatusResponse, now: pb.PoolStatusResponse, cell: int = 0) -> list[str]:
+    """Of ten seconds."""
+    return list(log_lines(between(of_cells(before, 5.0), of_cells(now, 15.0)), now, cell))
 
 
 def test_the_lines_are_worded_as_vllm_does_and_tell_what_came_in_between() -> None:
@@ -22,7 +29,7 @@ def test_the_lines_are_worded_as_vllm_does_and_tell_what_came_in_between() -> No
             now.accepted_per_position.append(more)
         else:
             now.accepted_per_position[position] += more
-    assert list(log_lines(before, now, 10.0, 1)) == [
+    assert lines(before, now, 1) == [
         "Cell 1: Avg prompt throughput: 5.0 tokens/s, Avg generation throughput: 10.0 tokens/s, "
         "Running: 5 reqs, Waiting: 3 reqs, KV cache usage: 25.0%, Prefix cache hit rate: 20.0%",
         "SpecDecoding metrics: Mean acceptance length: 4.00, Accepted throughput: 6.00 tokens/s, "
@@ -35,11 +42,20 @@ def test_the_lines_are_worded_as_vllm_does_and_tell_what_came_in_between() -> No
 def test_where_nothing_was_done_nothing_is_said() -> None:
     idle = full_status()
     idle.num_running = idle.num_waiting = 0
-    assert list(log_lines(idle, idle, 10.0, 0)) == []
-    assert list(log_lines(pb.PoolStatusResponse(), pb.PoolStatusResponse(), 10.0, 0)) == []
+    assert lines(idle, idle) == []
+    assert lines(pb.PoolStatusResponse(), pb.PoolStatusResponse()) == []
 
 
 def test_without_drafts_there_is_no_line_of_them() -> None:
     status = full_status()
-    (line,) = log_lines(status, status, 10.0, 0)
+    (line,) = lines(status, status)
     assert "Running: 5 reqs" in line
+
+
+def test_after_a_restart_the_figures_are_those_of_the_new_life() -> None:
+    before, now = full_status(), full_status()
+    before.epoch, now.epoch = 1, 2
+    for name in now.counters:
+        before.counters[name] *= 2
+    (first, _) = lines(before, now)
+    assert "Avg prompt throughput: 70.0 tokens/s, Avg generation throughput: 40.0" in first

@@ -13,9 +13,12 @@ import pytest
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2 as wire
 from opentelemetry.sdk.metrics import export as otel
 
-from deployments.metrics.otlp import OtlpMetrics, exporters, interval_s
+from deployments.deployment_names import Part
+from deployments.metrics.otlp import OtlpMetrics, interval_s
 from deployments.metrics.registry import METRICS
-from specdec_core.errors import InvalidRequestError
+from deployments.telemetry.exporters import Signal, exporter_kinds
+from deployments.telemetry.process import ProcessName
+from deployments.telemetry.resource import resource_of
 from tests.deployments.metrics.status import full_status
 
 
@@ -25,6 +28,7 @@ class Collector(otel.MetricExporter):
     def __init__(self) -> None:
         super().__init__()
         self.heard: list[otel.MetricsData] = []
+        self.is_shut_down = False
 
     def export(
         self, metrics_data: otel.MetricsData, timeout_millis: float = 10_000, **kwargs: Any
@@ -36,7 +40,12 @@ class Collector(otel.MetricExporter):
         return True
 
     def shutdown(self, timeout_millis: float = 30_000, **kwargs: Any) -> None:
-        pass
+        self.is_shut_down = True
+
+
+def otlp(exporter: otel.MetricExporter, **labels: str) -> OtlpMetrics:
+    process = ProcessName(role=Part.COORDINATOR, id="specdec:cell-0", cell=0)
+    return OtlpMetrics(exporter, resource=resource_of(process), model_name="m", labels=labels)
 
 
 def told(collector: Collector) -> dict[str, otel.Metric]:
@@ -49,12 +58,14 @@ def told(collector: Collector) -> dict[str, otel.Metric]:
 def test_every_metric_is_told_with_its_totals(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test")
     collector = Collector()
-    OtlpMetrics(collector, model_name="m", labels={"cell": "0"}).tell(full_status())
+    otlp(collector, cell="0").tell(full_status())
     found = told(collector)
     assert set(found) == {metric.otlp_name for metric in METRICS}
     attributes = collector.heard[0].resource_metrics[0].resource.attributes
     assert attributes["service.name"] == "specdec"
     assert attributes["deployment.environment.name"] == "test"
+    assert attributes["service.instance.id"] == "specdec:cell-0"
+    assert attributes["specdec.process"] == "coordinator"
     drafts: Any = found["specdec.spec_decode_num_drafts"].data
     assert drafts.is_monotonic
     assert drafts.aggregation_temporality is otel.AggregationTemporality.CUMULATIVE
@@ -67,7 +78,7 @@ def test_every_metric_is_told_with_its_totals(monkeypatch: pytest.MonkeyPatch) -
 
 def test_genai_s_metrics_have_its_names_attributes_and_buckets() -> None:
     collector = Collector()
-    OtlpMetrics(collector, model_name="m", labels={}).tell(full_status())
+    otlp(collector).tell(full_status())
     found = told(collector)
     duration: Any = found["gen_ai.server.request.duration"]
     assert duration.unit == "s"
@@ -93,7 +104,7 @@ def test_an_exporter_that_fails_costs_nothing_but_a_warning(
 ) -> None:
     collector = Collector()
     collector.export = lambda *_, **__: otel.MetricExportResult.FAILURE  # type: ignore[method-assign]
-    OtlpMetrics(collector, model_name="m", labels={}).tell(full_status())
+    otlp(collector).tell(full_status())
     assert "not exported" in caplog.text
 
 
@@ -110,32 +121,19 @@ def test_an_exporter_that_fails_costs_nothing_but_a_warning(
 def test_the_standard_variables_say_to_whom(
     environment: dict[str, str], kinds: list[type[otel.MetricExporter]]
 ) -> None:
-    assert [type(exporter) for exporter in exporters(environment)] == kinds
-
-
-def test_an_exporter_that_is_not_installed_is_named(caplog: pytest.LogCaptureFixture) -> None:
-    assert list(exporters({"OTEL_METRICS_EXPORTER": "carrier_pigeon"})) == []
-    assert "carrier_pigeon is not installed" in caplog.text
-
-
-def test_a_protocol_that_nobody_speaks_is_refused_as_for_traces() -> None:
-    environment = {
-        "OTEL_METRICS_EXPORTER": "otlp",
-        "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL": "http/json",
-    }
-    with pytest.raises(InvalidRequestError, match="METRICS_PROTOCOL=http/json"):
-        list(exporters(environment))
+    assert exporter_kinds(Signal.METRICS, environment) == kinds
 
 
 def test_the_interval_is_the_standard_one() -> None:
     assert interval_s({}) == 60.0
     assert interval_s({"OTEL_METRIC_EXPORT_INTERVAL": "2500"}) == 2.5
+    assert interval_s({"OTEL_METRIC_EXPORT_INTERVAL": "soon"}) == 60.0
 
 
 def test_what_is_told_can_be_written_as_json() -> None:
     """The console's exporter does so, and every field has to be one that it knows."""
     collector = Collector()
-    OtlpMetrics(collector, model_name="m", labels={}).tell(full_status())
+    otlp(collector).tell(full_status())
     content = json.loads(collector.heard[0].to_json())
     assert content["resource_metrics"][0]["scope_metrics"][0]["scope"]["name"] == "specdec"
 
@@ -173,9 +171,11 @@ def test_a_collector_hears_every_metric(monkeypatch: pytest.MonkeyPatch) -> None
         }
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
-        (exporter,) = exporters(environment)
-        OtlpMetrics(exporter, model_name="m", labels={}).tell(full_status())
-        exporter.shutdown()
+        (kind,) = exporter_kinds(Signal.METRICS)
+        exporter = kind()
+        told_over = otlp(exporter)
+        told_over.tell(full_status())
+        told_over.close()
     (request,) = heard
     found = {one.name: one for one in request.resource_metrics[0].scope_metrics[0].metrics}
     assert set(found) == {metric.otlp_name for metric in METRICS}

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import pytest
+from opentelemetry.sdk.metrics.export import ConsoleMetricExporter
 from opentelemetry.sdk.trace.export import ConsoleSpanExporter
 
 from deployments.config import ServiceConfig
+from deployments.deployment_names import Part
 from deployments.preflight import check_start
 from deployments.telemetry import exporters
-from deployments.telemetry.exporters import exporter_kinds, exporter_names
+from deployments.telemetry.exporters import Signal, exporter_kinds, exporter_names
+from deployments.telemetry.process import ProcessName
+from deployments.telemetry.tracing import begin_tracing
 from specdec_core.errors import InvalidRequestError
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
+SOME_PROCESS = ProcessName(role=Part.INGRESS, id="x")
 
 
 @pytest.mark.parametrize(
@@ -42,23 +47,37 @@ ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 def test_the_environment_says_which_exporters(
     environment: dict[str, str], names: tuple[str, ...]
 ) -> None:
-    assert exporter_names(environment) == names
+    assert exporter_names(environment, Signal.TRACES) == names
 
 
-def test_a_protocol_that_nobody_speaks_is_refused_by_name() -> None:
+@pytest.mark.parametrize("signal", Signal)
+def test_a_protocol_that_nobody_speaks_is_refused_by_name(signal: Signal) -> None:
     environment = {ENDPOINT: "http://c:4318", "OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"}
     with pytest.raises(InvalidRequestError, match="OTEL_EXPORTER_OTLP_PROTOCOL=http/json"):
-        exporter_names(environment)
+        exporter_names(environment, signal)
+    environment[f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL"] = "carrier/pigeon"
+    with pytest.raises(InvalidRequestError, match=f"{signal}_PROTOCOL=carrier/pigeon"):
+        exporter_names(environment, signal)
 
 
 def test_an_exporter_of_the_sdk_is_found() -> None:
-    assert exporter_kinds({"OTEL_TRACES_EXPORTER": "console"}) == [ConsoleSpanExporter]
+    environment = {"OTEL_TRACES_EXPORTER": "console", "OTEL_METRICS_EXPORTER": "console"}
+    assert exporter_kinds(Signal.TRACES, environment) == [ConsoleSpanExporter]
+    assert exporter_kinds(Signal.METRICS, environment) == [ConsoleMetricExporter]
 
 
+@pytest.mark.parametrize("signal", Signal)
 def test_one_that_is_not_installed_is_refused_before_anything_starts(
-    monkeypatch: pytest.MonkeyPatch,
+    signal: Signal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(exporters, "entry_points", lambda **asked: ())
-    monkeypatch.setenv(ENDPOINT, "http://collector:4317")
-    with pytest.raises(InvalidRequestError, match=r"specdec-serve\[otlp\]"):
-        check_start(ServiceConfig())
+    monkeypatch.setenv(f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT", "http://collector:4317")
+    for start in (lambda: check_start(ServiceConfig()), lambda: begin_tracing(SOME_PROCESS)):
+        with pytest.raises(InvalidRequestError, match=rf"OTEL_{signal}_EXP.*specdec-serve\[otlp\]"):
+            start()
+
+
+def test_what_opens_a_port_is_no_exporter() -> None:
+    """Ray brings the package: it would listen for Prometheus beside Ray's own port."""
+    with pytest.raises(InvalidRequestError, match="OTEL_METRICS_EXPORTER asks for 'prometheus'"):
+        exporter_kinds(Signal.METRICS, {"OTEL_METRICS_EXPORTER": "prometheus"})

@@ -14,6 +14,7 @@ from ray.serve.schema import ServeDeploySchema
 
 from deployments.app import serve_config
 from deployments.config import ServiceConfig
+from deployments.deployment_names import Part
 from deployments.generation import GenerationService
 from deployments.telemetry.json_logs import about
 from deployments.telemetry.logs import begin_logs, begin_replica_logs
@@ -22,7 +23,7 @@ from deployments.telemetry.settings import LogFormat
 from tests.deployments.http_server import completion, run, server
 from tests.deployments.telemetry.memory import HEADERS, TRACE_ID, Spans
 
-TARGET = ProcessName(role="target", id="target-x", cell=1)
+TARGET = ProcessName(role=Part.TARGET, id="target-x", cell=1)
 OURS = ("deployments", "specdec_core", "ray.serve")
 
 

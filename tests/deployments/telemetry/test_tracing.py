@@ -12,11 +12,12 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from deployments.telemetry import serve_spans, tracing
+from deployments.deployment_names import Part
+from deployments.telemetry import closing, serve_spans, tracing
 from deployments.telemetry.process import ProcessName
 from deployments.telemetry.tracing import Tracing, begin_tracing
 
-TARGET = ProcessName(role="target", id="target-x", cell=1)
+TARGET = ProcessName(role=Part.TARGET, id="target-x", cell=1)
 
 
 @pytest.fixture
@@ -24,7 +25,7 @@ def exporter(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
     """Takes the place of whatever the environment asks for."""
     kept = InMemorySpanExporter()
     for module in (tracing, serve_spans):
-        monkeypatch.setattr(module, "exporter_kinds", lambda: [lambda: kept])
+        monkeypatch.setattr(module, "exporter_kinds", lambda signal: [lambda: kept])
     return kept
 
 
@@ -81,7 +82,7 @@ class Hanging(SpanExporter):
 
 
 def test_a_collector_that_hangs_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracing, "_CLOSE_S", 0.05)
+    monkeypatch.setattr(closing, "CLOSE_S", 0.05)
     exporter = Hanging()
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(exporter))

@@ -1,0 +1,1 @@
+"""Totals that only grow, and what came to them between two readings."""
