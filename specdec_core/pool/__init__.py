@@ -2,6 +2,7 @@
 
 from specdec_core.pool.commands import Command, Drained, Emit, SendFree, SendLease, SendReset
 from specdec_core.pool.counters import PoolCounters, ReplicaCounters
+from specdec_core.pool.k_cause import KCause
 from specdec_core.pool.k_policy import AcceptanceHistory, Drafter, FixedK, KPolicy
 from specdec_core.pool.pool import SequencePool
 from specdec_core.pool.sequence import SequenceStatus
@@ -13,6 +14,7 @@ __all__ = [
     "Drained",
     "Emit",
     "FixedK",
+    "KCause",
     "KPolicy",
     "PoolCounters",
     "ReplicaCounters",

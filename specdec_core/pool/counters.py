@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from specdec_core.leases import GroupLease, Role
+from specdec_core.pool.k_cause import KCause
 from specdec_core.request import FinishReason
 
 
@@ -75,6 +76,8 @@ class PoolCounters:
     """How often a replica was fenced."""
     k_policy: Mapping[str, float] = field(default_factory=dict)
     """What the K policy believes of costs and acceptance; see GoodputK.figures."""
+    num_rounds_by_k_cause: Mapping[KCause, int] = field(default_factory=dict)
+    """What decided their K. The sum is `num_sequence_rounds`."""
 
 
 @dataclass(eq=False, slots=True)
@@ -91,6 +94,8 @@ class Tally:
     rounds: dict[tuple[int, int], int] = field(default_factory=dict)
     """(drafted, accepted) tokens of a round -> how many rounds. A Counter would count at half the
     speed."""
+    k_causes: list[int] = field(default_factory=lambda: [0 for _ in KCause])
+    """Index: KCause of rounds."""
     num_committed: int = 0
     num_finished: Counter[FinishReason] = field(default_factory=Counter)
     num_kv_misses: int = 0

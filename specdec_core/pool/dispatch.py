@@ -9,6 +9,7 @@ from specdec_core.pool.counters import Tally
 from specdec_core.pool.fleet import Fleet, OpenLease, ReplicaRecord
 from specdec_core.pool.going_without import GoingWithout
 from specdec_core.pool.grouping import RowPlan, rank_of
+from specdec_core.pool.k_cause import KCause
 from specdec_core.pool.outbox import Outbox
 from specdec_core.pool.overlap import Overlap
 from specdec_core.pool.placement import Placement
@@ -185,6 +186,7 @@ class Dispatcher:
             max_len = replica.max_len(place)
             if max_len >= plan.end_len:
                 plan = fit(plan, max_len)
+                plan.note(KCause.ROOM)
                 continue
             victim = self._victim(replica, sequence)
             if victim is not None:

@@ -16,6 +16,7 @@ from specdec_core.leases import GroupLease, GroupResult, LeaseRow, Role
 from specdec_core.pool.acceptance_belief import AcceptanceBelief
 from specdec_core.pool.draft_sharing import Crowd, Plan
 from specdec_core.pool.group_choice import Count, Group, best, counts
+from specdec_core.pool.k_cause import KCause
 from specdec_core.pool.k_policy import (
     AcceptanceHistory,
     Drafter,
@@ -72,6 +73,8 @@ class GoodputK:
     """Target passes since the draft model was last used."""
     is_promising: bool = False
     """Most of what was drafted last was accepted."""
+    cause: KCause = KCause.GOODPUT
+    """Of what was decided last."""
     _steps_since: int = 0
     _num_choices: int = 0
     """Groups with drafted tokens."""
@@ -112,14 +115,17 @@ class GoodputK:
         num_live: int,
         targets_per_draft: float = 1.0,
     ) -> int:
+        self.cause = KCause.GOODPUT
         if drafter is Drafter.LOOKUP:
             return 0 if self._is_outdone(history) else limit
         if self._num_choices < len(_FIRST_CHOICES) or not self._knows_costs:
+            self.cause = KCause.PROBE
             return limit
         self._crowd = crowd = Crowd(num_live, self.max_group_size, targets_per_draft)
         self._most_steps = max(self._most_steps, limit)
         plan = self._plan(crowd, limit)
         if plan.steps == 0 and self._is_worth_a_trial(crowd, limit):
+            self.cause = KCause.PROBE
             return min(1, limit)
         line = self.draft.line
         price = (line.row_s + line.sequence_s) * plan.tokens_per_second
@@ -132,6 +138,7 @@ class GoodputK:
         if not tokens:
             return lengths
         self._num_choices += 1
+        self.cause = KCause.PROBE
         for _, _, index in tokens[: self._num_kept(offers, [-token[0] for token in tokens])]:
             lengths[index] += 1
         return lengths
@@ -195,6 +202,8 @@ class GoodputK:
         chosen = best(found)
         if self._num_choices % _LOOK_EVERY == 0:
             chosen = self._least_seen(found, chosen, size)
+        else:
+            self.cause = KCause.GOODPUT
         self.last_chosen = chosen
         return chosen.num_kept
 

@@ -11,6 +11,7 @@ from operator import attrgetter
 from specdec_core.leases import LeaseRow
 from specdec_core.pool import sequence as pool_sequence
 from specdec_core.pool.alike import Age, Alike, Likeness, Shape
+from specdec_core.pool.k_cause import KCause
 
 _FEW = 4
 """So many times the rows that are wanted are looked at one by one."""
@@ -58,6 +59,12 @@ class RowPlan:
             num_choices=row.num_choices - excess, proposal=row.proposal[:num_drafted]
         )
         return RowPlan(self.sequence, row, self.slot_len - excess, self.shape, self.likeness)
+
+    def note(self, cause: KCause) -> None:
+        """What decided how many drafted tokens it checks."""
+        current = self.sequence.round
+        if current is not None:
+            current.cause = cause
 
     @property
     def age(self) -> Age:

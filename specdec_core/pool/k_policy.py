@@ -9,6 +9,7 @@ from functools import cache
 from typing import NamedTuple, Protocol
 
 from specdec_core.leases import GroupLease, GroupResult
+from specdec_core.pool.k_cause import KCause
 
 
 class Drafter(StrEnum):
@@ -104,6 +105,11 @@ class KPolicy(Protocol):
         ...
 
     @property
+    def cause(self) -> KCause:
+        """Of what it has decided last."""
+        ...
+
+    @property
     def is_draft_short(self) -> bool:
         """Whether draft replicas have less time than they are asked for: rows that wait for one may
         go without."""
@@ -156,6 +162,10 @@ class _Heedless:
     @property
     def figures(self) -> Mapping[str, float]:
         return {}
+
+    @property
+    def cause(self) -> KCause:
+        return KCause.CONFIGURED
 
     @property
     def is_draft_short(self) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from specdec_core.leases import GroupLease, GroupResult, LeaseRow, Role, RowResult
+from specdec_core.pool.k_cause import KCause
 from specdec_core.pool.k_policy import AcceptanceHistory, Drafter, KPolicy, Offer
 
 Record = dict[str, Any]
@@ -30,6 +31,10 @@ class TracedK:
     @property
     def figures(self) -> Mapping[str, float]:
         return self._policy.figures
+
+    @property
+    def cause(self) -> KCause:
+        return self._policy.cause
 
     @property
     def is_draft_short(self) -> bool:

@@ -14,6 +14,7 @@ from specdec_core.pool.counters import PoolCounters, Tally, dense
 from specdec_core.pool.dispatch import Dispatcher
 from specdec_core.pool.fleet import Fleet, OpenLease, ReplicaRecord
 from specdec_core.pool.goodput import make_k_policy
+from specdec_core.pool.k_cause import KCause
 from specdec_core.pool.k_policy import KPolicy
 from specdec_core.pool.outbox import Outbox
 from specdec_core.pool.overlap import Overlap
@@ -240,6 +241,7 @@ class SequencePool:
             num_stale_results=tally.num_stale_results,
             num_fenced=tally.num_fenced,
             k_policy=self._k_policy.figures,
+            num_rounds_by_k_cause=dict(zip(KCause, tally.k_causes, strict=True)),
         )
 
     def _refuse_beyond_limit(self, sequence: Sequence, now: float) -> None:

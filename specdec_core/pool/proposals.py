@@ -6,8 +6,12 @@ from specdec_core.config import SpecMethod, SpeculationConfig
 from specdec_core.drafting.limits import draft_limit, draft_method
 from specdec_core.drafting.ngram import NgramIndex
 from specdec_core.leases import Role
+from specdec_core.pool.k_cause import KCause
 from specdec_core.pool.k_policy import Drafter, KPolicy
 from specdec_core.pool.sequence import Drafting, Round, Sequence
+from specdec_core.request import Request
+
+_NOTHING_FOUND = KCause.NOTHING_FOUND  # to name the member takes as long as a call
 
 
 class Proposer:
@@ -60,6 +64,7 @@ class Proposer:
         """Let the target have a sequence that waits for the draft: this round has no proposal."""
         assert sequence.round is not None, "it was asked whether to draft"
         sequence.round.proposal = ()
+        sequence.round.cause = KCause.QUEUE
 
     def needs_side_lease(self, sequence: Sequence) -> bool:
         """Whether the draft should catch up while the target goes on without it."""
@@ -87,17 +92,24 @@ class Proposer:
         drafting = sequence.drafting or self._drafting(sequence)
         cap = min(drafting.max_tokens, sequence.budget - 1)  # who lives has a token left to emit
         found: tuple[int, ...] = ()
+        cause = drafting.cause
         if drafting.looks_up and cap > 0:
             found = self._look_up(sequence, cap)
             k = len(found)
-            if k > 0 and not drafting.is_fixed:
+            if k == 0:
+                cause = _NOTHING_FOUND
+            elif not drafting.is_fixed:
                 k = self._num_draft_tokens(sequence, Drafter.LOOKUP, k, num_live)
+                cause = self._k_policy.cause
             if k > 0 or not drafting.asks_model:
-                return Round(committed_len, k, found[:k], found)
+                return Round(committed_len, k, found[:k], found, cause=cause)
         k = cap
-        if k > 0 and not drafting.is_fixed:
+        if drafting.is_fixed:
+            cause = drafting.cause
+        elif k > 0:
             k = self._num_draft_tokens(sequence, Drafter.MODEL, cap, num_live)
-        return Round(committed_len, k, None if k else (), found)
+            cause = self._k_policy.cause
+        return Round(committed_len, k, None if k else (), found, cause=cause)
 
     def _num_draft_tokens(
         self, sequence: Sequence, drafter: Drafter, limit: int, num_live: int
@@ -115,9 +127,17 @@ class Proposer:
             asks_model=method.uses_draft_model,
             max_tokens=draft_limit(config, request),
             is_fixed=request.num_draft_tokens is not None,
+            cause=self._unasked_cause(request),
         )
         sequence.drafting = self._known_drafting.setdefault(drafting, drafting)
         return sequence.drafting
+
+    def _unasked_cause(self, request: Request) -> KCause:
+        if self._config.method is SpecMethod.NONE or not self._config.num_draft_tokens:
+            return KCause.OFF
+        is_off = draft_method(self._config, request) is SpecMethod.NONE
+        is_named = request.num_draft_tokens is not None
+        return KCause.REQUEST if is_off or is_named else KCause.ENDING
 
     def _look_up(self, sequence: Sequence, num_tokens: int) -> tuple[int, ...]:
         if sequence.ngram is None:

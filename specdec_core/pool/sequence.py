@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from specdec_core.drafting.ngram import NgramIndex
 from specdec_core.leases import EMPTY_HASH, LeaseRow, Role, hashes_behind
 from specdec_core.logprobs import TokenLogprobs
+from specdec_core.pool.k_cause import KCause
 from specdec_core.pool.k_policy import AcceptanceHistory
 from specdec_core.request import FinishReason, Request, RequestStats
 
@@ -76,6 +77,8 @@ class Round:
     """What prompt lookup offered, proposed or not."""
     is_drafted: bool = False
     """The proposal is the draft model's."""
+    cause: KCause = KCause.OFF
+    """Of its K, while the draft model is not passed over."""
 
 
 class Drafting(NamedTuple):
@@ -88,6 +91,8 @@ class Drafting(NamedTuple):
     """Of one round; 0 decodes plainly."""
     is_fixed: bool
     """The request names its K: it has it, whatever the policy says."""
+    cause: KCause
+    """Of a K that nobody is asked about."""
 
 
 @dataclass(eq=False, slots=True)

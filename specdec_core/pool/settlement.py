@@ -12,6 +12,7 @@ from specdec_core.leases import (
 )
 from specdec_core.pool.counters import Tally
 from specdec_core.pool.fleet import ReplicaRecord
+from specdec_core.pool.k_cause import KCause
 from specdec_core.pool.k_policy import Drafter, KPolicy
 from specdec_core.pool.placement import Placement
 from specdec_core.pool.registry import Registry
@@ -19,6 +20,7 @@ from specdec_core.pool.sequence import Place, Sequence
 from specdec_core.request import ErrorKind, FinishReason, cut_at_stop
 
 _OK = RowStatus.OK  # to name the member of an enumeration takes as long as a call
+_NO_DRAFT = KCause.NO_DRAFT
 
 
 class Settlement:
@@ -120,6 +122,7 @@ class Settlement:
         if not sequence.is_background:
             num_tokens = len(tokens)
             self._tally.record_round(num_drafted, num_accepted, num_tokens)
+            self._tally.k_causes[_cause(sequence)] += 1
             sequence.account.num_served += num_tokens
         if replica.is_exact:
             sequence.pinned_fingerprint = replica.info.fingerprint
@@ -146,6 +149,12 @@ class Settlement:
 
     def _fail(self, sequence: Sequence, error: str, kind: ErrorKind = ErrorKind.FAILED) -> None:
         self._registry.finish(sequence, FinishReason.ERROR, error=error, error_kind=kind)
+
+
+def _cause(sequence: Sequence) -> KCause:
+    current = sequence.round
+    assert current is not None, "what a target chooses belongs to a round"
+    return _NO_DRAFT if current.proposal is None else current.cause
 
 
 def _believe_less(place: Place, row: LeaseRow, cached_len: int) -> None:

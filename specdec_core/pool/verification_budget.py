@@ -12,6 +12,7 @@ import heapq
 from collections.abc import Sequence
 
 from specdec_core.pool.grouping import RowPlan
+from specdec_core.pool.k_cause import KCause
 from specdec_core.pool.k_policy import AcceptanceHistory, Drafter, KPolicy, Offer
 
 
@@ -34,7 +35,11 @@ class VerificationBudget:
 def keep_worthwhile(plans: Sequence[RowPlan], k_policy: KPolicy, tile_rows: int) -> list[RowPlan]:
     """The plans as the policy wants them. Rows that choose nothing are none of its business."""
     choosing = [plan for plan in plans if plan.num_choices]
-    lengths = iter(k_policy.num_checked([_offer(plan) for plan in choosing], tile_rows))
+    offers = [_offer(plan) for plan in choosing]
+    lengths = iter(k_policy.num_checked(offers, tile_rows))
+    for plan, offer in zip(choosing, offers, strict=True):
+        if offer.num_drafted and not offer.is_fixed:
+            plan.note(k_policy.cause)
     return [_cut(plan, next(lengths)) if plan.num_choices else plan for plan in plans]
 
 
@@ -67,6 +72,7 @@ def keep_within(plans: Sequence[RowPlan], max_rows: int) -> list[RowPlan]:
         if lengths[index]:
             lengths[index] -= 1
             excess -= 1
+            plans[index].note(KCause.BUDGET)
             heapq.heappush(weakest, (_promise(plans[index], lengths[index]), -index))
     return [_cut(plan, length) for plan, length in zip(plans, lengths, strict=True)]
 

@@ -83,15 +83,21 @@ class Short(FixedK):
 
 
 def num_finished(policy: FixedK, num_draft_tokens: int | None = None) -> int:
-    """Of six sequences in groups of two, while the draft never answers what it shall propose."""
+    """Of six sequences."""
+    cell = beside_a_stuck_draft(policy, num_draft_tokens)
+    for client in cell.clients.values():
+        client.check_plain()
+    return sum(client.last is not None for client in cell.clients.values())
+
+
+def beside_a_stuck_draft(policy: FixedK, num_draft_tokens: int | None = None) -> Cell:
+    """Six sequences in groups of two, while the draft never answers what it shall propose."""
     limits = config(SpecMethod.DRAFT_MODEL, 2, max_group_size=2, window=6, lease_ttl_s=1e6)
     cell = Cell(limits, policy)
     cell.join(info("target"))
     cell.join(info("draft", Role.DRAFT))
-    clients = [
+    for i in range(6):
         cell.add(request(str(i), max_tokens=30, seed=i, num_draft_tokens=num_draft_tokens))
-        for i in range(6)
-    ]
     for _ in range(300):
         cell.now += 0.1
         cell.advance()
@@ -100,9 +106,7 @@ def num_finished(policy: FixedK, num_draft_tokens: int | None = None) -> int:
                 cell.handle(replica_id)
             while link.results:
                 cell.deliver(replica_id)
-    for client in clients:
-        client.check_plain()
-    return sum(client.last is not None for client in clients)
+    return cell
 
 
 def _asks(message: object) -> bool:

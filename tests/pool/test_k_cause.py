@@ -1,0 +1,124 @@
+"""What decided K is counted, once for each round that commits."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.leases import Role
+from specdec_core.pool import AcceptanceHistory, Drafter, FixedK, KCause
+from specdec_core.pool.goodput import GoodputK
+from specdec_core.pool.k_policy import Offer
+from tests.pool.cell import Cell, config, request
+from tests.pool.fake_replica import info
+from tests.pool.modelled.world import Costs, World
+from tests.pool.test_shared_draft import Short, beside_a_stuck_draft
+
+LOOPING_PROMPT = (1, 2, 3, 1, 2, 3, 1, 2)
+
+
+def causes(cell: Cell) -> dict[KCause, int]:
+    """Those that there were; every round has one."""
+    counters = cell.pool.counters()
+    found = counters.num_rounds_by_k_cause
+    assert sum(found.values()) == counters.num_sequence_rounds
+    return {cause: count for cause, count in found.items() if count}
+
+
+def rounds(
+    method: SpecMethod, prompt: tuple[int, ...] = (1, 2, 3), max_tokens: int = 4, **asked: Any
+) -> dict[KCause, int]:
+    """Of one request, whose drafts are all wrong."""
+    cell = Cell(config(method, 3))
+    cell.join(info("target"))
+    if method.uses_draft_model:
+        cell.join(info("draft", Role.DRAFT), agreement=0)
+    cell.add(request("a", prompt, max_tokens, **asked))
+    cell.run()
+    return causes(cell)
+
+
+def test_where_nothing_is_drafted_the_configuration_is_why() -> None:
+    assert rounds(SpecMethod.NONE) == {KCause.OFF: 4}
+
+
+@pytest.mark.parametrize("method", [SpecMethod.NGRAM, SpecMethod.HYBRID])
+def test_a_request_that_switches_drafting_off_is_why(method: SpecMethod) -> None:
+    assert rounds(method, LOOPING_PROMPT, speculation_enabled=False) == {KCause.REQUEST: 4}
+
+
+def test_a_request_that_names_its_k_is_why() -> None:
+    """But for the first token, which does not wait for the draft."""
+    found = rounds(SpecMethod.DRAFT_MODEL, num_draft_tokens=1)
+    assert found == {KCause.NO_DRAFT: 1, KCause.REQUEST: 3}
+
+
+def test_the_first_token_and_the_last_have_causes_of_their_own() -> None:
+    found = rounds(SpecMethod.DRAFT_MODEL)
+    assert found == {KCause.NO_DRAFT: 1, KCause.CONFIGURED: 2, KCause.ENDING: 1}
+
+
+def test_lookup_that_finds_nothing_is_why() -> None:
+    assert rounds(SpecMethod.NGRAM, (1, 2, 3), 1) == {KCause.ENDING: 1}
+    assert rounds(SpecMethod.NGRAM, (1, 2, 3), 2)[KCause.NOTHING_FOUND] == 1
+
+
+def test_the_verification_budget_is_why_tokens_are_left_out() -> None:
+    cell = Cell(config(SpecMethod.NGRAM, max_group_size=2, verification_budget=5))
+    cell.join(info())
+    for i in range(2):
+        cell.add(request(str(i), LOOPING_PROMPT, seed=i))
+    cell.turn()
+    assert causes(cell) == {KCause.BUDGET: 2}
+
+
+def test_a_target_without_blocks_for_a_proposal_is_why() -> None:
+    """ "a" could draft four tokens: its blocks have room for one, and "b" holds the third."""
+    cell = Cell(config(SpecMethod.NGRAM, 8))
+    cell.join(info(num_blocks=3, block_size=4))
+    cell.add(request("a", (1, 2, 1, 2, 1, 2, 1), max_tokens=5))
+    cell.add(request("b", (1, 2), max_tokens=1))
+    cell.turn()
+    assert causes(cell) == {KCause.ROOM: 1, KCause.ENDING: 1}
+
+
+def test_a_round_that_a_short_draft_lets_go_says_so() -> None:
+    """Six first tokens, two last ones, and between them all that the draft does not answer."""
+    found = causes(beside_a_stuck_draft(Short(2)))
+    assert found.pop(KCause.QUEUE) >= 2 * 28
+    assert found == {KCause.NO_DRAFT: 6, KCause.ENDING: 2}
+    assert KCause.QUEUE not in causes(beside_a_stuck_draft(FixedK(2)))
+
+
+def test_the_controller_tells_what_it_does_to_learn() -> None:
+    """Its first four groups, and one in 32."""
+    policy, history = GoodputK(max_group_size=8), AcceptanceHistory()
+    for size in (1, 4, 5, 8):
+        policy.verify.observe(8, size, 0.01)
+    told = []
+    for _ in range(64):
+        policy.num_checked([Offer(history, Drafter.LOOKUP, 4)] * 8, tile_rows=0)
+        told.append(policy.cause)
+    at = [number + 1 for number, cause in enumerate(told) if cause is KCause.PROBE]
+    assert at == [1, 2, 3, 4, 32, 64]
+    assert set(told) == {KCause.PROBE, KCause.GOODPUT}
+
+
+def test_rounds_of_the_controller_are_counted_as_it_told_them() -> None:
+    speculation = SpeculationConfig(method=SpecMethod.NGRAM, k_policy=KPolicyName.GOODPUT)
+    pool = PoolConfig(max_group_size=8, window=8, speculation=speculation)
+    world = World(pool, Costs(lambda _, rows: 0.01 + 0.001 * rows), acceptance=0.5)
+    world.run(8, 40, 32)
+    counters = world.pool.counters()
+    found = Counter(counters.num_rounds_by_k_cause)
+    assert found.total() == counters.num_sequence_rounds
+    assert set(+found) == {KCause.GOODPUT, KCause.PROBE, KCause.ENDING}
+    assert found[KCause.GOODPUT] > 4 * found[KCause.PROBE]
+
+
+def test_every_cause_has_a_name_to_show() -> None:
+    assert KCause.NO_DRAFT.label == "no_draft"
+    assert len({cause.label for cause in KCause}) == len(KCause)
