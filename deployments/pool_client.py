@@ -18,6 +18,7 @@ from deployments.backoff import Backoff
 from deployments.config import RESUME_TIMEOUT_S
 from deployments.endpoint import Endpoint
 from deployments.errors import PoolUnavailableError, ReleasedError, error_of
+from deployments.metrics.request_times import REPLAY_DIVERGED
 from deployments.resuming import OpenRequests
 from deployments.silence import heard
 from deployments.stages.ingress import IngressTimes
@@ -61,7 +62,7 @@ class PoolClient:
         """None: there are some, or there never were."""
         self._num_others = 0
         """Requests of other ingresses, when the coordinator last told."""
-        self._open = OpenRequests()
+        self._open = OpenRequests(lambda: self.times.requests.observe([REPLAY_DIVERGED]))
         self._events: dict[str, Events] = {}
         """What the client of every open request has yet to read."""
         self._aborts: dict[str, list[asyncio.Future[bool]]] = {}

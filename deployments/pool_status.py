@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from deployments.audit import Auditor
+from deployments.metrics.families.rounds import EXPIRED, GRANTED, K_CAUSE
 from deployments.metrics.request_totals import audit_counters
 from deployments.pool_driver import PoolDriver
 from deployments.stages.histogram import BOUNDS_S
@@ -69,7 +70,10 @@ def _audit(auditor: Auditor) -> pb.AuditStatus:
 
 def _totals(counters: PoolCounters) -> dict[str, int]:
     finished = {f"num_finished_{reason}": n for reason, n in counters.num_finished.items()}
-    return {name: int(getattr(counters, name)) for name in _TOTALS} | finished
+    leases = {f"{GRANTED}{role}": n for role, n in counters.leases.granted.items()}
+    leases |= {f"{EXPIRED}{role}": n for role, n in counters.leases.expired.items()}
+    causes = {f"{K_CAUSE}{one.label}": n for one, n in counters.num_rounds_by_k_cause.items()}
+    return {name: int(getattr(counters, name)) for name in _TOTALS} | finished | leases | causes
 
 
 def _replica(driver: PoolDriver, counters: ReplicaCounters) -> pb.ReplicaStatus:

@@ -7,6 +7,7 @@ was compared; what leaves a gap is asked for again, from the first token that th
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -39,7 +40,8 @@ class _OpenRequest:
 class OpenRequests:
     """The open requests of one ingress, by id."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_divergence: Callable[[], None] = lambda: None) -> None:
+        self._on_divergence = on_divergence
         self.num_divergences = 0
         """Resumed requests whose replayed tokens differed from those already emitted."""
         self._open: dict[str, _OpenRequest] = {}
@@ -104,6 +106,7 @@ class OpenRequests:
         replayed = event.token_ids[:overlap]
         if replayed != known[: len(replayed)]:
             self.num_divergences += 1
+            self._on_divergence()
             logger.error(
                 "request %s diverged when it was replayed",
                 event.request_id,

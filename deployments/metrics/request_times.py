@@ -6,12 +6,18 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from deployments.metrics.families.requests import INPUT, OBSERVED, OUTPUT
+from deployments.metrics.families.requests import (
+    COUNTED,
+    INPUT,
+    OBSERVED,
+    OUTPUT,
+    REPLAY_DIVERGENCES,
+)
 from deployments.stages.histogram import Histogram
 from specdec.v1 import generation_pb2 as pb
 from specdec_core.request import FinishReason, Request, RequestStats, TokenEvent
 
-_BOUNDS = {metric.name: metric.bounds for metric in OBSERVED}
+_BOUNDS = {metric.name: metric.bounds for metric in (*OBSERVED, *COUNTED)}
 
 
 class Observation(NamedTuple):
@@ -20,6 +26,9 @@ class Observation(NamedTuple):
     value: float
     kind: str = ""
     """Value of its label, where it has one."""
+
+
+REPLAY_DIVERGED = Observation(REPLAY_DIVERGENCES, 0.0)
 
 
 class RequestHistograms:

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from deployments.monitoring.promql import promql
+from specdec_core.leases import Role
 
 _WHO = "{{ $labels.application }}, cell {{ $labels.cell }}"
 
@@ -33,16 +34,16 @@ class Alert:
 ALERTS = (
     Alert(
         name="SpecdecNoTarget",
-        expr='specdec:replicas:max{role="target"} == 0',
+        expr=f'specdec:replicas:max{{role="{Role.TARGET}"}} == 0',
         lasts="1m",
         severity=Severity.CRITICAL,
         summary=f"No target replica is registered ({_WHO}): nothing is answered.",
     ),
     Alert(
         name="SpecdecNoDraft",
-        expr="""
-            specdec:replicas:max{role="draft"} == 0
-            and max_over_time(specdec:replicas:max{role="draft"}[1h]) > 0
+        expr=f"""
+            specdec:replicas:max{{role="{Role.DRAFT}"}} == 0
+            and max_over_time(specdec:replicas:max{{role="{Role.DRAFT}"}}[1h]) > 0
         """,
         lasts="10m",
         severity=Severity.WARNING,
@@ -65,6 +66,17 @@ ALERTS = (
         lasts="0m",
         severity=Severity.CRITICAL,
         summary=f"A replay gave other tokens than its client had ({_WHO}), in exact numerics.",
+    ),
+    Alert(
+        name="SpecdecReplayDiverged",
+        expr="""
+            sum by (model_name, application, cell) (
+                increase(@specdec_replay_divergences_total[1h])
+            ) > 0
+        """,
+        lasts="0m",
+        severity=Severity.WARNING,
+        summary=f"A request that went on after a failure came to other tokens ({_WHO}).",
     ),
     Alert(
         name="SpecdecAcceptanceCollapsed",
@@ -135,6 +147,13 @@ ALERTS = (
         lasts="0m",
         severity=Severity.WARNING,
         summary=f"Replicas do not answer in time, again and again ({_WHO}).",
+    ),
+    Alert(
+        name="SpecdecLeasesExpire",
+        expr="specdec:leases_expired:ratio_rate15m > 0.01",
+        lasts="10m",
+        severity=Severity.WARNING,
+        summary=f"One lease in a hundred to a {{{{ $labels.role }}}} is not answered ({_WHO}).",
     ),
     Alert(
         name="SpecdecAuditsSkipped",

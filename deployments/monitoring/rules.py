@@ -36,6 +36,10 @@ RECORDED = {
         f"1 + sum by ({BY}) (rate(@specdec_spec_decode_num_accepted_tokens_total[5m])) / "
         f"sum by ({BY}) (rate(@specdec_spec_decode_num_drafts_total[5m]))"
     ),
+    "specdec:leases_expired:ratio_rate15m": (
+        f"sum by ({BY}, role) (rate(@specdec_leases_expired_total[15m])) / "
+        f"sum by ({BY}, role) (rate(@specdec_leases_granted_total[15m]))"
+    ),
     "specdec:time_to_first_token_seconds:p99_rate5m": quantile(
         0.99, "time_to_first_token_seconds", BY, "5m"
     ),

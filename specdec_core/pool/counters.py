@@ -31,6 +31,16 @@ class ReplicaCounters:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseCounts:
+    """By what the replica does that a lease was granted to."""
+
+    granted: Mapping[Role, int]
+    expired: Mapping[Role, int]
+    """Given up because their replica was fenced: the one that was not answered in time, and those
+    behind it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PoolCounters:
     """A snapshot. Groups, rounds and waits are the targets'; a draft's are in `replicas`."""
 
@@ -43,7 +53,6 @@ class PoolCounters:
     num_draft_queued: int
     """Rows that wait for a draft replica's next pass."""
     replicas: tuple[ReplicaCounters, ...]
-    num_groups: int
     num_equal_length_groups: int
     """Groups whose rows have one base length and feed equally many tokens; one row counts too."""
     num_split_groups: int
@@ -74,10 +83,15 @@ class PoolCounters:
     num_stale_results: int
     num_fenced: int
     """How often a replica was fenced."""
+    leases: LeaseCounts
     k_policy: Mapping[str, float] = field(default_factory=dict)
     """What the K policy believes of costs and acceptance; see GoodputK.figures."""
     num_rounds_by_k_cause: Mapping[KCause, int] = field(default_factory=dict)
     """What decided their K. The sum is `num_sequence_rounds`."""
+
+    @property
+    def num_groups(self) -> int:
+        return sum(self.group_sizes)
 
 
 @dataclass(eq=False, slots=True)
@@ -101,12 +115,15 @@ class Tally:
     num_kv_misses: int = 0
     num_stale_results: int = 0
     num_fenced: int = 0
+    num_draft_leases: int = 0
+    num_expired: Counter[Role] = field(default_factory=Counter)
 
     def record_lease(self, lease: GroupLease, waits: list[float]) -> None:
         if lease.role is Role.DRAFT:
             owning = [wait for row, wait in zip(lease.rows, waits, strict=True) if row.num_choices]
             self.max_draft_wait_s = max(self.max_draft_wait_s, *owning, 0.0)
             self.num_draft_rows += len(owning)
+            self.num_draft_leases += 1
             return
         self.group_sizes[len(lease.rows)] += 1
         first = lease.rows[0].shape
@@ -114,10 +131,20 @@ class Tally:
         self.max_wait_s = max(self.max_wait_s, *waits)
         self.sum_wait_s += sum(waits)
 
+    def record_fence(self, role: Role, num_leases: int) -> None:
+        self.num_fenced += 1
+        self.num_expired[role] += num_leases
+
     def record_round(self, num_drafted: int, num_accepted: int, num_committed: int) -> None:
         kind = num_drafted, num_accepted
         self.rounds[kind] = self.rounds.get(kind, 0) + 1
         self.num_committed += num_committed
+
+    @property
+    def leases(self) -> LeaseCounts:
+        """A group is a lease that was granted to a target."""
+        granted = {Role.TARGET: self.group_sizes.total(), Role.DRAFT: self.num_draft_leases}
+        return LeaseCounts(granted=granted, expired={role: self.num_expired[role] for role in Role})
 
     @property
     def num_sequence_rounds(self) -> int:

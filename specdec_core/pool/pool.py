@@ -220,7 +220,6 @@ class SequencePool:
             num_undrafted=self._placement.num_undrafted,
             num_draft_queued=sum(r.board.num_ready for r in self._fleet.of_role(Role.DRAFT)),
             replicas=tuple(replica.counters() for replica in self._fleet),
-            num_groups=tally.group_sizes.total(),
             num_equal_length_groups=tally.num_equal_length_groups,
             num_split_groups=tally.num_split_groups,
             group_sizes=dense(tally.group_sizes),
@@ -240,6 +239,7 @@ class SequencePool:
             num_kv_misses=tally.num_kv_misses,
             num_stale_results=tally.num_stale_results,
             num_fenced=tally.num_fenced,
+            leases=tally.leases,
             k_policy=self._k_policy.figures,
             num_rounds_by_k_cause=dict(zip(KCause, tally.k_causes, strict=True)),
         )
@@ -286,7 +286,7 @@ class SequencePool:
     def _fence(self, replica: ReplicaRecord) -> None:
         """It may be dead or slow: nothing it holds counts any more until it says it forgot all."""
         replica.is_fenced = True
-        self._tally.num_fenced += 1
+        self._tally.record_fence(replica.role, len(replica.leases))
         self._placement.evacuate(replica)
         self._outbox.reset(replica.replica_id, replica.info.incarnation)
         if replica.is_draining:

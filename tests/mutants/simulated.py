@@ -38,8 +38,9 @@ MUTANTS = (
     _seeded(
         "fenced-with-its-sequences",
         _POOL + "pool.py",
-        old="        self._tally.num_fenced += 1\n        self._placement.evacuate(replica)\n",
-        new="        self._tally.num_fenced += 1\n",
+        old="        self._tally.record_fence(replica.role, len(replica.leases))\n"
+        "        self._placement.evacuate(replica)\n",
+        new="        self._tally.record_fence(replica.role, len(replica.leases))\n",
         breaks="requests stay on a replica that is sent nothing",
     ),
     _seeded(

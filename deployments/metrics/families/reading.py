@@ -52,3 +52,12 @@ def observed(name: str, bounds: tuple[float, ...], kinds: tuple[str, ...] = ()) 
             yield Point(Distribution(bounds, buckets, one.sum), (kind,) if kinds else ())
 
     return read
+
+
+def observed_count(name: str) -> Read:
+    """The same of what has neither buckets nor a sum."""
+
+    def read(status: pb.PoolStatusResponse) -> list[Point]:
+        return [Point(sum(sum(one.buckets) for one in status.requests if one.name == name))]
+
+    return read

@@ -8,6 +8,7 @@ from deployments.errors import FailureKind
 from deployments.metrics.families.reading import (
     kv_usage,
     observed,
+    observed_count,
     total,
     totals_by,
     value,
@@ -27,6 +28,7 @@ FAILURES = (
     FailureKind.DEADLINE,
     FailureKind.INVALID_REQUEST,
 )
+REPLAY_DIVERGENCES = "specdec_replay_divergences"
 NO_TARGET, CAPACITY = "no_target", "capacity"
 INPUT, OUTPUT = "input", "output"
 
@@ -267,8 +269,17 @@ _GEN_AI = (
         otel_name="gen_ai.client.token.usage",
     ),
 )
-
-
 OBSERVED = (*_TIMES, *_ACCEPTANCE, *_GEN_AI)
 """What is observed once per request, at its ingress."""
-METRICS = (*_COUNTS, *_ENDS, *OBSERVED)
+COUNTED = (
+    Metric(
+        name=REPLAY_DIVERGENCES,
+        kind=Kind.COUNTER,
+        text="Replays behind a failure that gave other tokens than the client has; they are asked "
+        "for again. With exact numerics a fault.",
+        read=observed_count(REPLAY_DIVERGENCES),
+        unit="{request}",
+    ),
+)
+"""What an ingress counts of what should not happen; it travels as an observation."""
+METRICS = (*_COUNTS, *_ENDS, *OBSERVED, *COUNTED)

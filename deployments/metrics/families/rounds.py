@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import zip_longest
 
-from deployments.metrics.families.reading import total, value
+from deployments.metrics.families.reading import total, totals_by, value
 from deployments.metrics.metric import Distribution, Kind, Metric, Point
 from deployments.stages.histogram import BOUNDS_S
 from deployments.stages.rounds import PASS
 from specdec.v1 import generation_pb2 as pb
 from specdec_core.leases import Role
+from specdec_core.pool import KCause
 
+GRANTED, EXPIRED = "num_leases_granted_", "num_leases_expired_"
+K_CAUSE = "num_rounds_k_by_"
+"""Beginnings of PoolStatus's counters."""
 ROUND_STAGE = "specdec_round_stage_seconds"
 ANSWER_STAGE = "specdec_answer_stage_seconds"
 _GROUP_SIZES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
@@ -114,6 +118,14 @@ _SPECULATION = (
         labels=("k",),
     ),
     Metric(
+        name="specdec_k_decisions",
+        kind=Kind.COUNTER,
+        text="Rounds by what decided how many tokens were drafted for them; "
+        "specdec_core/pool/k_cause.py says what each cause is.",
+        read=totals_by(K_CAUSE, (cause.label for cause in KCause)),
+        labels=("cause",),
+    ),
+    Metric(
         name="specdec_k_policy",
         kind=Kind.GAUGE,
         text="The mean K so far (mean_k), and what a policy that learns believes, by figure.",
@@ -143,6 +155,20 @@ _GROUPS = (
     _count("sequence_rounds", "num_sequence_rounds", "Rounds, counted once per sequence."),
 )
 _LEASES = (
+    Metric(
+        name="specdec_leases_granted",
+        kind=Kind.COUNTER,
+        text="Leases that were granted, by role.",
+        read=totals_by(GRANTED, Role),
+        labels=("role",),
+    ),
+    Metric(
+        name="specdec_leases_expired",
+        kind=Kind.COUNTER,
+        text="Leases that were given up: not answered in time, or behind one that was not.",
+        read=totals_by(EXPIRED, Role),
+        labels=("role",),
+    ),
     Metric(
         name="specdec_leases_answered",
         kind=Kind.COUNTER,

@@ -57,7 +57,20 @@ POOL = Board(
             one(mean("answer_stage_seconds", "stage", WINDOW), "{{stage}}"),
             "s",
         ),
-        Panel("Leases answered", one(rate("leases_answered_total", "role"), "{{role}}"), "ops"),
+        Panel(
+            "Leases",
+            {
+                "{{role}}, granted": rate("leases_granted_total", "role"),
+                "{{role}}, answered": rate("leases_answered_total", "role"),
+            },
+            "ops",
+        ),
+        Panel(
+            "Leases that expired",
+            one(rate("leases_expired_total", "role"), "{{role}}"),
+            "ops",
+            "Not answered in time, or behind one that was not.",
+        ),
         Panel(
             "What went wrong",
             {

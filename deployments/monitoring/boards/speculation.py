@@ -50,6 +50,12 @@ SPECULATION = Board(
         ),
         Panel("Rounds by K", one(rate("draft_rounds_total", "k"), "K = {{k}}"), "ops"),
         Panel(
+            "What decided K",
+            one(rate("k_decisions_total", "cause"), "{{cause}}"),
+            "ops",
+            "Rounds by the cause of their K.",
+        ),
+        Panel(
             "Acceptance rate by request",
             quantiles("request_acceptance_rate", 0.1, 0.5, 0.9),
             "percentunit",
@@ -76,7 +82,10 @@ SPECULATION = Board(
         ),
         Panel(
             "Diverged",
-            one("sum by (numerics) (@specdec_diverged_requests_total)", "{{numerics}}"),
+            {
+                "audit, {{numerics}}": "sum by (numerics) (@specdec_diverged_requests_total)",
+                "replay": "sum(@specdec_replay_divergences_total)",
+            },
             "short",
             "In exact numerics anything but 0 is a fault.",
         ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deployments.metrics.families.requests import OBSERVED
+from deployments.metrics.families.requests import COUNTED, OBSERVED
 from deployments.stages.histogram import BOUNDS_S
 from specdec.v1 import generation_pb2 as pb
 
@@ -25,6 +25,11 @@ def full_status() -> pb.PoolStatusResponse:
             "num_failed_deadline": 1,
             "num_audited_exact": 6,
             "num_diverged_exact": 1,
+            "num_leases_granted_target": 40,
+            "num_leases_granted_draft": 30,
+            "num_leases_expired_draft": 2,
+            "num_rounds_k_by_goodput": 60,
+            "num_rounds_k_by_no_draft": 40,
         },
         accepted_per_position=[80, 50, 20],
         drafted_per_position=[90, 90, 70],
@@ -61,7 +66,8 @@ def full_status() -> pb.PoolStatusResponse:
                 buckets=[1, *[0] * (len(metric.bounds) - 1), 2],
             )
             for metric in OBSERVED
-        ],
+        ]
+        + [pb.HistogramStatus(name=metric.name, buckets=[3]) for metric in COUNTED],
         k_policy={"last_steps": 4.0},
     )
 

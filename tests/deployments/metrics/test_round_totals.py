@@ -1,0 +1,88 @@
+"""What the coordinator counts of leases, of K and of replays, over a whole cell."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from deployments.errors import Failure
+from deployments.metrics.families.rounds import K_CAUSE
+from deployments.metrics_page import MetricsCompat, metrics_page
+from deployments.pool_status import pool_status
+from deployments.translation import event_to_pb
+from specdec.v1 import coordination_pb2 as pb
+from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.leases import Role
+from specdec_core.pool import KCause
+from specdec_core.request import TokenEvent
+from tests.deployments.cell import Cell, cell
+from tests.deployments.metrics.test_registry import Series, series, value
+from tests.deployments.test_cell import collect, expected, request, run, until
+
+DRAFTING = PoolConfig(speculation=SpeculationConfig(method=SpecMethod.DRAFT_MODEL))
+NO_FAILURE: Failure | None = None
+
+
+def page(parts: Cell) -> Series:
+    return series(metrics_page(pool_status(parts.driver), "m", MetricsCompat.NONE))
+
+
+def leases(parts: Cell, fate: str, role: Role) -> float:
+    return value(page(parts), f"specdec_leases_{fate}_total", role=role)
+
+
+def are_settled(parts: Cell, role: Role) -> bool:
+    return leases(parts, "granted", role) == leases(parts, "answered", role)
+
+
+@pytest.mark.parametrize("config", [DRAFTING, PoolConfig()])
+def test_every_lease_is_answered_by_whom_it_was_granted_to(config: PoolConfig) -> None:
+    async def scenario() -> None:
+        async with cell(config) as parts:
+            parts.start_replica("t0", Role.TARGET)
+            parts.start_replica("d0", Role.DRAFT)
+            client = await parts.client()
+            await collect(client, request("r"))
+            for role in Role:
+                await until(partial(are_settled, parts, role))
+                assert leases(parts, "expired", role) == 0
+            assert leases(parts, "granted", Role.TARGET) > 0
+
+    run(scenario)
+
+
+def test_every_round_has_one_cause_of_its_k() -> None:
+    async def scenario() -> None:
+        async with cell(DRAFTING) as parts:
+            parts.start_replica("t0", Role.TARGET)
+            parts.start_replica("d0", Role.DRAFT)
+            client = await parts.client()
+            await collect(client, request("r"))
+            found, status = page(parts), pool_status(parts.driver)
+            told = {
+                one: value(found, "specdec_k_decisions_total", cause=one.label) for one in KCause
+            }
+            assert sum(told.values()) == status.counters["num_sequence_rounds"] > 0
+            assert told[KCause.CONFIGURED] > 0
+            ends = {name.removeprefix(K_CAUSE) for name in status.counters if K_CAUSE in name}
+            assert ends == {one.label for one in KCause}
+
+    run(scenario)
+
+
+def test_a_replay_that_came_to_other_tokens_is_counted_at_the_coordinator() -> None:
+    async def scenario() -> None:
+        async with cell(PoolConfig()) as parts:
+            parts.start_replica("t0", Role.TARGET)
+            client, asked, tokens = await parts.client(), request("r"), []
+            async for event in client.generate(asked):
+                if not tokens:
+                    lie = TokenEvent("r", 0, (expected(asked)[0] + 1,))
+                    client._take_in(pb.GenerateDown(events=[event_to_pb(lie, NO_FAILURE)]))
+                tokens += event.token_ids
+            assert tokens == expected(asked)
+            counted = "specdec_replay_divergences_total"
+            await until(lambda: value(page(parts), counted) == 1)
+
+    run(scenario)
