@@ -74,7 +74,7 @@ def coordinator_spec(config: ServiceConfig, cell: int = 0) -> CoordinatorSpec:
         version=f"{package_version()}-{config.version()}",
         pool=pool,
         audit_share=config.audit_share,
-        limits=config.client_limits,
+        limits=config.client_limits(cell),
         port_limits=PortLimits(max_message_bytes=largest),
         tls=config.coordinator_tls,
         log_format=config.log_format,

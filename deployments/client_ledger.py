@@ -1,12 +1,14 @@
 """What each client - an API key's name - has running and has used, and what it may have.
 
-Kept by the coordinator, so that a limit holds for all ingress replicas together. No Ray, no clock.
+Kept by the coordinator, so that a limit holds for all ingress replicas together; of several cells
+each keeps its share of the limit. No Ray, no clock.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from deployments.cells.placing import share_of
 from deployments.errors import ClientLimitError
 from specdec_core.request import TokenEvent
 
@@ -17,16 +19,27 @@ _MINUTE_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientLimits:
-    """Of every client alike; None: no limit. Callers without a key have none."""
+    """Of every client alike, over all cells; None: no limit. Callers without a key have none."""
 
     max_concurrent: int | None = None
     requests_per_minute: int | None = None
+    cell: int = 0
+    num_cells: int = 1
+
+    def share_of(self, client: str) -> ClientLimits:
+        """What this cell lets `client` have."""
+        most, rate = (
+            None if limit is None else share_of(limit, client, self.cell, self.num_cells)
+            for limit in (self.max_concurrent, self.requests_per_minute)
+        )
+        return replace(self, max_concurrent=most, requests_per_minute=rate)
 
 
 @dataclass(eq=False, slots=True)
 class ClientUsage:
     """One client's totals since the coordinator began."""
 
+    share: ClientLimits = field(default_factory=ClientLimits)
     num_requests: int = 0
     num_running: int = 0
     num_tokens: int = 0
@@ -56,7 +69,9 @@ class ClientLedger:
         """Count a request in. Raises ClientLimitError where its client has no room for it."""
         if not client or request_id in self._running:
             return
-        usage = self.usage.setdefault(client, self._fresh(now))
+        usage = self.usage.get(client)
+        if usage is None:
+            usage = self.usage[client] = self._fresh(client, now)
         if not is_resumed:
             self._check(client, usage, now)
             usage.allowance -= 1.0
@@ -81,17 +96,19 @@ class ClientLedger:
             usage.num_drafted += event.stats.num_drafted
             usage.num_accepted += event.stats.num_accepted
 
-    def _fresh(self, now: float) -> ClientUsage:
-        return ClientUsage(allowance=float(self._limits.requests_per_minute or 0), refilled_at=now)
+    def _fresh(self, client: str, now: float) -> ClientUsage:
+        share = self._limits.share_of(client)
+        allowance = float(share.requests_per_minute or 0)
+        return ClientUsage(share=share, allowance=allowance, refilled_at=now)
 
     def _check(self, client: str, usage: ClientUsage, now: float) -> None:
-        most = self._limits.max_concurrent
+        most, rate = usage.share.max_concurrent, usage.share.requests_per_minute
         if most is not None and usage.num_running >= most:
             raise ClientLimitError(
-                f"{client!r} has {usage.num_running} requests running, the limit is {most}",
-                _RETRY_S,
+                f"{client!r} has {usage.num_running} requests running{self._here}, "
+                f"the limit{self._here} is {most}",
+                _RETRY_S if most else _MINUTE_S,
             )
-        rate = self._limits.requests_per_minute
         if rate is None:
             return
         per_second = rate / _MINUTE_S
@@ -99,6 +116,11 @@ class ClientLedger:
         usage.allowance, usage.refilled_at = min(float(rate), refilled), now
         if usage.allowance < 1.0:
             raise ClientLimitError(
-                f"{client!r} has sent more than {rate} requests a minute",
-                (1.0 - usage.allowance) / per_second,
+                f"{client!r} has sent more than {rate} requests a minute{self._here}",
+                (1.0 - usage.allowance) / per_second if rate else _MINUTE_S,
             )
+
+    @property
+    def _here(self) -> str:
+        """In which cell, where there are others."""
+        return f" in cell {self._limits.cell}" if self._limits.num_cells > 1 else ""

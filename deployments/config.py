@@ -174,12 +174,6 @@ class ServiceConfig(PoolSettings, ScaleSettings, TelemetrySettings, TlsSettings,
 
     @model_validator(mode="after")
     def _check(self) -> ServiceConfig:
-        if self.cells > 1 and self.client_limits != ClientLimits():
-            raise ValueError(
-                "max_concurrent_per_key and requests_per_minute_per_key are counted by one "
-                f"coordinator and cannot be kept with cells={self.cells}: use cells=1, or limit "
-                "keys at the gateway"
-            )
         if self.topology is Topology.COLOCATED:
             raise ValueError(
                 "topology=colocated is not supported by serve yet: use topology=separate, "
@@ -236,11 +230,12 @@ class ServiceConfig(PoolSettings, ScaleSettings, TelemetrySettings, TlsSettings,
         given = [key_digest(key.get_secret_value()) for key in self.api_keys]
         return named | filed | {digest: default_name(digest) for digest in given}
 
-    @property
-    def client_limits(self) -> ClientLimits:
+    def client_limits(self, cell: int) -> ClientLimits:
         return ClientLimits(
             max_concurrent=self.max_concurrent_per_key,
             requests_per_minute=self.requests_per_minute_per_key,
+            cell=cell,
+            num_cells=self.cells,
         )
 
     def pool_config(self) -> PoolConfig:

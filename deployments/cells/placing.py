@@ -1,4 +1,5 @@
-"""Which cell a request belongs to: its id says so, and ids are made for the less loaded cell. Pure.
+"""Which cell a request belongs to: its id says so, and ids are made for the less loaded cell. And
+what is a cell's of a limit over all of them. Pure.
 
 Every ingress reads the same cell off an id. So an id that a client chose is in use in one cell or
 in none, and an abort knows where to ask first.
@@ -27,6 +28,13 @@ def new_id_of(home: int, num_cells: int) -> str:
         request_id = uuid.uuid4().hex
         if order_of(request_id, num_cells)[0] == home:
             return request_id
+
+
+def share_of(limit: int, client: str, cell: int, num_cells: int) -> int:
+    """What cell `cell` lets `client` have of a limit over all cells, of which these are the whole:
+    equal parts, what is left over goes to the cells that come first for this client."""
+    whole, rest = divmod(limit, num_cells)
+    return whole + (order_of(client, num_cells).index(cell) < rest)
 
 
 def less_loaded(loads: Mapping[int, float], random: Random) -> int:

@@ -1,7 +1,8 @@
 """One ingress's way to several cells: a stream to each, every request in one of them.
 
 A request whose cell has had no target for a while goes on in another, from the ids that its client
-already has. Its client sees a pause, as after the restart of a coordinator.
+already has. Its client sees a pause, as after the restart of a coordinator. One whose API key has
+its share of a cell is offered to the others.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ import logging
 import operator
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from random import Random
 from typing import Protocol
 
 from deployments.cells.merging import merged_state, merged_status
 from deployments.cells.placing import less_loaded, new_id_of, order_of
-from deployments.errors import PoolUnavailableError, ReleasedError
+from deployments.errors import ClientLimitError, PoolUnavailableError, ReleasedError
 from deployments.stages.ingress import IngressTimes
 from deployments.telemetry.json_logs import about
 from specdec.v1 import coordination_pb2 as pb
@@ -130,6 +131,7 @@ class CellRouter:
 
     async def generate(self, request: Request) -> AsyncGenerator[TokenEvent]:
         request_id, is_moved = request.request_id, False
+        refusals: dict[int, ClientLimitError] = {}
         if request_id in self._place:
             raise InvalidRequestError(f"request_id {request_id!r} is in use")
         self._place[request_id] = self._first_place(request_id)
@@ -144,6 +146,9 @@ class CellRouter:
                     return
                 except ReleasedError as released:
                     request, is_moved = released.request, True
+                except ClientLimitError as refusal:
+                    refusals[self._place[request_id]] = refusal
+                    self._place[request_id] = self._place_beside(request_id, refusals)
         finally:
             del self._place[request_id]
 
@@ -197,6 +202,14 @@ class CellRouter:
         """Its home, or who stands in for it; the home when nobody can."""
         order = order_of(request_id, len(self._cells))
         return next((place for place in order if self._cells[place].has_targets), order[0])
+
+    def _place_beside(self, request_id: str, refusals: Mapping[int, ClientLimitError]) -> int:
+        """Who is asked next when a client has its share of these cells. Raises their refusal when
+        no other has a target."""
+        for place in order_of(request_id, len(self._cells)):
+            if place not in refusals and self._cells[place].has_targets:
+                return place
+        raise min(refusals.values(), key=operator.attrgetter("retry_after_s"))
 
     def _loads(self, pinned_fingerprint: str = "") -> dict[int, float]:
         """Requests per target with one more, of the cells that serve, and that may go on with what

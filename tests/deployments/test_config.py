@@ -34,8 +34,6 @@ def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"quantization": "awq"}, "not supported yet: use dtype"),
         ({"enable_lora": True}, "merge the adapter"),
         ({"cells": 0}, "greater than or equal to 1"),
-        ({"cells": 2, "max_concurrent_per_key": 9}, "counted by one coordinator.*cells=2"),
-        ({"cells": 3, "requests_per_minute_per_key": 9}, "counted by one coordinator.*cells=3"),
         ({"topology": "colocated"}, "topology=separate"),
         ({"model": "m", "spec_method": "draft_model"}, "needs spec_model"),
         ({"spec_method": "ngram", "spec_model": "x"}, "uses none"),

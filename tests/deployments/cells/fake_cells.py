@@ -32,6 +32,7 @@ class FakeCell:
         self.known: set[str] = set()
         """Requests of other ingresses."""
         self.running: dict[str, tuple[Request, asyncio.Queue[TokenEvent | Exception]]] = {}
+        self._refusal: Exception | None = None
         self.up(num_targets, fingerprint)
 
     def up(self, num_targets: int = 1, fingerprint: str = "bits") -> None:
@@ -41,6 +42,10 @@ class FakeCell:
 
     def away(self) -> None:
         self.state = None
+
+    def refuse(self, refusal: Exception) -> None:
+        """Whatever is begun from now on."""
+        self._refusal = refusal
 
     @property
     def has_targets(self) -> bool:
@@ -59,6 +64,8 @@ class FakeCell:
         self, request: Request, *, resume: bool = False
     ) -> AsyncGenerator[TokenEvent]:
         self.num_begun += 1
+        if self._refusal is not None:
+            raise self._refusal
         if resume:
             self.resumed.append(request)
         events: asyncio.Queue[TokenEvent | Exception] = asyncio.Queue()
