@@ -23,6 +23,7 @@ from deployments.app import APPLICATION, coordinator_specs, num_cpus_needed, ser
 from deployments.config import ServiceConfig
 from deployments.deploying import deploy
 from deployments.deployment_names import Part
+from deployments.nodes.selectors import check_own_node
 from deployments.preflight import check_start
 from deployments.telemetry.logs import begin_logs
 from deployments.telemetry.process import ProcessName
@@ -123,7 +124,7 @@ def _ray(config: ServiceConfig, joins: bool) -> Iterator[None]:
             **quiet,
         )
     try:
-        _check_nodes(config)
+        _check_nodes(config, joins)
         yield
     finally:
         if not joins:
@@ -131,10 +132,13 @@ def _ray(config: ServiceConfig, joins: bool) -> Iterator[None]:
         ray.shutdown()
 
 
-def _check_nodes(config: ServiceConfig) -> None:
+def _check_nodes(config: ServiceConfig, joins: bool) -> None:
     import ray
 
-    num_nodes = sum(node["Alive"] for node in ray.nodes())
+    nodes = ray.nodes()
+    if not joins:
+        check_own_node(config, nodes[0]["Labels"])
+    num_nodes = sum(node["Alive"] for node in nodes)
     if num_nodes > 1 and is_loopback(config.host):
         raise InvalidRequestError(
             f"host={config.host} cannot be reached from the cluster's other {num_nodes - 1} nodes: "

@@ -17,7 +17,7 @@ COPY pyproject.toml README.md LICENSE NOTICE ./
 COPY specdec_core specdec_core
 COPY deployments deployments
 COPY proto proto
-RUN pip install --constraint requirements.lock ".[demo,grammar]" \
+RUN pip install --constraint requirements.lock ".[demo,grammar,otlp]" \
     && SPECDEC_HOME=/opt/specdec specdec models pull smollm2-135m
 
 FROM python:3.11-slim-bookworm

@@ -18,7 +18,7 @@ COPY pyproject.toml README.md LICENSE NOTICE ./
 COPY specdec_core specdec_core
 COPY deployments deployments
 COPY proto proto
-RUN pip install --constraint requirements.lock ".[grammar]"
+RUN pip install --constraint requirements.lock ".[grammar,otlp]"
 
 FROM python:3.11-slim-bookworm
 

@@ -25,7 +25,9 @@ The same totals are told in four places; all count from the start of their coord
   node: `OTEL_METRICS_EXPORTER` (otlp, console or none; unset it is otlp where there is an
   endpoint), `OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_EXPORTER_OTLP_PROTOCOL`,
   `OTEL_METRIC_EXPORT_INTERVAL`, `OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`,
-  `OTEL_SDK_DISABLED`. Always cumulative. A chat counts as `text_completion`: the pool sees ids.
+  `OTEL_SDK_DISABLED`. Always cumulative, with the last totals when a coordinator ends. A chat
+  counts as `text_completion`: the pool sees ids. Who tells them is named as in
+  [traces](telemetry.md). An exporter that is asked for and not installed is refused at the start.
 - The coordinator's log, every 10 s in which there was work: `Avg prompt throughput: ...` and
   `SpecDecoding metrics: Mean acceptance length: ...`, worded as vLLM does.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.manifests import tree
+from tests.manifests.checks.ending import ending_problems
 from tests.manifests.checks.network import network_problems
 from tests.manifests.checks.objects import Manifest, Objects
 from tests.manifests.checks.operator import operator_problems
@@ -51,7 +52,13 @@ def test_the_operators_schema_takes_the_service(name: str, rayservice_schema: Ma
 @every_folder
 def test_no_check_finds_anything_wrong(name: str) -> None:
     objects = Objects(tree.rendered(name))
-    for problems in (operator_problems, network_problems, pod_problems, serving_problems):
+    for problems in (
+        operator_problems,
+        network_problems,
+        pod_problems,
+        serving_problems,
+        ending_problems,
+    ):
         assert list(problems(objects)) == []
 
 
@@ -68,7 +75,15 @@ def test_models_are_downloaded_to_where_they_are_read(name: str) -> None:
     (script,) = objects.of("Job")[0]["spec"]["template"]["spec"]["containers"][0]["args"]
     for setting in ("model", "spec_model"):
         folder = objects.settings[setting]
-        assert f"hf download Qwen/{tree.Path(folder).name} --local-dir {folder}\n" in script
+        download = f"hf download Qwen/{tree.Path(folder).name} --local-dir {folder}\n"
+        assert f"{download}touch {folder}.complete\n" in script
+
+
+def test_the_download_is_gone_before_the_next_apply_would_change_it() -> None:
+    """The template of a job cannot be changed, and every new image changes it."""
+    for name in ("gpu", "production"):
+        (job,) = Objects(tree.rendered(name)).of("Job")
+        assert job["spec"]["ttlSecondsAfterFinished"] <= 600
 
 
 def test_production_outlives_its_head_and_lets_nobody_in_by_default() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.manifests.checks.ending import ending_problems
 from tests.manifests.checks.network import network_problems
 from tests.manifests.checks.objects import Manifest, Objects
 from tests.manifests.checks.operator import operator_problems
@@ -26,6 +27,7 @@ from tests.manifests.spoiling import (
 
 Check = Callable[[Objects], Iterator[str]]
 
+DOWNLOAD: Path = (*("Job", "specdec-models", "spec", "template", "spec", "containers", 0),)
 SERVICE_PORTS: Path = ("Service", "specdec-entry", "spec", "ports")
 SERVICE: list[tuple[Check, Path, object, str]] = [
     (operator_problems, ("RayService", "specdec", "metadata", "name"), 48 * "x", "48 characters"),
@@ -183,6 +185,19 @@ SERVING: list[tuple[Check, Path, object, str]] = [
     (serving_problems, (*ARGS, "target_num_cpus"), 9, "no pod of .*target-h100.* 9.0 CPUs"),
     (serving_problems, (*ARGS, "draft_num_gpus"), 2, "drafts: no pod"),
     (serving_problems, (*ARGS, "model"), "/weights/Qwen3-8B", "/weights/Qwen3-8B is on no volume"),
+    (
+        serving_problems,
+        (*WORKER, "volumeMounts", 3),
+        GONE,
+        "group entry: /models/Qwen3-8B is on no",
+    ),
+    (serving_problems, (*GROUP, "template", "spec", "initContainers"), [], "does not wait for"),
+    (
+        serving_problems,
+        (*DOWNLOAD, "args"),
+        ["hf download Qwen/Qwen3-8B --local-dir /models/Qwen3-8B\n"],
+        "nobody writes /models/Qwen3-0.6B.complete",
+    ),
     (serving_problems, (*ARGS, "coordinator_tls_ca"), "/etc/ca.crt", "ca.crt is on no volume"),
     (serving_problems, (*ARGS, "coordinator_tls_name"), "coordinator", "not coordinator"),
     (
@@ -235,10 +250,19 @@ PODS: list[tuple[Check, Path, object, str]] = [
     ),
 ]
 
+DRAIN = "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S"
+ENDING: list[tuple[Check, Path, object, str]] = [
+    (ending_problems, (*GROUP, "template", "spec", "terminationGracePeriodSeconds"), 79, "grace"),
+    (ending_problems, (*GROUP, "template", "spec", "terminationGracePeriodSeconds"), GONE, "30 s"),
+    (ending_problems, (*WORKER, "env", 0), {"name": DRAIN, "value": "64"}, "less than .* 65 s"),
+    (ending_problems, (*ARGS, "graceful_shutdown_s"), 80, "group target-h100: 75 s to drain"),
+    (ending_problems, (*WORKER, "envFrom"), [], "group entry: RAY_GRACEFUL.* is left open"),
+]
+
 
 @pytest.mark.parametrize(
     ("check", "path", "value", "words"),
-    [*SERVICE, *NETWORK, *SERVING, *PODS],
+    [*SERVICE, *NETWORK, *SERVING, *PODS, *ENDING],
     ids=lambda value: value if isinstance(value, str) else None,
 )
 def test_a_mistake_is_told(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import re
 import warnings
 from collections.abc import Iterator
 from pathlib import PurePosixPath
@@ -14,6 +13,7 @@ from ray.serve.schema import ServeDeploySchema
 
 from deployments.access import is_loopback
 from deployments.config import ServiceConfig
+from deployments.nodes.selectors import fits
 from tests.manifests.checks.objects import Manifest, Objects, Pod
 
 
@@ -84,21 +84,12 @@ def _needs(settings: ServiceConfig) -> Iterator[tuple[str, dict[str, str], float
 def _placing_problems(objects: Objects, settings: ServiceConfig) -> Iterator[str]:
     groups = objects.cluster["workerGroupSpecs"]
     for kind, labels, cpus, gpus in _needs(settings):
-        fitting = [g for g in groups if _matches(labels, g.get("labels", {}))]
+        fitting = [g for g in groups if fits(labels, g.get("labels", {}))]
         if not fitting:
             yield f"{kind}: no worker group has the labels {labels}"
         elif not any(_holds(group, cpus, gpus) for group in fitting):
             names = [group["groupName"] for group in fitting]
             yield f"{kind}: no pod of {names} has {cpus} CPUs, {gpus} GPUs"
-
-
-def _matches(selector: dict[str, str], labels: dict[str, str]) -> bool:
-    """As Ray: `value`, `!value`, `in(one, other)`, `!in(one, other)`."""
-    for key, wanted in selector.items():
-        values = re.findall(r"[\w.-]+", wanted.removeprefix("!").removeprefix("in("))
-        if (labels.get(key) in values) == wanted.startswith("!"):
-            return False
-    return True
 
 
 def _holds(group: Manifest, cpus: float, gpus: float) -> bool:
@@ -114,13 +105,30 @@ def _file_problems(objects: Objects, settings: ServiceConfig) -> Iterator[str]:
         for pod in objects.ray_pods():
             if _mount_of(pod, str(path)) is None:
                 yield f"{pod.owner}: {path} is on no volume"
-    models = [name for name in (settings.model, settings.draft) if name and name.startswith("/")]
-    for model in models:
-        for pod in objects.ray_pods():
-            needs = "nvidia.com/gpu" in pod.containers[0]["resources"]["limits"]
-            if needs and _mount_of(pod, model) is None:
-                yield f"{pod.owner}: {model} is on no volume"
+    for model in (settings.model, settings.draft):
+        if model and model.startswith("/"):
+            yield from _model_problems(objects, settings, model)
     yield from _certificate_problems(objects, settings)
+
+
+def _model_problems(objects: Objects, settings: ServiceConfig, model: str) -> Iterator[str]:
+    """Replicas load it, ingresses read its tokenizer; both fail for good where it is not there
+    yet, so their pods wait until the download has named it whole."""
+    groups = objects.cluster["workerGroupSpecs"]
+    whole = f"{model}.complete"
+    for group, pod in zip(groups, objects.ray_pods()[1:], strict=True):
+        has_gpu = "nvidia.com/gpu" in pod.containers[0]["resources"]["limits"]
+        if not has_gpu and not fits(settings.ingress_node_labels, group.get("labels", {})):
+            continue
+        if _mount_of(pod, model) is None:
+            yield f"{pod.owner}: {model} is on no volume"
+        waits = [one["args"][0] for one in pod.spec.get("initContainers", ())]
+        if not any(f"[ -e {whole} ]" in command for command in waits):
+            yield f"{pod.owner}: it does not wait for {whole}"
+    for job in objects.of("Job"):
+        (script,) = job["spec"]["template"]["spec"]["containers"][0]["args"]
+        if f"touch {whole}\n" not in script:
+            yield f"nobody writes {whole}"
 
 
 def _mount_of(pod: Pod, path: str) -> Manifest | None:

@@ -1,0 +1,54 @@
+"""How a pod ends: Ray drains it within its grace, and long enough for the replicas on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from deployments.config import ServiceConfig
+from deployments.nodes.selectors import fits
+from tests.manifests.checks.objects import Objects, Pod
+
+_DRAIN = "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S"
+"""Ray 2.60, on SIGTERM: it tells Serve that the node is about to go, and ends its processes when
+they are idle, or after so long."""
+_TO_END_S = 5.0
+"""For Ray's processes themselves."""
+_SERVE_S = 5.0
+"""More than graceful_shutdown_s, as deployments/app.py gives Serve."""
+
+
+def ending_problems(objects: Objects) -> Iterator[str]:
+    settings = ServiceConfig.model_validate(objects.settings)
+    needed_s = settings.graceful_shutdown_s + _SERVE_S
+    draining = _that_hold_streams(objects, settings)
+    for pod in objects.ray_pods():
+        told = _environment(objects, pod).get(_DRAIN)
+        if told is None:
+            yield f"{pod.owner}: {_DRAIN} is left open"
+            continue
+        grace_s = pod.spec.get("terminationGracePeriodSeconds", 30)
+        if float(told) + _TO_END_S > grace_s:
+            yield f"{pod.owner}: {told} s to drain do not fit into {grace_s} s of grace"
+        if pod.owner in draining and float(told) < needed_s:
+            yield f"{pod.owner}: {told} s to drain are less than the replicas' {needed_s:g} s"
+
+
+def _that_hold_streams(objects: Objects, settings: ServiceConfig) -> set[str]:
+    """Owners of the pods that have targets or ingresses; a draft's sequences go on without it."""
+    selectors = [settings.target_labels(cell) for cell in range(settings.cells)]
+    selectors.append(settings.ingress_node_labels)
+    return {
+        f"group {group['groupName']}"
+        for group in objects.cluster["workerGroupSpecs"]
+        if any(fits(selector, group.get("labels", {})) for selector in selectors)
+    }
+
+
+def _environment(objects: Objects, pod: Pod) -> dict[str, str]:
+    """A container's own variables win."""
+    (container, *_) = pod.containers
+    found: dict[str, str] = {}
+    for source in container.get("envFrom", ()):
+        config_map = objects.named("ConfigMap", source["configMapRef"]["name"])
+        found |= config_map["data"] if config_map else {}
+    return found | {one["name"]: one["value"] for one in container["env"] if "value" in one}
