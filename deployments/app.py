@@ -35,8 +35,9 @@ this short a spin costs nothing when they alternate. What the environment says w
 _HEALTH_CHECKS: dict[str, Any] = {"health_check_period_s": 2, "health_check_timeout_s": 5}
 """A process that does not answer three of them in a row hangs, and is replaced after 15 to 20 s. No
 pass holds an answer up: passes run in a thread of their own."""
-_SHORT_CALLS = 256
-"""Health, status, aborts and refusals that an ingress answers beside full queues."""
+_SHORT_CALLS = 100
+"""Health, status, aborts and refusals that an ingress answers beside full queues. Ingress and proxy
+keep some 60 KiB for each that they once had at a time."""
 
 
 def build_app(args: ServiceConfig) -> Application:

@@ -19,6 +19,7 @@ from ray.exceptions import RayError
 from deployments.autoscaling.signals import SignalMeter
 from deployments.client_ledger import ClientLimits
 from deployments.coordinator_server import PortLimits, start_server
+from deployments.edge.memory import keep_trimming
 from deployments.endpoint import Endpoint
 from deployments.garbage import look_seldom
 from deployments.metrics.telling import tell_metrics
@@ -103,6 +104,7 @@ class Coordinator:
         self._tasks = [
             asyncio.ensure_future(self._drive()),
             asyncio.ensure_future(self._watch(spec.idle_exit_s)),
+            asyncio.ensure_future(keep_trimming(is_calm=lambda: not self._driver.pool.num_live)),
             asyncio.ensure_future(
                 tell_metrics(
                     partial(pool_status, self._driver),

@@ -1,6 +1,6 @@
 """How many requests may wait in a proxy for an ingress, and how the next one is refused.
 
-What is retained of a burst's memory is what the proxy held at its peak, some 40 KiB a request. By
+What is retained of a burst's memory is what the proxy held at its peak, some 60 KiB a request. By
 itself Serve lets any number wait, refuses in plain text, and over gRPC does not say when to come
 back.
 """

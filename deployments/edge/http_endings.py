@@ -16,7 +16,10 @@ from deployments.error_status import status_of
 from deployments.errors import PoolUnavailableError, ProxyFullError
 from deployments.http_responses import error_body, server_sent
 
-DIED = "the replica that worked on this request has died; send it again"
+DIED = (
+    "the replica that worked on this request has died, or a redeploy waited for it no longer; "
+    "send it again"
+)
 STARTING = "the server is starting; send the request again"
 _RETRY_AFTER_S = 1
 _SERVES_OWN = "/-/"
