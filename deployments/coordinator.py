@@ -21,6 +21,7 @@ from deployments.autoscaling.signals import SignalMeter
 from deployments.client_ledger import ClientLimits
 from deployments.coordinator_server import PortLimits, start_server
 from deployments.deployment_names import Part
+from deployments.edge.memory import keep_trimming
 from deployments.endpoint import Endpoint
 from deployments.garbage import look_seldom
 from deployments.metrics.telling import MetricsTelling
@@ -115,6 +116,7 @@ class Coordinator:
             asyncio.ensure_future(self._drive()),
             asyncio.ensure_future(self._watch(spec.idle_exit_s)),
             asyncio.ensure_future(self._metrics.run()),
+            asyncio.ensure_future(keep_trimming(is_calm=lambda: not self._driver.pool.num_live)),
         ]
 
     async def endpoint(self) -> Endpoint:

@@ -90,6 +90,10 @@ def beating(beat: Callable[[], None]) -> Iterator[None]:
         timer.end()
 
 
+def _nothing() -> None:
+    pass
+
+
 class _Timer:
     """Rings every so many seconds; a loop that stood still hears it once."""
 
@@ -100,7 +104,10 @@ class _Timer:
         self._next = self._loop.call_later(every_s, self._ring)
 
     def end(self) -> None:
+        """Lets go of `then`, whose owner may hold the timer: a cycle would keep a whole request
+        until somebody looks for garbage."""
         self._next.cancel()
+        self._then = _nothing
 
     def _ring(self) -> None:
         self._next = self._loop.call_later(self._every_s, self._ring)

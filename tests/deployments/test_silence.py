@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import time
+import weakref
 from collections.abc import AsyncIterator
 from typing import Any
 from unittest.mock import Mock
@@ -194,3 +196,30 @@ def test_from_a_coordinator_that_hangs_everybody_goes_to_the_next() -> None:
             assert await answer == expected(request())
 
     run(scenario)
+
+
+def test_a_stream_that_has_ended_leaves_no_garbage() -> None:
+    """A proxy has thousands in a minute, each with its request, and seldom looks for garbage."""
+    ended: list[weakref.ref[asyncio.Task[Any]]] = []
+
+    async def listen() -> None:
+        async def nothing() -> AsyncIterator[int]:
+            yield 1
+
+        with silence.beating(lambda: None):
+            async for _ in heard(nothing()):
+                pass
+
+    async def scenario() -> None:
+        task = asyncio.create_task(listen())
+        ended.append(weakref.ref(task))
+        await task
+        del task
+        await asyncio.sleep(0)
+        assert ended[0]() is None
+
+    gc.disable()
+    try:
+        asyncio.run(scenario())
+    finally:
+        gc.enable()

@@ -249,3 +249,19 @@ def test_the_audit_agrees(service: Service) -> None:
     status = service.status()
     assert status.audit.num_audited > 0
     assert status.audit.num_diverged == 0
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [{"temperature": 0.0}, {"temperature": 0.9, "top_p": 0.95, "repetition_penalty": 1.2}],
+)
+def test_what_was_broken_off_goes_on_when_it_is_sent_as_a_prompt(
+    http: httpx.Client, rules: dict[str, Any]
+) -> None:
+    """The noise belongs to the position, whether a prompt or an answer has brought it there."""
+    rules = rules | {"seed": 7}
+    whole = token_ids(http.post("/v1/completions", json=completion(**rules, max_tokens=40)))
+    for had in (1, 23):
+        prompt = [*PROMPT, *whole[:had]]
+        asked = completion(prompt, **rules, max_tokens=40 - had)
+        assert token_ids(http.post("/v1/completions", json=asked)) == whole[had:]

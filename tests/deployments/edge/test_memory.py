@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import subprocess
 import sys
+import weakref
 
 import pytest
+
+from deployments.edge.memory import keep_trimming
 
 _PROGRAM = """
 import asyncio, ctypes, psutil
@@ -41,3 +46,28 @@ def test_what_was_freed_is_given_back() -> None:
         [sys.executable, "-c", _PROGRAM], capture_output=True, text=True, check=True
     )
     assert int(done.stdout) > 150, "without it, most of 190 MiB stay resident"
+
+
+class Request:
+    """As Serve leaves one behind: in a cycle, and old."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc's allocator")
+def test_a_request_in_a_cycle_of_garbage_goes_too() -> None:
+    left: list[weakref.ref[Request]] = []
+
+    async def scenario() -> None:
+        task = asyncio.create_task(keep_trimming(every_s=0.01))
+        left.append(weakref.ref(Request()))
+        while left[0]() is not None:
+            await asyncio.sleep(0.01)
+        task.cancel()
+
+    gc.disable()  # what Python looks for by itself it finds later, if ever
+    try:
+        asyncio.run(asyncio.wait_for(scenario(), 60))
+    finally:
+        gc.enable()
