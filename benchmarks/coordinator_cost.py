@@ -1,9 +1,10 @@
 """CPU time of the coordinator by lease, row and event: what `specdec simulate capacity` charges.
 
-The coordinator has a process of its own; replicas that answer after a while without a model, and an
-ingress, talk to it over gRPC from this one. The line through plain rounds of two sizes is charged:
-a lease, with its part of the message to the ingress, and so much for each row and its event. Rounds
-with a draft model, two leases each, are measured beside it.
+The coordinator has a process of its own, with the event loop and gRPC's settings that the service
+gives it; replicas that answer after a while without a model, and an ingress, talk to it over gRPC
+from this one. The line through plain rounds of two sizes is charged: a lease, with its part of the
+message to the ingress, and so much for each row and its event. Rounds with a draft model, of two
+leases, are measured beside it.
 
     python -m benchmarks.coordinator_cost --output benchmarks/results/coordinator_cost.json
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import json
 import multiprocessing
+import os
 import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +25,7 @@ from typing import Annotated, Any
 
 import psutil
 import typer
+import uvloop
 from rich.console import Console
 
 from deployments.coordinator_server import start_server
@@ -30,6 +33,7 @@ from deployments.endpoint import Endpoint
 from deployments.garbage import look_seldom
 from deployments.pool_client import PoolClient
 from deployments.pool_driver import PoolDriver
+from deployments.serve_command import GRPC_SETTINGS
 from deployments.simulation.model_replica import ModelReplica
 from deployments.work_loop import WorkLoop
 from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
@@ -98,7 +102,7 @@ def _serve(group: int, method: SpecMethod, told: Connection) -> None:
         told.send((endpoint.address, endpoint.token))
         await driver.run()
 
-    asyncio.run(run())
+    uvloop.run(run())  # Ray gives it to every asynchronous actor
 
 
 async def _measure(
@@ -164,6 +168,7 @@ def main(
     output: Annotated[Path | None, typer.Option(help="JSON file.")] = None,
 ) -> None:
     """Print what is charged."""
+    os.environ.update(GRPC_SETTINGS)
     cells: list[dict[str, Any]] = []
     for method in _METHODS:
         for group in _GROUPS:

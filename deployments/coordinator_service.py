@@ -23,7 +23,7 @@ from deployments.outbox import Flush, IngressOutbox, PoolState, WorkCommand
 from deployments.pool_driver import PoolDriver
 from deployments.pool_status import pool_status
 from deployments.silence import SilenceError, beating, heard
-from deployments.translation import event_to_pb, submit_from_pb
+from deployments.translation import submit_from_pb, write_event
 from specdec.v1 import coordination_pb2 as pb
 from specdec.v1 import coordination_pb2_grpc as pb_grpc
 from specdec.v1 import generation_pb2 as public_pb
@@ -185,11 +185,14 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
 
 
 def _flush_to_pb(flush: Flush) -> pb.GenerateDown:
-    return pb.GenerateDown(
-        events=[event_to_pb(delivery.event, delivery.failure) for delivery in flush.deliveries],
+    message = pb.GenerateDown(
         state=_state_to_pb(flush.state) if flush.state else None,
         aborts=[pb.AbortOutcome(request_id=key, aborted=live) for key, live in flush.aborts],
     )
+    events = message.events
+    for delivery in flush.deliveries:
+        write_event(events.add(), delivery.event, delivery.failure)
+    return message
 
 
 def _state_to_pb(state: PoolState) -> pb.PoolState:

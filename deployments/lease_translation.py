@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from itertools import islice
 
 from deployments.translation import (
     logprobs_from_pb,
@@ -84,12 +83,15 @@ def register_from_pb(message: pb.Register) -> ReplicaInfo:
 
 
 def lease_to_pb(lease: GroupLease) -> pb.GroupLease:
-    shapes = [
-        number
-        for row in lease.rows
-        for number in (row.base_len, len(row.new_ids), len(row.proposal), row.num_choices)
-    ]
-    num_scored = [row.num_scored for row in lease.rows]
+    rows = lease.rows
+    shapes: list[int] = []
+    token_ids: list[int] = []
+    for row in rows:
+        new_ids, proposal = row.new_ids, row.proposal
+        shapes += (row.base_len, len(new_ids), len(proposal), row.num_choices)
+        token_ids += new_ids
+        token_ids += proposal
+    num_scored = [row.num_scored for row in rows]
     return pb.GroupLease(
         lease_id=lease.lease_id,
         num_scored=pack_ids(num_scored) if any(num_scored) else b"",
@@ -97,13 +99,13 @@ def lease_to_pb(lease: GroupLease) -> pb.GroupLease:
         role=_ROLES[lease.role],
         ttl_s=lease.ttl_s,
         min_confidence=lease.min_confidence,
-        sequence_ids=[row.sequence_id for row in lease.rows],
-        base_hashes=[row.base_hash for row in lease.rows],
+        sequence_ids=[row.sequence_id for row in rows],
+        base_hashes=[row.base_hash for row in rows],
         shapes=pack_ids(shapes),
-        token_ids=pack_ids([i for row in lease.rows for i in (*row.new_ids, *row.proposal)]),
+        token_ids=pack_ids(token_ids),
         rules=[
             _rules_to_pb(place, row.rules)
-            for place, row in enumerate(lease.rows)
+            for place, row in enumerate(rows)
             if row.rules is not None
         ],
     )
@@ -111,31 +113,34 @@ def lease_to_pb(lease: GroupLease) -> pb.GroupLease:
 
 def lease_from_pb(message: pb.GroupLease, replica_id: str) -> GroupLease:
     rules = {entry.row: _rules_from_pb(entry) for entry in message.rules}
-    ids = iter(unpack_ids(message.token_ids))
     num_scored = unpack_ids(message.num_scored) or (0,) * len(message.sequence_ids)
     keys = zip(
         message.sequence_ids, message.base_hashes, _fours(message.shapes), num_scored, strict=True
     )
-    rows = tuple(
-        LeaseRow(
-            sequence_id=sequence_id,
-            base_len=base_len,
-            base_hash=base_hash,
-            new_ids=_take(ids, num_new),
-            proposal=_take(ids, num_proposed),
-            num_choices=num_choices,
-            num_scored=scored,
-            rules=rules.get(place),
+    ids, start = unpack_ids(message.token_ids), 0
+    rows: list[LeaseRow] = []
+    for sequence_id, base_hash, (base_len, num_new, num_proposed, num_choices), scored in keys:
+        middle, end = start + num_new, start + num_new + num_proposed
+        _check_range(start, middle, end, len(ids))
+        rows.append(
+            LeaseRow(  # by place: keywords double its time
+                sequence_id,
+                base_len,
+                base_hash,
+                ids[start:middle],
+                ids[middle:end],
+                num_choices,
+                scored,
+                rules.get(len(rows)),
+            )
         )
-        for place, (sequence_id, base_hash, shape, scored) in enumerate(keys)
-        for base_len, num_new, num_proposed, num_choices in (shape,)
-    )
+        start = end
     return GroupLease(
         lease_id=message.lease_id,
         epoch=message.epoch,
         replica_id=replica_id,
         role=_ROLES_BACK[message.role],
-        rows=rows,
+        rows=tuple(rows),
         ttl_s=message.ttl_s,
         min_confidence=message.min_confidence,
     )
@@ -179,23 +184,18 @@ def occupancy_from_pb(message: pb.Occupancy) -> Occupancy:
 
 
 def result_to_pb(result: GroupResult) -> pb.GroupResult:
-    shapes = [
-        number
-        for row in result.rows
-        for number in (
-            _ROW_STATUSES[row.status],
-            row.cached_len,
-            len(row.tokens),
-            row.num_accepted,
-        )
-    ]
+    shapes: list[int] = []
+    token_ids: list[int] = []
+    for row in result.rows:
+        shapes += (_ROW_STATUSES[row.status], row.cached_len, len(row.tokens), row.num_accepted)
+        token_ids += row.tokens
     return pb.GroupResult(
         lease_id=result.lease_id,
         epoch=result.epoch,
         seconds=result.seconds,
         sequence_ids=[row.sequence_id for row in result.rows],
         shapes=pack_ids(shapes),
-        token_ids=pack_ids([i for row in result.rows for i in row.tokens]),
+        token_ids=pack_ids(token_ids),
         errors=[
             pb.RowError(row=place, message=row.error)
             for place, row in enumerate(result.rows)
@@ -217,27 +217,30 @@ def result_from_pb(message: pb.GroupResult, replica_id: str) -> GroupResult:
     errors = {entry.row: entry.message for entry in message.errors}
     logprobs = {entry.row: logprobs_from_pb(entry.logprobs) for entry in message.logprobs}
     scored = {entry.row: logprobs_from_pb(entry.prompt_logprobs) for entry in message.logprobs}
-    ids = iter(unpack_ids(message.token_ids))
+    ids, start = unpack_ids(message.token_ids), 0
+    rows: list[RowResult] = []
     keys = zip(message.sequence_ids, _fours(message.shapes), strict=True)
-    rows = tuple(
-        RowResult(
-            sequence_id=sequence_id,
-            status=_ROW_STATUSES_BACK[status],
-            cached_len=cached_len,
-            tokens=_take(ids, num_tokens),
-            num_accepted=num_accepted,
-            logprobs=logprobs.get(place, ()),
-            prompt_logprobs=scored.get(place, ()),
-            error=errors.get(place, ""),
+    for place, (sequence_id, (status, cached_len, num_tokens, num_accepted)) in enumerate(keys):
+        end = start + num_tokens
+        _check_range(start, end, end, len(ids))
+        rows.append(
+            RowResult(  # by place: keywords double its time
+                sequence_id,
+                _ROW_STATUSES_BACK[status],
+                cached_len,
+                ids[start:end],
+                num_accepted,
+                logprobs.get(place, ()),
+                scored.get(place, ()),
+                errors.get(place, ""),
+            )
         )
-        for place, (sequence_id, shape) in enumerate(keys)
-        for status, cached_len, num_tokens, num_accepted in (shape,)
-    )
+        start = end
     return GroupResult(
         lease_id=message.lease_id,
         epoch=message.epoch,
         replica_id=replica_id,
-        rows=rows,
+        rows=tuple(rows),
         seconds=message.seconds,
     )
 
@@ -246,8 +249,7 @@ def _fours(packed: bytes) -> Iterator[tuple[int, int, int, int]]:
     return struct.iter_unpack("<4i", packed)
 
 
-def _take(ids: Iterator[int], count: int) -> tuple[int, ...]:
-    taken = tuple(islice(ids, count))
-    if len(taken) < count:
+def _check_range(start: int, middle: int, end: int, num_ids: int) -> None:
+    """Of a row's ids in the message's."""
+    if not start <= middle <= end <= num_ids:
         raise ValueError("a message has fewer ids than its shapes say")
-    return taken

@@ -232,13 +232,14 @@ def failure_from_pb(message: pb.Failure) -> Failure:
     )
 
 
-def event_to_pb(event: TokenEvent, failure: Failure | None) -> pb.TokenEvent:
-    message = pb.TokenEvent(
-        request_id=event.request_id,
-        index=event.index,
-        token_ids=pack_ids(event.token_ids),
-        pinned_fingerprint=event.pinned_fingerprint,
-    )
+def write_event(message: pb.TokenEvent, event: TokenEvent, failure: Failure | None) -> None:
+    """Into an empty one that lies where it is sent from: a message that is put into another is
+    copied by way of its bytes, half of what 8 events took."""
+    message.request_id = event.request_id
+    message.index = event.index
+    message.token_ids = pack_ids(event.token_ids)
+    if event.pinned_fingerprint:
+        message.pinned_fingerprint = event.pinned_fingerprint
     if event.logprobs:
         message.logprobs.CopyFrom(logprobs_to_pb(event.logprobs))
     if event.prompt_logprobs:
@@ -249,7 +250,6 @@ def event_to_pb(event: TokenEvent, failure: Failure | None) -> pb.TokenEvent:
         message.stats.CopyFrom(stats_to_pb(event.stats))
     if failure is not None:
         message.failure.CopyFrom(failure_to_pb(failure))
-    return message
 
 
 def event_from_pb(message: pb.TokenEvent) -> tuple[TokenEvent, Failure | None]:

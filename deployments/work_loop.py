@@ -10,6 +10,7 @@ argument.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 import time
@@ -18,13 +19,12 @@ from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
-    Coroutine,
     Iterable,
     Sequence,
 )
 from concurrent.futures import Executor
 from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import grpc
 
@@ -69,11 +69,13 @@ Outgoing = asyncio.Queue[pb.WorkUp | None]
 
 
 class _Executed(NamedTuple):
+    lease: GroupLease
     result: GroupResult
     occupancy: Occupancy
     """Behind it."""
-    free_s: float
-    """When the thread was done with the lease before."""
+    began_s: float
+    """When the thread could begin with it: it was there, and the lease before was done."""
+    traces: Sequence[pb.RowTrace]
 
 
 class WorkLoop:
@@ -99,7 +101,7 @@ class WorkLoop:
         self._is_registered = False
         self._drained = asyncio.Event()
         self._failed = asyncio.Event()
-        self._running: set[asyncio.Task[object]] = set()
+        self._loop = asyncio.get_running_loop()
         self._free_s = 0.0
         """When the last lease ended."""
         self._life = 0
@@ -194,71 +196,70 @@ class WorkLoop:
                 lease = lease_from_pb(message.lease, info.replica_id)
                 self._begin(lease, message.lease.traces, received_s)
             case "free":
-                self._free(tuple(message.free.sequence_ids))
+                sequence_ids = tuple(message.free.sequence_ids)
+                self._order(partial(self._run, partial(self._runner.free, sequence_ids)))
             case "reset":
                 self._life += 1
                 await self._in_thread(self._runner.reset)
                 done = pb.ResetDone(incarnation=message.reset.incarnation)
                 self._outgoing.put_nowait(pb.WorkUp(reset_done=done))
             case "drained":
-                await asyncio.gather(*self._running)  # what was ordered before it
-                self._drained.set()
+                self._order(partial(self._tell, self._drained.set))
+                await self._drained.wait()
 
     def _begin(self, lease: GroupLease, traces: Sequence[pb.RowTrace], received_s: float) -> None:
-        """Put it into the thread's queue, ahead of whatever message follows it."""
-        executed = self._in_thread(partial(self._execute, lease, self._life))
-        answered = self._answer(executed, self._outgoing, received_s, lease, traces)
-        self._attend(answered)
+        self._order(partial(self._execute, lease, traces, received_s, self._life, self._outgoing))
 
-    def _free(self, sequence_ids: tuple[int, ...]) -> None:
-        """The same: what follows is read while a lease runs."""
-        freed = self._in_thread(partial(self._run, partial(self._runner.free, sequence_ids)))
-        self._attend(self._unless_it_fails(freed))
+    def _order(self, work: Callable[[], object]) -> None:
+        """Put it into the thread's queue, behind what was ordered before.
 
-    def _attend(self, work: Coroutine[Any, Any, object]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
+        Once the loop has nothing else to do, and the next message is asked for: a thread that wakes
+        while the loop holds the interpreter goes to sleep again, and each time costs 0.1 ms.
+        """
+        self._loop.call_soon(self._executor.submit, self._unless_it_fails, work)
 
-    async def _answer(
-        self,
-        executed: Awaitable[_Executed | None],
-        outgoing: Outgoing,
-        received_s: float,
-        lease: GroupLease,
-        traces: Sequence[pb.RowTrace],
-    ) -> None:
-        done = await self._unless_it_fails(executed)
-        if done is None:
-            return
-        result, occupancy, free_s = done
-        answer = result_to_pb(result)
-        answer.occupancy.CopyFrom(occupancy_to_pb(occupancy))
-        answer.held_s = time.perf_counter() - max(received_s, free_s)
-        outgoing.put_nowait(pb.WorkUp(result=answer))
-        if traces:
-            self._spans.tell(lease, result, traces, answer.held_s)
-
-    async def _unless_it_fails(self, work: Awaitable[T]) -> T | None:
+    def _unless_it_fails(self, work: Callable[[], object]) -> None:
+        """In the thread."""
         try:
-            return await work
+            work()
         except Exception:
             logger.exception("what the thread ran has failed: this replica cannot go on")
-            self._failed.set()
-            return None
+            self._tell(self._failed.set)
 
-    def _execute(self, lease: GroupLease, life: int) -> _Executed | None:
-        """In the thread. None: nobody waits for the answer any more."""
+    def _execute(
+        self,
+        lease: GroupLease,
+        traces: Sequence[pb.RowTrace],
+        received_s: float,
+        life: int,
+        outgoing: Outgoing,
+    ) -> None:
+        """In the thread. Nobody waits for the answers to leases of an earlier life."""
         if life != self._life:
-            return None
-        free_s = self._free_s
+            return
+        began_s = max(received_s, self._free_s)
         self._stuck_at_s = time.monotonic() + _STUCK_TTLS * lease.ttl_s
         try:
             result = self._run(partial(self._runner.execute, lease))
         finally:
             self._stuck_at_s = float("inf")
         self._free_s = time.perf_counter()
-        return _Executed(result, self._runner.occupancy, free_s)
+        executed = _Executed(lease, result, self._runner.occupancy, began_s, traces)
+        self._tell(partial(self._answer, executed, outgoing))
+
+    def _tell(self, call: Callable[[], object]) -> None:
+        """In the thread: `call` in the loop. One that is closed has nobody who waits."""
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(call)
+
+    def _answer(self, executed: _Executed, outgoing: Outgoing) -> None:
+        message = pb.WorkUp(result=result_to_pb(executed.result))
+        answer = message.result
+        answer.occupancy.CopyFrom(occupancy_to_pb(executed.occupancy))
+        answer.held_s = time.perf_counter() - executed.began_s
+        outgoing.put_nowait(message)
+        if executed.traces:
+            self._spans.tell(executed.lease, executed.result, executed.traces, answer.held_s)
 
     def _run(self, call: Callable[[], T]) -> T:
         """In the thread. After a failure nothing is run."""
@@ -271,7 +272,7 @@ class WorkLoop:
             raise
 
     def _in_thread(self, call: Callable[[], T]) -> asyncio.Future[T]:
-        return asyncio.get_running_loop().run_in_executor(self._executor, call)
+        return self._loop.run_in_executor(self._executor, call)
 
 
 def _first_line(error: BaseException) -> str:

@@ -141,8 +141,9 @@ class RowStatus(StrEnum):
     """What this row's rules ask cannot be done; `error` says why."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowResult:
+class RowResult(NamedTuple):
+    """A tuple, as LeaseRow is."""
+
     sequence_id: int
     status: RowStatus = RowStatus.OK
     cached_len: int = 0

@@ -8,7 +8,7 @@ import pytest
 
 from deployments.endpoint import Endpoint
 from deployments.pool_client import PoolClient
-from deployments.translation import event_to_pb
+from deployments.translation import write_event
 from specdec.v1 import coordination_pb2 as pb
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.request import FinishReason, Request, TokenEvent
@@ -31,7 +31,9 @@ def told(start: int, stop: int) -> pb.GenerateDown:
         logprobs=tuple(entry(place) for place in range(start, stop)),
         finish_reason=reason,
     )
-    return pb.GenerateDown(events=[event_to_pb(event, None)])
+    message = pb.GenerateDown()
+    write_event(message.events.add(), event, None)
+    return message
 
 
 async def unreachable() -> Endpoint:

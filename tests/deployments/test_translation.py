@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,11 +22,11 @@ from deployments.lease_translation import (
 )
 from deployments.translation import (
     event_from_pb,
-    event_to_pb,
     pack_ids,
     submit_from_pb,
     submit_to_pb,
     unpack_ids,
+    write_event,
 )
 from specdec.v1 import coordination_pb2 as pb
 from specdec_core.choice_rules import ChoiceRules
@@ -224,9 +225,39 @@ def test_events_come_back(
         prompt_logprobs=scored,
         pinned_fingerprint="there",
     )
-    wire = event_to_pb(event, failure if is_failed else None)
+    wire = pb.TokenEvent()
+    write_event(wire, event, failure if is_failed else None)
     back = event_from_pb(pb.TokenEvent.FromString(wire.SerializeToString()))
     assert back == (event, failure if is_failed else None)
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [(0, 3, 0, 1), (0, 0, 3, 1), (0, 1, 2, 1), (0, -1, 1, 1), (0, 1, -1, 1), (0, 3, -1, 1)],
+)
+def test_a_lease_whose_shapes_are_not_those_of_its_ids_is_refused(
+    shapes: tuple[int, int, int, int],
+) -> None:
+    wire = pb.GroupLease(
+        role=pb.ROLE_TARGET,
+        sequence_ids=[1],
+        base_hashes=[1],
+        shapes=pack_ids(shapes),
+        token_ids=pack_ids((5, 6)),
+    )
+    with pytest.raises(ValueError, match="fewer ids than its shapes say"):
+        lease_from_pb(wire, "t")
+
+
+@pytest.mark.parametrize("num_tokens", [3, -1])
+def test_a_result_whose_shapes_are_not_those_of_its_ids_is_refused(num_tokens: int) -> None:
+    wire = pb.GroupResult(
+        sequence_ids=[1],
+        shapes=pack_ids((pb.ROW_STATUS_OK, 0, num_tokens, 0)),
+        token_ids=pack_ids((5, 6)),
+    )
+    with pytest.raises(ValueError, match="fewer ids than its shapes say"):
+        result_from_pb(wire, "t")
 
 
 @given(st.lists(st.integers(0, 2**31 - 1), min_size=4, max_size=4))
@@ -244,7 +275,7 @@ def test_every_field_of_the_core_records_is_carried() -> None:
     assert len(dataclasses.fields(Request)) == 13 + is_background
     assert len(dataclasses.fields(ReplicaInfo)) == 11
     assert len(LeaseRow._fields) == 8
-    assert len(dataclasses.fields(RowResult)) == 8
+    assert len(RowResult._fields) == 8
     compiled = 1  # never travels
     assert len(dataclasses.fields(ChoiceRules)) == 4 + compiled
     assert len(dataclasses.fields(Occupancy)) == 4
