@@ -101,8 +101,7 @@ class LeaseRow(NamedTuple):
         return self.base_len, len(self.new_ids) + len(self.proposal)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupLease:
+class GroupLease(NamedTuple):
     """Rows that one replica runs in one pass."""
 
     lease_id: int
@@ -141,8 +140,9 @@ class RowStatus(StrEnum):
     """What this row's rules ask cannot be done; `error` says why."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowResult:
+class RowResult(NamedTuple):
+    """What came of a row. A tuple, as it is."""
+
     sequence_id: int
     status: RowStatus = RowStatus.OK
     cached_len: int = 0
@@ -159,8 +159,9 @@ class RowResult:
     error: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupResult:
+class GroupResult(NamedTuple):
+    """What came of a lease."""
+
     lease_id: int
     epoch: int
     replica_id: str
