@@ -149,6 +149,7 @@ class Network:
 
     def __init__(self, timeline: Timeline, random: Random, delays: Delays, record: Record) -> None:
         self.random = random
+        self._draw = random.random
         self.delays = delays
         self.record = record
         self._timeline = timeline
@@ -160,7 +161,7 @@ class Network:
     def arrival(self) -> float:
         """When a message arrives that is sent now."""
         delays = self.delays
-        spread = (delays.most - delays.least) * self.random.random()
+        spread = (delays.most - delays.least) * self._draw()
         return self._timeline.now + (delays.least + spread) * delays.factor
 
     def connect(

@@ -139,8 +139,8 @@ class Dispatcher:
             replica.board.put(plan)
 
     def _plan_draft(self, replica: ReplicaRecord, sequence: Sequence) -> RowPlan | None:
-        place = sequence.places[Role.DRAFT]
-        if place.row is not None or sequence.target is None:
+        place = sequence.draft
+        if place is None or place.row is not None or sequence.target is None:
             return None
         room = replica.longest_len - len(sequence.ids)
         if room <= 0:

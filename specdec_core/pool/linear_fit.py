@@ -22,10 +22,8 @@ def fit_line(points: Sequence[Point], first_share: float) -> tuple[float, list[f
     Where the points do not tell, the first coordinate makes `first_share` of the mean value and the
     others nothing.
     """
-    total = sum([weight for _, _, weight in points])
-    mean_value = sum([value * weight for _, value, weight in points]) / total
-    size = len(points[0].at)
-    mean = [sum([at[i] * weight for at, _, weight in points]) / total for i in range(size)]
+    total, mean_value, mean = _means(points)
+    size = len(mean)
     square, product = _moments(points, mean, mean_value, total)
     for i in range(size):
         ridge = (_PRIOR_SPREAD * mean[i]) ** 2
@@ -37,6 +35,18 @@ def fit_line(points: Sequence[Point], first_share: float) -> tuple[float, list[f
     if base < 0.0:
         return 0.0, [mean_value / mean[0], *(0.0 for _ in mean[1:])]
     return base, slopes
+
+
+def _means(points: Sequence[Point]) -> tuple[float, float, list[float]]:
+    """The weight of all, and the means of values and coordinates."""
+    total = sum_value = 0.0
+    sums = [0.0 for _ in points[0].at]
+    for at, value, weight in points:
+        total += weight
+        sum_value += value * weight
+        for i, x in enumerate(at):
+            sums[i] += x * weight
+    return total, sum_value / total, [one / total for one in sums]
 
 
 def _moments(

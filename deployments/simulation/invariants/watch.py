@@ -78,6 +78,8 @@ class Invariants:
 
     def told(self, flush: Flush) -> None:
         """(i) News that an ingress has not read is merged."""
+        if len(flush.deliveries) <= 4:
+            return  # as few as one request may have
         requests = [delivery.event.request_id for delivery in flush.deliveries]
         if len(requests) > 2 * len(set(requests)) + 2:
             raise Violation(f"(i) {len(requests)} pieces of news for {len(set(requests))} requests")
