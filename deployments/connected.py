@@ -24,8 +24,10 @@ class ConnectedReplica:
 
 def origin_of(replicas: Collection[ConnectedReplica]) -> Origin | None:
     """What chooses tokens at this moment; None without a target."""
-    targets = _targets(replicas)
-    return Origin(targets[0].numerics, targets[0].fingerprint) if targets else None
+    for replica in replicas:
+        if replica.info.role is Role.TARGET:
+            return Origin(replica.info.numerics, replica.info.fingerprint)
+    return None
 
 
 def state_of(replicas: Collection[ConnectedReplica], epoch: int, num_live: int) -> PoolState:

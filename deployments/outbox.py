@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from deployments.errors import Failure
 from specdec_core.models.numerics import Numerics
@@ -36,8 +38,7 @@ class PoolState:
     numerics: Numerics
 
 
-@dataclass(frozen=True, slots=True)
-class Delivery:
+class Delivery(NamedTuple):
     """One request's news."""
 
     event: TokenEvent
@@ -56,8 +57,7 @@ class Delivery:
         return cls(event, failure)
 
 
-@dataclass(frozen=True, slots=True)
-class Flush:
+class Flush(NamedTuple):
     """Everything an ingress has not been told yet."""
 
     deliveries: tuple[Delivery, ...] = ()
@@ -71,15 +71,12 @@ class _Outbox:
     def __init__(self) -> None:
         self._news = asyncio.Event()
         self._is_closed = False
+        self.has_news: Callable[[], bool] = self._news.is_set
+        """Whether `take` would answer at once."""
 
     @property
     def is_closed(self) -> bool:
         return self._is_closed
-
-    @property
-    def has_news(self) -> bool:
-        """Whether `take` would answer at once."""
-        return self._news.is_set()
 
     def close(self) -> None:
         """What was put is still read; then the stream ends."""
@@ -90,8 +87,8 @@ class _Outbox:
         """Let `take` answer, if only to say that nothing has happened."""
         self._news.set()
 
-    async def _wait(self) -> None:
-        await self._news.wait()
+    def _read(self) -> None:
+        """There is news, and it is read now."""
         if not self._is_closed:
             self._news.clear()
 
@@ -128,7 +125,12 @@ class IngressOutbox(_Outbox):
 
     async def take(self) -> Flush | None:
         """Wait for news and take all of it; None at the end of the stream."""
-        await self._wait()
+        await self._news.wait()
+        return self.take_news()
+
+    def take_news(self) -> Flush | None:
+        """As `take`, where there is news."""
+        self._read()
         if not (self._deliveries or self._state or self._aborts):
             return None if self._is_closed else Flush()
         flush = Flush(tuple(self._deliveries), self._state, tuple(self._aborts))
@@ -177,7 +179,12 @@ class WorkOutbox(_Outbox):
 
     async def take(self) -> list[WorkCommand] | None:
         """Wait for commands and take all of them; None at the end of the stream."""
-        await self._wait()
+        await self._news.wait()
+        return self.take_news()
+
+    def take_news(self) -> list[WorkCommand] | None:
+        """As `take`, where there is news."""
+        self._read()
         if self._is_closed:
             return None
         commands, self._commands = self._commands, []

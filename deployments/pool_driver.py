@@ -91,7 +91,8 @@ class PoolDriver:
         """Let the pool decide on the events since, and pass on what it says."""
         self._dispatch(self.pool.advance(self._clock()))
         self._heard_s = None
-        self._let_leave()
+        if self._leaving:
+            self._let_leave()
         self._begin_audits()
 
     def attach(self) -> IngressOutbox:
@@ -255,9 +256,10 @@ class PoolDriver:
                 events.append(command.event)
             else:
                 self._order(command)
-        origin = origin_of(self.replicas.values())
-        for event in events:
-            self._deliver(event, origin)
+        if events:
+            origin = origin_of(self.replicas.values())
+            for event in events:
+                self._deliver(event, origin)
 
     def _order(self, command: WorkCommand) -> None:
         replica = self.replicas.get(addressee(command))

@@ -102,6 +102,8 @@ class OpenRequests:
         overlap = start + len(entry.emitted) - event.index
         if overlap < 0 or overlap > len(entry.emitted):
             return None
+        if overlap == 0 and not event.prompt_logprobs:
+            return event  # nearly always: nothing of it is known
         known = tuple(entry.emitted[len(entry.emitted) - overlap :])
         replayed = event.token_ids[:overlap]
         if replayed != known[: len(replayed)]:

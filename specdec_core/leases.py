@@ -101,8 +101,7 @@ class LeaseRow(NamedTuple):
         return self.base_len, len(self.new_ids) + len(self.proposal)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupLease:
+class GroupLease(NamedTuple):
     """Rows that one replica runs in one pass."""
 
     lease_id: int
@@ -142,7 +141,7 @@ class RowStatus(StrEnum):
 
 
 class RowResult(NamedTuple):
-    """A tuple, as LeaseRow is."""
+    """What came of a row. A tuple, as LeaseRow is."""
 
     sequence_id: int
     status: RowStatus = RowStatus.OK
@@ -160,8 +159,9 @@ class RowResult(NamedTuple):
     error: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupResult:
+class GroupResult(NamedTuple):
+    """What came of a lease."""
+
     lease_id: int
     epoch: int
     replica_id: str

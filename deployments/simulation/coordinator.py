@@ -20,6 +20,7 @@ from deployments.simulation.sessions import IngressSession, WorkSession
 from deployments.simulation.timeline import Process, Timeline
 from deployments.simulation.watched_pool import WatchedPool, Watcher
 from specdec_core.config import PoolConfig
+from specdec_core.leases import ReplicaInfo
 from specdec_core.pool import SequencePool
 
 _TURN_S = 0.00005
@@ -52,6 +53,10 @@ class Inspector(Watcher, Protocol):
 
     def told(self, flush: Flush) -> None:
         """An ingress is told its news."""
+        ...
+
+    def sent(self, info: ReplicaInfo) -> None:
+        """Commands were written to a replica's stream."""
         ...
 
     def decided(self, driver: PoolDriver) -> None: ...
@@ -91,7 +96,7 @@ class CoordinatorProcess(Process):
         super().start()
         epoch = self._new_epoch()
         pool = self._new_pool(epoch)
-        self.driver = PoolDriver(pool, epoch=epoch, clock=lambda: self.timeline.now)
+        self.driver = PoolDriver(pool, epoch=epoch, clock=self.timeline.clock)
         self.driver.auditor = Auditor(
             self._audit_share, new_id=lambda: f"audit-{next(self._audit_ids)}"
         )
@@ -148,7 +153,7 @@ class CoordinatorProcess(Process):
         if self.driver.failure is not None:
             raise Violation(f"the pool failed: {self.driver.failure!r}") from self.driver.failure
         for stream, session in list(self.sessions.items()):
-            if stream in self.sessions:
+            if session.has_news() and stream in self.sessions:
                 session.pump()
         if self.inspector is not None:
             self.inspector.decided(self.driver)

@@ -37,6 +37,9 @@ class Slot:
         return len(self.hashes) - 1
 
 
+_TARGET = Role.TARGET
+
+
 class ModelReplica:
     """Runs leases of one role. Counts its blocks by itself."""
 
@@ -78,28 +81,30 @@ class ModelReplica:
             self.free([sequence_id])
 
     def execute(self, lease: GroupLease, seconds: float) -> GroupResult:
-        refusals = {row.sequence_id: self._truncate(row) for row in lease.rows}
+        refusals = [self._truncate(row) for row in lease.rows]
         num_free = self.num_free_blocks
-        for row in lease.rows:
-            if refusals[row.sequence_id] is None:
-                needed = self._num_new_blocks(row)
+        is_target = self.info.role is _TARGET
+        for place, row in enumerate(lease.rows):
+            if refusals[place] is None:
+                needed = self._num_new_blocks(row, is_target)
                 if needed > num_free:
                     have = self.slots[row.sequence_id].cached_len
-                    refusals[row.sequence_id] = _refusal(row, RowStatus.NO_ROOM, have)
+                    refusals[place] = _refusal(row, RowStatus.NO_ROOM, have)
                 else:
                     num_free -= needed
-        run = self._verify if self.info.role is Role.TARGET else self._draft
+        run = self._verify if is_target else self._draft
+        rows = zip(lease.rows, refusals, strict=True)
         return GroupResult(
             lease_id=lease.lease_id,
             epoch=lease.epoch,
             replica_id=lease.replica_id,
-            rows=tuple([refusals[row.sequence_id] or self._feed(run, row) for row in lease.rows]),
+            rows=tuple([refusal or self._feed(run, row) for row, refusal in rows]),
             seconds=seconds,
         )
 
     def _truncate(self, row: LeaseRow) -> RowResult | None:
         slot = self.slots.get(row.sequence_id)
-        if row.sequence_id in self.failing:
+        if self.failing and row.sequence_id in self.failing:
             self.failing.discard(row.sequence_id)
             self.free([row.sequence_id])
             return _refusal(row, RowStatus.FAILED, 0)
@@ -109,41 +114,43 @@ class ModelReplica:
             self.slots[row.sequence_id] = slot
         if slot is None:
             return _refusal(row, RowStatus.KV_MISS, 0)
-        if slot.cached_len < row.base_len:
-            return _refusal(row, RowStatus.KV_MISS, slot.cached_len)
-        if slot.hashes[row.base_len] != row.base_hash:
+        base_len, cached_len = row.base_len, len(slot.hashes) - 1
+        if cached_len < base_len:
+            return _refusal(row, RowStatus.KV_MISS, cached_len)
+        if slot.hashes[base_len] != row.base_hash:
             return _refusal(row, RowStatus.KV_MISS, 0)
-        self._cut(slot, row.base_len)
+        if cached_len > base_len:
+            self._cut(slot, base_len)
         return None
 
     def _cut(self, slot: Slot, length: int) -> None:
         held = self._num_blocks(slot.cached_len)
         del slot.hashes[length + 1 :]
-        self.num_free_blocks += held - self._num_blocks(slot.cached_len)
+        self.num_free_blocks += held - self._num_blocks(length)
 
     def _feed(self, run: Callable[[LeaseRow], RowResult], row: LeaseRow) -> RowResult:
         answer = run(row)
-        taken = self._num_blocks(answer.cached_len) - self._num_blocks(row.base_len)
-        self.num_free_blocks -= taken
+        size = self.info.block_size
+        self.num_free_blocks -= row.base_len // -size - answer.cached_len // -size
         return answer
 
     def _verify(self, row: LeaseRow) -> RowResult:
         slot = self.slots[row.sequence_id]
-        hashes = slot.hashes
+        hashes, salt, vocab_size = slot.hashes, slot.salt, self.info.vocab_size
         hashes += hashes_behind(hashes[-1], row.new_ids)
         if row.num_choices == 0:
-            return RowResult(sequence_id=row.sequence_id, cached_len=slot.cached_len)
+            return RowResult(sequence_id=row.sequence_id, cached_len=len(hashes) - 1)
         num_accepted = 0
-        token = next_token(hashes[-1], slot.salt, self.info.vocab_size)
+        token = next_token(hashes[-1], salt, vocab_size)
         for drafted in row.proposal:
             if drafted != token:
                 break
             num_accepted += 1
             hashes += hashes_behind(hashes[-1], (drafted,))
-            token = next_token(hashes[-1], slot.salt, self.info.vocab_size)
+            token = next_token(hashes[-1], salt, vocab_size)
         return RowResult(
             sequence_id=row.sequence_id,
-            cached_len=slot.cached_len,
+            cached_len=len(hashes) - 1,
             tokens=(*row.proposal[:num_accepted], token),
             num_accepted=num_accepted,
         )
@@ -161,10 +168,10 @@ class ModelReplica:
             sequence_id=row.sequence_id, cached_len=slot.cached_len, tokens=tuple(tokens)
         )
 
-    def _num_new_blocks(self, row: LeaseRow) -> int:
-        is_target = self.info.role is Role.TARGET
+    def _num_new_blocks(self, row: LeaseRow, is_target: bool) -> int:
         drafted = len(row.proposal) if is_target else max(row.num_choices - 1, 0)
-        return self._num_blocks(row.end_len + drafted) - self._num_blocks(row.base_len)
+        size = self.info.block_size
+        return row.base_len // -size - (row.end_len + drafted) // -size
 
     def _num_blocks(self, length: int) -> int:
         return -(-length // self.info.block_size)

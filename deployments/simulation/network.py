@@ -25,8 +25,8 @@ class Server(Protocol):
     """The server's side of one stream."""
 
     @property
-    def waits(self) -> bool:
-        """For room on the stream."""
+    def has_news(self) -> Callable[[], bool]:
+        """Whether something waits for room on the stream."""
         ...
 
     def hear(self, message: Any) -> None: ...
@@ -76,16 +76,22 @@ class Stream:
         self._server = server
 
     def up(self, message: Any) -> None:
-        self._network.record.message(self._client.name, "->", message)
+        network = self._network
+        network.record.message(self._client.name, "->", message)
         if self._is_client_open and not self.is_cut:
-            self._up_at = max(self._up_at, self._network.arrival())
+            arrival = network.arrival()
+            if arrival > self._up_at:
+                self._up_at = arrival
             self._server_process.at(self._up_at, partial(self._arrive_up, message))
 
     def down(self, message: Any) -> None:
-        self._network.record.message(self._client.name, "<-", message)
+        network = self._network
+        network.record.message(self._client.name, "<-", message)
         if self._is_server_open and not self.is_cut:
             self.num_down += 1
-            self._down_at = max(self._down_at, self._network.arrival())
+            arrival = network.arrival()
+            if arrival > self._down_at:
+                self._down_at = arrival
             self._client.at(self._down_at, partial(self._arrive_down, message))
 
     def cut(self) -> None:
@@ -119,7 +125,7 @@ class Stream:
             return
         self.hear_down(message)
         server = self._server
-        if self.num_down == 0 and server is not None and server.waits and not self.is_cut:
+        if self.num_down == 0 and server is not None and server.has_news() and not self.is_cut:
             self._server_process.at(self._network.now, self._server_has_room)
 
     def _server_has_room(self) -> None:
@@ -143,6 +149,7 @@ class Network:
 
     def __init__(self, timeline: Timeline, random: Random, delays: Delays, record: Record) -> None:
         self.random = random
+        self._draw = random.random
         self.delays = delays
         self.record = record
         self._timeline = timeline
@@ -154,7 +161,7 @@ class Network:
     def arrival(self) -> float:
         """When a message arrives that is sent now."""
         delays = self.delays
-        spread = (delays.most - delays.least) * self.random.random()
+        spread = (delays.most - delays.least) * self._draw()
         return self._timeline.now + (delays.least + spread) * delays.factor
 
     def connect(

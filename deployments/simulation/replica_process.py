@@ -65,9 +65,10 @@ class ReplicaProcess(Connected):
     @property
     def is_idle(self) -> bool:
         """It has carried out everything that it was sent."""
-        is_quiet = not self._is_busy and not self._inbox and not self.is_stopped
         stream = self.stream
-        return is_quiet and stream is not None and stream.is_open and stream.num_down == 0
+        if self._is_busy or self._inbox or self.is_stopped or stream is None:
+            return False
+        return stream.num_down == 0 and stream.is_open
 
     @property
     def num_unread(self) -> int:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 from deployments.connected import ConnectedReplica
 from deployments.outbox import Flush, IngressOutbox
@@ -24,8 +23,6 @@ from specdec_core.pool import SendLease
 if TYPE_CHECKING:
     from deployments.simulation.coordinator import CoordinatorProcess
 
-T = TypeVar("T")
-
 _MOST_FLUSHES = 2
 """Messages that an ingress has not read before its stream is full."""
 _MOST_COMMANDS = 4
@@ -37,12 +34,9 @@ class IngressSession:
 
     def __init__(self, coordinator: CoordinatorProcess, stream: Stream) -> None:
         self.outbox: IngressOutbox = coordinator.driver.attach()
+        self.has_news = self.outbox.has_news
         self._coordinator = coordinator
         self._stream = stream
-
-    @property
-    def waits(self) -> bool:
-        return self.outbox.has_news
 
     def hear(self, message: GenerateUp) -> None:
         driver = self._coordinator.driver
@@ -55,8 +49,8 @@ class IngressSession:
         self._coordinator.changed()
 
     def pump(self) -> None:
-        while self.outbox.has_news and self._stream.num_down < _MOST_FLUSHES:
-            flush = at_once(self.outbox.take())
+        while self.has_news() and self._stream.num_down < _MOST_FLUSHES:
+            flush = self.outbox.take_news()
             if flush is None:
                 self._stream.close()
                 self.lost()
@@ -97,12 +91,9 @@ class WorkSession:
 
     def __init__(self, coordinator: CoordinatorProcess, stream: Stream) -> None:
         self.replica: ConnectedReplica | None = None
+        self.has_news = _nothing
         self.stream = stream
         self._coordinator = coordinator
-
-    @property
-    def waits(self) -> bool:
-        return self.replica is not None and self.replica.outbox.has_news
 
     def hear(self, message: WorkUp) -> None:
         if isinstance(message, ReplicaInfo):
@@ -113,11 +104,11 @@ class WorkSession:
 
     def pump(self) -> None:
         replica = self.replica
-        if replica is None or not replica.outbox.has_news:
+        if replica is None or not self.has_news():
             return
         if self.stream.num_down >= _MOST_COMMANDS and not replica.outbox.is_closed:
             return
-        commands = at_once(replica.outbox.take())
+        commands = replica.outbox.take_news()
         if commands is None:
             self.stream.close()
             self.lost()
@@ -126,6 +117,8 @@ class WorkSession:
             if isinstance(command, SendLease):
                 replica.times.sent(command.lease.lease_id)
             self.stream.down(command)
+        if self._coordinator.inspector is not None:
+            self._coordinator.inspector.sent(replica.info)
 
     def lost(self) -> None:
         if self.replica is not None:
@@ -142,6 +135,7 @@ class WorkSession:
             self._coordinator.forget(self.stream)
             return
         self.replica = replica
+        self.has_news = replica.outbox.has_news
         self.stream.down(Registered(driver.epoch))
 
     def _take_in(self, replica: ConnectedReplica, message: WorkUp) -> None:
@@ -161,11 +155,6 @@ class WorkSession:
             driver.drain(replica)
 
 
-def at_once(waiting: Coroutine[Any, Any, T]) -> T:
-    """The answer of a coroutine that has nothing to wait for."""
-    try:
-        waiting.send(None)
-    except StopIteration as answer:
-        value: T = answer.value
-        return value
-    raise AssertionError("it waits, although there is news")
+def _nothing() -> bool:
+    """News for a replica that has not registered."""
+    return False

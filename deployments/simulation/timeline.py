@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import heapq
 from collections import deque
 from collections.abc import Callable
+from functools import partial
+from heapq import heappop, heappush
+from operator import attrgetter
 
 Call = Callable[[], object]
 
@@ -14,6 +16,8 @@ class Timeline:
 
     def __init__(self) -> None:
         self.now = 0.0
+        self.clock: Callable[[], float] = partial(attrgetter("now"), self)
+        """Tells `now`, ten times a message."""
         self.num_run = 0
         self._planned: list[tuple[float, int, Call, Process | None, int]] = []
         """With the process whose matter it is, and its life."""
@@ -21,14 +25,14 @@ class Timeline:
 
     def at(self, time: float, call: Call, process: Process | None = None) -> None:
         life = 0 if process is None else process.life
-        heapq.heappush(self._planned, (time, self._num_planned, call, process, life))
+        heappush(self._planned, (time, self._num_planned, call, process, life))
         self._num_planned += 1
 
     def run_next(self) -> bool:
         """Let the next thing happen; False when nothing is planned."""
         if not self._planned:
             return False
-        self.now, _, call, process, life = heapq.heappop(self._planned)
+        self.now, _, call, process, life = heappop(self._planned)
         self.num_run += 1
         if process is None:
             call()
@@ -37,6 +41,26 @@ class Timeline:
                 process.missed.append(call)
             else:
                 call()
+        return True
+
+    def run_until(self, is_over: Callable[[], bool], deadline: float) -> bool:
+        """Let things happen until it is over; False when nothing is planned, or `deadline` passes
+        before. As `run_next`, without a call for each of them."""
+        planned = self._planned
+        while not is_over():
+            if not planned:
+                return False
+            self.now, _, call, process, life = heappop(planned)
+            self.num_run += 1
+            if process is None:
+                call()
+            elif process.life == life:
+                if process.is_stopped:
+                    process.missed.append(call)
+                else:
+                    call()
+            if self.now > deadline:
+                return False
         return True
 
 
@@ -53,7 +77,9 @@ class Process:
         """What came while it was stopped."""
 
     def at(self, time: float, call: Call) -> None:
-        self.timeline.at(time, call, self)
+        timeline = self.timeline  # as its own `at`: nearly all is planned here
+        heappush(timeline._planned, (time, timeline._num_planned, call, self, self.life))
+        timeline._num_planned += 1
 
     def after(self, delay: float, call: Call) -> None:
         self.at(self.timeline.now + delay, call)

@@ -221,14 +221,12 @@ class Trial:
         return self._client_of_seed[request.params.seed].scripts
 
     def _run_until(self, is_over: Callable[[], bool], trouble: str) -> None:
-        timeline, deadline = self.timeline, self.now + _LONGEST_S
-        while not is_over():
-            if not timeline.run_next() or timeline.now > deadline:
-                waiting = [key for key, c in self.clients.items() if c.outcome is None]
-                raise Violation(f"(h) after {self.now:.1f} s {trouble}: {waiting}")
+        if not self.timeline.run_until(is_over, self.now + _LONGEST_S):
+            waiting = [key for key, c in self.clients.items() if c.outcome is None]
+            raise Violation(f"(h) after {self.now:.1f} s {trouble}: {waiting}")
 
     def _is_quiet(self) -> bool:
-        if self._num_to_come or self.now < self.healed_at:
+        if self._num_to_come or self.timeline.now < self.healed_at:
             return False
         open_ = self._open
         while open_ and open_[-1].outcome is not None:

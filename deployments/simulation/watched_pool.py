@@ -14,7 +14,7 @@ from specdec_core.request import Request
 class Watcher(Protocol):
     """Raises Violation."""
 
-    def added(self, request: Request) -> None:
+    def added(self, request: Request, now: float) -> None:
         """An attempt of a request begins; an older one is over."""
         ...
 
@@ -44,7 +44,7 @@ class WatchedPool(SequencePool):
 
     def add(self, request: Request, now: float) -> None:
         super().add(request, now)
-        self._watcher.added(request)
+        self._watcher.added(request, now)
 
     def advance(self, now: float) -> list[Command]:
         commands = super().advance(now)

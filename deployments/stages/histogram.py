@@ -25,7 +25,8 @@ class Histogram:
 
     def observe(self, seconds: float) -> None:
         """Below zero counts as nothing: two intervals of two clocks were subtracted."""
-        seconds = max(seconds, 0.0)
+        if seconds < 0.0:
+            seconds = 0.0
         self.buckets[bisect_left(self.bounds, seconds)] += 1
         self.sum_s += seconds
 

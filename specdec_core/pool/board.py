@@ -26,7 +26,7 @@ class Board:
 
     @property
     def num_ready(self) -> int:
-        return len(self.clients) + len(self._background)
+        return len(self.clients.cohort_of) + len(self._background)
 
     @property
     def has_out(self) -> bool:
@@ -65,7 +65,9 @@ class Board:
         """The sequence has left, or is about to be noted again."""
         self._out.pop(sequence_id, None)
         self.undrafted.pop(sequence_id, None)
-        if not self.clients.discard(sequence_id) and self._background:
+        if sequence_id in self.clients.cohort_of:
+            self.clients.discard(sequence_id)
+        elif self._background:
             self._background.pop(sequence_id, None)
 
     def choose(self, overdue_at: float) -> list[RowPlan]:

@@ -18,6 +18,8 @@ from specdec_core.pool.rows import fit, plan_drafting, plan_verification
 from specdec_core.pool.sequence import Place, Sequence
 from specdec_core.pool.verification_budget import VerificationBudget
 
+_DRAFT, _TARGET = Role.DRAFT, Role.TARGET  # to name a member takes as long as a call
+
 
 class Dispatcher:
     """Sends leases to idle replicas; drafts before targets, so that a target sees who drafts."""
@@ -38,6 +40,7 @@ class Dispatcher:
         self._config = config
         self._epoch = epoch
         self._fleet = fleet
+        self._records = fleet.records
         self._placement = placement
         self._proposer = proposer
         self._budget = budget
@@ -55,23 +58,25 @@ class Dispatcher:
         """`since`: when the host heard what these groups follow."""
         self._since = since
         self._look_at_fleet()
-        for role in (Role.DRAFT, Role.TARGET):
-            for replica in self._fleet.of_role(role):
-                while len(replica.leases) < self._config.max_open_leases and replica.is_usable:
+        for replicas in (self._fleet.drafts, self._fleet.targets):
+            for replica in replicas:
+                if not replica.is_usable:
+                    continue
+                while len(replica.leases) < self._config.max_open_leases:
                     if not self._dispatch_to(replica, now):
                         break
 
     def _dispatch_to(self, replica: ReplicaRecord, now: float) -> bool:
         """Send the replica's next group if it is due; say whether one was sent."""
+        board, is_target = replica.board, replica.role is _TARGET
         replica.wake_at = None
         self._update_boards()
-        if replica.role is Role.TARGET and self._going_without.fill(replica):
+        if is_target and board.undrafted and self._going_without.fill(replica):
             self._update_boards()
-        board = replica.board
         if not board.num_ready or not self._is_due(replica, now):
             return False
         group = sorted(self._choose(board, now), key=rank_of)
-        if replica.role is Role.TARGET:
+        if is_target:
             group = self._budget.shorten(group, replica.info.tile_rows)
         plans = self._reserve_all(replica, group)
         if not plans and board.num_ready:
@@ -84,16 +89,14 @@ class Dispatcher:
     def _look_at_fleet(self) -> None:
         """How many share a draft, and whether sequences are split (Overlap.max_rows). Nothing is
         counted where nobody drafts."""
-        drafts = [r for r in self._fleet.of_role(Role.DRAFT) if r.is_usable]
         self._half = None
-        if not drafts:
+        num_drafts, _, num_drafted = _count(self._fleet.drafts)
+        if not num_drafts:
             return
-        targets = [r for r in self._fleet.of_role(Role.TARGET) if r.is_usable]
-        num_busy = sum(len(target.sequences) > 0 for target in targets)
-        self._proposer.targets_per_draft = num_busy / len(drafts)
-        num_drafted = sum(len(draft.sequences) for draft in drafts)
-        num_live = -(-num_drafted // max(len(targets), 1))
-        self._half = self._overlap.max_rows(num_live, len(targets), len(drafts))
+        num_targets, num_busy, _ = _count(self._fleet.targets)
+        self._proposer.targets_per_draft = num_busy / num_drafts
+        num_live = -(-num_drafted // max(num_targets, 1))
+        self._half = self._overlap.max_rows(num_live, num_targets, num_drafts)
 
     def _choose(self, board: Board, now: float) -> list[RowPlan]:
         group = board.choose(now - self._config.max_group_wait_s)
@@ -104,14 +107,15 @@ class Dispatcher:
 
     def _update_boards(self) -> None:
         """Plan every sequence that was touched anew, on each replica where it has a place."""
-        for sequence in self._fleet.take_changed():
-            if sequence.target is not None:
-                self._note_on_target(sequence, sequence.target)
-            if sequence.draft is not None:
-                self._note_on_draft(sequence, sequence.draft)
+        while self._fleet.changed:  # also by what is planned meanwhile
+            for sequence in self._fleet.take_changed():
+                if sequence.target is not None:
+                    self._note_on_target(sequence, sequence.target)
+                if sequence.draft is not None:
+                    self._note_on_draft(sequence, sequence.draft)
 
     def _note_on_target(self, sequence: Sequence, place: Place) -> None:
-        replica = self._fleet[place.replica_id]
+        replica = self._records[place.replica_id]
         board = replica.board
         board.forget(sequence.sequence_id)
         if sequence.is_owned:
@@ -125,7 +129,7 @@ class Dispatcher:
             board.put(plan_verification(sequence, place, proposal, self._config.prefill_chunk))
 
     def _note_on_draft(self, sequence: Sequence, place: Place) -> None:
-        replica = self._fleet[place.replica_id]
+        replica = self._records[place.replica_id]
         plan = self._plan_draft(replica, sequence)
         if sequence.draft is not place:
             return  # it has left rather than make a plan
@@ -136,14 +140,14 @@ class Dispatcher:
             replica.board.put(plan)
 
     def _plan_draft(self, replica: ReplicaRecord, sequence: Sequence) -> RowPlan | None:
-        place = sequence.places[Role.DRAFT]
-        if place.row is not None or sequence.target is None:
+        place = sequence.draft
+        if place is None or place.row is not None or sequence.target is None:
             return None
         room = replica.longest_len - len(sequence.ids)
         if room <= 0:
             self._placement.leave(sequence, Role.DRAFT)
             return None
-        num_live = len(self._fleet[sequence.target.replica_id].sequences)
+        num_live = len(self._records[sequence.target.replica_id].sequences)
         chunk = self._config.prefill_chunk
         if not sequence.is_owned and self._proposer.next_role(sequence, num_live) is Role.DRAFT:
             wanted = self._proposer.begin_round(sequence, num_live).num_draft_tokens
@@ -158,11 +162,12 @@ class Dispatcher:
         Where sequences are split, those that are out are the other half.
         """
         clients = replica.board.clients
-        if self._half is not None and len(clients):
+        num_clients = len(clients)
+        if self._half is not None and num_clients:
             return True
-        if len(clients) >= self._config.max_group_size or not _expects_more(replica):
+        if num_clients >= self._config.max_group_size or not _expects_more(replica):
             return True
-        if not len(clients):
+        if not num_clients:
             return False  # background rows go along with a client's, or when there is none
         bound = clients.ready_since + self._config.max_group_wait_s
         if bound > now:
@@ -180,7 +185,8 @@ class Dispatcher:
         the oldest one always goes on.
         """
         sequence = plan.sequence
-        while (place := sequence.place(replica.role)) is not None:
+        role = replica.role
+        while (place := sequence.place(role)) is not None:
             if replica.reserve(place, plan.slot_len):
                 return plan
             max_len = replica.max_len(place)
@@ -191,7 +197,7 @@ class Dispatcher:
             victim = self._victim(replica, sequence)
             if victim is not None:
                 self._take_room(replica, victim)
-            elif replica.role is Role.DRAFT:
+            elif role is _DRAFT:
                 self._placement.leave(sequence, Role.DRAFT)
             else:
                 break
@@ -244,7 +250,18 @@ class Dispatcher:
 def _expects_more(replica: ReplicaRecord) -> bool:
     """Whether some sequence that would join the ready rows is out at this moment."""
     board = replica.board
-    return board.has_out if replica.role is Role.TARGET else board.may_draft_more
+    return board.has_out if replica.role is _TARGET else board.may_draft_more
+
+
+def _count(replicas: list[ReplicaRecord]) -> tuple[int, int, int]:
+    """Those in use, those of them with sequences, and their sequences."""
+    num_usable = num_busy = num_sequences = 0
+    for replica in replicas:
+        if replica.is_usable:
+            num_usable += 1
+            num_busy += len(replica.sequences) > 0
+            num_sequences += len(replica.sequences)
+    return num_usable, num_busy, num_sequences
 
 
 def _wait(sequence: Sequence, now: float) -> float:

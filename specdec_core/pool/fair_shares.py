@@ -7,8 +7,10 @@ chosen. Whoever begins to wait starts where those stand that wait already (docs/
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
+from operator import attrgetter
 
 from specdec_core.pool.sequence import Rank, Sequence
 
@@ -21,8 +23,7 @@ _SPARE = 64
 """So many accounts and turns that are not needed any more may be left."""
 
 
-def rank_of(sequence: Sequence) -> Rank:
-    return sequence.rank
+rank_of: Callable[[Sequence], Rank] = attrgetter("rank")
 
 
 @dataclass(eq=False, slots=True)

@@ -48,6 +48,8 @@ class ReplicaRecord:
     replica_id: str = field(init=False)
     role: Role = field(init=False)
     is_exact: bool = field(init=False)
+    longest_len: int = field(init=False)
+    """Positions that one sequence alone can have here."""
     sequences: dict[int, Sequence] = field(default_factory=dict)
     """Those that have a place here, by sequence id."""
     background: dict[int, Sequence] = field(default_factory=dict)
@@ -68,6 +70,8 @@ class ReplicaRecord:
     def __post_init__(self) -> None:
         self.replica_id, self.role = self.info.replica_id, self.info.role
         self.is_exact = self.info.numerics is Numerics.EXACT
+        info = self.info
+        self.longest_len = min(info.max_model_len, info.num_blocks * info.block_size)
 
     @property
     def is_usable(self) -> bool:
@@ -83,11 +87,6 @@ class ReplicaRecord:
 
     def can_ever_hold(self, length: int) -> bool:
         return length <= self.longest_len
-
-    @property
-    def longest_len(self) -> int:
-        """Positions that one sequence alone can have here."""
-        return min(self.info.max_model_len, self.info.num_blocks * self.info.block_size)
 
     def has_room(self, length: int) -> bool:
         """Whether a newcomer of this length fits, with what those here need soon left free."""
@@ -149,7 +148,8 @@ class ReplicaRecord:
         """Grow the place to `length` positions, or change nothing. It never shrinks here."""
         if length <= place.reserved_len:
             return True
-        more = self._num_blocks_between(place.reserved_len, length)
+        size = self.info.block_size
+        more = place.reserved_len // -size - length // -size
         if more > 0 and more > self.num_free_blocks:
             return False
         self.num_reserved_blocks += more
@@ -160,12 +160,9 @@ class ReplicaRecord:
         """The replica has answered: give back what it neither holds nor needs next."""
         length = max(held_len, wanted_len)
         if length < place.reserved_len:
-            self.num_reserved_blocks -= self._num_blocks_between(length, place.reserved_len)
+            size = self.info.block_size
+            self.num_reserved_blocks -= length // -size - place.reserved_len // -size
             place.reserved_len = length
-
-    def _num_blocks_between(self, length: int, longer: int) -> int:
-        size = self.info.block_size
-        return length // -size - longer // -size
 
 
 class Fleet:
@@ -174,47 +171,49 @@ class Fleet:
     def __init__(self, max_group_size: int, by_shape: bool = True) -> None:
         self._max_group_size = max_group_size
         self._by_shape = by_shape
-        self._replicas: dict[str, ReplicaRecord] = {}
-        self._by_role: dict[Role, list[ReplicaRecord]] = {role: [] for role in Role}
-        self._changed: dict[int, Sequence] = {}
+        self.records: dict[str, ReplicaRecord] = {}
+        """By replica."""
+        self.drafts: list[ReplicaRecord] = []
+        self.targets: list[ReplicaRecord] = []
+        self.changed: dict[int, Sequence] = {}
+        """See ReplicaRecord."""
 
     def __iter__(self) -> Iterator[ReplicaRecord]:
-        return iter(self._replicas.values())
+        return iter(self.records.values())
 
     def __getitem__(self, replica_id: str) -> ReplicaRecord:
-        return self._replicas[replica_id]
+        return self.records[replica_id]
 
     def get(self, replica_id: str) -> ReplicaRecord | None:
-        return self._replicas.get(replica_id)
+        return self.records.get(replica_id)
 
     def add(self, info: ReplicaInfo, now: float) -> None:
-        assert info.replica_id not in self._replicas, "the older incarnation is removed first"
+        assert info.replica_id not in self.records, "the older incarnation is removed first"
         board = Board(self._max_group_size, self._by_shape)
-        replica = ReplicaRecord(info, now, board, self._changed)
-        self._replicas[info.replica_id] = replica
-        self._by_role[info.role].append(replica)
+        replica = ReplicaRecord(info, now, board, self.changed)
+        self.records[info.replica_id] = replica
+        self.of_role(info.role).append(replica)
 
     def remove(self, replica_id: str) -> None:
-        replica = self._replicas.pop(replica_id)
-        self._by_role[replica.role].remove(replica)
+        replica = self.records.pop(replica_id)
+        self.of_role(replica.role).remove(replica)
 
-    def take_changed(self) -> Iterator[Sequence]:
-        """Every sequence that was touched since, also those that are touched meanwhile."""
-        while self._changed:
-            changed = list(self._changed.values())
-            self._changed.clear()
-            yield from changed
+    def take_changed(self) -> list[Sequence]:
+        """Every sequence that was touched since."""
+        changed = list(self.changed.values())
+        self.changed.clear()
+        return changed
 
     def of_role(self, role: Role) -> list[ReplicaRecord]:
-        return self._by_role[role]
+        return self.drafts if role is Role.DRAFT else self.targets
 
     def roomiest_target(self, length: int, window: int) -> ReplicaRecord | None:
         """The target with most free blocks among those with room; ties go to the lowest id."""
-        targets = (r for r in self.of_role(Role.TARGET) if len(r.sequences) < window)
+        targets = [r for r in self.targets if len(r.sequences) < window]
         return _roomiest(targets, length)
 
     def roomiest_draft(self, length: int) -> ReplicaRecord | None:
-        return _roomiest(self.of_role(Role.DRAFT), length)
+        return _roomiest(self.drafts, length)
 
     def check_compatible(self, info: ReplicaInfo) -> None:
         """Refuse a replica of another vocabulary, a target of another model or of other bits."""
@@ -241,7 +240,7 @@ class Fleet:
 
     def unequal(self, pinned_fingerprint: str) -> str | None:
         """Why no registered target may go on with what targets of this fingerprint began."""
-        targets = self.of_role(Role.TARGET)
+        targets = self.targets
         if not pinned_fingerprint or not targets:
             return None
         if any(replica.info.fingerprint == pinned_fingerprint for replica in targets):
@@ -253,15 +252,15 @@ class Fleet:
 
     def misfit(self, request: Request) -> str | None:
         """Why no registered target can ever finish the request; None with no target to ask."""
-        targets = self.of_role(Role.TARGET)
+        targets = self.targets
         if not targets:
             return None
         return _foreign_id(request, targets[0].info.vocab_size) or self.overlong(request)
 
     def overlong(self, request: Request) -> str | None:
         """The part of `misfit` that does not read every id."""
-        targets = self.of_role(Role.TARGET)
-        limit = max((_longest_request(replica) for replica in targets), default=request.max_len)
+        targets = self.targets
+        limit = max(map(_longest_request, targets), default=request.max_len)
         if request.max_len <= limit:
             return None
         return (
@@ -277,8 +276,10 @@ def _may_share_a_cell(one: ReplicaInfo, other: ReplicaInfo) -> bool:
 
 
 def _roomiest(replicas: Iterable[ReplicaRecord], length: int) -> ReplicaRecord | None:
-    able = (replica for replica in replicas if replica.has_room(length))
-    return min(able, key=lambda r: (-r.num_free_blocks, r.replica_id), default=None)
+    able = [replica for replica in replicas if replica.has_room(length)]
+    if len(able) < 2:
+        return able[0] if able else None
+    return min(able, key=lambda r: (-r.num_free_blocks, r.replica_id))
 
 
 def _longest_request(replica: ReplicaRecord) -> int:

@@ -90,7 +90,8 @@ class ReadyRows:
         self._by_shape = by_shape
         self._cohorts: dict[float, dict[int, RowPlan]] = {}
         """Ready since -> the rows, by sequence."""
-        self._cohort_of: dict[int, dict[int, RowPlan]] = {}
+        self.cohort_of: dict[int, dict[int, RowPlan]] = {}
+        """Sequence -> the cohort that it is in."""
         self._sinces: list[float] = []
         """Of the cohorts, in order; also of those that are empty by now."""
         self._unranked: set[float] = set()
@@ -100,10 +101,10 @@ class ReadyRows:
         """Not yet in `_alike`, where shapes are looked at."""
 
     def __len__(self) -> int:
-        return len(self._cohort_of)
+        return len(self.cohort_of)
 
     def __iter__(self) -> Iterator[RowPlan]:
-        return (cohort[sequence_id] for sequence_id, cohort in self._cohort_of.items())
+        return (cohort[sequence_id] for sequence_id, cohort in self.cohort_of.items())
 
     @property
     def ready_since(self) -> float:
@@ -122,19 +123,15 @@ class ReadyRows:
         elif cohort and sequence.rank < next(reversed(cohort.values())).sequence.rank:
             self._unranked.add(since)
         cohort[sequence_id] = plan
-        self._cohort_of[sequence_id] = cohort
+        self.cohort_of[sequence_id] = cohort
         if self._by_shape:
             self._to_enter[sequence_id] = plan
 
-    def discard(self, sequence_id: int) -> bool:
-        """Take a sequence's plan out; False if it has none."""
-        cohort = self._cohort_of.pop(sequence_id, None)
-        if cohort is None:
-            return False
-        del cohort[sequence_id]
+    def discard(self, sequence_id: int) -> None:
+        """Take a sequence's plan out, which has one here."""
+        del self.cohort_of.pop(sequence_id)[sequence_id]
         if self._by_shape and self._to_enter.pop(sequence_id, None) is None:
             self._alike.discard(sequence_id)
-        return True
 
     def choose(self, overdue_at: float) -> list[RowPlan]:
         """Rows ready at or before `overdue_at` first; else a full group of one shape; else alike.
@@ -144,7 +141,7 @@ class ReadyRows:
         is overdue: no row waits for more than a bounded number of groups.
         """
         self._drop_empty()
-        if len(self) <= self._max_size:
+        if len(self.cohort_of) <= self._max_size:
             return [plan for since in self._sinces for plan in self._cohorts[since].values()]
         if not self._by_shape:
             return list(islice(self._by_age(), self._max_size))
@@ -219,4 +216,4 @@ class ReadyRows:
         return self._plans(list(islice(ages, count)))
 
     def _plans(self, ages: list[Age]) -> list[RowPlan]:
-        return [self._cohort_of[sequence_id][sequence_id] for _, _, sequence_id in ages]
+        return [self.cohort_of[sequence_id][sequence_id] for _, _, sequence_id in ages]

@@ -22,10 +22,8 @@ def fit_line(points: Sequence[Point], first_share: float) -> tuple[float, list[f
     Where the points do not tell, the first coordinate makes `first_share` of the mean value and the
     others nothing.
     """
-    total = sum(point.weight for point in points)
-    mean_value = sum(point.value * point.weight for point in points) / total
-    size = len(points[0].at)
-    mean = [sum(p.at[i] * p.weight for p in points) / total for i in range(size)]
+    total, mean_value, mean = _means(points)
+    size = len(mean)
     square, product = _moments(points, mean, mean_value, total)
     for i in range(size):
         ridge = (_PRIOR_SPREAD * mean[i]) ** 2
@@ -39,19 +37,32 @@ def fit_line(points: Sequence[Point], first_share: float) -> tuple[float, list[f
     return base, slopes
 
 
+def _means(points: Sequence[Point]) -> tuple[float, float, list[float]]:
+    """The weight of all, and the means of values and coordinates."""
+    total = sum_value = 0.0
+    sums = [0.0 for _ in points[0].at]
+    for at, value, weight in points:
+        total += weight
+        sum_value += value * weight
+        for i, x in enumerate(at):
+            sums[i] += x * weight
+    return total, sum_value / total, [one / total for one in sums]
+
+
 def _moments(
     points: Sequence[Point], mean: Sequence[float], mean_value: float, total: float
 ) -> tuple[list[list[float]], list[float]]:
     size = range(len(mean))
     square = [[0.0 for _ in size] for _ in size]
     product = [0.0 for _ in size]
-    for point in points:
-        off = [x - middle for x, middle in zip(point.at, mean, strict=True)]
-        share = point.weight / total
+    for at, value, weight in points:
+        off = [x - middle for x, middle in zip(at, mean, strict=True)]
+        share, off_value = weight / total, value - mean_value
         for i in size:
-            product[i] += share * off[i] * (point.value - mean_value)
+            part, row = share * off[i], square[i]
+            product[i] += part * off_value
             for j in size:
-                square[i][j] += share * off[i] * off[j]
+                row[j] += part * off[j]
     return square, product
 
 

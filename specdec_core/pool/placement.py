@@ -38,7 +38,7 @@ class Placement:
     @property
     def num_undrafted(self) -> int:
         """Admitted sequences that look for a draft replica and that one could hold."""
-        lengths = [draft.longest_len for draft in self._fleet.of_role(Role.DRAFT)]
+        lengths = [draft.longest_len for draft in self._fleet.drafts]
         longest_len = max(lengths, default=inf)
         return sum(len(sequence.ids) < longest_len for sequence in self._undrafted.values())
 
@@ -60,8 +60,10 @@ class Placement:
 
     def place_on_drafts(self) -> None:
         """Give draft places to those that lack one, in order, while there is room."""
-        drafts = [draft for draft in self._fleet.of_role(Role.DRAFT) if draft.is_usable]
-        if not (self._undrafted and drafts):
+        if not self._undrafted:
+            return
+        drafts = [draft for draft in self._fleet.drafts if draft.is_usable]
+        if not drafts:
             return
         longest_len = max(draft.longest_len for draft in drafts)
         placed: list[int] = []
@@ -117,7 +119,7 @@ class Placement:
         """Preempt a background sequence for a client's; one that is leased out returns soon."""
         if sequence.is_background:
             return False
-        for target in self._fleet.of_role(Role.TARGET):
+        for target in self._fleet.targets:
             for other in target.background.values():
                 if other.places[Role.TARGET].row is None:
                     self.preempt(other)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from specdec_core.config import PoolConfig
 from specdec_core.errors import InvalidRequestError, QueueFullError
-from specdec_core.leases import GroupResult, ReplicaInfo, Role
+from specdec_core.leases import GroupResult, ReplicaInfo
 from specdec_core.pool.commands import Command
 from specdec_core.pool.counters import PoolCounters, Tally, dense
 from specdec_core.pool.dispatch import Dispatcher
@@ -180,7 +180,7 @@ class SequencePool:
         began = max(open_.since, replica.answered_at)
         seconds = max(now - began, result.seconds)  # a driver's clock may stand still
         self._k_policy.observe(open_.lease, result, seconds)
-        if self._fleet.of_role(Role.DRAFT):
+        if self._fleet.drafts:
             self._overlap.observe(open_.lease, seconds, open_.is_split)
 
     def on_reset_done(self, replica_id: str, incarnation: int, now: float) -> None:
@@ -205,11 +205,12 @@ class SequencePool:
     def next_deadline(self) -> float | None:
         """When `advance` must be called even if no event comes; None when events alone matter."""
         times = self._deadlines()
-        times += [r.wake_at for r in self._fleet if r.wake_at is not None and r.is_usable]
+        replicas = self._fleet.records.values()
+        times += [r.wake_at for r in replicas if r.wake_at is not None and r.is_usable]
         soonest = self._timeouts.soonest
         if soonest is not None:
             times.append(soonest)
-        return min(times, default=None)
+        return min(times) if times else None
 
     def counters(self) -> PoolCounters:
         tally = self._tally
@@ -218,7 +219,7 @@ class SequencePool:
             num_waiting_tokens=self._placement.waiting.num_client_tokens,
             num_running=self.num_live - self.num_waiting,
             num_undrafted=self._placement.num_undrafted,
-            num_draft_queued=sum(r.board.num_ready for r in self._fleet.of_role(Role.DRAFT)),
+            num_draft_queued=sum(r.board.num_ready for r in self._fleet.drafts),
             replicas=tuple(replica.counters() for replica in self._fleet),
             num_equal_length_groups=tally.num_equal_length_groups,
             num_split_groups=tally.num_split_groups,
@@ -281,7 +282,8 @@ class SequencePool:
         self._no_expiry_before = min([now + self._config.lease_ttl_s, *self._deadlines()])
 
     def _deadlines(self) -> list[float]:
-        return [open_.deadline for replica in self._fleet for open_ in replica.leases.values()]
+        replicas = self._fleet.records.values()
+        return [open_.deadline for replica in replicas for open_ in replica.leases.values()]
 
     def _fence(self, replica: ReplicaRecord) -> None:
         """It may be dead or slow: nothing it holds counts any more until it says it forgot all."""

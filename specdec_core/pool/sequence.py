@@ -207,23 +207,19 @@ class Sequence:
         return self.num_prompt - 1 - len(self.prompt_logprobs)
 
     @property
-    def proposal(self) -> tuple[int, ...] | None:
-        """Valid only while nothing was committed since."""
-        is_valid = self.round is not None and self.round.committed_len == len(self.ids)
-        return self.round.proposal if self.round is not None and is_valid else None
-
-    @property
     def status(self) -> SequenceStatus:
         if self.finish_reason is not None:
             return _FINISHED
-        if _chooses(self.draft):
+        draft, target, current = self.draft, self.target, self.round
+        if draft is not None and draft.row is not None and draft.row.num_choices > 0:
             return _AT_DRAFT
-        target = self.target
         if target is None:
             return _WAITING
         if target.row is not None:
             return _VERIFYING if target.row.num_choices > 0 else _CATCHING_UP
-        return _READY if self.proposal is None else _PROPOSED
+        if current is None or current.proposal is None:
+            return _READY
+        return _PROPOSED if current.committed_len == len(self.ids) else _READY
 
     @property
     def stats(self) -> RequestStats:

@@ -8,6 +8,7 @@ quarter of a pass, and kernels have more such steps, which nobody tells.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from specdec_core.pool.linear_fit import Point, fit_line
 
@@ -132,6 +133,7 @@ class StepCost:
         return CostLine(base_s, row_s, sequence_s, tile_s)
 
 
+@lru_cache(maxsize=4096)
 def alike(count: int) -> int:
     """`count` raised to a step of the octave; small counts stay as they are."""
     step = max(1 << (count.bit_length() - 1), _FINE) // _FINE

@@ -7,7 +7,6 @@ import pytest
 from deployments.connected import ConnectedReplica
 from deployments.pool_driver import PoolDriver
 from deployments.simulation.model_replica import ModelReplica
-from deployments.simulation.sessions import at_once
 from specdec_core.config import PoolConfig
 from specdec_core.leases import ReplicaInfo, Role
 from specdec_core.models.numerics import Numerics
@@ -40,8 +39,8 @@ class Target:
 
     def answer(self) -> None:
         """Carry out what it was sent."""
-        while self.stream.outbox.has_news:
-            for command in at_once(self.stream.outbox.take()) or []:
+        while self.stream.outbox.has_news():
+            for command in self.stream.outbox.take_news() or []:
                 if isinstance(command, SendLease):
                     result = self.runner.execute(command.lease, 0.0)
                     self.driver.on_result(self.stream, result)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from deployments.outbox import Delivery, IngressOutbox
 from deployments.resuming import OpenRequests
-from deployments.simulation.sessions import at_once
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.request import Request, TokenEvent
 from specdec_core.sampling_params import SamplingParams
@@ -35,7 +34,7 @@ def test_news_that_is_merged_before_it_is_read_still_names_them() -> None:
     outbox = IngressOutbox()
     outbox.put(Delivery(told(0, 5, pinned="there")))
     outbox.put(Delivery(told(1, 6)))
-    flush = at_once(outbox.take())
+    flush = outbox.take_news()
     assert flush is not None
     assert [delivery.event for delivery in flush.deliveries] == [told(0, 5, 6, pinned="there")]
 

@@ -217,8 +217,8 @@ MUTANTS = (
     Mutant(
         name="proposal-outlives-its-length",
         path=_POOL + "sequence.py",
-        old="return self.round.proposal if self.round is not None and is_valid else None",
-        new="return self.round.proposal if self.round is not None else None",
+        old="return _PROPOSED if current.committed_len == len(self.ids) else _READY",
+        new="return _PROPOSED if current.committed_len <= len(self.ids) else _READY",
         breaks="a sequence counts as proposed with a proposal of an earlier length",
         killed_by=("tests/pool/test_life.py::test_a_proposal_is_spent_once_it_was_verified",),
     ),

@@ -7,7 +7,7 @@ and how far the clock goes.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
@@ -178,7 +178,7 @@ class Cell:
             RowResult(sequence_id=row.sequence_id, status=status, cached_len=cached_len)
             for row in result.rows
         )
-        self.pool.on_result(replace(result, rows=rows), self.now)
+        self.pool.on_result(result._replace(rows=rows), self.now)
 
     def turn(self) -> bool:
         """Advance, then let every replica handle and answer all it was sent; False if idle."""

@@ -176,7 +176,7 @@ class PoolMachine(RuleBasedStateMachine):
             self.cell.pool.on_result(self.cell.delivered[-1], self.cell.now)
         if is_foreign and self.cell.leases:
             result = self._replica(pick).answer_again(self.cell.leases[-1])
-            self.cell.pool.on_result(replace(result, epoch=1), self.cell.now)
+            self.cell.pool.on_result(result._replace(epoch=1), self.cell.now)
 
     @rule(num_turns=st.integers(1, 8))
     def turn(self, num_turns: int) -> None:

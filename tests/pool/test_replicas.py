@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -102,10 +101,10 @@ def test_a_draft_of_another_model_is_welcome() -> None:
 
 def stale_results(result: GroupResult) -> dict[str, GroupResult]:
     return {
-        "epoch": replace(result, epoch=result.epoch + 1),
-        "lease": replace(result, lease_id=result.lease_id + 1),
-        "replica": replace(result, replica_id="t2"),
-        "unknown replica": replace(result, replica_id="nobody"),
+        "epoch": result._replace(epoch=result.epoch + 1),
+        "lease": result._replace(lease_id=result.lease_id + 1),
+        "replica": result._replace(replica_id="t2"),
+        "unknown replica": result._replace(replica_id="nobody"),
     }
 
 
@@ -320,7 +319,7 @@ def test_a_row_that_cannot_be_run_ends_its_request_alone(row: RowResult, message
     cell.join(info("t1"))
     failing, other = cell.add(request("a")), cell.add(request("b"))
     cell.advance()
-    answer = replace(result_of(cell), rows=(row,))
+    answer = result_of(cell)._replace(rows=(row,))
     cell.pool.on_result(answer, cell.now)
     finish(cell, other)
     assert failing.reason is FinishReason.ERROR

@@ -7,6 +7,7 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import is_dataclass
 from enum import Enum
+from functools import cache
 from typing import Any
 
 _CONTAINERS = (dict, list, set, deque, array)
@@ -27,12 +28,12 @@ _KEPT = (
     "driver.auditor.counts.audited",
     "driver.auditor.counts.diverged",
     "driver.ledger.usage",
-    "driver.pool._fleet._by_role",
-    "driver.pool._fleet._by_role[]",
-    "driver.pool._fleet._replicas",
-    "driver.pool._fleet._replicas[].board.clients._cohorts",
-    "driver.pool._fleet._replicas[].board.clients._sinces",
-    "driver.pool._fleet._replicas[].board.clients._unranked",
+    "driver.pool._fleet.drafts",
+    "driver.pool._fleet.records",
+    "driver.pool._fleet.targets",
+    "driver.pool._fleet.records[].board.clients._cohorts",
+    "driver.pool._fleet.records[].board.clients._sinces",
+    "driver.pool._fleet.records[].board.clients._unranked",
     "driver.pool._placement._proposer._known_drafting",
     "driver.pool._timeouts._heap",
 )
@@ -71,11 +72,16 @@ def lengths(root: object, name: str) -> dict[str, int]:
 
 
 def _is_ours(thing: object) -> bool:
-    if isinstance(thing, _CONTAINERS):
+    return not isinstance(thing, type) and _are_ours(type(thing))
+
+
+@cache
+def _are_ours(kind: type) -> bool:
+    """Objects of a class: containers, and records of ours that can change."""
+    if issubclass(kind, _CONTAINERS):
         return True
-    kind = type(thing)
     module = kind.__module__
-    if isinstance(thing, Enum | type) or not module.startswith(_PACKAGES):
+    if issubclass(kind, Enum) or not module.startswith(_PACKAGES):
         return False
     if module.startswith(_NOT_SERVED) and "WatchedPool" not in kind.__name__:
         return False
@@ -83,10 +89,16 @@ def _is_ours(thing: object) -> bool:
 
 
 def _attributes(thing: Any) -> Iterator[tuple[str, Any]]:
-    names = dict.fromkeys(getattr(thing, "__dict__", ()))
-    for kind in type(thing).__mro__:
-        slots = kind.__dict__.get("__slots__", ())
-        names |= dict.fromkeys([slots] if isinstance(slots, str) else slots)
-    for name in names:
+    yield from getattr(thing, "__dict__", {}).items()
+    for name in _slots(type(thing)):
         if hasattr(thing, name):
             yield name, getattr(thing, name)
+
+
+@cache
+def _slots(kind: type) -> tuple[str, ...]:
+    names: dict[str, None] = {}
+    for one in kind.__mro__:
+        slots = one.__dict__.get("__slots__", ())
+        names |= dict.fromkeys([slots] if isinstance(slots, str) else slots)
+    return tuple(name for name in names if name != "__dict__")

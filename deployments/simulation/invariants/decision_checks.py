@@ -21,6 +21,7 @@ from specdec_core.pool.sequence import Place, Sequence, SequenceStatus
 
 _DRAFTING = SequenceStatus.DRAFTING
 _AT_REST = (SequenceStatus.READY, SequenceStatus.PROPOSED)
+_DRAFT = Role.DRAFT
 
 
 class WatchedReplica(Protocol):
@@ -46,49 +47,67 @@ class DecisionChecks:
         self._bounds = bounds
         self._replicas = replicas
         self._statuses: dict[int, SequenceStatus] = {}
+        """Of the live sequences."""
 
     def check(self, driver: PoolDriver, leases: Mapping[int, GroupLease], now: float) -> None:
-        """Names are bound outside the loop over sequences: it is a tenth of a seed's time."""
-        fleet, owners, statuses = driver.pool._fleet, driver._owners, self._statuses
-        records = fleet._replicas
-        num_reserved = dict.fromkeys(records, 0)
-        num_placed = dict.fromkeys(records, 0)
-        has_drafts = any(not draft.is_fenced for draft in fleet.of_role(Role.DRAFT))
+        registry, fleet = driver.pool._registry, driver.pool._fleet
+        num_places = self._check_sequences(registry, fleet, now)
+        self._note_ended(registry)
+        for request_id in registry._by_request_id.keys() - driver._owners.keys():
+            sequence = registry.get(request_id)
+            if sequence is not None and not sequence.is_background:
+                raise Violation(f"(g) {request_id} is run for nobody")
+        is_told_all = driver.pool._outbox.is_empty
+        for record in fleet.records.values():
+            reserved = self._check_places(record)
+            num_places -= len(record.sequences)
+            self._check_replica(driver, record, reserved, leases, is_told_all)
+        if num_places:
+            raise _misplaced(registry, fleet)
+        _check_outboxes(driver)
+
+    def _check_sequences(self, registry: Registry, fleet: Fleet, now: float) -> int:
+        """How many places they have. Names are bound outside the loop: it is run for every sequence
+        behind every decision."""
+        statuses = self._statuses
+        has_drafts = any([not draft.is_fenced for draft in fleet.drafts])
         latest = now - self._bounds.row_wait_s
-        for sequence in driver.pool._registry:
-            sequence_id, status, target = sequence.sequence_id, sequence.status, sequence.target
-            if statuses.get(sequence_id) is not status:
-                self._note(sequence_id, status)
-            for place in (target, sequence.draft):
-                if place is not None:
-                    replica_id = place.replica_id
-                    record = records.get(replica_id)
-                    if record is None or record.sequences.get(sequence_id) is not sequence:
-                        raise _misplaced(sequence, replica_id, record)
-                    if place.lease_id is not None and place.lease_id not in record.leases:
-                        lease = f"lease {place.lease_id}, void"
-                        raise Violation(f"(a) {sequence.request_id} waits for {lease}")
-                    num_reserved[replica_id] -= place.reserved_len // -record.info.block_size
-                    num_placed[replica_id] += 1
+        num_places = 0
+        for sequence in registry:
+            status, target = sequence.status, sequence.target
+            if statuses.get(sequence.sequence_id) is not status:
+                self._note(sequence.sequence_id, status)
+            if sequence.draft is not None:
+                num_places += 1
             if target is not None:
+                num_places += 1
                 if target.cached_len >= len(sequence.ids):
                     raise Violation(f"(d) {sequence.request_id} caches {target.cached_len} ids")
                 if status is _DRAFTING and target.row is not None:
                     raise Violation(f"(a) two leases own {sequence.request_id}")
                 if sequence.ready_since < latest:
-                    self._check_wait(sequence, target, status, now, fleet)
+                    _check_wait(sequence, target, status, now, fleet)
                 if not has_drafts:
                     _check_undrafted(sequence, target, status, fleet)
-            if sequence.request.timeout_s is not None:
-                _check_time(sequence, sequence.request.timeout_s, now)
-            if sequence.request_id not in owners and not sequence.is_background:
-                raise Violation(f"(g) {sequence.request_id} is run for nobody")
-        self._note_ended(driver.pool._registry)
-        for replica_id, record in records.items():
-            if len(record.sequences) != num_placed[replica_id]:
+        return num_places
+
+    def _check_places(self, record: ReplicaRecord) -> int:
+        """(a), (e): who is here is live, has this place and waits for an open lease. As many blocks
+        as they have reserved."""
+        statuses, leases = self._statuses, record.leases
+        replica_id, size = record.replica_id, record.info.block_size
+        is_draft = record.role is _DRAFT
+        reserved = 0
+        for sequence_id, sequence in record.sequences.items():
+            place = sequence.draft if is_draft else sequence.target
+            is_here = place is not None and place.replica_id == replica_id
+            if place is None or not is_here or sequence_id not in statuses:
                 raise Violation(f"(e) {replica_id} keeps a place for an attempt that is over")
-            self._check_replica(driver, record, num_reserved[replica_id], leases)
-        _check_outboxes(driver)
+            if place.lease_id is not None and place.lease_id not in leases:
+                lease = f"lease {place.lease_id}, void"
+                raise Violation(f"(a) {sequence.request_id} waits for {lease}")
+            reserved -= place.reserved_len // -size
+        return reserved
 
     def _note(self, sequence_id: int, status: SequenceStatus) -> None:
         """Count what changed."""
@@ -102,26 +121,18 @@ class DecisionChecks:
             before = self._statuses.pop(sequence_id)
             self._record.transitions[before, SequenceStatus.FINISHED] += 1
 
-    def _check_wait(
-        self, sequence: Sequence, target: Place, status: SequenceStatus, now: float, fleet: Fleet
-    ) -> None:
-        is_late = status in _AT_REST and not sequence.is_background
-        if is_late and fleet[target.replica_id].is_usable:
-            waited = now - sequence.ready_since
-            raise Violation(f"(h) {sequence.request_id}, {status}, has waited {waited:.3f} s")
-
     def _check_replica(
         self,
         driver: PoolDriver,
         record: ReplicaRecord,
         reserved: int,
         leases: Mapping[int, GroupLease],
+        is_told_all: bool,
     ) -> None:
         if record.num_reserved_blocks != reserved or reserved > record.info.num_blocks:
             raise Violation(f"(f) {record.num_reserved_blocks} blocks counted, {reserved} reserved")
-        for lease_id in record.leases:
-            if lease_id not in leases:
-                raise Violation(f"(b) {record.replica_id} may still answer a void lease")
+        if not record.leases.keys() <= leases.keys():
+            raise Violation(f"(b) {record.replica_id} may still answer a void lease")
         process = self._replicas.get(record.replica_id)
         connected = driver.replicas.get(record.replica_id)
         if process is None or connected is None:
@@ -129,20 +140,34 @@ class DecisionChecks:
         runner = process.runner
         is_same = runner.info.incarnation == record.info.incarnation
         num_waiting = len(connected.outbox._commands)
-        num_unread = process.num_unread if is_same else 0
-        if num_waiting > self._bounds.num_commands or num_unread > self._bounds.num_unread:
-            raise Violation(
-                f"(i) {num_waiting} commands wait for {record.replica_id}, {num_unread} are unread"
-            )
-        is_free = is_same and not (record.leases or record.is_fenced)
-        if is_free and driver.pool._outbox.is_empty and process.is_idle:
+        if num_waiting > self._bounds.num_commands:
+            raise Violation(f"(i) {num_waiting} commands wait for {record.replica_id}")
+        is_free = is_same and is_told_all and not (record.leases or record.is_fenced)
+        if is_free and process.is_idle:
             _check_idle(record, runner, reserved)
 
 
-def _misplaced(sequence: Sequence, replica_id: str, record: ReplicaRecord | None) -> Violation:
-    if record is None:
-        return Violation(f"(g) {sequence.request_id} has a place on {replica_id}, gone")
-    return Violation(f"(e) {replica_id} does not know {sequence.request_id}")
+def _misplaced(registry: Registry, fleet: Fleet) -> Violation:
+    """Who has a place where nobody knows of it."""
+    for sequence in registry:
+        for place in sequence.places.values():
+            record = fleet.get(place.replica_id)
+            if record is None:
+                return Violation(
+                    f"(g) {sequence.request_id} has a place on {place.replica_id}, gone"
+                )
+            if record.sequences.get(sequence.sequence_id) is not sequence:
+                return Violation(f"(e) {place.replica_id} does not know {sequence.request_id}")
+    raise AssertionError("every place is known, and yet there are others")
+
+
+def _check_wait(
+    sequence: Sequence, target: Place, status: SequenceStatus, now: float, fleet: Fleet
+) -> None:
+    is_late = status in _AT_REST and not sequence.is_background
+    if is_late and fleet[target.replica_id].is_usable:
+        waited = now - sequence.ready_since
+        raise Violation(f"(h) {sequence.request_id}, {status}, has waited {waited:.3f} s")
 
 
 def _check_undrafted(
@@ -154,14 +179,9 @@ def _check_undrafted(
     record = fleet[target.replica_id]
     if target.row is None and record.is_usable:
         sequence_id, board = sequence.sequence_id, record.board
-        is_planned = sequence_id in board.clients._cohort_of or sequence_id in board._background
-        if not is_planned and sequence_id not in fleet._changed:
+        is_planned = sequence_id in board.clients.cohort_of or sequence_id in board._background
+        if not is_planned and sequence_id not in fleet.changed:
             raise Violation(f"(k) no draft is left, and nobody verifies {sequence.request_id}")
-
-
-def _check_time(sequence: Sequence, timeout_s: float, now: float) -> None:
-    if sequence.arrived_at + timeout_s <= now:
-        raise Violation(f"(h) {sequence.request_id} goes on, its {timeout_s} s are over")
 
 
 def _check_outboxes(driver: PoolDriver) -> None:
@@ -173,10 +193,9 @@ def _check_outboxes(driver: PoolDriver) -> None:
 
 def _check_idle(record: ReplicaRecord, runner: ModelReplica, reserved: int) -> None:
     """Nothing is under way: what the replica keeps must be what the pool knows of."""
-    lost = runner.slots.keys() - record.sequences.keys()
-    if lost:
+    if not runner.slots.keys() <= record.sequences.keys():
+        lost = runner.slots.keys() - record.sequences.keys()
         raise Violation(f"(g) {record.replica_id} keeps slots of {sorted(lost)}, which ended")
-    if runner.num_used_blocks > reserved:
-        raise Violation(
-            f"(f) {record.replica_id} holds {runner.num_used_blocks}, counted {reserved}"
-        )
+    num_used = runner.info.num_blocks - runner.num_free_blocks
+    if num_used > reserved:
+        raise Violation(f"(f) {record.replica_id} holds {num_used}, counted {reserved}")

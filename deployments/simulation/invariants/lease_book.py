@@ -29,8 +29,9 @@ class LeaseBook:
         if lease.replica_id in self._resetting:
             raise Violation(f"(f) {lease.replica_id} is leased more before it has forgotten")
         record = pool._fleet[lease.replica_id]
+        is_target = lease.role is Role.TARGET
         for row in lease.rows:
-            self._check_row(record, lease, row)
+            self._check_row(record, lease, row, is_target)
         self.open[lease.lease_id] = lease
         self._expire_at[lease.lease_id] = now + lease.ttl_s
 
@@ -73,9 +74,9 @@ class LeaseBook:
 
     def check_expiry(self, now: float) -> None:
         """(h) A lease is answered or void in time."""
-        for lease_id, expires_at in self._expire_at.items():
-            if expires_at <= now:
-                raise Violation(f"(h) lease {lease_id} is open at {now}, {expires_at} has passed")
+        soonest = min(self._expire_at.values(), default=now + 1.0)
+        if soonest <= now:
+            raise Violation(f"(h) a lease is open at {now}, its {soonest} has passed")
 
     def _begin_next(self, replica_id: str, now: float) -> None:
         for lease in self.open.values():
@@ -88,20 +89,23 @@ class LeaseBook:
             if self._owners.get(row.sequence_id) == lease.lease_id:
                 del self._owners[row.sequence_id]
 
-    def _check_row(self, record: ReplicaRecord, lease: GroupLease, row: LeaseRow) -> None:
-        sequence = record.sequences[row.sequence_id]
-        num_ids = len(sequence.ids)
-        if not (row.base_len <= num_ids - 1 and row.end_len <= num_ids and row.new_ids):
+    def _check_row(
+        self, record: ReplicaRecord, lease: GroupLease, row: LeaseRow, is_target: bool
+    ) -> None:
+        sequence_id = row.sequence_id
+        sequence = record.sequences[sequence_id]
+        num_ids, end_len = len(sequence.ids), row.end_len
+        if not (row.base_len < num_ids and end_len <= num_ids and row.new_ids):
             raise Violation(f"(d) {row} is leased at {num_ids} ids")
-        if row.num_choices and row.end_len != num_ids:
-            raise Violation(f"(b) {row} chooses behind {row.end_len} of {num_ids} ids")
+        if row.num_choices and end_len != num_ids:
+            raise Violation(f"(b) {row} chooses behind {end_len} of {num_ids} ids")
         self._check_base(sequence, row)
-        self._whose.note(lease.epoch, row.sequence_id, sequence.request)
-        if lease.role is Role.TARGET or row.num_choices:
-            owner = self._owners.get(row.sequence_id)
+        self._whose.note(lease.epoch, sequence_id, sequence.request)
+        if is_target or row.num_choices:
+            owner = self._owners.get(sequence_id)
             if owner is not None:
                 raise Violation(f"(a) {row} is leased while lease {owner} owns the sequence")
-            self._owners[row.sequence_id] = lease.lease_id
+            self._owners[sequence_id] = lease.lease_id
 
     def _check_base(self, sequence: Sequence, row: LeaseRow) -> None:
         """(c) What the KV shall come from is a prefix of what the request may answer."""

@@ -8,6 +8,8 @@ from deployments.simulation.record import Violation
 from deployments.simulation.tokens import Script, salt_of
 from specdec_core.leases import GroupLease, GroupResult, LeaseRow, Role, RowStatus, hashes_behind
 
+_OK, _TARGET = RowStatus.OK, Role.TARGET
+
 
 class SlotChecks:
     """Looks into the replicas."""
@@ -17,7 +19,7 @@ class SlotChecks:
 
     def executed(self, runner: ModelReplica, lease: GroupLease, result: GroupResult) -> None:
         for row, answer in zip(lease.rows, result.rows, strict=True):
-            if answer.status is RowStatus.OK:
+            if answer.status is _OK:
                 self._check_slot(runner, lease, row, answer.tokens)
         self.counted(runner)
 
@@ -34,21 +36,21 @@ class SlotChecks:
     ) -> None:
         """Each position derives from the ids before it; a draft's own guesses come behind."""
         slot = runner.slots[row.sequence_id]
+        first, end_len = row.base_len, row.end_len
         request = self._whose.request(lease.epoch, row.sequence_id)
         if slot.seed != request.params.seed:
             raise Violation(f"(c) {request.request_id} reads the slot of the request {slot.seed}")
-        if lease.role is Role.TARGET:
-            known_len = slot.cached_len
+        if lease.role is _TARGET:
+            known_len = len(slot.hashes) - 1
             if slot.salt != salt_of(slot.seed, runner.info.fingerprint):
                 raise Violation(f"(c) {request.request_id}: the slot is tainted by other bits")
         else:
-            known_len = row.end_len
+            known_len = end_len
             guesses = slot.hashes[known_len + 1 :]
             if guesses and guesses != hashes_behind(slot.hashes[known_len], tokens[:-1]):
                 raise Violation(f"(c) {request.request_id}: the draft caches what it did not say")
-        first = row.base_len
-        if first >= row.end_len:
-            raise Violation(f"(d) {request.request_id}: {first} ids are cached of {row.end_len}")
+        if first >= end_len:
+            raise Violation(f"(d) {request.request_id}: {first} ids are cached of {end_len}")
         for script in self._whose.scripts(request):
             if _is_prefix(slot, script, first, known_len):
                 return

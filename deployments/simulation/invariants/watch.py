@@ -11,7 +11,7 @@ from deployments.simulation.invariants.decision_checks import DecisionChecks, Wa
 from deployments.simulation.invariants.lease_book import LeaseBook
 from deployments.simulation.invariants.whose import Whose
 from deployments.simulation.record import Record, Violation
-from specdec_core.leases import GroupResult
+from specdec_core.leases import GroupResult, ReplicaInfo
 from specdec_core.pool import Command, Emit, SendFree, SendLease, SendReset, SequencePool
 from specdec_core.request import Request, TokenEvent
 
@@ -39,11 +39,17 @@ class Invariants:
         self._decisions = DecisionChecks(self._record, self._bounds, self._replicas)
         self._told: dict[str, int] = {}
         """Request -> tokens that its live attempt has been told."""
+        self._end_by: dict[str, float] = {}
+        """Request -> when its time is over, of those that have a time."""
         self._aborted.clear()
 
-    def added(self, request: Request) -> None:
-        self._told[request.request_id] = len(request.emitted_token_ids)
-        self._aborted.discard(request.request_id)
+    def added(self, request: Request, now: float) -> None:
+        request_id, timeout_s = request.request_id, request.timeout_s
+        self._told[request_id] = len(request.emitted_token_ids)
+        self._aborted.discard(request_id)
+        self._end_by.pop(request_id, None)
+        if timeout_s is not None:
+            self._end_by[request_id] = now + timeout_s
 
     def aborted(self, request_id: str) -> None:
         self._aborted.add(request_id)
@@ -56,10 +62,10 @@ class Invariants:
 
     def commanded(self, pool: SequencePool, commands: list[Command], now: float) -> None:
         for command in commands:
-            if isinstance(command, Emit):
-                self._emit(command.event)
-            elif isinstance(command, SendLease):
+            if isinstance(command, SendLease):
                 self._leases.sent(pool, command.lease, now)
+            elif isinstance(command, Emit):
+                self._emit(command.event)
             elif isinstance(command, SendFree):
                 self._leases.freed(command)
             elif isinstance(command, SendReset):
@@ -72,18 +78,39 @@ class Invariants:
 
     def told(self, flush: Flush) -> None:
         """(i) News that an ingress has not read is merged."""
+        if len(flush.deliveries) <= 4:
+            return  # as few as one request may have
         requests = [delivery.event.request_id for delivery in flush.deliveries]
         if len(requests) > 2 * len(set(requests)) + 2:
             raise Violation(f"(i) {len(requests)} pieces of news for {len(set(requests))} requests")
+
+    def sent(self, info: ReplicaInfo) -> None:
+        """(i) Its stream has room for what it is sent."""
+        process = self._replicas.get(info.replica_id)
+        if process is None or process.runner.info.incarnation != info.incarnation:
+            return
+        num_unread = process.num_unread
+        if num_unread > self._bounds.num_unread:
+            raise Violation(f"(i) {num_unread} commands are unread by {info.replica_id}")
 
     def decided(self, driver: PoolDriver) -> None:
         now = driver._clock()
         self._decisions.check(driver, self._leases.open, now)
         self._leases.check_expiry(now)
+        self._check_ended(driver.pool, now)
+
+    def _check_ended(self, pool: SequencePool, now: float) -> None:
+        """(h) What was aborted and what has no time left is over."""
         for request_id in self._aborted:
-            if driver.pool.status(request_id) is not None:
+            if pool.status(request_id) is not None:
                 raise Violation(f"(h) {request_id} was aborted and goes on")
         self._aborted.clear()
+        if not self._end_by or min(self._end_by.values()) > now:
+            return
+        for request_id in [key for key, end_by in self._end_by.items() if end_by <= now]:
+            if pool.status(request_id) is not None:
+                raise Violation(f"(h) {request_id} goes on, its time is over")
+            del self._end_by[request_id]
 
     def _emit(self, event: TokenEvent) -> None:
         """(e) Only a live attempt is told something, each token once and in order."""
@@ -93,3 +120,4 @@ class Invariants:
         self._told[event.request_id] = told + len(event.token_ids)
         if event.finish_reason is not None:
             del self._told[event.request_id]
+            self._end_by.pop(event.request_id, None)
