@@ -16,7 +16,9 @@ from typing import Any
 import pytest
 import yaml
 
+from deployments.metrics_page import MetricsCompat, metrics_page
 from deployments.monitoring.alerts import ALERTS
+from tests.deployments.metrics.status import full_status
 from tests.monitoring.committed import FOLDER
 from tests.monitoring.scenarios import SCENARIOS, Scenario
 
@@ -33,8 +35,8 @@ def promtool() -> str:
     return found
 
 
-def run(*command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+def run(*command: str, text: str = "") -> None:
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -71,6 +73,11 @@ def test_every_alert_has_what_makes_it_fire_and_what_does_not() -> None:
 
 def test_prometheus_takes_the_rules(promtool: str) -> None:
     run(promtool, "check", "rules", str(RULES))
+
+
+def test_prometheus_has_nothing_to_say_of_the_page(promtool: str) -> None:
+    page = metrics_page(full_status(), "m", MetricsCompat.NONE).decode()
+    run(promtool, "check", "metrics", text=page)
 
 
 def test_every_alert_fires_when_it_is_to(promtool: str, tmp_path: Path) -> None:
