@@ -37,7 +37,7 @@ _HEALTH_CHECKS: dict[str, Any] = {"health_check_period_s": 2, "health_check_time
 pass holds an answer up: passes run in a thread of their own."""
 _SHORT_CALLS = 100
 """Health, status, aborts and refusals that an ingress answers beside full queues. Ingress and proxy
-keep some 60 KiB for each that they once had at a time."""
+each keep 50 to 80 KiB for the most that they had at a time."""
 
 
 def build_app(args: ServiceConfig) -> Application:
