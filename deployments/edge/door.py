@@ -1,7 +1,7 @@
 """How many requests may wait in a proxy for an ingress, and how the next one is refused.
 
-Python keeps of a burst 50 to 80 KiB for each request that a proxy had at a time. By itself Serve lets
-any number wait, refuses in plain text, and over gRPC does not say when to come back.
+Python keeps of a burst 50 to 80 KiB for each request that a proxy had at a time. By itself Serve
+lets any number wait, refuses in plain text, and over gRPC does not say when to come back.
 """
 
 from __future__ import annotations
