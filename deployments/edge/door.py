@@ -1,8 +1,7 @@
 """How many requests may wait in a proxy for an ingress, and how the next one is refused.
 
-What is retained of a burst's memory is what the proxy held at its peak, some 60 KiB a request. By
-itself Serve lets any number wait, refuses in plain text, and over gRPC does not say when to come
-back.
+Python keeps of a burst 50 to 80 KiB for each request that a proxy had at a time. By itself Serve
+lets any number wait, refuses in plain text, and over gRPC does not say when to come back.
 """
 
 from __future__ import annotations

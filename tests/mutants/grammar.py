@@ -11,6 +11,7 @@ _GENERATION = "deployments/generation.py"
 _EQUIVALENCE = "tests/equivalence/test_structured_output.py::"
 _COMPILED = "tests/deployments/test_structured_output.py::"
 _LEDGER_TESTS = "tests/deployments/test_client_ledger.py::"
+_KEY_LIMITS = "tests/deployments/cells/test_key_limits.py::"
 _ROUND_TESTS = "tests/core/test_speculative_round.py::"
 
 MUTANTS = (
@@ -92,6 +93,24 @@ MUTANTS = (
         new="usage.num_running > most",
         breaks="a key runs one request more than it may",
         killed_by=(_LEDGER_TESTS + "test_no_more_run_than_the_limit_and_an_end_makes_room",),
+    ),
+    Mutant(
+        name="key-limit-in-every-cell",
+        path="deployments/cells/placing.py",
+        old="return whole + (order_of(client, num_cells).index(cell) < rest)",
+        new="return limit",
+        breaks="a key runs as many requests in each of several cells as in all together",
+        killed_by=(_KEY_LIMITS + "test_the_shares_of_a_limit_are_even_and_add_up_to_it",),
+    ),
+    Mutant(
+        name="key-refused-by-one-cell",
+        path="deployments/cells/router.py",
+        old="if place not in refusals and self._cells[place].has_targets:",
+        new="if False:",
+        breaks="a key is refused where another cell has room for it",
+        killed_by=(
+            _KEY_LIMITS + "test_a_request_that_one_cell_has_no_share_for_begins_in_another",
+        ),
     ),
     Mutant(
         name="ended-request-keeps-its-place",
