@@ -178,12 +178,26 @@ GUARDED_EDGE = {
 messages of 2 GiB and headers without an end, cut connections, and pass on no answer of 4 MiB."""
 
 
+START_WAITS = {
+    "RAY_gcs_server_port_wait_time_s": "180",
+    "RAY_raylet_start_wait_time_s": "180",
+    "RAY_agent_register_timeout_ms": "180000",
+    "RAY_worker_register_timeout_seconds": "180",
+    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
+}
+"""How long a Ray of our own may take to come up. By themselves its processes wait 30 s for each
+other, 60 s for a worker and 5 s for a proxy, which is then started anew: a slow disk takes longer
+to read their libraries for the first time."""
+
+
 def prepare_environment() -> None:
     """Before Ray is imported; every process of a local Ray inherits it."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_SERVE_LOG_TO_STDERR", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    for name, value in (GRPC_SETTINGS | _SERVE_SETTINGS | GUARDED_EDGE).items():
+    # Who joins a Ray would wait as long for an address at which there is none.
+    waits = {} if "RAY_ADDRESS" in os.environ else START_WAITS
+    for name, value in (GRPC_SETTINGS | _SERVE_SETTINGS | GUARDED_EDGE | waits).items():
         os.environ.setdefault(name, value)
     # Applications are importable where this process finds them, installed or not.
     paths = [path for path in sys.path if path]

@@ -9,8 +9,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import torch
 
 from deployments.cli import main
+from specdec_core.kv.paged import KVShape
+from specdec_core.models import exact, exact_linear
+from specdec_core.models.exact_attention import find_attention_shape
+from specdec_core.models.exact_linear import find_row_range
+from specdec_core.models.numerics import AttentionShape, SizeRange
 from tests.cli.tiny_folder import make_tiny_folder
 
 
@@ -38,6 +44,33 @@ def specdec(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         return Outcome(int(status or 0), *capsys.readouterr())
 
     return run
+
+
+@pytest.fixture(autouse=True)
+def shapes_are_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a machine does with a shape is measured at every load, a second each time; here it is
+    taken from an earlier load of this process. Rows are still checked with every model."""
+    monkeypatch.setattr(exact_linear, "find_row_range", _row_range)
+    monkeypatch.setattr(exact, "find_attention_shape", _attention_shape)
+
+
+def _row_range(linear: exact_linear.Linear) -> SizeRange:
+    facts = (linear.in_features, linear.out_features, linear.bias is None, torch.get_num_threads())
+    kind = (type(linear), exact_linear._dtype(linear), exact_linear._device(linear))
+    if (kind, facts) not in _ROW_RANGES:
+        _ROW_RANGES[kind, facts] = find_row_range(linear)
+    return _ROW_RANGES[kind, facts]
+
+
+def _attention_shape(kv: KVShape, num_heads: int, max_model_len: int) -> AttentionShape:
+    facts = (kv, num_heads, max_model_len, torch.get_num_threads())
+    if facts not in _ATTENTION_SHAPES:
+        _ATTENTION_SHAPES[facts] = find_attention_shape(kv, num_heads, max_model_len)
+    return _ATTENTION_SHAPES[facts]
+
+
+_ROW_RANGES: dict[Any, SizeRange] = {}
+_ATTENTION_SHAPES: dict[Any, AttentionShape] = {}
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,7 @@ from specdec_core.config import SpeculationConfig
 from specdec_core.grammar import GrammarKind, GrammarSpec
 from specdec_core.leases import Role
 from tests.deployments.cell import Cell, cell
-from tests.deployments.fake_replica import continuation
+from tests.deployments.fake_replica import FakeReplica, continuation
 from tests.deployments.fake_text import fake_text_model
 
 TEXT = fake_text_model()
@@ -56,10 +56,13 @@ class FakeContext:
 
 @contextlib.asynccontextmanager
 async def api(
-    keys: tuple[str, ...] = (), host: str = "127.0.0.1", limits: ClientLimits | None = None
+    keys: tuple[str, ...] = (),
+    host: str = "127.0.0.1",
+    limits: ClientLimits | None = None,
+    target: FakeReplica | None = None,
 ) -> AsyncIterator[tuple[GrpcApi, Cell]]:
     async with cell(limits=limits) as parts:
-        parts.start_replica("t0", Role.TARGET)
+        parts.start_replica("t0", Role.TARGET, target)
         pool = await parts.client()
         while pool.state is None or not pool.state.num_targets:
             await asyncio.sleep(0.005)

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -16,9 +17,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from specdec.v1 import generation_pb2 as pb
+from specdec_core.leases import ReplicaInfo, Role
+from tests.deployments.fake_replica import FakeReplica
 from tests.deployments.test_grpc_api import FakeContext, api
 
 NUM_MESSAGES = 2000
+MAX_MODEL_LEN = 128
+"""More than any prompt that can be answered and what it asks for at most."""
 DEPTH = 3
 BROKEN = {grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN}
 _EDGES = (0, 1, -1, 2, 3, 7, 49, 50, 2**31 - 1, -(2**31))
@@ -94,9 +99,16 @@ def loop() -> Iterator[_Loop]:
     thread.join(10)
 
 
+class _ShortTarget(FakeReplica):
+    """Who names no max_tokens is answered until the context is full, one step for each token."""
+
+    def info(self, replica_id: str, incarnation: int) -> ReplicaInfo:
+        return replace(super().info(replica_id, incarnation), max_model_len=MAX_MODEL_LEN)
+
+
 @pytest.fixture(scope="module")
 def calls(loop: _Loop) -> Iterator[Any]:
-    server = api()
+    server = api(target=_ShortTarget(Role.TARGET))
     yield loop.wait(server.__aenter__())
     loop.wait(server.__aexit__(None, None, None))
 

@@ -44,6 +44,26 @@ def test_what_the_environment_says_of_serve_stays(monkeypatch: pytest.MonkeyPatc
     assert os.environ["RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD"] == "0"
 
 
+def test_a_ray_of_our_own_has_minutes_to_come_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of the waits ends the start, or begins it anew."""
+    monkeypatch.setattr(os, "environ", {})
+    prepare_environment()
+    seconds = {
+        "RAY_gcs_server_port_wait_time_s": 1,
+        "RAY_raylet_start_wait_time_s": 1,
+        "RAY_worker_register_timeout_seconds": 1,
+        "RAY_agent_register_timeout_ms": 0.001,
+    }
+    assert min(factor * int(os.environ[name]) for name, factor in seconds.items()) >= 120
+    assert float(os.environ["RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S"]) >= 30
+
+
+def test_who_joins_a_ray_does_not_wait_longer_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "environ", {"RAY_ADDRESS": "127.0.0.1:1"})
+    prepare_environment()
+    assert "RAY_gcs_server_port_wait_time_s" not in os.environ
+
+
 def test_rays_own_authentication_is_left_alone_and_grpc_is_quiet(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

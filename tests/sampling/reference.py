@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Sequence
+from itertools import accumulate
 
 from specdec_core.choice_rules import ChoiceRules
 from specdec_core.sampling_params import SamplingParams
@@ -103,8 +104,9 @@ def kept_ids(z: Sequence[float], params: SamplingParams) -> list[int]:
         order = order[: params.top_k]
     if params.top_p < 1:
         mass = [int(f32(math.exp(x[v])) * 2**32) for v in order]
-        before = [sum(mass[:i]) for i in range(len(order))]
-        order = [v for v, b in zip(order, before, strict=True) if b < params.top_p * sum(mass)]
+        before = [0, *accumulate(mass[:-1])]
+        limit = params.top_p * sum(mass)
+        order = [v for v, b in zip(order, before, strict=True) if b < limit]
     return order
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import grpc
 
+from deployments.serve_command import START_WAITS
 from specdec.v1 import generation_pb2 as pb
 from specdec.v1 import generation_pb2_grpc as pb_grpc
 
@@ -42,7 +43,7 @@ def main(text: Path, num_cpus: int) -> None:
     command += ["--num-cpus", str(num_cpus), "--object-store-memory", "100000000"]
     command += ["--temp-dir", str(text.parent / "ray")]
     # A busy machine takes its time to start the first process.
-    patient = os.environ | {"RAY_raylet_start_wait_time_s": str(int(_LIMIT_S))}
+    patient = os.environ | START_WAITS
     subprocess.Popen(command, env=patient, stdout=log, stderr=log)
     deadline = time.monotonic() + _LIMIT_S
     _until(lambda: _answers(_DASHBOARD), "the dashboard does not answer", deadline)
