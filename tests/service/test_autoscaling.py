@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import threading
 import time
@@ -60,16 +61,19 @@ class Scaled(Cells):
             time.sleep(0.2)
 
     def changes(self) -> list[Change]:
-        (controller,) = [
-            child
-            for child in psutil.Process(self.process.pid).children(recursive=True)
-            if "ray::ServeController" in " ".join(child.cmdline())
-        ]
+        children = psutil.Process(self.process.pid).children(recursive=True)
+        (controller,) = [child for child in children if "ray::ServeController" in _title(child)]
         (log,) = [f.path for f in controller.open_files() if "controller_" in Path(f.path).name]
         found = (_LINE.search(line) for line in Path(log).read_text().splitlines())
         return [
             Change(m[1], int(m[2]), int(m[3]), m[4], float(m[5]), float(m[6])) for m in found if m
         ]
+
+
+def _title(process: psutil.Process) -> str:
+    with contextlib.suppress(psutil.NoSuchProcess):  # a replica that has just gone
+        return " ".join(process.cmdline())
+    return ""
 
 
 def _numbers(status: pb.PoolStatusResponse) -> dict[str, int]:
