@@ -7,7 +7,7 @@ blocks by itself and fails the test when the pool sends more than fits.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from specdec_core.leases import (
     EMPTY_HASH,
@@ -197,7 +197,7 @@ class FakeReplica:
             return RowResult(
                 sequence_id=row.sequence_id, cached_len=len(slot.ids), prompt_logprobs=scores
             )
-        return replace(self._verify(row, slot), prompt_logprobs=scores)
+        return self._verify(row, slot)._replace(prompt_logprobs=scores)
 
     def _verify(self, row: LeaseRow, slot: Slot) -> RowResult:
         accepted = 0

@@ -103,7 +103,7 @@ def test_too_few_or_too_many_of_a_prompt_are_an_error_of_that_request(times: int
     cell.handle("target")
     answer = cell.links["target"].results[0]
     assert isinstance(answer, GroupResult)
-    rows = tuple(replace(r, prompt_logprobs=r.prompt_logprobs * times) for r in answer.rows)
+    rows = tuple(r._replace(prompt_logprobs=r.prompt_logprobs * times) for r in answer.rows)
     cell.links["target"].results[0] = replace(answer, rows=rows)
     cell.run()
     assert (client.reason, other.reason) == (FinishReason.ERROR, FinishReason.LENGTH)
@@ -118,7 +118,7 @@ def test_too_few_or_too_many_of_them_are_an_error_of_that_request(times: int) ->
     cell.handle("target")
     answer = cell.links["target"].results[0]
     assert isinstance(answer, GroupResult)
-    rows = tuple(replace(row, logprobs=row.logprobs * times) for row in answer.rows)
+    rows = tuple(row._replace(logprobs=row.logprobs * times) for row in answer.rows)
     cell.links["target"].results[0] = replace(answer, rows=rows)
     cell.run()
     assert (client.reason, other.reason) == (FinishReason.ERROR, FinishReason.LENGTH)
