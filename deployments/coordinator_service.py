@@ -6,6 +6,7 @@ import asyncio
 import logging
 import struct
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 import grpc
@@ -28,6 +29,7 @@ from specdec.v1 import coordination_pb2 as pb
 from specdec.v1 import coordination_pb2_grpc as pb_grpc
 from specdec.v1 import generation_pb2 as public_pb
 from specdec_core.errors import InvalidRequestError, SpecdecError
+from specdec_core.leases import GroupResult
 from specdec_core.pool import SendFree, SendLease, SendReset
 
 logger = logging.getLogger(__name__)
@@ -170,10 +172,8 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
                 check_answer(answer, result, replica.info)
                 driver.on_occupancy(replica, occupancy_from_pb(answer.occupancy))
                 driver.on_result(replica, result)
-                stages = replica.times.answered(
-                    answer.lease_id, came_s, answer.seconds, answer.held_s
-                )
-                driver.spans.answered(replica.info.role, result, stages)
+                held_s = answer.held_s
+                driver.later(partial(self._note, replica, result, came_s, held_s))
             case "heartbeat":
                 driver.on_occupancy(replica, occupancy_from_pb(message.heartbeat.occupancy))
             case "reset_done":
@@ -182,6 +182,12 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
                 driver.drain(replica)
             case other:
                 logger.warning("a replica sent %s, which is not expected here", other)
+
+    def _note(
+        self, replica: ConnectedReplica, result: GroupResult, came_s: float, held_s: float
+    ) -> None:
+        stages = replica.times.answered(result.lease_id, came_s, result.seconds, held_s)
+        self._driver.spans.answered(replica.info.role, result, stages)
 
 
 def _flush_to_pb(flush: Flush) -> pb.GenerateDown:

@@ -6,9 +6,10 @@ turn of the loop are decided together. One task runs it and everything is called
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 
 from deployments.audit import Auditor, Origin
@@ -31,7 +32,7 @@ from deployments.wake import Wake
 from specdec.v1 import coordination_pb2 as pb
 from specdec_core.errors import InvalidRequestError, QueueFullError, SpecdecError
 from specdec_core.leases import GroupResult, Occupancy, ReplicaInfo
-from specdec_core.pool import Command, Emit, SendLease, SequencePool
+from specdec_core.pool import Emit, SendLease, SequencePool
 from specdec_core.request import FinishReason, Request, TokenEvent
 
 logger = logging.getLogger(__name__)
@@ -66,6 +67,9 @@ class PoolDriver:
         """When the first answer came that no decision has followed yet."""
         self._ingresses: set[IngressOutbox] = set()
         self._owners: dict[str, IngressOutbox] = {}
+        self._held: list[TokenEvent] = []
+        """Decided, and not told yet."""
+        self._notes: list[Callable[[], object]] = []
         self._told_live = 0
         self._leaving: list[ConnectedReplica] = []
         self._wake = Wake(clock)
@@ -79,7 +83,9 @@ class PoolDriver:
         try:
             while True:
                 self._wake.clear()
-                self.decide()
+                self._order_all()
+                await asyncio.sleep(0)  # whoever writes the leases goes first
+                self._tell_all()
                 if self.failure is not None:
                     raise self.failure
                 await self._wake.wait(self.pool.next_deadline())
@@ -89,11 +95,12 @@ class PoolDriver:
 
     def decide(self) -> None:
         """Let the pool decide on the events since, and pass on what it says."""
-        self._dispatch(self.pool.advance(self._clock()))
-        self._heard_s = None
-        if self._leaving:
-            self._let_leave()
-        self._begin_audits()
+        self._order_all()
+        self._tell_all()
+
+    def later(self, note: Callable[[], object]) -> None:
+        """Call `note` before clients are told of what is decided next: no replica waits for it."""
+        self._notes.append(note)
 
     def attach(self) -> IngressOutbox:
         """A new ingress stream."""
@@ -104,6 +111,7 @@ class PoolDriver:
 
     def detach(self, outbox: IngressOutbox) -> None:
         """An ingress stream has ended: nobody waits for its requests any more."""
+        self._tell_held()
         self._ingresses.discard(outbox)
         for request_id in [key for key, owner in self._owners.items() if owner is outbox]:
             self._disown(request_id)
@@ -119,6 +127,7 @@ class PoolDriver:
         trace: pb.TraceContext | None = None,
     ) -> None:
         """Queue a request; a refusal is told to its ingress alone."""
+        self._tell_held()
         if request.request_id in self._owners and not resume:
             message = f"request_id {request.request_id!r} is in use"
             self.refuse(outbox, request.request_id, InvalidRequestError(message))
@@ -149,6 +158,7 @@ class PoolDriver:
 
     def abort(self, outbox: IngressOutbox, request_id: str) -> None:
         """End a request of any ingress; the asking one is told whether it was live."""
+        self._tell_held()
         was_live = request_id in self._owners
         self._guard(lambda now: self.pool.abort(request_id, now))
         outbox.put_abort(request_id, was_live)
@@ -238,6 +248,7 @@ class PoolDriver:
             return
         logger.error("the pool failed", exc_info=error)
         self.failure = error
+        self._tell_held()
         failure = Failure(kind=FailureKind.POOL_FAILED, message="the pool failed; try again")
         for request_id, outbox in self._owners.items():
             told = Delivery.failed(request_id, failure)
@@ -248,14 +259,27 @@ class PoolDriver:
             stream.close()
         self._wake.set()
 
-    def _dispatch(self, commands: Iterable[Command]) -> None:
+    def _order_all(self) -> None:
         """Leases leave before the tokens of the round that is over: a replica waits for them."""
-        events: list[TokenEvent] = []
-        for command in commands:
+        for command in self.pool.advance(self._clock()):
             if isinstance(command, Emit):
-                events.append(command.event)
+                self._held.append(command.event)
             else:
                 self._order(command)
+        self._heard_s = None
+
+    def _tell_all(self) -> None:
+        self._tell_held()
+        if self._leaving:
+            self._let_leave()
+        self._begin_audits()
+
+    def _tell_held(self) -> None:
+        """Before anything else happens to a request, whose new attempt shall hear nothing of it."""
+        notes, self._notes = self._notes, []
+        for note in notes:
+            note()
+        events, self._held = self._held, []
         if events:
             origin = origin_of(self.replicas.values())
             for event in events:

@@ -164,7 +164,7 @@ def test_every_lease_of_both_roles_is_booked() -> None:
     run(scenario)
 
 
-def test_the_next_lease_leaves_before_the_tokens_of_the_last(
+def test_the_next_lease_is_read_by_its_writer_before_the_tokens_of_the_last_are_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     put: list[str] = []
@@ -185,10 +185,14 @@ def test_the_next_lease_leaves_before_the_tokens_of_the_last(
         driver.submit(driver.attach(), request(), resume=False)
         for _ in range(3):
             (command,) = await replica.outbox.take() or ()
+            put.append("read")
             assert isinstance(command, SendLease)
             driver.on_result(replica, fake.execute(command.lease))
         await replica.outbox.take()
+        put.append("read")
+        while put.count("tokens") < 3:
+            await asyncio.sleep(0)
         running.cancel()
 
     run(scenario)
-    assert put == ["lease"] + ["lease", "tokens"] * 3
+    assert put == ["lease", "read"] + ["lease", "read", "tokens"] * 3
