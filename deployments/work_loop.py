@@ -37,6 +37,7 @@ from deployments.lease_translation import (
     register_to_pb,
     result_to_pb,
 )
+from deployments.lives import Lives
 from deployments.silence import heard
 from deployments.telemetry.lease_spans import LeaseSpans
 from specdec.v1 import coordination_pb2 as pb
@@ -102,8 +103,7 @@ class WorkLoop:
         self._running: set[asyncio.Task[object]] = set()
         self._free_s = 0.0
         """When the last lease ended."""
-        self._life = 0
-        """Leases of an earlier one are void."""
+        self._lives = Lives()
         self._stuck_at_s = float("inf")
         """When the lease that runs has taken too long."""
 
@@ -163,7 +163,7 @@ class WorkLoop:
                 for task in (reader, failed, heartbeats):
                     task.cancel()
                 self._outgoing.put_nowait(None)
-                self._life += 1
+                self._lives.end()
 
     async def _read(
         self, messages: AsyncIterable[pb.WorkDown], info: ReplicaInfo, backoff: Backoff
@@ -196,7 +196,7 @@ class WorkLoop:
             case "free":
                 self._free(tuple(message.free.sequence_ids))
             case "reset":
-                self._life += 1
+                self._lives.end()
                 await self._in_thread(self._runner.reset)
                 done = pb.ResetDone(incarnation=message.reset.incarnation)
                 self._outgoing.put_nowait(pb.WorkUp(reset_done=done))
@@ -206,7 +206,7 @@ class WorkLoop:
 
     def _begin(self, lease: GroupLease, traces: Sequence[pb.RowTrace], received_s: float) -> None:
         """Put it into the thread's queue, ahead of whatever message follows it."""
-        executed = self._in_thread(partial(self._execute, lease, self._life))
+        executed = self._in_thread(partial(self._execute, lease, self._lives.now))
         answered = self._answer(executed, self._outgoing, received_s, lease, traces)
         self._attend(answered)
 
@@ -249,7 +249,7 @@ class WorkLoop:
 
     def _execute(self, lease: GroupLease, life: int) -> _Executed | None:
         """In the thread. None: nobody waits for the answer any more."""
-        if life != self._life:
+        if self._lives.is_void(life):
             return None
         free_s = self._free_s
         self._stuck_at_s = time.monotonic() + _STUCK_TTLS * lease.ttl_s

@@ -14,6 +14,8 @@ from typing import Protocol
 from deployments.audit import Auditor
 from deployments.outbox import Flush
 from deployments.pool_driver import PoolDriver
+from deployments.silence import LOOKS
+from deployments.simulation.listening import Listening, Ticker
 from deployments.simulation.network import Stream
 from deployments.simulation.record import Violation
 from deployments.simulation.sessions import IngressSession, WorkSession
@@ -74,6 +76,7 @@ class CoordinatorProcess(Process):
         new_epoch: Callable[[], int],
         inspector: Inspector | None = None,
         audit_share: float = 0.0,
+        silence_s: float | None = None,
         costs: CoordinatorCosts | None = None,
     ) -> None:
         super().__init__(timeline, name)
@@ -85,6 +88,7 @@ class CoordinatorProcess(Process):
         self._config = config
         self._new_epoch = new_epoch
         self._audit_share = audit_share
+        self._silence_s = silence_s
         self._audit_ids = count()
         self._streams: dict[Stream, None] = {}
         """Also those that were not accepted yet."""
@@ -123,6 +127,15 @@ class CoordinatorProcess(Process):
     def forget(self, stream: Stream) -> None:
         self.sessions.pop(stream, None)
         self._streams.pop(stream, None)
+
+    def ticker(self, beat: Callable[[], None]) -> Ticker | None:
+        """Of one stream whose client is not listened to. None where nobody beats."""
+        silence_s = self._silence_s
+        return None if silence_s is None else Ticker(self, silence_s / LOOKS, beat)
+
+    def listening(self, beat: Callable[[], None], give_up: Callable[[], None]) -> Listening | None:
+        silence_s = self._silence_s
+        return None if silence_s is None else Listening(self, silence_s, beat=beat, give_up=give_up)
 
     def spend(self, seconds: float) -> None:
         """Charge work to the one core; what is decided next waits for it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
+from deployments.silence import SILENCE_S
 from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.leases import ReplicaInfo, Role
 from specdec_core.models.numerics import Numerics
@@ -18,6 +19,8 @@ RESUME_TIMEOUT_S = 1.5
 ARRIVALS_S = 2.4
 """Requests come within this."""
 NUM_REQUESTS = 40
+_IMPATIENT = 0.12
+"""Of the worlds: who hangs for long is given up there, and comes back."""
 FIRST_FINGERPRINT = "bits-1"
 _METHODS = (
     *[SpecMethod.DRAFT_MODEL] * 5,
@@ -44,6 +47,8 @@ class Scenario:
     """Of a target's pass: base, and per fed token."""
     draft_s: float
     """Of one draft step."""
+    silence_s: float
+    """After which a peer is given up."""
 
     def replica(self, replica_id: str, role: Role, fingerprint: str) -> ReplicaInfo:
         is_target = role is Role.TARGET
@@ -76,6 +81,7 @@ def draw_scenario(random: Random) -> Scenario:
         audit_share=random.choice((0.0, 0.0, 0.3)),
         verify_s=(random.uniform(0.004, 0.02), 0.0002),
         draft_s=random.uniform(0.001, 0.004),
+        silence_s=random.uniform(0.8, 2.0) if random.random() < _IMPATIENT else SILENCE_S,
     )
 
 

@@ -91,7 +91,9 @@ class Trial:
     def new_version(self) -> None:
         """A service beside those that there are, which is sent all that comes from now on."""
         coordinator = self._make_coordinator()
-        self.surroundings = Surroundings(self.timeline, self.network, self.random, coordinator)
+        self.surroundings = Surroundings(
+            self.timeline, self.network, self.random, coordinator, self.scenario.silence_s
+        )
         coordinator.start()
         for _ in range(self.scenario.num_targets):
             self.add_replica(Role.TARGET)
@@ -194,6 +196,7 @@ class Trial:
             new_epoch=lambda: self.random.getrandbits(64),
             inspector=invariants,
             audit_share=self.scenario.audit_share,
+            silence_s=self.scenario.silence_s,
         )
         self.coordinators.append(coordinator)
         return coordinator
