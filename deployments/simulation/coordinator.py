@@ -25,8 +25,9 @@ from specdec_core.config import PoolConfig
 from specdec_core.leases import ReplicaInfo
 from specdec_core.pool import SequencePool
 
-_TURN_S = 0.00005
-"""Events that come within this are decided together."""
+_TURN_S = 0.0005
+"""Events that come within this are decided together: a real coordinator's loop is busy for as long
+with one lease and its message (docs/simulation.md)."""
 _OVERDUE_S = 0.0005
 """A deadline that has passed is looked at again after this, as PoolDriver does."""
 

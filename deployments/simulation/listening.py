@@ -58,8 +58,8 @@ class Listening(Ticker):
 
     def hear(self) -> None:
         """A message has come, and is dealt with."""
-        self._patience.pause()
-        self._heard_at = self._process.ran_s
+        process = self._process
+        self._heard_at = process.timeline.now - process.stood_s
         self._is_reading = True
         self._patience.begin()
 
@@ -72,7 +72,7 @@ class Listening(Ticker):
         self._beat()
         if self._is_over:
             return
-        waited_s = self._process.ran_s - self._heard_at
+        waited_s = self._process.timeline.now - self._process.stood_s - self._heard_at
         is_over = self._patience.look()
         self._check(is_over, waited_s)
         if is_over:

@@ -13,13 +13,14 @@ from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
 
 VOCAB_SIZE = 13
+_VOCABULARY = range(VOCAB_SIZE)
 MAX_MODEL_LEN = 40
 LEASE_TTL_S = 0.5
 RESUME_TIMEOUT_S = 1.5
 ARRIVALS_S = 2.4
 """Requests come within this."""
 NUM_REQUESTS = 40
-_IMPATIENT = 0.12
+_IMPATIENT = 0.08
 """Of the worlds: who hangs for long is given up there, and comes back."""
 FIRST_FINGERPRINT = "bits-1"
 _METHODS = (
@@ -107,7 +108,7 @@ def _pool(random: Random, group: int) -> PoolConfig:
 def draw_request(random: Random, number: int) -> tuple[Request, bool]:
     """A request, and whether it is one that must be refused: too long, or of a foreign id."""
     is_invalid = random.random() < 0.03
-    prompt = tuple(random.randrange(VOCAB_SIZE) for _ in range(random.randint(1, 22)))
+    prompt = tuple(random.choices(_VOCABULARY, k=random.randint(1, 22)))
     max_tokens = MAX_MODEL_LEN if is_invalid else random.randint(1, 14)
     stops = (random.randrange(VOCAB_SIZE),) if random.random() < 0.3 else ()
     request = Request(

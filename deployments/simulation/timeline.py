@@ -76,16 +76,11 @@ class Process:
         self.clock_rate = 1.0
         """Seconds of its own clock in one of the world's."""
         self.had_wrong_clock = False
-        self._stood_s = 0.0
+        self.stood_s = 0.0
         """That it was stopped."""
         self._stopped_at = 0.0
         self.missed: deque[Call] = deque()
         """What came while it was stopped."""
-
-    @property
-    def ran_s(self) -> float:
-        """Seconds that pass while it runs."""
-        return self.timeline.now - self._stood_s
 
     def at(self, time: float, call: Call) -> None:
         timeline = self.timeline  # as its own `at`: nearly all is planned here
@@ -114,7 +109,7 @@ class Process:
     def go_on(self) -> None:
         """SIGCONT: what came meanwhile happens now, in order."""
         if self.is_stopped:
-            self._stood_s += self.timeline.now - self._stopped_at
+            self.stood_s += self.timeline.now - self._stopped_at
         self.is_stopped = False
         while self.missed and not self.is_stopped:
             self.missed.popleft()()

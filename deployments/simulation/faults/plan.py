@@ -70,7 +70,13 @@ class FaultKind(StrEnum):
 
 
 _OF_EXACT_TARGETS = (FaultKind.TARGETS_ARE_REPLACED, FaultKind.REPLICA_IS_FOREIGN)
-_ONCE = (FaultKind.TARGETS_ARE_REPLACED, FaultKind.SERVICE_IS_REDEPLOYED)
+_ONCE = (
+    FaultKind.TARGETS_ARE_REPLACED,
+    FaultKind.SERVICE_IS_REDEPLOYED,
+    FaultKind.WORK_STREAM_FALLS_SILENT,
+    FaultKind.INGRESS_STREAM_FALLS_SILENT,
+)
+"""At most once in a world: what they change lasts, or takes ten seconds to be noticed."""
 
 _STRIKES: dict[FaultKind, Callable[[Trial], str | None]] = {
     FaultKind.CLIENT_FLOODS: on_edges.flood,
