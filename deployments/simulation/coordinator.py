@@ -25,9 +25,9 @@ from specdec_core.config import PoolConfig
 from specdec_core.leases import ReplicaInfo
 from specdec_core.pool import SequencePool
 
-_TURN_S = 0.0005
-"""Events that come within this are decided together: a real coordinator's loop is busy for as long
-with one lease and its message (docs/simulation.md)."""
+_TURN_S = 0.00005
+"""Events that come within this are decided together, by a coordinator whose work costs nothing or
+is charged."""
 _OVERDUE_S = 0.0005
 """A deadline that has passed is looked at again after this, as PoolDriver does."""
 
@@ -78,6 +78,7 @@ class CoordinatorProcess(Process):
         inspector: Inspector | None = None,
         audit_share: float = 0.0,
         silence_s: float | None = None,
+        turn_s: float = _TURN_S,
         costs: CoordinatorCosts | None = None,
     ) -> None:
         super().__init__(timeline, name)
@@ -90,6 +91,7 @@ class CoordinatorProcess(Process):
         self._new_epoch = new_epoch
         self._audit_share = audit_share
         self._silence_s = silence_s
+        self._turn_s = turn_s
         self._audit_ids = count()
         self._streams: dict[Stream, None] = {}
         """Also those that were not accepted yet."""
@@ -148,7 +150,7 @@ class CoordinatorProcess(Process):
         """The pool is asked soon."""
         if not self._will_decide:
             self._will_decide = True
-            self.at(max(self.timeline.now + _TURN_S, self._free_at), self._decide)
+            self.at(max(self.timeline.now + self._turn_s, self._free_at), self._decide)
 
     def _new_pool(self, epoch: int) -> SequencePool:
         if self.inspector is None:

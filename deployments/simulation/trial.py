@@ -38,6 +38,9 @@ _LONGEST_S = 60.0
 _QUIET_S = 1.2
 """So long after the last request nothing may be left; a silent replica is fenced meanwhile."""
 _REPEATS = 0.03
+_TURN_S = 0.0005
+"""Events that come within this are decided together: for as long the loop of a real coordinator is
+busy with one lease and its message (docs/simulation.md)."""
 _FIRST_ARRIVAL_S = 0.05
 _CANCELLED = 0.08
 
@@ -197,6 +200,7 @@ class Trial:
             inspector=invariants,
             audit_share=self.scenario.audit_share,
             silence_s=self.scenario.silence_s,
+            turn_s=_TURN_S,
         )
         self.coordinators.append(coordinator)
         return coordinator
