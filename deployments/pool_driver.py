@@ -32,7 +32,7 @@ from deployments.wake import Wake
 from specdec.v1 import coordination_pb2 as pb
 from specdec_core.errors import InvalidRequestError, QueueFullError, SpecdecError
 from specdec_core.leases import GroupResult, Occupancy, ReplicaInfo
-from specdec_core.pool import Emit, SendLease, SequencePool
+from specdec_core.pool import Emit, SendLease, SendReset, SequencePool
 from specdec_core.request import FinishReason, Request, TokenEvent
 
 logger = logging.getLogger(__name__)
@@ -291,6 +291,8 @@ class PoolDriver:
             return
         if isinstance(command, SendLease):
             replica.times.decided(command.lease.lease_id, self._heard_s)
+        elif isinstance(command, SendReset):
+            replica.times.void()
         replica.outbox.put(command)
 
     def _begin_audits(self) -> None:

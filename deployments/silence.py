@@ -16,7 +16,8 @@ from typing import TypeVar
 HEARTBEAT_S = 1.0
 SILENCE_S = 10.0
 """Ten missed beats. Whoever was wrongly given up pays with a replay."""
-_LOOKS = 10
+LOOKS = 10
+"""Of a watch within the time that it allows."""
 
 T = TypeVar("T")
 
@@ -25,27 +26,44 @@ class SilenceError(ConnectionError):
     """The other end has said nothing for SILENCE_S."""
 
 
-class Watch:
-    """Cancels the task that made it when one of its waits takes `limit_s` of a loop that runs, and
-    at most a tenth more."""
+class Patience:
+    """Says when one of several waits has taken too long, counted in looks. No clock, no loop."""
 
-    def __init__(self, limit_s: float) -> None:
-        task = asyncio.current_task()
-        assert task is not None, "who waits is a task"
-        self._task = task
-        self._num_cancelled = task.cancelling()
-        self._is_waiting = self._has_given_up = False
+    def __init__(self) -> None:
+        self._is_waiting = False
         self._num_looks = 0
-        self._timer = _Timer(limit_s / _LOOKS, self._look)
 
     def begin(self) -> None:
-        """The task waits from now on."""
+        """The wait begins."""
         self._is_waiting = True
         self._num_looks = 0
 
     def pause(self) -> None:
-        """What it waited for has come."""
+        """What was waited for has come."""
         self._is_waiting = False
+
+    def look(self) -> bool:
+        """Whether to give up: once for each wait. The first look may come right behind the
+        beginning."""
+        self._num_looks += 1
+        is_over = self._is_waiting and self._num_looks > LOOKS
+        if is_over:
+            self._is_waiting = False
+        return is_over
+
+
+class Watch(Patience):
+    """Cancels the task that made it when one of its waits takes `limit_s` of a loop that runs, and
+    at most a tenth more."""
+
+    def __init__(self, limit_s: float) -> None:
+        super().__init__()
+        task = asyncio.current_task()
+        assert task is not None, "who waits is a task"
+        self._task = task
+        self._num_cancelled = task.cancelling()
+        self._has_given_up = False
+        self._timer = _Timer(limit_s / LOOKS, self._look)
 
     def end(self) -> None:
         self._timer.end()
@@ -55,10 +73,7 @@ class Watch:
         return self._has_given_up and self._task.uncancel() <= self._num_cancelled
 
     def _look(self) -> None:
-        """The first one may come right behind the beginning."""
-        self._num_looks += 1
-        if self._is_waiting and self._num_looks > _LOOKS:
-            self._is_waiting = False
+        if self.look():
             self._has_given_up = True
             self._task.cancel()
 

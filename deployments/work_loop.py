@@ -37,6 +37,7 @@ from deployments.lease_translation import (
     register_to_pb,
     result_to_pb,
 )
+from deployments.lives import Lives
 from deployments.silence import heard
 from deployments.telemetry.lease_spans import LeaseSpans
 from specdec.v1 import coordination_pb2 as pb
@@ -104,8 +105,7 @@ class WorkLoop:
         self._loop = asyncio.get_running_loop()
         self._free_s = 0.0
         """When the last lease ended."""
-        self._life = 0
-        """Leases of an earlier one are void."""
+        self._lives = Lives()
         self._stuck_at_s = float("inf")
         """When the lease that runs has taken too long."""
 
@@ -165,7 +165,7 @@ class WorkLoop:
                 for task in (reader, failed, heartbeats):
                     task.cancel()
                 self._outgoing.put_nowait(None)
-                self._life += 1
+                self._lives.end()
 
     async def _read(
         self, messages: AsyncIterable[pb.WorkDown], info: ReplicaInfo, backoff: Backoff
@@ -199,7 +199,7 @@ class WorkLoop:
                 sequence_ids = tuple(message.free.sequence_ids)
                 self._order(partial(self._run, partial(self._runner.free, sequence_ids)))
             case "reset":
-                self._life += 1
+                self._lives.end()
                 await self._in_thread(self._runner.reset)
                 done = pb.ResetDone(incarnation=message.reset.incarnation)
                 self._outgoing.put_nowait(pb.WorkUp(reset_done=done))
@@ -208,7 +208,9 @@ class WorkLoop:
                 await self._drained.wait()
 
     def _begin(self, lease: GroupLease, traces: Sequence[pb.RowTrace], received_s: float) -> None:
-        self._order(partial(self._execute, lease, traces, received_s, self._life, self._outgoing))
+        self._order(
+            partial(self._execute, lease, traces, received_s, self._lives.now, self._outgoing)
+        )
 
     def _order(self, work: Callable[[], object]) -> None:
         """Put it into the thread's queue, behind what was ordered before.
@@ -235,7 +237,7 @@ class WorkLoop:
         outgoing: Outgoing,
     ) -> None:
         """In the thread. Nobody waits for the answers to leases of an earlier life."""
-        if life != self._life:
+        if self._lives.is_void(life):
             return
         began_s = max(received_s, self._free_s)
         self._stuck_at_s = time.monotonic() + _STUCK_TTLS * lease.ttl_s

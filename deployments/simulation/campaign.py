@@ -19,6 +19,8 @@ from deployments.simulation.record import Record
 from deployments.simulation.transitions import TRANSITIONS
 from deployments.simulation.trial import Trial
 
+_YOUNG = 100_000
+"""Objects more than before at which garbage is looked for: a world or two."""
 SEEDS_FOR_COVERAGE = 500
 """From so many seeds on, everything that can happen must have happened."""
 
@@ -158,9 +160,11 @@ def _silence() -> Iterator[None]:
 
 @contextmanager
 def _garbage_kept() -> Iterator[None]:
-    """As in the coordinator: what is imported is never looked at, and the rest seldom (2 %)."""
+    """As in the coordinator: what is imported is never looked at, and the rest still more seldom
+    (3 % of a seed's time)."""
     thresholds = gc.get_threshold()
     look_seldom()
+    gc.set_threshold(_YOUNG)
     try:
         yield
     finally:

@@ -98,9 +98,7 @@ class Cell:
             new_epoch=lambda: self._random.getrandbits(64),
             costs=plant.coordinator,
         )
-        self._world = Surroundings(
-            self._timeline, network, self._random, self._coordinator, heartbeats=False
-        )
+        self._world = Surroundings(self._timeline, network, self._random, self._coordinator)
         self._ingress = IngressProcess(self._world, "ingress", float("inf"))
         self._replicas: list[ReplicaProcess] = []
         self._run = CellRun(0.0)

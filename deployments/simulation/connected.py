@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from random import Random
 
 from deployments.simulation.coordinator import CoordinatorProcess
+from deployments.simulation.listening import Listening
 from deployments.simulation.network import Network, Stream
 from deployments.simulation.timeline import Process, Timeline
 
@@ -23,7 +24,8 @@ class Surroundings:
     random: Random
     coordinator: CoordinatorProcess
     """That a new stream leads to."""
-    heartbeats: bool = True
+    silence_s: float | None = None
+    """After which a peer is given up; both ends beat ten times as often. None: nobody does."""
 
 
 class Connected(Process):
@@ -33,6 +35,7 @@ class Connected(Process):
         super().__init__(world.timeline, name)
         self.world = world
         self.stream: Stream | None = None
+        self.listening: Listening | None = None
         self._wait_s = _FIRST_WAIT_S
 
     def crash(self) -> None:
@@ -42,7 +45,14 @@ class Connected(Process):
     def leave_stream(self) -> None:
         if self.stream is not None:
             self.stream.leave()
-            self.stream = None
+        self.forget_stream()
+
+    def forget_stream(self) -> None:
+        """It is over."""
+        self.stream = None
+        if self.listening is not None:
+            self.listening.end()
+            self.listening = None
 
     def connect(self, accept: Callable[[Stream], None]) -> Stream | None:
         """None where nobody listens."""
@@ -52,7 +62,21 @@ class Connected(Process):
             return None
         stream = self.world.network.connect(self, coordinator, accept)
         coordinator.expect(stream)
+        limit_s = self.world.silence_s
+        if limit_s is not None:
+            self.listening = Listening(self, limit_s, beat=self.beat, give_up=self._give_up)
         return stream
+
+    def beat(self) -> None:
+        """Let the coordinator hear that it is there. An ingress need not."""
+
+    def _give_up(self) -> None:
+        """SilenceError: the coordinator has said nothing for too long."""
+        self.leave_stream()
+        self.stream_lost()
+
+    def stream_lost(self) -> None:
+        raise NotImplementedError
 
     def reconnect_later(self) -> None:
         wait_s = self._wait_s * self.world.random.uniform(0.5, 1.0)

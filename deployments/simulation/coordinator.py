@@ -14,6 +14,8 @@ from typing import Protocol
 from deployments.audit import Auditor
 from deployments.outbox import Flush
 from deployments.pool_driver import PoolDriver
+from deployments.silence import LOOKS
+from deployments.simulation.listening import Listening, Ticker
 from deployments.simulation.network import Stream
 from deployments.simulation.record import Violation
 from deployments.simulation.sessions import IngressSession, WorkSession
@@ -24,7 +26,8 @@ from specdec_core.leases import ReplicaInfo
 from specdec_core.pool import SequencePool
 
 _TURN_S = 0.00005
-"""Events that come within this are decided together."""
+"""Events that come within this are decided together, by a coordinator whose work costs nothing or
+is charged."""
 _OVERDUE_S = 0.0005
 """A deadline that has passed is looked at again after this, as PoolDriver does."""
 
@@ -74,6 +77,8 @@ class CoordinatorProcess(Process):
         new_epoch: Callable[[], int],
         inspector: Inspector | None = None,
         audit_share: float = 0.0,
+        silence_s: float | None = None,
+        turn_s: float = _TURN_S,
         costs: CoordinatorCosts | None = None,
     ) -> None:
         super().__init__(timeline, name)
@@ -85,6 +90,8 @@ class CoordinatorProcess(Process):
         self._config = config
         self._new_epoch = new_epoch
         self._audit_share = audit_share
+        self._silence_s = silence_s
+        self._turn_s = turn_s
         self._audit_ids = count()
         self._streams: dict[Stream, None] = {}
         """Also those that were not accepted yet."""
@@ -124,6 +131,15 @@ class CoordinatorProcess(Process):
         self.sessions.pop(stream, None)
         self._streams.pop(stream, None)
 
+    def ticker(self, beat: Callable[[], None]) -> Ticker | None:
+        """Of one stream whose client is not listened to. None where nobody beats."""
+        silence_s = self._silence_s
+        return None if silence_s is None else Ticker(self, silence_s / LOOKS, beat)
+
+    def listening(self, beat: Callable[[], None], give_up: Callable[[], None]) -> Listening | None:
+        silence_s = self._silence_s
+        return None if silence_s is None else Listening(self, silence_s, beat=beat, give_up=give_up)
+
     def spend(self, seconds: float) -> None:
         """Charge work to the one core; what is decided next waits for it."""
         if seconds:
@@ -134,7 +150,7 @@ class CoordinatorProcess(Process):
         """The pool is asked soon."""
         if not self._will_decide:
             self._will_decide = True
-            self.at(max(self.timeline.now + _TURN_S, self._free_at), self._decide)
+            self.at(max(self.timeline.now + self._turn_s, self._free_at), self._decide)
 
     def _new_pool(self, epoch: int) -> SequencePool:
         if self.inspector is None:

@@ -67,16 +67,18 @@ class IngressProcess(Connected):
         self.stream = self.connect(self.world.coordinator.accept_ingress)
         if self.stream is not None:
             self.stream.hear_down = self._hear
-            self.stream.lost_down = self._lost
+            self.stream.lost_down = self.stream_lost
 
-    def _lost(self) -> None:
+    def stream_lost(self) -> None:
         if self._state is not None:
             self._lost_at = self.timeline.now
         self._state = None
-        self.stream = None
+        self.forget_stream()
         self.reconnect_later()
 
     def _hear(self, flush: Flush) -> None:
+        if self.listening is not None:
+            self.listening.hear()
         if self._state is None:
             self.connected()
             for request in self.book.resumed():

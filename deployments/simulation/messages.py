@@ -23,6 +23,10 @@ class Registered(NamedTuple):
     epoch: int
 
 
+class Beat(NamedTuple):
+    """The coordinator has nothing to say to a replica. An ingress gets an empty Flush."""
+
+
 class Heartbeat(NamedTuple):
     occupancy: Occupancy
 
@@ -36,7 +40,7 @@ class Drain(NamedTuple):
 
 
 WorkUp = ReplicaInfo | GroupResult | Heartbeat | ResetDone | Drain
-WorkDown = Registered | SendLease | SendFree | SendReset | Drained
+WorkDown = Registered | Beat | SendLease | SendFree | SendReset | Drained
 GenerateUp = Submit | Abort
 Message = WorkUp | WorkDown | GenerateUp | Flush
 
@@ -47,6 +51,7 @@ MESSAGE_TYPES = (
     ResetDone,
     Drain,
     Registered,
+    Beat,
     SendLease,
     SendFree,
     SendReset,

@@ -59,6 +59,8 @@ class Stream:
         self.repeats_next = False
         """The next news to the client comes twice."""
         self.is_cut = False
+        self.is_silent = False
+        """Nothing gets through, and nobody is told: who listens finds out."""
         self.hear_down: Callable[[Any], None]
         self.lost_down: Callable[[], None]
         self._network = network
@@ -70,7 +72,13 @@ class Stream:
 
     @property
     def is_open(self) -> bool:
-        return self._is_client_open and self._is_server_open and not self.is_cut
+        is_known_lost = not (self._is_client_open and self._is_server_open)
+        return not (is_known_lost or self.is_cut or self.is_silent)
+
+    @property
+    def is_over(self) -> bool:
+        """Both ends know it."""
+        return not (self._is_client_open or self._is_server_open)
 
     def serve(self, server: Server) -> None:
         self._server = server
@@ -78,7 +86,7 @@ class Stream:
     def up(self, message: Any) -> None:
         network = self._network
         network.record.message(self._client.name, "->", message)
-        if self._is_client_open and not self.is_cut:
+        if self._is_client_open and not (self.is_cut or self.is_silent):
             arrival = network.arrival()
             if arrival > self._up_at:
                 self._up_at = arrival
@@ -89,6 +97,8 @@ class Stream:
         network.record.message(self._client.name, "<-", message)
         if self._is_server_open and not self.is_cut:
             self.num_down += 1
+            if self.is_silent:
+                return  # it fills up
             arrival = network.arrival()
             if arrival > self._down_at:
                 self._down_at = arrival
@@ -103,17 +113,26 @@ class Stream:
         self._client.at(now + delays[0], self._client_sees_end)
         self._server_process.at(max(self._up_at, now + delays[1]), self._server_sees_end)
 
+    def fall_silent(self, pinged_s: float | None = None) -> None:
+        """As when a machine is gone. `pinged_s`: so much later the server, which does not listen,
+        learns of it by a ping that nobody answers."""
+        self.is_silent = True
+        if pinged_s is not None:
+            self._server_process.at(self._network.now + pinged_s, self._server_sees_end)
+
     def leave(self) -> None:
         """The client closes the stream, or dies."""
         self._is_client_open = False
-        time = max(self._up_at, self._network.now + _CLOSED_S)
-        self._server_process.at(time, self._server_sees_end)
+        if not self.is_silent:
+            time = max(self._up_at, self._network.now + _CLOSED_S)
+            self._server_process.at(time, self._server_sees_end)
 
     def close(self) -> None:
         """The server closes the stream, or dies; what it wrote before still arrives."""
         self._is_server_open = False
-        time = max(self._down_at, self._network.now + _CLOSED_S)
-        self._client.at(time, self._client_sees_end)
+        if not self.is_silent:
+            time = max(self._down_at, self._network.now + _CLOSED_S)
+            self._client.at(time, self._client_sees_end)
 
     def _arrive_up(self, message: Any) -> None:
         if self._is_server_open and self._server is not None:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
-from deployments.silence import HEARTBEAT_S
+from deployments.lives import Lives
 from deployments.simulation.connected import Connected, Surroundings
 from deployments.simulation.messages import Drain, Heartbeat, Registered, ResetDone, WorkDown
 from deployments.simulation.model_replica import ModelReplica
-from deployments.simulation.network import Stream
 from deployments.simulation.step_costs import Accelerator
 from specdec_core.leases import GroupLease, GroupResult
-from specdec_core.pool import SendFree, SendLease, SendReset
+from specdec_core.pool import Drained, SendFree, SendLease, SendReset
 
 _KEPT_RESULTS = 64
 
@@ -24,6 +23,10 @@ class SlotWatcher(Protocol):
     """Raises Violation."""
 
     def executed(self, runner: ModelReplica, lease: GroupLease, result: GroupResult) -> None: ...
+
+    def voided(self, leases: Iterable[GroupLease]) -> None:
+        """A reset was read behind them, and they have not begun."""
+        ...
 
     def counted(self, runner: ModelReplica) -> None:
         """Slots have been given back."""
@@ -48,8 +51,6 @@ class ReplicaProcess(Connected):
         super().__init__(world, runner.info.replica_id)
         self.runner = runner
         self.slowness = 1.0
-        self.clock_rate = 1.0
-        """Seconds of its own clock in one of the world's."""
         self.busy_s = 0.0
         self.is_registered = False
         self.is_leaving = False
@@ -57,7 +58,12 @@ class ReplicaProcess(Connected):
         self._repeats = repeats
         self._accelerator = accelerator or Accelerator()
         self._watcher = watcher
-        self._inbox: deque[WorkDown] = deque()
+        self._unread: deque[WorkDown] = deque()
+        """Behind a reset that the thread has not carried out: until then nothing is read."""
+        self._is_resetting = False
+        self._inbox: deque[tuple[int, WorkDown]] = deque()
+        """What the thread was given, and in which life."""
+        self._lives = Lives()
         self._is_busy = False
         self._is_lost = False
         self._old_results: dict[int, GroupResult] = {}
@@ -66,14 +72,14 @@ class ReplicaProcess(Connected):
     def is_idle(self) -> bool:
         """It has carried out everything that it was sent."""
         stream = self.stream
-        if self._is_busy or self._inbox or self.is_stopped or stream is None:
+        if self._is_busy or self._inbox or self._unread or self.is_stopped or stream is None:
             return False
         return stream.num_down == 0 and stream.is_open
 
     @property
     def num_unread(self) -> int:
         num_down = self.stream.num_down if self.stream is not None else 0
-        return num_down + len(self._inbox)
+        return num_down + len(self._inbox) + len(self._unread)
 
     def start(self) -> None:
         super().start()
@@ -87,17 +93,15 @@ class ReplicaProcess(Connected):
 
     def open_stream(self) -> None:
         self.runner.reset()
-        self._inbox.clear()
+        self._forget_orders()
         self.stream = self.connect(self.world.coordinator.accept_replica)
         if self.stream is None:
             return
         self.stream.hear_down = self._hear
-        self.stream.lost_down = self._lost
+        self.stream.lost_down = self.stream_lost
         incarnation = self.world.random.getrandbits(64)
         self.runner.info = replace(self.runner.info, incarnation=incarnation)
         self.stream.up(self.runner.info)
-        if self.world.heartbeats:
-            self.after(HEARTBEAT_S / self.clock_rate, partial(self._beat, self.stream))
 
     def drain(self) -> None:
         """Ask to leave; once drained, the process ends."""
@@ -107,43 +111,72 @@ class ReplicaProcess(Connected):
         else:
             self.crash()
 
-    def _beat(self, stream: Stream) -> None:
-        if stream is self.stream:
-            stream.up(Heartbeat(self.runner.occupancy))
-            self.after(HEARTBEAT_S / self.clock_rate, partial(self._beat, stream))
+    def beat(self) -> None:
+        if self.stream is not None:
+            self.stream.up(Heartbeat(self.runner.occupancy))
 
-    def _hear(self, message: WorkDown) -> None:
-        self._inbox.append(message)
-        self._go_on()
-
-    def _lost(self) -> None:
+    def stream_lost(self) -> None:
         """What runs is run to its end, as in a thread; then the stream is opened anew."""
-        self.stream = None
+        self.forget_stream()
         self.is_registered = False
-        self._inbox.clear()
+        self._forget_orders()
         if self._is_busy:
             self._is_lost = True
         else:
             self.reconnect_later()
 
-    def _go_on(self) -> None:
-        while self._inbox and not self._is_busy:
-            self._carry_out(self._inbox.popleft())
+    def _hear(self, message: WorkDown) -> None:
+        if self.listening is not None:
+            self.listening.hear()
+        self._unread.append(message)
+        self._go_on()
 
-    def _carry_out(self, message: WorkDown) -> None:
+    def _go_on(self) -> None:
+        self._read()
+        while self._inbox and not self._is_busy:
+            life, message = self._inbox.popleft()
+            self._carry_out(message, life)
+            self._read()
+
+    def _read(self) -> None:
+        """Give the thread what is read. A reset makes void what it has not begun, and until it is
+        done nothing more is read."""
+        while self._unread and not self._is_resetting:
+            message = self._unread.popleft()
+            if isinstance(message, SendReset):
+                self._is_resetting = True
+                self._lives.end()
+                if self.listening is not None:
+                    self.listening.pause()
+                if self._watcher is not None:
+                    orders = [order for _, order in self._inbox]
+                    self._watcher.voided(x.lease for x in orders if isinstance(x, SendLease))
+            self._inbox.append((self._lives.now, message))
+
+    def _forget_orders(self) -> None:
+        self._unread.clear()
+        self._inbox.clear()
+        self._is_resetting = False
+        self._lives.end()
+
+    def _carry_out(self, message: WorkDown, life: int) -> None:
         if isinstance(message, SendLease):
-            self._begin(message.lease)
+            if not self._lives.is_void(life):
+                self._begin(message.lease)
         elif isinstance(message, SendFree):
             self.runner.free(message.sequence_ids)
             self._count()
         elif isinstance(message, SendReset):
             self.runner.reset()
             self._count()
+            self._is_resetting = False
+            if self.listening is not None:
+                self.listening.hear()
             self._answer(ResetDone(message.incarnation))
         elif isinstance(message, Registered):
             self.is_registered = True
             self.connected()
-        else:
+        elif isinstance(message, Drained):
             self.crash()
 
     def _begin(self, lease: GroupLease) -> None:

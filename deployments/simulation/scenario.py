@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
+from deployments.silence import SILENCE_S
 from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.leases import ReplicaInfo, Role
 from specdec_core.models.numerics import Numerics
@@ -12,12 +13,15 @@ from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
 
 VOCAB_SIZE = 13
+_VOCABULARY = range(VOCAB_SIZE)
 MAX_MODEL_LEN = 40
 LEASE_TTL_S = 0.5
 RESUME_TIMEOUT_S = 1.5
 ARRIVALS_S = 2.4
 """Requests come within this."""
 NUM_REQUESTS = 40
+_IMPATIENT = 0.08
+"""Of the worlds: who hangs for long is given up there, and comes back."""
 FIRST_FINGERPRINT = "bits-1"
 _METHODS = (
     *[SpecMethod.DRAFT_MODEL] * 5,
@@ -44,6 +48,8 @@ class Scenario:
     """Of a target's pass: base, and per fed token."""
     draft_s: float
     """Of one draft step."""
+    silence_s: float
+    """After which a peer is given up."""
 
     def replica(self, replica_id: str, role: Role, fingerprint: str) -> ReplicaInfo:
         is_target = role is Role.TARGET
@@ -76,6 +82,7 @@ def draw_scenario(random: Random) -> Scenario:
         audit_share=random.choice((0.0, 0.0, 0.3)),
         verify_s=(random.uniform(0.004, 0.02), 0.0002),
         draft_s=random.uniform(0.001, 0.004),
+        silence_s=random.uniform(0.8, 2.0) if random.random() < _IMPATIENT else SILENCE_S,
     )
 
 
@@ -101,7 +108,7 @@ def _pool(random: Random, group: int) -> PoolConfig:
 def draw_request(random: Random, number: int) -> tuple[Request, bool]:
     """A request, and whether it is one that must be refused: too long, or of a foreign id."""
     is_invalid = random.random() < 0.03
-    prompt = tuple(random.randrange(VOCAB_SIZE) for _ in range(random.randint(1, 22)))
+    prompt = tuple(random.choices(_VOCABULARY, k=random.randint(1, 22)))
     max_tokens = MAX_MODEL_LEN if is_invalid else random.randint(1, 14)
     stops = (random.randrange(VOCAB_SIZE),) if random.random() < 0.3 else ()
     request = Request(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from deployments.connected import ConnectedReplica
 from deployments.outbox import Flush, IngressOutbox
 from deployments.simulation.messages import (
+    Beat,
     Drain,
     GenerateUp,
     Heartbeat,
@@ -37,6 +38,7 @@ class IngressSession:
         self.has_news = self.outbox.has_news
         self._coordinator = coordinator
         self._stream = stream
+        self._beating = coordinator.ticker(self._beat)
 
     def hear(self, message: GenerateUp) -> None:
         driver = self._coordinator.driver
@@ -58,14 +60,14 @@ class IngressSession:
             self._write(flush)
 
     def lost(self) -> None:
+        if self._beating is not None:
+            self._beating.end()
         self._coordinator.driver.detach(self.outbox)
         self._coordinator.forget(self._stream)
         self._coordinator.changed()
 
     def _write(self, flush: Flush) -> None:
         coordinator = self._coordinator
-        if not (flush.deliveries or flush.state or flush.aborts):
-            return
         if coordinator.inspector is not None:
             coordinator.inspector.told(flush)
         if coordinator.costs is not None:
@@ -76,6 +78,10 @@ class IngressSession:
         if self._stream.repeats_next and flush.deliveries:
             self._stream.repeats_next = False
             self._stream.down(flush)
+
+    def _beat(self) -> None:
+        self.outbox.beat()
+        self.pump()
 
     def _is_lost_on_the_way(self, flush: Flush) -> bool:
         """Only what more news will follow: whoever waits for the last word waits for ever."""
@@ -94,8 +100,11 @@ class WorkSession:
         self.has_news = _nothing
         self.stream = stream
         self._coordinator = coordinator
+        self._listening = coordinator.listening(self._beat, self._silent)
 
     def hear(self, message: WorkUp) -> None:
+        if self._listening is not None:
+            self._listening.hear()
         if isinstance(message, ReplicaInfo):
             self._register(message)
         elif self.replica is not None:
@@ -113,6 +122,8 @@ class WorkSession:
             self.stream.close()
             self.lost()
             return
+        if not commands:
+            self.stream.down(Beat())
         for command in commands:
             if isinstance(command, SendLease):
                 replica.times.sent(command.lease.lease_id)
@@ -121,16 +132,32 @@ class WorkSession:
             self._coordinator.inspector.sent(replica.info)
 
     def lost(self) -> None:
+        self._end_listening()
         if self.replica is not None:
             self._coordinator.driver.leave(self.replica)
         self._coordinator.forget(self.stream)
         self._coordinator.changed()
+
+    def _beat(self) -> None:
+        if self.replica is not None:
+            self.replica.outbox.beat()
+            self.pump()
+
+    def _silent(self) -> None:
+        """It registers anew when it is back."""
+        self.stream.close()
+        self.lost()
+
+    def _end_listening(self) -> None:
+        if self._listening is not None:
+            self._listening.end()
 
     def _register(self, info: ReplicaInfo) -> None:
         driver = self._coordinator.driver
         try:
             replica = driver.register(info)
         except SpecdecError:
+            self._end_listening()
             self.stream.close()
             self._coordinator.forget(self.stream)
             return

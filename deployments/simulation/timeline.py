@@ -73,6 +73,12 @@ class Process:
         self.is_up = False
         self.is_stopped = False
         self.life = 0
+        self.clock_rate = 1.0
+        """Seconds of its own clock in one of the world's."""
+        self.had_wrong_clock = False
+        self.stood_s = 0.0
+        """That it was stopped."""
+        self._stopped_at = 0.0
         self.missed: deque[Call] = deque()
         """What came while it was stopped."""
 
@@ -96,10 +102,14 @@ class Process:
 
     def stop(self) -> None:
         """SIGSTOP: everything that comes waits."""
+        if not self.is_stopped:
+            self._stopped_at = self.timeline.now
         self.is_stopped = True
 
     def go_on(self) -> None:
         """SIGCONT: what came meanwhile happens now, in order."""
+        if self.is_stopped:
+            self.stood_s += self.timeline.now - self._stopped_at
         self.is_stopped = False
         while self.missed and not self.is_stopped:
             self.missed.popleft()()

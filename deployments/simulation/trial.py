@@ -38,6 +38,9 @@ _LONGEST_S = 60.0
 _QUIET_S = 1.2
 """So long after the last request nothing may be left; a silent replica is fenced meanwhile."""
 _REPEATS = 0.03
+_TURN_S = 0.0005
+"""Events that come within this are decided together: for as long the loop of a real coordinator is
+busy with one lease and its message (docs/simulation.md)."""
 _FIRST_ARRIVAL_S = 0.05
 _CANCELLED = 0.08
 
@@ -91,7 +94,9 @@ class Trial:
     def new_version(self) -> None:
         """A service beside those that there are, which is sent all that comes from now on."""
         coordinator = self._make_coordinator()
-        self.surroundings = Surroundings(self.timeline, self.network, self.random, coordinator)
+        self.surroundings = Surroundings(
+            self.timeline, self.network, self.random, coordinator, self.scenario.silence_s
+        )
         coordinator.start()
         for _ in range(self.scenario.num_targets):
             self.add_replica(Role.TARGET)
@@ -194,6 +199,8 @@ class Trial:
             new_epoch=lambda: self.random.getrandbits(64),
             inspector=invariants,
             audit_share=self.scenario.audit_share,
+            silence_s=self.scenario.silence_s,
+            turn_s=_TURN_S,
         )
         self.coordinators.append(coordinator)
         return coordinator

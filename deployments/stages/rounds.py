@@ -86,11 +86,15 @@ class LeaseTimes:
             lease.schedule_s = lease.sent_s - lease.heard_s
             self._of[Stage.SCHEDULE].observe(lease.schedule_s)
 
+    def void(self) -> None:
+        """The replica was fenced: what it has not begun by then it never answers."""
+        self._open.clear()
+
     def answered(
         self, lease_id: int, came_s: float, pass_s: float, held_s: float
     ) -> LeaseStages | None:
         """Its answer came at `came_s`. The replica had it for `held_s`, `pass_s` of them in its
-        pass. None: it was not sent, or was answered before."""
+        pass. None: it was not sent, is void, or was answered before."""
         lease = self._open.pop(lease_id, None)
         if lease is None or lease.sent_s is None:
             return None

@@ -257,7 +257,7 @@ def _count(replicas: list[ReplicaRecord]) -> tuple[int, int, int]:
     """Those in use, those of them with sequences, and their sequences."""
     num_usable = num_busy = num_sequences = 0
     for replica in replicas:
-        if replica.is_usable:
+        if not (replica.is_fenced or replica.is_draining):
             num_usable += 1
             num_busy += len(replica.sequences) > 0
             num_sequences += len(replica.sequences)

@@ -191,7 +191,8 @@ class Sequence:
         """Some lease will decide how this sequence goes on; no other may."""
         target, draft = self.target, self.draft
         is_with_target = target is not None and target.row is not None
-        return is_with_target or (draft is not None and _chooses(draft))
+        is_drafting = draft is not None and draft.row is not None and draft.row.num_choices > 0
+        return is_with_target or is_drafting
 
     @property
     def is_caught_up(self) -> bool:

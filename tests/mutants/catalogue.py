@@ -17,6 +17,7 @@ from tests.mutants import (
     rounds,
     sampling,
     simulated,
+    simulated_streams,
     static_shapes,
     verification,
     verify,
@@ -42,4 +43,5 @@ MUTANTS = (
     *pool_fairness.MUTANTS,
     *verify.MUTANTS,
     *simulated.MUTANTS,
+    *simulated_streams.MUTANTS,
 )

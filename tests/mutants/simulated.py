@@ -140,7 +140,7 @@ MUTANTS = (
     _seeded(
         "two-owners",
         _POOL + "sequence.py",
-        old="return is_with_target or (draft is not None and _chooses(draft))",
+        old="return is_with_target or is_drafting",
         new="return is_with_target",
         breaks="a sequence is leased to its target while its draft still proposes",
     ),

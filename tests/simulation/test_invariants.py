@@ -100,6 +100,13 @@ def test_a_draft_that_caches_more_than_it_said_is_found() -> None:
         bench.check()
 
 
+def test_a_lease_that_runs_although_it_is_void_is_found() -> None:
+    bench = Bench(Role.TARGET)
+    bench.checks.voided([bench.lease])
+    with pytest.raises(Violation, match=r"^\(b\) r runs lease 1"):
+        bench.check()
+
+
 @pytest.mark.parametrize("error", [-1, 1, -99])
 def test_blocks_that_do_not_add_up_are_found(error: int) -> None:
     bench = Bench(Role.TARGET)

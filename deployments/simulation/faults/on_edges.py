@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from deployments.simulation.faults.silent import wait_until_noticed
 from deployments.simulation.ingress_process import IngressProcess
 
 if TYPE_CHECKING:
@@ -50,6 +51,16 @@ def cut_ingress(trial: Trial) -> str | None:
     if ingress is None or ingress.stream is None:
         return None
     ingress.stream.cut()
+    return ingress.name
+
+
+def silent_ingress(trial: Trial) -> str | None:
+    """The coordinator listens to no ingress: pings tell it, about as late."""
+    ingress = _pick_connected(trial)
+    if ingress is None or ingress.stream is None:
+        return None
+    ingress.stream.fall_silent(trial.scenario.silence_s * trial.random.uniform(0.9, 1.3))
+    wait_until_noticed(trial, ingress.stream)
     return ingress.name
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from deployments.simulation.faults.silent import wait_until_noticed
 from deployments.simulation.replica_process import ReplicaProcess
 from specdec_core.leases import Role
 
@@ -113,6 +114,7 @@ def wrong_clock(trial: Trial) -> str | None:
     if process is None:
         return None
     process.clock_rate = trial.random.choice((0.1, 0.5, 3.0, 20.0))
+    process.had_wrong_clock = True
     trial.later(trial.random.uniform(0.5, 2.0), lambda: setattr(process, "clock_rate", 1.0))
     return f"{process.name} by {process.clock_rate}"
 
@@ -191,4 +193,14 @@ def cut_work(trial: Trial) -> str | None:
     if process is None or process.stream is None or not process.stream.is_open:
         return None
     process.stream.cut()
+    return process.name
+
+
+def silent_work(trial: Trial) -> str | None:
+    """Each end of its stream finds out by itself."""
+    process = _pick(trial)
+    if process is None or process.stream is None or not process.stream.is_open:
+        return None
+    process.stream.fall_silent()
+    wait_until_noticed(trial, process.stream)
     return process.name

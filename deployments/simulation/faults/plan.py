@@ -60,6 +60,9 @@ class FaultKind(StrEnum):
     INGRESS_HANGS = "ingress_hangs"
     """Or reads slowly: its news is merged meanwhile."""
     WORK_STREAM_IS_CUT = "work_stream_is_cut"
+    WORK_STREAM_FALLS_SILENT = "work_stream_falls_silent"
+    """Nobody is told: both ends find out by their patience."""
+    INGRESS_STREAM_FALLS_SILENT = "ingress_stream_falls_silent"
     INGRESS_STREAM_IS_CUT = "ingress_stream_is_cut"
     NEWS_IS_LOST = "news_is_lost"
     NEWS_IS_REPEATED = "news_is_repeated"
@@ -67,7 +70,13 @@ class FaultKind(StrEnum):
 
 
 _OF_EXACT_TARGETS = (FaultKind.TARGETS_ARE_REPLACED, FaultKind.REPLICA_IS_FOREIGN)
-_ONCE = (FaultKind.TARGETS_ARE_REPLACED, FaultKind.SERVICE_IS_REDEPLOYED)
+_ONCE = (
+    FaultKind.TARGETS_ARE_REPLACED,
+    FaultKind.SERVICE_IS_REDEPLOYED,
+    FaultKind.WORK_STREAM_FALLS_SILENT,
+    FaultKind.INGRESS_STREAM_FALLS_SILENT,
+)
+"""At most once in a world: what they change lasts, or takes ten seconds to be noticed."""
 
 _STRIKES: dict[FaultKind, Callable[[Trial], str | None]] = {
     FaultKind.CLIENT_FLOODS: on_edges.flood,
@@ -95,6 +104,8 @@ _STRIKES: dict[FaultKind, Callable[[Trial], str | None]] = {
     FaultKind.INGRESS_HANGS: on_edges.hang_ingress,
     FaultKind.WORK_STREAM_IS_CUT: on_replicas.cut_work,
     FaultKind.INGRESS_STREAM_IS_CUT: on_edges.cut_ingress,
+    FaultKind.WORK_STREAM_FALLS_SILENT: on_replicas.silent_work,
+    FaultKind.INGRESS_STREAM_FALLS_SILENT: on_edges.silent_ingress,
     FaultKind.NEWS_IS_LOST: on_edges.lose_news,
     FaultKind.NEWS_IS_REPEATED: on_edges.repeat_news,
     FaultKind.NETWORK_IS_SLOW: on_edges.slow_network,

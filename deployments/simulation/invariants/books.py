@@ -72,7 +72,7 @@ def lengths(root: object, name: str) -> dict[str, int]:
 
 
 def _is_ours(thing: object) -> bool:
-    return not isinstance(thing, type) and _are_ours(type(thing))
+    return not isinstance(thing, type) and _are_ours(type(thing))  # type: ignore[arg-type]
 
 
 @cache
@@ -90,7 +90,7 @@ def _are_ours(kind: type) -> bool:
 
 def _attributes(thing: Any) -> Iterator[tuple[str, Any]]:
     yield from getattr(thing, "__dict__", {}).items()
-    for name in _slots(type(thing)):
+    for name in _slots(type(thing)):  # type: ignore[arg-type]
         if hasattr(thing, name):
             yield name, getattr(thing, name)
 

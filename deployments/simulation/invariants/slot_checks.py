@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from deployments.simulation.invariants.whose import Whose
 from deployments.simulation.model_replica import ModelReplica, Slot
 from deployments.simulation.record import Violation
@@ -16,8 +18,14 @@ class SlotChecks:
 
     def __init__(self, whose: Whose) -> None:
         self._whose = whose
+        self._void: set[tuple[int, str, int]] = set()
+
+    def voided(self, leases: Iterable[GroupLease]) -> None:
+        self._void.update((lease.epoch, lease.replica_id, lease.lease_id) for lease in leases)
 
     def executed(self, runner: ModelReplica, lease: GroupLease, result: GroupResult) -> None:
+        if self._void and (lease.epoch, lease.replica_id, lease.lease_id) in self._void:
+            raise Violation(f"(b) {lease.replica_id} runs lease {lease.lease_id}, which is void")
         for row, answer in zip(lease.rows, result.rows, strict=True):
             if answer.status is _OK:
                 self._check_slot(runner, lease, row, answer.tokens)

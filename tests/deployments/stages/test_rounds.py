@@ -42,6 +42,17 @@ def stages() -> StageHistograms:
     return {}
 
 
+def test_what_a_fenced_replica_has_not_answered_is_forgotten(
+    clock: Clock, stages: StageHistograms
+) -> None:
+    """It skips what is void: nothing else would take it out of the book."""
+    times = LeaseTimes(Role.TARGET, stages, clock)
+    times.decided(7, heard_s=100.0)
+    times.sent(7)
+    times.void()
+    assert times.answered(7, came_s=100.064, pass_s=0.050, held_s=0.053) is None
+
+
 def test_a_leases_time_is_booked_once(clock: Clock, stages: StageHistograms) -> None:
     times = LeaseTimes(Role.TARGET, stages, clock)
     times.decided(7, heard_s=100.0)

@@ -1,0 +1,20 @@
+"""Streams that carry nothing any more, without a word."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from deployments.simulation.network import Stream
+
+if TYPE_CHECKING:
+    from deployments.simulation.trial import Trial
+
+_POLL_S = 0.5
+
+
+def wait_until_noticed(trial: Trial, stream: Stream) -> None:
+    """The world is not quiet before both ends have."""
+    if not stream.is_over:
+        trial.later(_POLL_S, partial(wait_until_noticed, trial, stream))
+        trial.healed_at = max(trial.healed_at, trial.now + 2 * _POLL_S)  # it is back soon after
