@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from statistics import mean
 from typing import Annotated, Any
 
 import typer
@@ -41,11 +43,12 @@ def main(
         Path | None, typer.Option(help="What benchmarks.step_times has written; else the sweep.")
     ] = None,
     seconds: float = 1.5,
+    seeds: Annotated[int, typer.Option(help="Runs of every cell; the table has their means.")] = 1,
     output: Path | None = None,
     plot: Path | None = None,
 ) -> None:
     """Print tokens per second and cost by layout; a plot of the sweep."""
-    cells = _sweep(seconds) if steps is None else _measured(steps, seconds)
+    cells = _sweep(seconds, seeds) if steps is None else _measured(steps, seconds, seeds)
     _show(cells)
     if output is not None:
         output.write_text(json.dumps(cells, indent=1) + "\n")
@@ -53,18 +56,18 @@ def main(
         _plot(cells, plot)
 
 
-def _measured(steps: Path, seconds: float) -> list[dict[str, Any]]:
+def _measured(steps: Path, seconds: float, seeds: int) -> list[dict[str, Any]]:
     found = json.loads(steps.read_text())
     verify, draft = (_table(found[name]) for name in ("verify_ms", "draft_ms"))
-    return [{"pair": found["pair"], **cell} for cell in _cells(seconds, verify, draft)]
+    return [{"pair": found["pair"], **cell} for cell in _cells(seconds, seeds, verify, draft)]
 
 
-def _sweep(seconds: float) -> list[dict[str, Any]]:
+def _sweep(seconds: float, seeds: int) -> list[dict[str, Any]]:
     verify = f"{_BASE_MS}+{_TOKEN_MS}"
     return [
         {"ratio": ratio, **cell}
         for ratio in track(_RATIOS, description="ratios")
-        for cell in _cells(seconds, verify, f"{ratio * _BASE_MS:g}+{ratio * _TOKEN_MS:g}")
+        for cell in _cells(seconds, seeds, verify, f"{ratio * _BASE_MS:g}+{ratio * _TOKEN_MS:g}")
     ]
 
 
@@ -72,23 +75,37 @@ def _table(points: dict[str, float]) -> str:
     return ",".join(f"{rows}:{ms:.3f}" for rows, ms in points.items())
 
 
-def _cells(seconds: float, verify_ms: str, draft_ms: str) -> Iterator[dict[str, Any]]:
+def _cells(seconds: float, seeds: int, verify_ms: str, draft_ms: str) -> Iterator[dict[str, Any]]:
     for acceptance, (load, clients) in product(_ACCEPTANCES, _LOADS.items()):
-        layouts = run(_options(verify_ms, draft_ms, acceptance, clients, seconds))["layouts"]
-        kept = {row["layout"]: row["tokens_per_second"] for row in layouts}
-        busy = {
-            row["layout"]: (row["target_utilisation"], row["draft_utilisation"]) for row in layouts
-        }
+        options = _options(verify_ms, draft_ms, acceptance, clients, seconds)
+        rows = [row for seed in range(seeds) for row in run(replace(options, seed=seed))["layouts"]]
+        rates = _by_layout(rows, "tokens_per_second")
+        kept = {name: mean(own) for name, own in rates.items()}
+        busy = [_by_layout(rows, f"{role}_utilisation") for role in ("target", "draft")]
         yield {
             "acceptance": acceptance,
             "load": load,
             "tokens_per_second": kept,
-            "utilisation": busy,
+            "range": {name: (min(own), max(own)) for name, own in rates.items()},
+            "utilisation": {name: [_mean(share[name]) for share in busy] for name in kept},
             "cost_per_million": {
                 prices: {name: _cost(name, rate, *each) for name, rate in kept.items()}
                 for prices, each in _PRICES.items()
             },
         }
+
+
+def _mean(shares: list[Any]) -> float | None:
+    """None where a layout has nobody of the role."""
+    return None if None in shares else mean(shares)
+
+
+def _by_layout(rows: list[dict[str, Any]], key: str) -> dict[str, list[Any]]:
+    """Of every seed."""
+    found: dict[str, list[Any]] = {row["layout"]: [] for row in rows}
+    for row in rows:
+        found[row["layout"]].append(row[key])
+    return found
 
 
 def _options(

@@ -25,6 +25,7 @@ from specdec_core.pool.k_policy import (
     Offer,
     ScheduledK,
 )
+from specdec_core.pool.looking import LOOK_EVERY, most_overdue
 from specdec_core.pool.step_costs import StepCost
 
 _INERTIA = 0.02
@@ -32,17 +33,15 @@ _INERTIA = 0.02
 _REST = 100
 """Target passes after which a draft model that is not used is tried again, for one token, if a good
 one would pay. Prompt lookup needs no trial: what it would have proposed is compared for nothing."""
+_IN_VAIN = 4
+"""Groups in a row of whose drafted tokens none was checked, after which the draft model rests: what
+is planned for all may pay where what is known of the group's own sequences says no."""
 _GOOD = 0.9
 _GOOD_WEIGHT = 4.0
 """Acceptance of a good draft model, and the trials that it counts for where one does well."""
 _FIRST_CHOICES = (0.0, 1.0, 0.5, 0.0)
 """Of the first groups with drafted tokens: none, one a sequence, half of them, none. Passes of one
 size alone would not tell what a row costs."""
-_LOOK_EVERY = 32
-"""Groups after which one is checked in a size that was not seen for long: what a size costs is
-learnt only by passes of that size."""
-_LOOK_LEAST = 0.9
-"""Share of the best tokens per second that is expected of such a size."""
 _OUTDONE = 0.5
 """Prompt lookup does not propose where its tokens are accepted less than so many times as often as
 the draft model's."""
@@ -75,6 +74,8 @@ class GoodputK:
     """Most of what was drafted last was accepted."""
     cause: KCause = KCause.GOODPUT
     """Of what was decided last."""
+    _num_in_vain: int = 0
+    """Of the last groups that were drafted for, those of which nothing was checked."""
     _steps_since: int = 0
     _num_choices: int = 0
     """Groups with drafted tokens."""
@@ -194,23 +195,22 @@ class GoodputK:
             share = _FIRST_CHOICES[self._num_choices - 1]
             return min(len(offers), len(chances)) if share == 1.0 else round(share * len(chances))
         if not self.verify.is_known or self._is_trial(offers):
+            self._num_in_vain = 0
             return len(chances)
         num_fixed = sum(offer.num_drafted for offer in offers if offer.is_fixed)
         size = len(offers)
         group = Group(size, size + num_fixed, size, chances, self._drafting_s(offers))
         found = counts(group, self.verify)
         chosen = best(found)
-        if self._num_choices % _LOOK_EVERY == 0:
-            chosen = self._least_seen(found, chosen, size)
-        else:
-            self.cause = KCause.GOODPUT
+        self.cause = KCause.GOODPUT
+        if self._num_choices % LOOK_EVERY == 0:
+            looked_at = most_overdue(found, chosen, self.verify, size)
+            self.cause = KCause.GOODPUT if looked_at is chosen else KCause.PROBE
+            chosen = looked_at
         self.last_chosen = chosen
+        if group.spent_s:
+            self._num_in_vain = 0 if chosen.num_kept else self._num_in_vain + 1
         return chosen.num_kept
-
-    def _least_seen(self, found: Sequence[Count], chosen: Count, size: int) -> Count:
-        least = _LOOK_LEAST * chosen.tokens_per_second
-        near = [count for count in found if count.tokens_per_second >= least]
-        return min(near, key=lambda count: self.verify.last_seen(size, count.num_rows))
 
     def _is_trial(self, offers: Sequence[Offer]) -> bool:
         """Whether a draft model was asked only to see how good it is."""
@@ -251,7 +251,8 @@ class GoodputK:
         key = crowd, limit
         if key not in self._planned:
             rate = self.beliefs[Drafter.MODEL].common
-            self._planned[key] = self._best_plan(crowd, limit, rate)
+            most = 0 if self._num_in_vain >= _IN_VAIN else limit
+            self._planned[key] = self._best_plan(crowd, most, rate)
         return self._planned[key]
 
     def _best_plan(self, crowd: Crowd, limit: int, rate: float) -> Plan:

@@ -3,28 +3,38 @@
 A line says what was not seen yet; where passes were seen, what they took corrects it. The line
 alone would not do: rows that fill a tile up cost next to nothing, the first one of the next tile a
 quarter of a pass, and kernels have more such steps, which nobody tells.
+
+A machine is slower at times, for passes of all sizes, while those of one size are run. So costs are
+kept beside each other, at one pace, and the pace of late apart from them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from functools import lru_cache
+from math import exp, log
 
 from specdec_core.pool.linear_fit import Point, fit_line
 
 _FINE = 4
 """Steps to an octave in which sizes are told apart; those below 8 one by one. With 8 steps it took
 longer to find the best size: each of them must be seen."""
-_MEMORY = 20.0
+_MEMORY = 50.0
 """Passes of one size that its mean remembers."""
+_PACE_SHARE = 0.1
+"""Of what surprises in a pass of a well-known size, that is taken for the machine's pace."""
 _LINE_WEIGHT = 2.0
 """Passes that the line counts as beside those that were seen of a size."""
 _SLOPE_SHARE = 0.5
 """Share of a pass that is taken to grow with its rows until passes of other sizes were seen."""
-_OUTLIER = 1.5
-"""A pass that took longer than so many times what was expected met other work: it counts as long as
-that. An expectation so many times as long as a pass was made by such."""
+_OUTLIER = log(1.5)
+"""A pass that is farther (as a logarithm) from those of its size met other work, or they did."""
+_NUM_IN_A_ROW = 3
+"""Such passes, all slower or all faster, that are the machine's new pace."""
 _NUM_TRUSTED = 4
+"""Passes that are taken for what a size costs: few may all have met other work."""
+_DOUBTED = 0.5
+"""Passes that fewer count as once they are in doubt."""
 
 
 @dataclass(eq=False, slots=True)
@@ -33,20 +43,30 @@ class _Size:
 
     weight: float = 0.0
     seconds: float = 0.0
+    """At the pace of 1."""
     sequences: float = 0.0
     rows: float = 0.0
     tiles: float = 0.0
     last_seen: int = 0
     """Number of the pass."""
+    num_outliers: int = 0
+    """Of its last passes."""
 
-    def note(self, sequences: int, rows: int, tiles: int, seconds: float) -> None:
-        if self.weight:
-            self.seconds = min(self.seconds, _OUTLIER * seconds)
+    def learn(self, surprise: float) -> None:
         self.weight = min(self.weight + 1.0, _MEMORY)
-        self.seconds += (seconds - self.seconds) / self.weight
-        self.sequences += (sequences - self.sequences) / self.weight
-        self.rows += (rows - self.rows) / self.weight
-        self.tiles += (tiles - self.tiles) / self.weight
+        self.seconds *= exp(surprise / self.weight)
+
+    def begin(self, surprise: float) -> None:
+        """Go by this pass alone."""
+        self.seconds, self.weight, self.num_outliers = self.seconds * exp(surprise), 1.0, 0
+
+    def note(self, sequences: int, rows: int, tiles: int, number: int) -> None:
+        """One pass more; its seconds are noted apart."""
+        share = 1.0 / max(self.weight, 1.0)
+        self.sequences += (sequences - self.sequences) * share
+        self.rows += (rows - self.rows) * share
+        self.tiles += (tiles - self.tiles) * share
+        self.last_seen = number
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,50 +81,103 @@ class CostLine:
     def at(self, sequences: float, rows: float, tiles: float) -> float:
         return self.base_s + self.row_s * rows + self.sequence_s * sequences + self.tile_s * tiles
 
+    def times(self, pace: float) -> CostLine:
+        return CostLine(*(pace * cost for cost in astuple(self)))
+
 
 @dataclass(eq=False, slots=True)
 class StepCost:
     """Seconds of a pass of so many rows of so many sequences.
 
     The mean of a size is forgotten only by newer passes of that size. So the line keeps its slope
-    while all passes have one size, which alone would say nothing of it.
+    while all passes have one size, which alone would say nothing of it. What all passes of late
+    have in common is the machine's pace.
     """
 
     tile_rows: int = 0
     """Rows that one call of the narrowest linear takes; 0 where any number is one call."""
     num_seen: int = 0
     """Passes."""
+    pace: float = 1.0
+    """Seconds of passes of late over those that are kept."""
     _sizes: dict[tuple[int, int], _Size] = field(default_factory=dict)
     _line: CostLine | None = None
-    """None: to be drawn again."""
+    """At the pace of 1. None: to be drawn again."""
+    _outliers: list[float] = field(default_factory=list)
+    """Of the last passes one after another, all on one side."""
 
     @property
     def is_known(self) -> bool:
         return self.num_seen > 0
 
     def observe(self, sequences: int, rows: int, seconds: float) -> None:
-        if self.num_seen >= _NUM_TRUSTED:
-            seconds = min(seconds, _OUTLIER * self.at(sequences, rows))
-        self.num_seen += 1
+        if seconds <= 0.0:
+            return  # a driver's clock may stand still
         size = self._sizes.setdefault(self._key(sequences, rows), _Size())
-        size.note(sequences, rows, self._tiles(rows), seconds)
-        size.last_seen = self.num_seen
+        if size.weight:
+            self._compare(size, log(seconds / (self.pace * size.seconds)))
+        else:
+            is_trusted = self.num_seen >= _NUM_TRUSTED
+            most = exp(_OUTLIER) * self.at(sequences, rows) if is_trusted else seconds
+            size.seconds = min(seconds, most) / self.pace
+            size.weight = 1.0
+        self.num_seen += 1
+        size.note(sequences, rows, self._tiles(rows), self.num_seen)
         self._line = None
+
+    def _compare(self, size: _Size, surprise: float) -> None:
+        """What a pass of a size that was seen before says of it, and of the pace."""
+        if abs(surprise) <= _OUTLIER:
+            size.num_outliers = 0
+            self._outliers.clear()
+            size.learn(surprise)
+            self.pace *= exp(_PACE_SHARE * size.weight / (size.weight + _LINE_WEIGHT) * surprise)
+        elif size.weight > _NUM_TRUSTED:
+            self._note_outlier(size, surprise)
+        elif surprise > 0.0:
+            size.learn(_OUTLIER)
+        else:
+            self._doubt_few()
+            size.begin(surprise)
+
+    def _note_outlier(self, size: _Size, surprise: float) -> None:
+        """One is other work. Several are the machine; among good passes of others, the size."""
+        if self._outliers and self._outliers[0] * surprise < 0.0:
+            self._outliers.clear()
+        self._outliers.append(surprise)
+        size.num_outliers += 1
+        if len(self._outliers) == _NUM_IN_A_ROW:
+            self.pace *= exp(sum(self._outliers) / _NUM_IN_A_ROW)
+            self._outliers.clear()
+            size.num_outliers = 0
+        elif size.num_outliers == _NUM_IN_A_ROW:
+            size.begin(surprise)
+
+    def _doubt_few(self) -> None:
+        """Whoever was seen in few passes may have been seen while the machine was slow."""
+        for size in self._sizes.values():
+            if size.weight <= _NUM_TRUSTED:
+                size.weight = min(size.weight, _DOUBTED)
 
     def at(self, sequences: int, rows: int) -> float:
         """Seconds of a pass: what those of its size took, or what the line says."""
-        line = self.line
-        expected = line.at(sequences, rows, self._tiles(rows))
+        line = self._line_at_rest
+        expected = self.pace * line.at(sequences, rows, self._tiles(rows))
         seen = self._sizes.get(self._key(sequences, rows))
-        if seen is None:
+        if seen is None or not seen.weight:
             return expected
         ratio = seen.seconds / line.at(seen.sequences, seen.rows, seen.tiles)
         return expected * (seen.weight * ratio + _LINE_WEIGHT) / (seen.weight + _LINE_WEIGHT)
 
-    def last_seen(self, sequences: int, rows: int) -> int:
-        """Number of the last pass of about this size; 0 if there was none."""
+    def age(self, sequences: int, rows: int) -> int:
+        """Passes since the last one of about this size."""
         seen = self._sizes.get(self._key(sequences, rows))
-        return seen.last_seen if seen is not None else 0
+        return self.num_seen - (seen.last_seen if seen is not None else 0)
+
+    def evidence(self, sequences: int, rows: int) -> float:
+        """Passes that tell what one of about this size costs, the line included."""
+        seen = self._sizes.get(self._key(sequences, rows))
+        return _LINE_WEIGHT + (seen.weight if seen is not None else 0.0)
 
     def last_alike(self, rows: int) -> int:
         """The most rows that count as the same size as `rows`."""
@@ -113,6 +186,11 @@ class StepCost:
 
     @property
     def line(self) -> CostLine:
+        """At the pace of late."""
+        return self._line_at_rest.times(self.pace)
+
+    @property
+    def _line_at_rest(self) -> CostLine:
         if self._line is None:
             self._line = self._draw()
         return self._line
@@ -128,6 +206,7 @@ class StepCost:
             # Noise grows with the time.
             Point((s.rows, s.sequences, s.tiles), s.seconds, s.weight / s.seconds**2)
             for s in self._sizes.values()
+            if s.weight
         ]
         base_s, (row_s, sequence_s, tile_s) = fit_line(points, first_share=_SLOPE_SHARE)
         return CostLine(base_s, row_s, sequence_s, tile_s)

@@ -199,6 +199,26 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        name="a-slow-machine-makes-one-size-dear",
+        path=_POOL + "step_costs.py",
+        old="            self.pace *= exp(sum(self._outliers) / _NUM_IN_A_ROW)\n",
+        new="            size.seconds *= exp(sum(self._outliers) / _NUM_IN_A_ROW)\n",
+        breaks="after a slow minute the sizes that were not run look cheap, or dear for ever",
+        killed_by=(
+            "tests/pool/test_step_costs.py::test_a_machine_that_changes_its_pace_changes_it_for_all_sizes[5.0]",
+        ),
+    ),
+    Mutant(
+        name="drafting-in-vain-goes-on",
+        path=_POOL + "goodput.py",
+        old="most = 0 if self._num_in_vain >= _IN_VAIN else limit",
+        new="most = limit",
+        breaks="a draft model is asked round after round for tokens that no group checks",
+        killed_by=(
+            "tests/pool/test_goodput.py::test_a_draft_model_whose_tokens_nobody_checks_rests[7]",
+        ),
+    ),
+    Mutant(
         name="named-k-is-left-to-the-policy",
         path=_POOL + "goodput.py",
         old="if offer.num_drafted and not offer.is_fixed:",

@@ -66,12 +66,15 @@ class Run:
     num_tokens: int = 0
 
     def tokens_per_second(self) -> float:
-        histories = [AcceptanceHistory() for _ in self.world.rates]
+        histories = self.new_histories()
         for number in range(NUM_ROUNDS):
             if number == WARM_UP:
                 self.seconds, self.num_tokens = 0.0, 0
             self._round(histories)
         return self.num_tokens / self.seconds
+
+    def new_histories(self) -> list[AcceptanceHistory]:
+        return [AcceptanceHistory() for _ in self.world.rates]
 
     def _round(self, histories: list[AcceptanceHistory]) -> None:
         world, size = self.world, len(histories)
@@ -245,6 +248,21 @@ def test_a_draft_model_that_was_given_up_is_tried_again() -> None:
         result = GroupResult(lease_id=0, epoch=0, replica_id="r", rows=(), seconds=0.01)
         policy.observe(lease, result, result.seconds)
     assert policy.num_rests == 0
+
+
+@pytest.mark.parametrize("seed", [5, 7])
+def test_a_draft_model_whose_tokens_nobody_checks_rests(seed: int) -> None:
+    """One step would pay by what is known of all, and not by what is known of this sequence."""
+    policy = GoodputK(max_group_size=64)
+    run = Run(World((0.1,), 15.0, 1.0, 1.0, 0.05), policy, random.Random(seed))
+    run.noise = random.Random(seed + 1)
+    (history,) = histories = run.new_histories()
+    num_in_vain = 0
+    for _ in range(300):
+        num_checked = len(history.steps)
+        run._round(histories)
+        num_in_vain += policy.last_steps > 0 and len(history.steps) == num_checked
+    assert num_in_vain < 40
 
 
 def test_before_anything_was_measured_it_drafts_what_it_may() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from specdec_core.pool.linear_fit import Point, fit_line
@@ -68,3 +70,40 @@ def test_a_pass_that_met_other_work_is_soon_forgotten(when: int) -> None:
 def test_rows_of_different_tiles_are_never_of_one_size() -> None:
     cost = StepCost(tile_rows=50)
     assert [cost.last_alike(rows) for rows in (1, 7, 8, 9, 49, 50, 51)] == [1, 7, 8, 10, 50, 50, 56]
+
+
+@pytest.mark.parametrize("pace", [5.0, 1.3, 0.8, 0.2])
+def test_a_machine_that_changes_its_pace_changes_it_for_all_sizes(pace: float) -> None:
+    """Though only one of them is run, what they cost beside each other stays."""
+    cost = StepCost()
+    for _ in range(30):
+        cost.observe(8, 8, 0.020)
+        cost.observe(8, 16, 0.030)
+    for _ in range(40):
+        cost.observe(8, 8, 0.020 * pace)
+    assert cost.at(8, 8) == pytest.approx(0.020 * pace, rel=0.05)
+    assert cost.at(8, 16) == pytest.approx(1.5 * cost.at(8, 8), rel=0.1)
+
+
+@pytest.mark.parametrize("seconds", [0.040, 0.080])
+def test_one_size_that_became_dearer_is_told_from_a_slow_machine(seconds: float) -> None:
+    cost = StepCost()
+    for _ in range(30):
+        cost.observe(8, 8, 0.020)
+        cost.observe(8, 16, 0.030)
+    for _ in range(60):
+        cost.observe(8, 8, 0.020)
+        cost.observe(8, 16, seconds)
+    assert cost.at(8, 8) == pytest.approx(0.020, rel=0.05)
+    assert cost.at(8, 16) == pytest.approx(seconds, rel=0.1)
+
+
+def test_passes_of_one_size_alone_do_not_move_the_others() -> None:
+    """However long, and however noisy they are."""
+    cost, noise = StepCost(), random.Random(1)
+    for _ in range(30):
+        cost.observe(8, 8, 0.020)
+        cost.observe(8, 16, 0.030)
+    for _ in range(3000):
+        cost.observe(8, 8, 0.020 * (1.0 + noise.expovariate(10.0)))
+    assert cost.at(8, 16) == pytest.approx(1.5 * cost.at(8, 8), rel=0.1)
