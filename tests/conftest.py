@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import gc
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -18,6 +19,9 @@ from hypothesis import settings
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Before Ray is: it looks only once. As `specdec serve` says it.
 os.environ.setdefault("RAY_raylet_start_wait_time_s", "180")
+
+# Until all is imported: it is looked through again and again, for a quarter of that time.
+gc.disable()
 
 # How long an example takes says nothing on a machine that is shared.
 settings.register_profile("shared-machine", deadline=None)
@@ -68,6 +72,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if gpu_items and not _has_gpu():
         for item in gpu_items:
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now lives as long as the process: no look for garbage takes it in."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 def _paths(items: list[pytest.Item]) -> set[Path]:
