@@ -2,33 +2,115 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import gc
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
 # Before torch is imported anywhere: the tests' tiny models are slower with more threads.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Before Ray is: it looks only once. As `specdec serve` says it.
+os.environ.setdefault("RAY_raylet_start_wait_time_s", "180")
+
+# Until all is imported: it is looked through again and again, for a quarter of that time.
+gc.disable()
 
 # How long an example takes says nothing on a machine that is shared.
 settings.register_profile("shared-machine", deadline=None)
 settings.load_profile("shared-machine")
 
 _ROOT = Path(__file__).parent.parent
+_SERVICE = "service"
+"""The folder, the fixture of the service that is started once, and all who ask for it: a group."""
+_LONGEST_FIRST = (
+    _SERVICE,
+    "test_campaign.py",  # beside the start of the service
+    "test_leaving.py",
+    "test_chaos.py",
+    "test_autoscaling.py",
+    "test_cells.py",
+    "test_demo.py",
+    "test_base_text.py",
+    "test_readme.py",
+    "test_grpc_fuzz.py",
+    "test_generate.py",
+    "test_train_draft.py",
+    "test_joint_law.py",
+    "test_verify.py",
+    "test_supply_chain.py",
+)
+"""Workers take groups in this order: who gets a long one last keeps the others waiting."""
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """The slow half need not import files in which nothing is slow."""
+    if config.getoption("markexpr") != "slow" or not collection_path.match("test_*.py"):
+        return None
+    return True if "mark.slow" not in collection_path.read_text() else None
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Fast tests first, the service last; tests that need a GPU only where there is one."""
-    items.sort(
-        key=lambda item: ("service" in item.path.parts, bool(item.get_closest_marker("slow")))
-    )
+    """Fast tests first, of both kinds the longest; tests that need a GPU only where there is one.
+
+    A worker takes a file at a time, or all files that share the service.
+    """
+    sharing = {item.path for item in items if _asks_for_the_service(item)}
+    groups = {p: _SERVICE if p in sharing else f"{p.parent.name}/{p.name}" for p in _paths(items)}
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(groups[item.path]))
+    items.sort(key=lambda item: (bool(item.get_closest_marker("slow")), _rank(groups[item.path])))
     gpu_items = [item for item in items if item.get_closest_marker("gpu")]
     if gpu_items and not _has_gpu():
         for item in gpu_items:
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now lives as long as the process: no look for garbage takes it in."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+
+
+def _paths(items: list[pytest.Item]) -> set[Path]:
+    return {item.path for item in items}
+
+
+def _asks_for_the_service(item: pytest.Item) -> bool:
+    return item.path.parent.name == _SERVICE and _SERVICE in getattr(item, "fixturenames", ())
+
+
+def _rank(group: str) -> int:
+    name = Path(group).name
+    return _LONGEST_FIRST.index(name) if name in _LONGEST_FIRST else len(_LONGEST_FIRST)
+
+
+StartedAlone = Callable[[AbstractContextManager[Any]], AbstractContextManager[Any]]
+
+
+@pytest.fixture(scope="session")
+def started_alone(tmp_path_factory: pytest.TempPathFactory) -> StartedAlone:
+    """Enters what starts a Ray while no other worker of the run starts one."""
+    lock = tmp_path_factory.getbasetemp().parent / "a-ray-starts.lock"
+
+    @contextlib.contextmanager
+    def entered(service: AbstractContextManager[Any]) -> Iterator[Any]:
+        with contextlib.ExitStack() as stack:
+            with lock.open("w") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                started = stack.enter_context(service)
+            yield started
+
+    return entered
 
 
 @pytest.fixture(autouse=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -16,6 +17,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
+from tests.conftest import StartedAlone
 
 ROOT = Path(__file__).parent.parent.parent
 README = (ROOT / "README.md").read_text()
@@ -58,12 +61,19 @@ def _free_port() -> int:
 
 
 @pytest.fixture(scope="module")
-def service(demo_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def service(
+    demo_model: Path, tmp_path_factory: pytest.TempPathFactory, started_alone: StartedAlone
+) -> Iterator[Service]:
+    with started_alone(serve(tmp_path_factory.mktemp("serve") / "log")) as started:
+        yield started
+
+
+@contextlib.contextmanager
+def serve(log: Path) -> Iterator[Service]:
     """`specdec serve` as `make serve` starts it, on other ports."""
     service = Service(_free_port(), _free_port())
     command = [sys.executable, "-c", "from deployments.cli import main; main()", "serve"]
     flags = ["--port", str(service.http), "--grpc-port", str(service.grpc)]
-    log = tmp_path_factory.mktemp("serve") / "log"
     with log.open("w") as out, subprocess.Popen([*command, *flags], stdout=out, stderr=out) as run:
         try:
             _wait_for_ready_line(run, log)

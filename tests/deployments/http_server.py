@@ -88,7 +88,7 @@ async def server(**settings: Any) -> AsyncIterator[tuple[httpx.AsyncClient, Cell
 
 
 def run(scenario: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(scenario(), 20))  # type: ignore[arg-type]
+    asyncio.run(asyncio.wait_for(scenario(), 60))  # type: ignore[arg-type]
 
 
 def completion(**fields: Any) -> dict[str, Any]:

@@ -72,7 +72,7 @@ async def api(
 
 
 def run(scenario: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(scenario(), 20))  # type: ignore[arg-type]
+    asyncio.run(asyncio.wait_for(scenario(), 60))  # type: ignore[arg-type]
 
 
 def test_once_and_stream_give_the_plain_continuation() -> None:

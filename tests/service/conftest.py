@@ -33,6 +33,7 @@ from specdec_core import Engine, Request, SamplingParams
 from specdec_core.engine import AlgorithmName
 from specdec_core.models.loading import DType, LoadConfig
 from specdec_core.models.numerics import Numerics
+from tests.conftest import StartedAlone
 from tests.deployments.tls.authority import Authority
 from tests.service.collector import Collector
 from tests.service.collector import collector as collecting
@@ -182,7 +183,9 @@ def collector() -> Iterator[Collector]:
 
 
 @pytest.fixture(scope="session")
-def service(tmp_path_factory: pytest.TempPathFactory, collector: Collector) -> Iterator[Service]:
+def service(
+    tmp_path_factory: pytest.TempPathFactory, collector: Collector, started_alone: StartedAlone
+) -> Iterator[Service]:
     os.environ["OMP_NUM_THREADS"] = "1"
     target = save_tiny_llama(tmp_path_factory.mktemp("target"))
     draft = save_tiny_llama(tmp_path_factory.mktemp("draft"), noise=0.01)
@@ -212,7 +215,7 @@ def service(tmp_path_factory: pytest.TempPathFactory, collector: Collector) -> I
         grpc_port=free_port(),
         graceful_shutdown_s=5,
     )
-    with running_service(config, threading.Event()):
+    with started_alone(running_service(config, threading.Event())):
         started = Service(config, target)
         started.until_complete()
         yield started

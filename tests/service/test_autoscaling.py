@@ -21,6 +21,7 @@ from benchmarks.served import service as served
 from deployments.config import ServiceConfig
 from specdec.v1 import generation_pb2 as pb
 from specdec_core.models.numerics import Numerics
+from tests.conftest import StartedAlone
 from tests.service.conftest import Oracle, free_port
 from tests.service.test_cells import Cells
 from tests.service.test_service import PROMPT, completion, token_ids
@@ -82,7 +83,9 @@ def _numbers(status: pb.PoolStatusResponse) -> dict[str, int]:
 
 
 @pytest.fixture
-def scaled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scaled]:
+def scaled(
+    tmp_path_factory: pytest.TempPathFactory, started_alone: StartedAlone
+) -> Iterator[Scaled]:
     config = ServiceConfig(
         model=str(save_tiny_llama(tmp_path_factory.mktemp("target"))),
         served_model_name="tiny",
@@ -109,7 +112,7 @@ def scaled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scaled]:
         grpc_port=free_port(),
         graceful_shutdown_s=20,
     )
-    with served(config) as process:
+    with started_alone(served(config)) as process:
         yield Scaled(config, process)
 
 

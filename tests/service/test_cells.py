@@ -24,6 +24,7 @@ from deployments.config import ServiceConfig
 from specdec.v1 import generation_pb2 as pb
 from specdec.v1 import generation_pb2_grpc as pb_grpc
 from specdec_core.models.numerics import Numerics
+from tests.conftest import StartedAlone
 from tests.service.conftest import Oracle, free_port
 from tests.service.test_service import PROMPT, completion, mixed, token_ids
 from tests.service.tiny_folder import save_tiny_llama
@@ -80,7 +81,7 @@ class Cells:
 
 
 @pytest.fixture(scope="module")
-def cells(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cells]:
+def cells(tmp_path_factory: pytest.TempPathFactory, started_alone: StartedAlone) -> Iterator[Cells]:
     config = ServiceConfig(
         model=str(save_tiny_llama(tmp_path_factory.mktemp("target"))),
         served_model_name="tiny",
@@ -97,7 +98,7 @@ def cells(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cells]:
         grpc_port=free_port(),
         graceful_shutdown_s=5,
     )
-    with served(config) as process:
+    with started_alone(served(config)) as process:
         started = Cells(config, process)
         started.until_complete()
         yield started

@@ -1,28 +1,59 @@
-"""A service of its own while every kind of process is killed and stopped once: no byte differs."""
+"""A service of its own while every kind of process is killed and stopped once, and is then ended
+under load: no byte differs, nothing is left."""
 
 from __future__ import annotations
 
 import asyncio
+import signal
+import subprocess
 from collections import Counter
-from pathlib import Path
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
 
 import pytest
 
 from benchmarks.chaos.asked import mixed
 from benchmarks.chaos.faults import CYCLE
 from benchmarks.chaos.leftovers import left_of
+from benchmarks.chaos.load import Clients, Load
 from benchmarks.chaos.processes import ServiceProcesses
-from benchmarks.chaos.run import Plan, disturb
+from benchmarks.chaos.run import Plan, clients_of, disturb
 from benchmarks.served import service
+from deployments.config import ServiceConfig
 from deployments.prompt_file import read_prompt_file
+from tests.conftest import StartedAlone
 from tests.service.own_service import PROMPTS, own_config
+from tests.service.test_leaving import (
+    LIMIT_S,
+    NUM_REQUESTS,
+    asked,
+    assert_undisturbed,
+    ended,
+    until,
+)
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(480)]
 
 
-@pytest.mark.timeout(480)
-def test_whoever_dies_or_hangs_every_answer_is_that_of_the_undisturbed_run(tmp_path: Path) -> None:
-    settings = own_config(tmp_path)
+@dataclass(frozen=True)
+class Running:
+    settings: ServiceConfig
+    process: subprocess.Popen[bytes]
+
+
+@pytest.fixture(scope="module")
+def running(
+    tmp_path_factory: pytest.TempPathFactory, started_alone: StartedAlone
+) -> Iterator[Running]:
+    """The last test ends it."""
+    settings = own_config(tmp_path_factory.mktemp("own"))
+    with started_alone(service(settings)) as process:
+        yield Running(settings, process)
+
+
+def test_whoever_dies_or_hangs_every_answer_is_that_of_the_undisturbed_run(
+    running: Running,
+) -> None:
     plan = Plan(
         asked=mixed(read_prompt_file(PROMPTS), 24, max_tokens=96),
         concurrency=8,
@@ -30,11 +61,9 @@ def test_whoever_dies_or_hangs_every_answer_is_that_of_the_undisturbed_run(tmp_p
         stop_s=1.0,
         repeats=False,
     )
-    with service(settings) as process:
-        processes = ServiceProcesses(process.pid)
-        run = asyncio.run(disturb(settings, plan, processes))
-        alive = processes.all()
-    result = run.result({}, left_of(alive))
+    processes = ServiceProcesses(running.process.pid)
+    run = asyncio.run(disturb(running.settings, plan, processes))
+    result = run.result({}, left=[])
     comparison = result.comparison
     assert comparison.num_answers >= 24
     assert (comparison.differing, comparison.changed) == ((), ())
@@ -42,4 +71,31 @@ def test_whoever_dies_or_hangs_every_answer_is_that_of_the_undisturbed_run(tmp_p
     assert Counter(recovery.strike.fault for recovery in result.recoveries) == Counter(CYCLE)
     assert result.is_whole
     assert result.held == {}
-    assert result.left == []
+
+
+async def beside(clients: Clients, disturb: Callable[[], Awaitable[None]]) -> None:
+    """Ask everything twice; `disturb` while the second answers are under way. They are equal."""
+    calm, load = (Load(clients, NUM_REQUESTS, ended) for _ in range(2))
+    await calm.run(asked())
+    running = asyncio.create_task(load.run(asked()))
+    await until(lambda: sum(len(one.attempts[-1].arrivals_s) for one in load.answers) > 20)
+    await disturb()
+    async with asyncio.timeout(LIMIT_S):
+        await running
+    assert_undisturbed(load, calm)
+
+
+def test_after_sigterm_streams_complete_and_no_process_is_left(running: Running) -> None:
+    """Not even of those that began behind a fault."""
+    processes = ServiceProcesses(running.process.pid).all()
+
+    async def terminate() -> None:
+        running.process.send_signal(signal.SIGTERM)
+
+    async def scenario() -> None:
+        async with clients_of(running.settings) as clients:
+            await beside(clients, terminate)
+
+    asyncio.run(scenario())
+    assert running.process.wait(timeout=90) == 0
+    assert left_of(processes) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -26,6 +27,7 @@ from specdec_core.engine import AlgorithmName
 from specdec_core.models.cached_model import Feed
 from specdec_core.models.loading import DType, LoadConfig, LoadedModel, load_model
 from specdec_core.noise import gumbel, noise_keys
+from tests.conftest import StartedAlone
 from tests.service.conftest import free_port
 from tests.service.test_service import mixed
 
@@ -41,7 +43,13 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def ports() -> Iterator[tuple[int, int]]:
+def ports(started_alone: StartedAlone) -> Iterator[tuple[int, int]]:
+    with started_alone(serve()) as ports:
+        yield ports
+
+
+@contextlib.contextmanager
+def serve() -> Iterator[tuple[int, int]]:
     """HTTP and gRPC port of a `specdec serve`; SIGTERM must end it well."""
     http_port, grpc_port = free_port(), free_port()
     command = [sys.executable, "-c", "from deployments.cli import main; main()"]

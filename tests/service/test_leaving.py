@@ -1,4 +1,4 @@
-"""A service that is replaced or ended under load: clients get their answers, nothing is left."""
+"""A service that is replaced under load: clients get their answers, nothing is left."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -24,6 +24,7 @@ from benchmarks.chaos.run import clients_of
 from benchmarks.served import service
 from deployments.config import ServiceConfig
 from deployments.prompt_file import read_prompt_file
+from tests.conftest import StartedAlone
 from tests.service.own_service import PROMPTS, own_config
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(480)]
@@ -47,37 +48,13 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.2)
 
 
-async def beside(clients: Clients, disturb: Callable[[], Awaitable[None]]) -> None:
-    """Ask everything twice; `disturb` while the second answers are under way. They are equal."""
-    calm, load = (Load(clients, NUM_REQUESTS, ended) for _ in range(2))
-    await calm.run(asked())
-    running = asyncio.create_task(load.run(asked()))
-    await until(lambda: sum(len(one.attempts[-1].arrivals_s) for one in load.answers) > 20)
-    await disturb()
-    async with asyncio.timeout(LIMIT_S):
-        await running
+def assert_undisturbed(load: Load, calm: Load) -> None:
+    """Every answer at the first attempt, and the same."""
     assert [a.failure for answer in load.answers for a in answer.attempts if a.failure] == []
     outputs = [
         {answer.asked.number: answer.output for answer in run.answers} for run in (calm, load)
     ]
     assert outputs[0] == outputs[1]
-
-
-def test_after_sigterm_streams_complete_and_no_process_is_left(tmp_path: Path) -> None:
-    settings = own_config(tmp_path)
-    with service(settings) as process:
-        processes = ServiceProcesses(process.pid).all()
-
-        async def terminate() -> None:
-            process.send_signal(signal.SIGTERM)
-
-        async def scenario() -> None:
-            async with clients_of(settings) as clients:
-                await beside(clients, terminate)
-
-        asyncio.run(scenario())
-        assert process.wait(timeout=90) == 0
-        assert left_of(processes) == []
 
 
 def gcs_address(pid: int) -> str:
@@ -131,27 +108,18 @@ def check_cut(attempt: Attempt, whole: Load) -> None:
     assert output.text.startswith(attempt.text)
 
 
-def test_a_redeploy_under_load_loses_nothing_and_its_end_leaves_no_actor(tmp_path: Path) -> None:
+def test_a_redeploy_under_load_loses_nothing_and_its_end_leaves_no_actor(
+    tmp_path: Path, started_alone: StartedAlone
+) -> None:
     settings = own_config(tmp_path)
     other = settings.model_copy(update={"spec_tokens": 2, "graceful_shutdown_s": 2.0})
     assert other.version() != settings.version()
-    with service(settings) as process, contextlib.ExitStack() as second:
+    with started_alone(service(settings)) as process, contextlib.ExitStack() as second:
         processes = ServiceProcesses(process.pid)
         before = processes.by_kind()
 
-        async def redeploy() -> None:
-            second.enter_context(redeployed(other, gcs_address(process.pid)))
-
-        async def scenario() -> None:
-            async with clients_of(settings) as clients:
-                await beside(clients, redeploy)
-                await until(lambda: is_replaced(processes.by_kind()))
-                again = Load(clients, NUM_REQUESTS, ended)
-                await again.run(asked())
-                assert all(answer.output is not None for answer in again.answers)
-                (target,) = processes.by_kind()[Kind.TARGET]
-                for attempt in await cut_off(clients, target, second.close):
-                    check_cut(attempt, again)
+        def is_begun(pids: dict[Kind, tuple[int, ...]]) -> bool:
+            return any({*pids[kind]} - {*before[kind]} for kind in OURS)
 
         def is_replaced(pids: dict[Kind, tuple[int, ...]]) -> bool:
             """Nobody of the old ones lives, and as many new ones do."""
@@ -160,5 +128,22 @@ def test_a_redeploy_under_load_loses_nothing_and_its_end_leaves_no_actor(tmp_pat
                 for kind in OURS
             )
 
+        async def scenario() -> None:
+            async with clients_of(settings) as clients:
+                calm, load, again = (Load(clients, NUM_REQUESTS, ended) for _ in range(3))
+                await calm.run(asked())
+                second.enter_context(redeployed(other, gcs_address(process.pid)))
+                await until(lambda: is_begun(processes.by_kind()))
+                await load.run(asked())
+                await until(lambda: is_replaced(processes.by_kind()))
+                await again.run(asked())
+                assert_undisturbed(load, calm)
+                assert_undisturbed(again, calm)
+                (standing,) = processes.by_kind()[Kind.TARGET]
+                for attempt in await cut_off(clients, standing, second.close):
+                    check_cut(attempt, again)
+
         asyncio.run(scenario())
         asyncio.run(until(lambda: not any(processes.by_kind()[kind] for kind in OURS)))
+        alive = processes.all()
+    assert left_of(alive) == []
