@@ -18,7 +18,6 @@ from deployments.config import ServiceConfig
 from deployments.coordinator import CoordinatorSpec
 from deployments.coordinator_server import PortLimits
 from deployments.deployment_names import INGRESS, deployment_name
-from deployments.edge.door import door_options
 from deployments.ingress_server import Ingress
 from deployments.message_limits import most_message_bytes
 from deployments.replica import DraftReplica, TargetReplica
@@ -35,9 +34,8 @@ this short a spin costs nothing when they alternate. What the environment says w
 _HEALTH_CHECKS: dict[str, Any] = {"health_check_period_s": 2, "health_check_timeout_s": 5}
 """A process that does not answer three of them in a row hangs, and is replaced after 15 to 20 s. No
 pass holds an answer up: passes run in a thread of their own."""
-_SHORT_CALLS = 100
-"""Health, status, aborts and refusals that an ingress answers beside full queues. Of a burst
-ingress and proxy keep 50 to 80 KiB for each request that they had at a time."""
+_SHORT_CALLS = 256
+"""Health, status, aborts and refusals that an ingress answers beside full queues."""
 
 
 def build_app(args: ServiceConfig) -> Application:
@@ -49,7 +47,6 @@ def build_app(args: ServiceConfig) -> Application:
         serve.ingress()(Ingress),
         name=INGRESS,
         max_ongoing_requests=_max_ongoing(config),
-        **door_options(_most_taken(config)),
         ray_actor_options={
             "num_cpus": config.ingress_num_cpus,
             "label_selector": config.ingress_node_labels,
@@ -128,14 +125,9 @@ def num_cpus_needed(config: ServiceConfig) -> int:
 
 def _max_ongoing(config: ServiceConfig) -> int:
     """More than the pools take: who is too many is refused by the pool, not left in a proxy."""
-    return _most_taken(config) + _SHORT_CALLS
-
-
-def _most_taken(config: ServiceConfig) -> int:
-    """By the pools, to run or to wait."""
     num_admitted = config.target_bounds.most * config.max_num_seqs
     num_queued = most_waiting(config.max_queued, max(len(config.named_keys), 1))
-    return config.cells * (num_admitted + num_queued)
+    return config.cells * (num_admitted + num_queued) + _SHORT_CALLS
 
 
 def _cell(config: ServiceConfig, coordinator: CoordinatorSpec) -> list[Application]:

@@ -37,14 +37,6 @@ class ClientLimitError(SpecdecError):
         self.retry_after_s = retry_after_s
 
 
-class ProxyFullError(SpecdecError):
-    """As many requests wait in a proxy as may; come back after `retry_after_s` seconds."""
-
-    def __init__(self, retry_after_s: int) -> None:
-        super().__init__(f"too many requests wait for this server: try again in {retry_after_s} s")
-        self.retry_after_s = retry_after_s
-
-
 class DeadlineError(SpecdecError):
     """The request's own deadline passed."""
 

@@ -1,9 +1,7 @@
-"""How a gRPC call ends that no ingress replica can end: UNAVAILABLE or RESOURCE_EXHAUSTED, and when
-to send it again.
+"""How a gRPC call ends that no ingress replica can end: UNAVAILABLE, and to send it again.
 
-By itself Serve's proxy says INTERNAL, with the name of an actor, where a replica died, NOT_FOUND as
-long as it has just been started and knows of no application yet, and not when to come back where
-too many wait.
+By itself Serve's proxy says INTERNAL, with the name of an actor, where a replica died, and
+NOT_FOUND as long as it has just been started and knows of no application yet.
 """
 
 from __future__ import annotations
@@ -14,7 +12,6 @@ from typing import Any
 
 import grpc
 
-from deployments.edge.door import BEGINNING, say_when
 from deployments.edge.grpc_readers import write_all
 from deployments.edge.http_endings import DIED, STARTING
 from specdec.v1 import generation_pb2_grpc as pb_grpc
@@ -57,10 +54,6 @@ def _ending_well(handle: _Handler) -> _Handler:
 
 
 def _word(context: Any) -> None:
-    is_full = context.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-    if is_full and str(context.details()).startswith(BEGINNING):
-        say_when(context)
-        return
     for (code, beginning), words in _WORDED.items():
         if context.code() is code and str(context.details()).startswith(beginning):
             context.set_code(grpc.StatusCode.UNAVAILABLE)

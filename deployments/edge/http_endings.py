@@ -1,8 +1,8 @@
-"""How an HTTP answer ends that no ingress replica can end: 503 or 429 with Retry-After, or an error
+"""How an HTTP answer ends that no ingress replica can end: 503 with Retry-After, or an error
 event.
 
-By itself Serve's proxy answers 500 or cuts the connection where a replica died, 404 as long as it
-has just been started and knows of no replica yet, and in plain text where too many wait.
+By itself Serve's proxy answers 500 or cuts the connection where a replica died, and 404 as long as
+it has just been started and knows of no replica yet.
 """
 
 from __future__ import annotations
@@ -11,9 +11,7 @@ import json
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from deployments.edge.door import proxy_full
-from deployments.error_status import status_of
-from deployments.errors import PoolUnavailableError, ProxyFullError
+from deployments.errors import PoolUnavailableError
 from deployments.http_responses import error_body, server_sent
 
 DIED = (
@@ -21,7 +19,7 @@ DIED = (
     "send it again"
 )
 STARTING = "the server is starting; send the request again"
-_RETRY_AFTER_S = 1
+_RETRY_AFTER_S = b"1"
 _SERVES_OWN = "/-/"
 
 
@@ -56,13 +54,9 @@ class _Answer:
         if message["type"] == "http.response.start":
             kind = dict(message.get("headers") or ()).get(b"content-type", b"")
             # The service itself answers for every path, and in JSON.
-            if self._is_ours and kind.startswith(b"text/plain"):
-                if message["status"] == 404:
-                    await self._refuse(PoolUnavailableError(STARTING))
-                    return
-                if message["status"] == 429:
-                    await self._refuse(proxy_full())
-                    return
+            if self._is_ours and message["status"] == 404 and kind.startswith(b"text/plain"):
+                await self._refuse(STARTING)
+                return
             self._has_begun = True
             self._is_event_stream = kind.startswith(b"text/event-stream")
         elif message["type"] == "http.response.body":
@@ -74,20 +68,15 @@ class _Answer:
         if self._is_complete:
             return
         if not self._has_begun:
-            await self._refuse(PoolUnavailableError(DIED))
+            await self._refuse(DIED)
         elif self._is_event_stream:
             end = server_sent(error_body(PoolUnavailableError(DIED))) + "data: [DONE]\n\n"
             await self._send({"type": "http.response.body", "body": end.encode()})
 
-    async def _refuse(self, error: PoolUnavailableError | ProxyFullError) -> None:
+    async def _refuse(self, message: str) -> None:
         self._is_complete = True
-        body = json.dumps(error_body(error)).encode()
-        wait_s = error.retry_after_s if isinstance(error, ProxyFullError) else _RETRY_AFTER_S
-        headers = [
-            (b"content-type", b"application/json"),
-            (b"retry-after", str(wait_s).encode()),
-            (b"content-length", str(len(body)).encode()),
-        ]
-        status = status_of(error).http
-        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+        body = json.dumps(error_body(PoolUnavailableError(message))).encode()
+        headers = [(b"content-type", b"application/json"), (b"retry-after", _RETRY_AFTER_S)]
+        headers.append((b"content-length", str(len(body)).encode()))
+        await self._send({"type": "http.response.start", "status": 503, "headers": headers})
         await self._send({"type": "http.response.body", "body": body})

@@ -188,17 +188,15 @@ def test_cells_multiply_what_a_cell_needs() -> None:
 @pytest.mark.parametrize(
     ("keys", "num_waiting"), [("", 5000), ("one", 5000), ("one,two,three", 5000 + 2500 + 1667)]
 )
-def test_one_ingress_holds_all_that_the_pool_takes_and_answers_on_and_as_much_may_wait_for_it(
+def test_one_ingress_holds_all_that_the_pool_takes_and_answers_on(
     keys: str, num_waiting: int
 ) -> None:
     """Beside a key that fills the queue each of the others has its share of it."""
     config = ServiceConfig(max_queued=5000, max_num_seqs=100, target_replicas=3, api_keys=keys)
     for cells in (1, 2):
         application: Any = build_app(config.model_copy(update={"cells": cells}))
-        settings = application._bound_deployment._deployment_config
-        assert settings.max_ongoing_requests >= cells * (num_waiting + 300) + 100
-        assert settings.max_queued_requests == cells * (num_waiting + 300)
-        assert settings.backpressure_config.status_code == 429
+        limit = application._bound_deployment._deployment_config.max_ongoing_requests
+        assert limit >= cells * (num_waiting + 300) + 100
 
 
 def _deployments(application: Any) -> list[Any]:

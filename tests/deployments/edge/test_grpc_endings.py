@@ -9,10 +9,8 @@ from unittest.mock import Mock
 
 import grpc
 import pytest
-from ray.serve._private.grpc_util import get_grpc_response_status, gRPCGenericServer
-from ray.serve.exceptions import BackPressureError
+from ray.serve._private.grpc_util import gRPCGenericServer
 
-from benchmarks.overload.asking import retry_hint
 from deployments.edge.grpc_endings import add_generation_service
 from specdec.v1 import generation_pb2 as pb
 from specdec.v1 import generation_pb2_grpc as pb_grpc
@@ -44,10 +42,6 @@ def handlers(code: grpc.StatusCode, details: str) -> Callable[..., Any]:
 
 async def ends(code: grpc.StatusCode, details: str) -> list[tuple[grpc.StatusCode, str]]:
     """How GenerateOnce and Generate end."""
-    return [(error.code(), error.details()) for error in await errors(code, details)]
-
-
-async def errors(code: grpc.StatusCode, details: str) -> list[grpc.aio.AioRpcError]:
     server = gRPCGenericServer(handlers(code, details), extra_options=[])
     add_generation_service(Mock(), server)
     port = server.add_insecure_port("127.0.0.1:0")
@@ -57,12 +51,12 @@ async def errors(code: grpc.StatusCode, details: str) -> list[grpc.aio.AioRpcErr
         stub = pb_grpc.GenerationServiceStub(channel)
         with pytest.raises(grpc.aio.AioRpcError) as error:
             await stub.GenerateOnce(pb.GenerateRequest())
-        found.append(error.value)
+        found.append((error.value.code(), error.value.details()))
         call = stub.Generate(pb.GenerateRequest())
         assert (await call.read()).text == "first"
         with pytest.raises(grpc.aio.AioRpcError) as error:
             await call.read()
-        found.append(error.value)
+        found.append((error.value.code(), error.value.details()))
     await server.stop(None)
     return found
 
@@ -87,14 +81,3 @@ def test_who_may_send_the_call_again_is_told_so(code: grpc.StatusCode, details: 
 )
 def test_any_other_end_is_left_as_it_is(code: grpc.StatusCode, details: str) -> None:
     assert asyncio.run(ends(code, details)) == [(code, details)] * 2
-
-
-def test_a_proxy_that_is_full_says_when_to_come_back() -> None:
-    status = get_grpc_response_status(BackPressureError(3, 3), None, "id")
-    assert status.code is grpc.StatusCode.RESOURCE_EXHAUSTED
-    for error in asyncio.run(errors(status.code, status.message)):
-        assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-        hint = retry_hint(error)
-        assert hint is not None
-        assert 5 <= hint <= 15
-        assert f"again in {hint:g} s" in error.details()

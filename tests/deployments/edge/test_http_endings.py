@@ -8,16 +8,9 @@ from typing import Any
 
 import httpx
 import pytest
-from ray.serve._private.http_util import (
-    convert_object_to_asgi_messages,
-    get_http_response_status,
-    send_http_response_on_exception,
-)
-from ray.serve.config import BackpressureConfig
-from ray.serve.exceptions import BackPressureError
+from ray.serve._private.http_util import convert_object_to_asgi_messages
 from starlette.types import Receive, Scope, Send
 
-from deployments.edge.door import door_options
 from deployments.edge.http_endings import Endings
 
 EVENTS = [(b"content-type", b"text/event-stream; charset=utf-8")]
@@ -81,21 +74,6 @@ def test_a_proxy_that_knows_no_application_yet_is_503_not_404() -> None:
     assert answer.status_code == 503
     assert int(answer.headers["retry-after"]) >= 1
     assert "send the request again" in answer.json()["error"]["message"]
-
-
-def test_a_proxy_that_is_full_says_when_to_come_back_and_not_to_all_the_same() -> None:
-    config = BackpressureConfig(**door_options(3)["backpressure_config"])
-    dropped = BackPressureError(3, 3, config.status_code, config.retry_after_s)
-    status = get_http_response_status(dropped, None, "id")
-    answers = [ask(*send_http_response_on_exception(status, False)) for _ in range(20)]
-    hints = {int(answer.headers["retry-after"]) for answer in answers}
-    assert len(hints) > 1
-    assert hints <= set(range(5, 16))
-    for answer in answers:
-        error = answer.json()["error"]
-        assert (answer.status_code, error["code"]) == (429, 429)
-        assert error["type"] == "rate_limit_error"
-        assert f"again in {answer.headers['retry-after']} s" in error["message"]
 
 
 def test_our_own_404_and_serves_own_paths_stay() -> None:
