@@ -7,7 +7,7 @@ import fcntl
 import gc
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -57,11 +57,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if "mark.slow" not in collection_path.read_text() else None
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
     """Fast tests first, of both kinds the longest; tests that need a GPU only where there is one.
 
-    A worker takes a file at a time, or all files that share the service.
+    A worker takes a file at a time, or all files that share the service: said before xdist looks,
+    which only a wrapper is.
     """
     sharing = {item.path for item in items if _asks_for_the_service(item)}
     groups = {p: _SERVICE if p in sharing else f"{p.parent.name}/{p.name}" for p in _paths(items)}
@@ -72,6 +73,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if gpu_items and not _has_gpu():
         for item in gpu_items:
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+    yield
 
 
 def pytest_collection_finish() -> None:
