@@ -21,9 +21,9 @@ from deployments.autoscaling.signals import SignalMeter
 from deployments.client_ledger import ClientLimits
 from deployments.coordinator_server import PortLimits, start_server
 from deployments.deployment_names import Part
-from deployments.edge.memory import keep_trimming
 from deployments.endpoint import Endpoint
 from deployments.garbage import look_seldom
+from deployments.memory import keep_trimming
 from deployments.metrics.telling import MetricsTelling
 from deployments.pool_driver import PoolDriver
 from deployments.pool_status import pool_status

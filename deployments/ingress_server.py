@@ -23,10 +23,10 @@ from deployments.config import ServiceConfig
 from deployments.coordinator import CoordinatorSpec, resolve
 from deployments.demo_models import resolve_model
 from deployments.deployment_names import Part
-from deployments.edge.memory import keep_trimming
 from deployments.generation import GenerationService
 from deployments.grpc_api import GrpcApi
 from deployments.http_api import build_http_app
+from deployments.memory import keep_trimming
 from deployments.pool_client import PoolClient
 from deployments.request_limits import RequestLimits
 from deployments.stages.ingress import IngressTimes

@@ -9,6 +9,7 @@ import torch
 from deployments.config import ServiceConfig
 from deployments.demo_models import resolve_model
 from deployments.grammars import Compiler
+from deployments.memory import trim
 from deployments.text import load_text_model
 from specdec_core.leases import ReplicaInfo, Role
 from specdec_core.models.loading import LoadConfig, LoadedModel, load_model
@@ -66,4 +67,5 @@ def host_model(config: ServiceConfig, role: Role, num_threads: int) -> HostedMod
     grammars = Compiler(
         lambda: load_text_model(resolve_model(config.model), revision=config.revision)
     )
+    trim()  # what reading and packing weights has left: twice the demo model
     return HostedModel(Replica(loaded.model, role, grammars), loaded, role)

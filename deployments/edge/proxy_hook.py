@@ -15,7 +15,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from deployments.edge.grpc_limits import make_grpc_patient
 from deployments.edge.http_endings import Endings
-from deployments.edge.memory import keep_trimming
+from deployments.memory import keep_trimming
 
 _GUARDED = "deployments.edge.guarded_http:GuardedHttp"
 

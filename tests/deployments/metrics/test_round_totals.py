@@ -6,11 +6,10 @@ from functools import partial
 
 import pytest
 
-from deployments.errors import Failure
 from deployments.metrics.families.rounds import K_CAUSE
 from deployments.metrics_page import MetricsCompat, metrics_page
 from deployments.pool_status import pool_status
-from deployments.translation import event_to_pb
+from deployments.translation import write_event
 from specdec.v1 import coordination_pb2 as pb
 from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.leases import Role
@@ -21,7 +20,6 @@ from tests.deployments.metrics.test_registry import Series, series, value
 from tests.deployments.test_cell import collect, expected, request, run, until
 
 DRAFTING = PoolConfig(speculation=SpeculationConfig(method=SpecMethod.DRAFT_MODEL))
-NO_FAILURE: Failure | None = None
 
 
 def page(parts: Cell) -> Series:
@@ -79,7 +77,9 @@ def test_a_replay_that_came_to_other_tokens_is_counted_at_the_coordinator() -> N
             async for event in client.generate(asked):
                 if not tokens:
                     lie = TokenEvent("r", 0, (expected(asked)[0] + 1,))
-                    client._take_in(pb.GenerateDown(events=[event_to_pb(lie, NO_FAILURE)]))
+                    down = pb.GenerateDown()
+                    write_event(down.events.add(), lie, None)
+                    client._take_in(down)
                 tokens += event.token_ids
             assert tokens == expected(asked)
             counted = "specdec_replay_divergences_total"

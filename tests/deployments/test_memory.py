@@ -10,11 +10,11 @@ import weakref
 
 import pytest
 
-from deployments.edge.memory import keep_trimming
+from deployments.memory import keep_trimming
 
 _PROGRAM = """
 import asyncio, ctypes, psutil
-from deployments.edge.memory import keep_trimming
+from deployments.memory import keep_trimming
 
 libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p

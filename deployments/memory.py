@@ -1,4 +1,4 @@
-"""Gives the memory of a burst back to the machine when it is over."""
+"""Gives memory back to the machine: of a burst when it is over, of loading when it is done."""
 
 from __future__ import annotations
 
@@ -10,16 +10,21 @@ from collections.abc import Callable
 _EVERY_S = 10.0
 
 
+def trim() -> None:
+    """glibc keeps what was freed below what is still used."""
+    release = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if release is not None:
+        release(0)
+
+
 async def keep_trimming(
     every_s: float = _EVERY_S, is_calm: Callable[[], bool] = lambda: True
 ) -> None:
     """For ever, when `is_calm`. Serve leaves every request in a cycle of garbage (a task that
     failed, and the frame that had asked it), and Python looks for old ones only when there are a
-    quarter more than at its last look: a proxy held 26 MiB of a burst of 2,000 so. glibc keeps what
-    was freed below what is still used."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    while trim is not None:
+    quarter more than at its last look: a proxy held 26 MiB of a burst of 2,000 so."""
+    while True:
         await asyncio.sleep(every_s)
         if is_calm():
             gc.collect()
-            await asyncio.to_thread(trim, 0)
+            await asyncio.to_thread(trim)
