@@ -24,7 +24,7 @@ serve: setup
 # Files side by side: the fast ones, then those that take a Ray or the demo model, which wait more than
 # they compute. tests/conftest.py says what shares a worker, and the order.
 # pytest ends with 5 where ARGS leave nothing of a half.
-SIDE_BY_SIDE := --dist loadgroup --no-loadscope-reorder
+SIDE_BY_SIDE := --dist loadfile --no-loadscope-reorder
 test: setup
 	$(BIN)/python -m pytest -m "not slow" --durations 15 --numprocesses 3 $(SIDE_BY_SIDE) $(ARGS) || [ $$? -eq 5 ]
 	$(BIN)/python -m pytest -m slow --durations 15 --numprocesses 2 $(SIDE_BY_SIDE) $(ARGS) || [ $$? -eq 5 ]

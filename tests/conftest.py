@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import gc
 import os
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -57,23 +58,34 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if "mark.slow" not in collection_path.read_text() else None
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
-    """Fast tests first, of both kinds the longest; tests that need a GPU only where there is one.
-
-    A worker takes a file at a time, or all files that share the service: said before xdist looks,
-    which only a wrapper is.
-    """
-    sharing = {item.path for item in items if _asks_for_the_service(item)}
-    groups = {p: _SERVICE if p in sharing else f"{p.parent.name}/{p.name}" for p in _paths(items)}
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(groups[item.path]))
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Fast tests first, of both kinds the longest; those for a GPU only where there is one."""
+    groups = {path: _group(path) for path in {item.path for item in items}}
     items.sort(key=lambda item: (bool(item.get_closest_marker("slow")), _rank(groups[item.path])))
     gpu_items = [item for item in items if item.get_closest_marker("gpu")]
     if gpu_items and not _has_gpu():
         for item in gpu_items:
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
-    yield
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """`--dist loadfile`, where files that share the service are as one."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            return _group(config.rootpath / nodeid.partition("::")[0])
+
+    return Scheduling(config, log)
+
+
+@functools.cache
+def _group(path: Path) -> str:
+    is_service = path.parent.name == _SERVICE and "service: Service" in path.read_text()
+    return _SERVICE if is_service else str(path)
 
 
 def pytest_collection_finish() -> None:
@@ -81,14 +93,6 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.enable()
-
-
-def _paths(items: list[pytest.Item]) -> set[Path]:
-    return {item.path for item in items}
-
-
-def _asks_for_the_service(item: pytest.Item) -> bool:
-    return item.path.parent.name == _SERVICE and _SERVICE in getattr(item, "fixturenames", ())
 
 
 def _rank(group: str) -> int:
