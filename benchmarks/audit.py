@@ -28,11 +28,11 @@ from benchmarks.transformers_reference import compare_with_generate
 from deployments.cli import app as specdec
 from deployments.demo_models import resolve_model
 from deployments.progress import cell_progress
-from deployments.verify_audit import Audit
-from deployments.verify_cells import Task, plan
-from deployments.verify_options import VerifyOptions
-from deployments.verify_report import cell_record
-from deployments.verify_setup import Prompts, load_models, read_prompts
+from deployments.verify.audit import Audit
+from deployments.verify.cells import Task, plan
+from deployments.verify.options import VerifyOptions
+from deployments.verify.report import cell_record
+from deployments.verify.setup import Prompts, load_models, read_prompts
 
 DEFAULTS = {
     "--numerics": "exact",

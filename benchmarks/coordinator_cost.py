@@ -28,14 +28,14 @@ import typer
 import uvloop
 from rich.console import Console
 
-from deployments.coordinator_server import start_server
-from deployments.endpoint import Endpoint
-from deployments.garbage import look_seldom
-from deployments.pool_client import PoolClient
-from deployments.pool_driver import PoolDriver
+from deployments.coordinator.garbage import look_seldom
+from deployments.coordinator.pool_driver import PoolDriver
+from deployments.coordinator.server import start_server
+from deployments.ingress.pool_client import PoolClient
+from deployments.replica.work_loop import WorkLoop
 from deployments.serve_command import GRPC_SETTINGS
 from deployments.simulation.model_replica import ModelReplica
-from deployments.work_loop import WorkLoop
+from deployments.wire.endpoint import Endpoint
 from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.leases import GroupLease, GroupResult, Occupancy, ReplicaInfo, Role
 from specdec_core.pool import SequencePool

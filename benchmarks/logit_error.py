@@ -20,9 +20,9 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from deployments.demo_models import resolve_model
-from deployments.prompt_file import read_prompt_file, select
-from deployments.prompt_text import encode_line
-from deployments.text import load_text_model
+from deployments.generate.prompt_file import read_prompt_file, select
+from deployments.generate.prompt_text import encode_line
+from deployments.text.model import load_text_model
 from specdec_core.models.cached_model import Feed
 from specdec_core.models.loading import DType, LoadConfig, load_model
 from specdec_core.models.numerics import Numerics

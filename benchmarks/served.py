@@ -14,12 +14,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from deployments.bench_http import http_client
-from deployments.bench_load import Load, LoadRun, run_load
-from deployments.bench_prompts import Prompt
+from deployments.bench.http_load import http_client
+from deployments.bench.load import Load, LoadRun, run_load
+from deployments.bench.prompts import Prompt
 from deployments.config import ServiceConfig
-from deployments.prompt_file import PromptLine
-from deployments.prompt_text import first_messages
+from deployments.generate.prompt_file import PromptLine
+from deployments.generate.prompt_text import first_messages
 
 _START_TIMEOUT_S = 300.0
 _TIMEOUT_S = 600.0

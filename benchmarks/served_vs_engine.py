@@ -28,9 +28,9 @@ from rich.progress import track
 from benchmarks.served import load, service
 from deployments.config import ServiceConfig
 from deployments.demo_models import resolve_model
-from deployments.prompt_file import PromptLine, read_prompt_file, select
-from deployments.prompt_text import encode_line
-from deployments.text import TextModel, load_text_model
+from deployments.generate.prompt_file import PromptLine, read_prompt_file, select
+from deployments.generate.prompt_text import encode_line
+from deployments.text.model import TextModel, load_text_model
 from specdec_core import Engine, Request, SamplingParams
 from specdec_core.config import SpecMethod
 from specdec_core.models.loading import LoadConfig

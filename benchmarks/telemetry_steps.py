@@ -13,8 +13,8 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from opentelemetry.sdk.trace.sampling import DEFAULT_OFF
 from opentelemetry.trace import Tracer
 
-from deployments.ask import Generation
-from deployments.output import Piece, View
+from deployments.ingress.ask import Generation
+from deployments.ingress.output import Piece, View
 from deployments.stages.rounds import LeaseStages
 from deployments.telemetry.lease_spans import LeaseSpans
 from deployments.telemetry.pool_spans import PoolSpans

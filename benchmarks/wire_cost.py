@@ -23,9 +23,9 @@ from rich.progress import track
 from rich.table import Table
 
 from benchmarks.served import load, service
-from deployments.bench_load import LoadRun
+from deployments.bench.load import LoadRun
 from deployments.config import ServiceConfig
-from deployments.prompt_file import PromptLine, read_prompt_file, select
+from deployments.generate.prompt_file import PromptLine, read_prompt_file, select
 from deployments.stages.figures import middle_stages
 from specdec_core.config import SpecMethod
 

@@ -12,17 +12,17 @@ import yaml
 from ray import serve
 from ray.serve import Application
 
-from deployments.access import is_loopback
 from deployments.autoscaling.serve_options import ingress_options, policy_of, replica_options
 from deployments.config import ServiceConfig
-from deployments.coordinator import CoordinatorSpec
-from deployments.coordinator_server import PortLimits
+from deployments.coordinator.actor import CoordinatorSpec
+from deployments.coordinator.server import PortLimits
 from deployments.deployment_names import INGRESS, deployment_name
-from deployments.ingress_server import Ingress
-from deployments.message_limits import most_message_bytes
-from deployments.replica import DraftReplica, TargetReplica
+from deployments.ingress.access import is_loopback
+from deployments.ingress.server import Ingress
+from deployments.replica.serving import DraftReplica, TargetReplica
 from deployments.telemetry.settings import LogFormat
 from deployments.version import package_version
+from deployments.wire.message_limits import most_message_bytes
 from specdec_core.pool.waiting import most_waiting
 
 APPLICATION = "specdec"

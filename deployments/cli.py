@@ -14,13 +14,14 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from deployments import cli_options as flag
-from deployments import demo_models, verify_flags
-from deployments.bench_command import bench_app
-from deployments.eval_draft_command import eval_draft
+from deployments import demo_models
+from deployments.bench.command import bench_app
+from deployments.eval_draft.command import eval_draft
 from deployments.progress import stage_progress
-from deployments.simulate_command import simulate_app
-from deployments.top_command import top
-from deployments.train_draft_command import train_draft
+from deployments.simulation.command import simulate_app
+from deployments.top.command import top
+from deployments.train_draft.command import train_draft
+from deployments.verify import flags as verify_flags
 from specdec_core.config import DEFAULT_GPU_MEMORY_UTILIZATION, KPolicyName, OverlapMode
 from specdec_core.errors import InvalidRequestError, SpecdecError
 
@@ -148,8 +149,8 @@ def generate(
 
     `specdec generate Qwen/Qwen3-8B --spec-model Qwen/Qwen3-0.6B --input p.jsonl --output a.jsonl`
     """
-    from deployments import generate as generation
-    from deployments.generate_options import GenerateOptions
+    from deployments.generate import run as generation
+    from deployments.generate.options import GenerateOptions
 
     generation.run(GenerateOptions(**ctx.params))
 
@@ -206,8 +207,8 @@ def verify(
 
     `specdec verify --input prompts.jsonl --cells all --algorithms exspec --compare-fast`
     """
-    from deployments import verify as audit
-    from deployments.verify_options import VerifyOptions
+    from deployments.verify import run as audit
+    from deployments.verify.options import VerifyOptions
 
     audit.run(VerifyOptions(**ctx.params))
 

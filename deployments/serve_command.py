@@ -18,11 +18,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from deployments.access import is_loopback
 from deployments.app import APPLICATION, coordinator_specs, num_cpus_needed, serve_config
 from deployments.config import ServiceConfig
 from deployments.deploying import deploy
 from deployments.deployment_names import Part
+from deployments.ingress.access import is_loopback
 from deployments.nodes.selectors import check_own_node
 from deployments.preflight import check_start
 from deployments.telemetry.logs import begin_logs
@@ -256,7 +256,7 @@ def refusal_in(message: str) -> str | None:
 
 def _drain(config: ServiceConfig) -> None:
     """Wait for running requests, at most `graceful_shutdown_s`."""
-    from deployments import coordinator
+    from deployments.coordinator import actor as coordinator
 
     deadline = time.monotonic() + config.graceful_shutdown_s
     specs = coordinator_specs(config)
@@ -268,7 +268,7 @@ def _remove(config: ServiceConfig) -> None:
     """Delete what was deployed, the detached coordinators included."""
     from ray import serve
 
-    from deployments import coordinator
+    from deployments.coordinator import actor as coordinator
 
     serve.delete(APPLICATION)
     for spec in coordinator_specs(config):

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from deployments.bench_grpc import request_message
-from deployments.bench_prompts import Prompt
-from deployments.prompt_file import PromptLine
-from deployments.prompt_text import Conversation, first_messages
+from deployments.bench.grpc_load import request_message
+from deployments.bench.prompts import Prompt
+from deployments.generate.prompt_file import PromptLine
+from deployments.generate.prompt_text import Conversation, first_messages
 from specdec.v1 import generation_pb2 as pb
 
 

@@ -27,7 +27,7 @@ from benchmarks.chaos.report import Result, table
 from benchmarks.chaos.run import Plan, Run, disturb
 from benchmarks.served import service
 from deployments.config import ServiceConfig
-from deployments.prompt_file import read_prompt_file, select
+from deployments.generate.prompt_file import read_prompt_file, select
 from specdec_core.models.numerics import Numerics
 
 

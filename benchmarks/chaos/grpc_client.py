@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import grpc
 
 from benchmarks.chaos.answers import Attempt, AttemptError, Failure
-from deployments.endpoint import MESSAGE_OPTIONS
+from deployments.wire.endpoint import MESSAGE_OPTIONS
 from specdec.v1 import generation_pb2 as pb
 from specdec.v1 import generation_pb2_grpc as pb_grpc
 

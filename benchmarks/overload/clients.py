@@ -15,7 +15,7 @@ import grpc
 
 from benchmarks.overload.asking import ask
 from benchmarks.overload.questions import Outcome, Question, Server
-from deployments.endpoint import MESSAGE_OPTIONS
+from deployments.wire.endpoint import MESSAGE_OPTIONS
 from specdec.v1 import generation_pb2_grpc as pb_grpc
 
 _START_S = 3.0

@@ -23,7 +23,7 @@ from benchmarks.overload.report import growth_table, memory_table, outcomes_tabl
 from benchmarks.overload.soak import Soak, SoakOptions, run_soak
 from benchmarks.overload.targets import ServiceOptions, server_of, service_config
 from benchmarks.served import service
-from deployments.eval_draft_plot import check_can_plot
+from deployments.eval_draft.plot import check_can_plot
 from deployments.progress import stage_progress
 
 app = typer.Typer(

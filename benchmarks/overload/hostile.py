@@ -21,9 +21,9 @@ from benchmarks.overload.asking import metadata
 from benchmarks.overload.attacks import Tally, Target, attackers
 from benchmarks.overload.processes import cpu_seconds, held_by_kind, ours, pids_of
 from benchmarks.overload.questions import Server, prompts
-from deployments.bench_http import http_client
-from deployments.bench_load import Load, run_load
-from deployments.bench_prompts import Prompt
+from deployments.bench.http_load import http_client
+from deployments.bench.load import Load, run_load
+from deployments.bench.prompts import Prompt
 from specdec.v1 import generation_pb2 as pb
 from specdec.v1 import generation_pb2_grpc as pb_grpc
 

@@ -16,7 +16,7 @@ from benchmarks.paper.recorded_draft import RecordedDraft
 from benchmarks.paper.shapes import Shape, pair_shape, random_model
 from benchmarks.paper.workload import Workload
 from deployments.demo_models import resolve_model
-from deployments.verify_draft import self_draft
+from deployments.verify.draft import self_draft
 from specdec_core import PoolConfig, SpecMethod
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.models.cached_model import CachedModel

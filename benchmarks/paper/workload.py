@@ -10,8 +10,8 @@ from pathlib import Path
 from benchmarks.paper.pair_spec import PairSpec
 from benchmarks.paper.shapes import pair_shape
 from deployments.demo_models import resolve_model
-from deployments.prompt_file import PromptLine, read_prompt_file, select
-from deployments.text import load_text_model
+from deployments.generate.prompt_file import PromptLine, read_prompt_file, select
+from deployments.text.model import load_text_model
 from specdec_core import Request, SamplingParams
 
 _CHARACTERS_PER_TOKEN = 4

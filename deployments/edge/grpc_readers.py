@@ -15,7 +15,7 @@ from typing import Any
 import grpc
 
 from deployments.edge.guarded_http import EdgeLimits
-from deployments.silence import Watch
+from deployments.wire.silence import Watch
 
 UNREAD_S = EdgeLimits().unread_s
 

@@ -12,7 +12,7 @@ import json
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from deployments.errors import PoolUnavailableError
-from deployments.http_responses import error_body, server_sent
+from deployments.http.responses import error_body, server_sent
 
 DIED = (
     "the replica that worked on this request has died, or a redeploy waited for it no longer; "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from deployments.audit import AuditCounts
+from deployments.coordinator.audit import AuditCounts
 from deployments.errors import Failure, FailureKind, failure_of, failure_of_event
 from deployments.metrics.families.cell import AUDITED, DIVERGED
 from deployments.metrics.families.requests import FAILED, REJECTED

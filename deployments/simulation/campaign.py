@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from deployments.garbage import look_seldom
+from deployments.coordinator.garbage import look_seldom
 from deployments.simulation.client import Outcome
 from deployments.simulation.faults import FaultKind
 from deployments.simulation.invariants.clocks import no_clocks

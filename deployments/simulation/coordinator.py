@@ -1,6 +1,6 @@
 """The coordinator's process: the real PoolDriver, and the server's side of its streams.
 
-It stands for coordinator_service.py and the driver's run task: messages go in at once, and the pool
+It stands for coordinator/service.py and the driver's run task: messages go in at once, and the pool
 decides a moment later on all that came.
 """
 
@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Protocol
 
-from deployments.audit import Auditor
-from deployments.outbox import Flush
-from deployments.pool_driver import PoolDriver
-from deployments.silence import LOOKS
+from deployments.coordinator.audit import Auditor
+from deployments.coordinator.outbox import Flush
+from deployments.coordinator.pool_driver import PoolDriver
 from deployments.simulation.listening import Listening, Ticker
 from deployments.simulation.network import Stream
 from deployments.simulation.record import Violation
 from deployments.simulation.sessions import IngressSession, WorkSession
 from deployments.simulation.timeline import Process, Timeline
 from deployments.simulation.watched_pool import WatchedPool, Watcher
+from deployments.wire.silence import LOOKS
 from specdec_core.config import PoolConfig
 from specdec_core.leases import ReplicaInfo
 from specdec_core.pool import SequencePool

@@ -1,12 +1,12 @@
-"""An ingress as a process: the resume logic of pool_client.py over a stream that breaks."""
+"""An ingress as a process: the resume logic of ingress/pool_client.py over a stream that breaks."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
+from deployments.coordinator.outbox import Delivery, Flush, PoolState
 from deployments.errors import PoolUnavailableError, error_of
-from deployments.outbox import Delivery, Flush, PoolState
-from deployments.resuming import OpenRequests
+from deployments.ingress.resuming import OpenRequests
 from deployments.simulation.client import AWAY
 from deployments.simulation.connected import Connected, Surroundings
 from deployments.simulation.messages import Abort, Submit

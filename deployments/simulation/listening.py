@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from deployments.silence import LOOKS, Patience
 from deployments.simulation.record import Violation
 from deployments.simulation.timeline import Process
+from deployments.wire.silence import LOOKS, Patience
 
 _LEAST, _MOST = 0.5, 1.3
 """Times its limit that a silent peer is waited for: who is stopped meanwhile rings at once when it

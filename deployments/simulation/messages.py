@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from deployments.outbox import Flush
+from deployments.coordinator.outbox import Flush
 from specdec_core.leases import GroupResult, Occupancy, ReplicaInfo
 from specdec_core.pool import Drained, SendFree, SendLease, SendReset
 from specdec_core.request import Request

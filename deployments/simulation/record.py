@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from deployments.outbox import Flush
+from deployments.coordinator.outbox import Flush
 from specdec_core.leases import GroupLease, GroupResult, LeaseRow, RowResult
 from specdec_core.pool import SendLease
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
-from deployments.lives import Lives
+from deployments.replica.lives import Lives
 from deployments.simulation.connected import Connected, Surroundings
 from deployments.simulation.messages import Drain, Heartbeat, Registered, ResetDone, WorkDown
 from deployments.simulation.model_replica import ModelReplica

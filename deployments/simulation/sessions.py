@@ -1,11 +1,11 @@
-"""The server's side of streams: what coordinator_service.py does with messages, without gRPC."""
+"""The server's side of streams: what coordinator/service.py does with messages, without gRPC."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from deployments.connected import ConnectedReplica
-from deployments.outbox import Flush, IngressOutbox
+from deployments.coordinator.connected import ConnectedReplica
+from deployments.coordinator.outbox import Flush, IngressOutbox
 from deployments.simulation.messages import (
     Beat,
     Drain,

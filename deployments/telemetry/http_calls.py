@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 from fastapi import Request
 from fastapi.responses import Response
 
-from deployments.generation import GenerationService
-from deployments.http_responses import Shape
+from deployments.http.responses import Shape
+from deployments.ingress.generation import GenerationService
 from deployments.telemetry import names
 from deployments.telemetry.requests import Operation
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from opentelemetry.util.types import AttributeValue
 
-from deployments.ask import Generation
+from deployments.ingress.ask import Generation
 from deployments.telemetry import names
 from specdec_core.request import RequestStats
 

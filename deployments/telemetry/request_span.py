@@ -8,9 +8,9 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 
 from opentelemetry.trace import Span, StatusCode
 
-from deployments.ask import Generation
 from deployments.error_status import status_of
-from deployments.output import Piece
+from deployments.ingress.ask import Generation
+from deployments.ingress.output import Piece
 from deployments.telemetry import names
 from deployments.telemetry.carried import context_to_pb
 from deployments.telemetry.request_attributes import asked_attributes, speculation_attributes

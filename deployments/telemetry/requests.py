@@ -11,8 +11,8 @@ from opentelemetry.context import Context, get_current
 from opentelemetry.trace import SpanKind, Tracer, get_current_span
 from opentelemetry.util.types import AttributeValue
 
-from deployments.ask import Generation
-from deployments.output import Piece
+from deployments.ingress.ask import Generation
+from deployments.ingress.output import Piece
 from deployments.telemetry import names
 from deployments.telemetry.request_span import RequestSpan
 from deployments.telemetry.scope import RequestScope, begin_scope, current_scope

@@ -10,10 +10,10 @@ import grpc
 from rich.console import Console
 from rich.live import Live
 
-from deployments.bench_names import GRPC_ADDRESS
-from deployments.endpoint import MESSAGE_OPTIONS
+from deployments.bench.names import GRPC_ADDRESS
 from deployments.top.counts import Poll
 from deployments.top.view import away, view
+from deployments.wire.endpoint import MESSAGE_OPTIONS
 from specdec.v1 import generation_pb2 as pb
 from specdec.v1 import generation_pb2_grpc as pb_grpc
 from specdec_core.errors import InvalidRequestError, SpecdecError

@@ -12,8 +12,8 @@ from benchmarks.paper.pair_spec import DraftKind, parse_pair
 from benchmarks.paper.recorded_padded import read_numbers, write_number
 from benchmarks.paper.shapes import PAIR_SHAPES, pair_shape
 from benchmarks.paper.token_model import random_sequences, token_model
-from deployments.chat_template import compile_template
 from deployments.config import load_service_config
+from deployments.text.chat_template import compile_template
 from specdec_core.config import SpecMethod
 from specdec_core.errors import InvalidRequestError
 from specdec_core.kv.padded import PaddedKV

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from deployments import load_options
-from deployments.bench_offline_report import CellRuns, cell_records
-from deployments.bench_offline_runs import OfflineRun, run_cell
-from deployments.generate_output import STAGES
-from deployments.verify_cells import Cell, Point
+from deployments.bench.offline_report import CellRuns, cell_records
+from deployments.bench.offline_runs import OfflineRun, run_cell
+from deployments.generate import load_options
+from deployments.generate.output import STAGES
+from deployments.verify.cells import Cell, Point
 from specdec_core.algorithms.protocol import AlgorithmStats
 from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.models.loading import LoadConfig, load_pair

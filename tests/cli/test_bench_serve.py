@@ -18,15 +18,15 @@ import pytest
 import uvicorn
 
 from deployments.config import SpecMetrics
-from deployments.metrics_page import MetricsCompat
-from deployments.pool_status import pool_status
+from deployments.coordinator.pool_status import pool_status
+from deployments.metrics.page import MetricsCompat
 from specdec.v1 import generation_pb2 as pb
 from specdec.v1 import generation_pb2_grpc as pb_grpc
 from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.leases import Role
 from tests.cli.conftest import Outcome, Specdec
 from tests.deployments.http_server import application
-from tests.deployments.test_grpc_api import api
+from tests.deployments.ingress.test_grpc_api import api
 
 Bench = Callable[..., tuple[Outcome, dict[str, Any]]]
 Write = Callable[..., Path]

@@ -127,7 +127,7 @@ def test_the_demo_folder_names_its_dtype_and_every_end_id(demo_model: Path) -> N
 
 
 def test_the_demo_chat_template_is_the_models_own(demo_model: Path) -> None:
-    from deployments.text import load_text_model
+    from deployments.text.model import load_text_model
 
     text = load_text_model(str(demo_model))
     assert text.render_chat([{"role": "user", "content": "Hi"}]) == (

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from deployments.prompt_file import PromptLine, read_prompt_file, select
+from deployments.generate.prompt_file import PromptLine, read_prompt_file, select
 from specdec_core.errors import InvalidRequestError
 
 Write = Callable[..., Path]

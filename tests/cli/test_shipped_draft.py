@@ -11,7 +11,7 @@ import pytest
 
 from deployments.config import ServiceConfig
 from deployments.demo_drafts import DEMO_DRAFTS
-from deployments.prompt_file import read_prompt_file
+from deployments.generate.prompt_file import read_prompt_file
 from specdec_core import PoolConfig, Request, SamplingParams, SpecMethod, SpeculationConfig
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.models.loading import LoadConfig, load_pair

@@ -18,8 +18,8 @@ import torch
 from safetensors.torch import load_file
 
 from deployments import demo_drafts
-from deployments.text import load_text_model
-from deployments.train_draft_chat import template_chat
+from deployments.text.model import load_text_model
+from deployments.train_draft.chat import template_chat
 from specdec_core.errors import InvalidRequestError
 from specdec_core.models.loading import LoadConfig, load_model
 from specdec_core.training.documents import read_chunk

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from deployments import verify_audit
+from deployments.verify import audit as verify_audit
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.models import loading
 from specdec_core.models.numerics import NotExactError

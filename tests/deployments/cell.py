@@ -10,15 +10,15 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 from opentelemetry.trace import Tracer
 
-from deployments.client_ledger import ClientLimits
-from deployments.coordinator_server import PortLimits, start_server
-from deployments.endpoint import Endpoint
-from deployments.pool_client import PoolClient
-from deployments.pool_driver import PoolDriver
+from deployments.coordinator.client_ledger import ClientLimits
+from deployments.coordinator.pool_driver import PoolDriver
+from deployments.coordinator.server import PortLimits, start_server
+from deployments.ingress.pool_client import PoolClient
+from deployments.replica.work_loop import WorkLoop
 from deployments.telemetry.lease_spans import LeaseSpans
 from deployments.telemetry.pool_spans import PoolSpans
 from deployments.tls.files import TlsFiles
-from deployments.work_loop import WorkLoop
+from deployments.wire.endpoint import Endpoint
 from specdec_core.config import PoolConfig
 from specdec_core.leases import Role
 from specdec_core.pool import SequencePool

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from deployments.chat_template import compile_template
-from deployments.text import TextModel
-from deployments.token_bytes import token_bytes_of
+from deployments.text.chat_template import compile_template
+from deployments.text.model import TextModel
+from deployments.text.token_bytes import token_bytes_of
 from tests.deployments.fake_replica import VOCAB_SIZE
 
 _FIRST = ord("0")

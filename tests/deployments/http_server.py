@@ -12,13 +12,13 @@ import httpx
 from fastapi import FastAPI
 from opentelemetry.trace import Tracer
 
-from deployments.access import Access
-from deployments.api_keys import key_digest
 from deployments.config import SpecMetrics
-from deployments.generation import GenerationService
-from deployments.http_api import build_http_app
-from deployments.metrics_page import MetricsCompat
-from deployments.request_limits import RequestLimits
+from deployments.http.api import build_http_app
+from deployments.ingress.access import Access
+from deployments.ingress.api_keys import key_digest
+from deployments.ingress.generation import GenerationService
+from deployments.ingress.request_limits import RequestLimits
+from deployments.metrics.page import MetricsCompat
 from deployments.telemetry.requests import RequestSpans
 from specdec_core.config import PoolConfig, SpeculationConfig
 from specdec_core.leases import Role

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from deployments.api_keys import key_digest
 from deployments.app import (
     SERVICER_FUNCTION,
     build_app,
@@ -17,6 +16,7 @@ from deployments.app import (
     serve_config,
 )
 from deployments.config import ServiceConfig, load_service_config
+from deployments.ingress.api_keys import key_digest
 from specdec_core.config import KPolicyName, OverlapMode, SpecMethod
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from ray.exceptions import ActorUnavailableError
 
-from deployments import coordinator
-from deployments.coordinator import CoordinatorSpec, resolve
-from deployments.endpoint import Endpoint
+from deployments.coordinator import actor as coordinator
+from deployments.coordinator.actor import CoordinatorSpec, resolve
+from deployments.wire.endpoint import Endpoint
 from specdec_core.config import PoolConfig
 
 SPEC = CoordinatorSpec(application="a", version="1", pool=PoolConfig())

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import torch
 
-from deployments.verify_audit import Audit, CellResult
-from deployments.verify_cells import ALGORITHMS, PLAIN, Cell, Point, Task
-from deployments.verify_draft import self_draft
+from deployments.verify.audit import Audit, CellResult
+from deployments.verify.cells import ALGORITHMS, PLAIN, Cell, Point, Task
+from deployments.verify.draft import self_draft
 from specdec_core.config import NgramConfig, PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.models.loading import settle_numerics
 from specdec_core.models.numerics import Numerics

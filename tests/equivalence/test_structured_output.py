@@ -10,9 +10,9 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from deployments.grammars import Compiler
-from deployments.structured_output import choice, json_schema
-from deployments.text import TextModel, load_text_model
+from deployments.text.grammars import Compiler
+from deployments.text.model import TextModel, load_text_model
+from deployments.text.structured_output import choice, json_schema
 from specdec_core import (
     FinishReason,
     PoolConfig,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from fastapi.routing import APIRoute
 
-from deployments.access import Access
 from deployments.config import SpecMetrics
-from deployments.http_api import build_http_app
+from deployments.http.api import build_http_app
+from deployments.ingress.access import Access
 from specdec.v1 import generation_pb2 as pb
 from tests.manifests import tree
 from tests.manifests.checks.objects import Manifest, Objects

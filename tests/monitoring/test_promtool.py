@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from deployments.metrics_page import MetricsCompat, metrics_page
+from deployments.metrics.page import MetricsCompat, metrics_page
 from deployments.monitoring.alerts import ALERTS
 from tests.deployments.metrics.status import full_status
 from tests.monitoring.committed import FOLDER

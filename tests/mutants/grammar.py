@@ -5,12 +5,12 @@ from tests.mutants.mutant import Mutant
 _PROCESSORS = "specdec_core/logit_processors.py"
 _ROUND = "specdec_core/algorithms/speculative_round.py"
 _LIMITS = "specdec_core/drafting/limits.py"
-_MATCHER = "deployments/grammars.py"
-_LEDGER = "deployments/client_ledger.py"
-_GENERATION = "deployments/generation.py"
+_MATCHER = "deployments/text/grammars.py"
+_LEDGER = "deployments/coordinator/client_ledger.py"
+_GENERATION = "deployments/ingress/generation.py"
 _EQUIVALENCE = "tests/equivalence/test_structured_output.py::"
-_COMPILED = "tests/deployments/test_structured_output.py::"
-_LEDGER_TESTS = "tests/deployments/test_client_ledger.py::"
+_COMPILED = "tests/deployments/text/test_structured_output.py::"
+_LEDGER_TESTS = "tests/deployments/coordinator/test_client_ledger.py::"
 _KEY_LIMITS = "tests/deployments/cells/test_key_limits.py::"
 _ROUND_TESTS = "tests/core/test_speculative_round.py::"
 
@@ -82,7 +82,7 @@ MUTANTS = (
         new="seed)",
         breaks="all choices of n are the same text",
         killed_by=(
-            "tests/deployments/test_http_choices.py::"
+            "tests/deployments/http/test_choices.py::"
             "test_n_choices_stand_in_order_and_each_has_its_own_seed",
         ),
     ),

@@ -153,7 +153,7 @@ MUTANTS = (
         breaks="the requests of an ingress that hangs are run to their end for nobody",
         killed_by=(
             _TIMEOUTS + "test_a_waiting_request_is_ended_when_its_time_is_over_and_not_before",
-            "tests/deployments/test_deadlines.py"
+            "tests/deployments/ingress/test_deadlines.py"
             "::test_the_pool_ends_a_request_whose_ingress_never_reads",
         ),
     ),

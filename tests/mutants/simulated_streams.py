@@ -10,7 +10,7 @@ _FOUND = (
 MUTANTS = (
     Mutant(
         name="silent-peer-kept",
-        path="deployments/silence.py",
+        path="deployments/wire/silence.py",
         old="is_over = self._is_waiting and self._num_looks > LOOKS",
         new="is_over = self._is_waiting and self._num_looks > LOOKS * LOOKS",
         breaks="who falls silent is waited for ten times as long",
@@ -18,7 +18,7 @@ MUTANTS = (
     ),
     Mutant(
         name="given-up-although-heard",
-        path="deployments/silence.py",
+        path="deployments/wire/silence.py",
         old="        self._is_waiting = True\n        self._num_looks = 0\n",
         new="        self._is_waiting = True\n",
         breaks="every stream breaks after ten seconds, however much is said on it",
@@ -26,7 +26,7 @@ MUTANTS = (
     ),
     Mutant(
         name="void-lease-runs",
-        path="deployments/lives.py",
+        path="deployments/replica/lives.py",
         old="return life != self.now",
         new="return life > self.now",
         breaks="a replica that was given up runs what nobody waits for before it serves again",
@@ -34,7 +34,7 @@ MUTANTS = (
     ),
     Mutant(
         name="void-lease-timed-for-ever",
-        path="deployments/pool_driver.py",
+        path="deployments/coordinator/pool_driver.py",
         old="            replica.times.void()\n",
         new="            replica.times.sent(-1)\n",
         breaks="the coordinator's memory grows with every fence",

@@ -2,12 +2,12 @@
 
 from tests.mutants.mutant import Mutant
 
-_COMPARE = "deployments/verify_compare.py"
-_GAP = "deployments/verify_gap.py"
-_AUDIT = "deployments/audit.py"
-_COMPARE_TESTS = "tests/deployments/test_verify_compare.py::"
-_GAP_TESTS = "tests/deployments/test_verify_gap.py::"
-_AUDIT_TESTS = "tests/deployments/test_audit.py::"
+_COMPARE = "deployments/verify/compare.py"
+_GAP = "deployments/verify/gap.py"
+_AUDIT = "deployments/coordinator/audit.py"
+_COMPARE_TESTS = "tests/deployments/verify/test_compare.py::"
+_GAP_TESTS = "tests/deployments/verify/test_gap.py::"
+_AUDIT_TESTS = "tests/deployments/verify/test_audit.py::"
 
 MUTANTS = (
     Mutant(

@@ -11,7 +11,7 @@ import ray
 from ray._raylet import AuthenticationTokenLoader
 
 from deployments.app import coordinator_spec
-from deployments.endpoint import Endpoint
+from deployments.wire.endpoint import Endpoint
 from tests.deployments.tls.test_tls_cell import asked
 from tests.service.conftest import Service
 

@@ -20,7 +20,7 @@ from benchmarks.chaos.processes import ServiceProcesses
 from benchmarks.chaos.run import Plan, clients_of, disturb
 from benchmarks.served import service
 from deployments.config import ServiceConfig
-from deployments.prompt_file import read_prompt_file
+from deployments.generate.prompt_file import read_prompt_file
 from tests.conftest import StartedAlone
 from tests.service.own_service import PROMPTS, own_config
 from tests.service.test_leaving import (

@@ -23,7 +23,7 @@ from benchmarks.chaos.processes import Kind, ServiceProcesses
 from benchmarks.chaos.run import clients_of
 from benchmarks.served import service
 from deployments.config import ServiceConfig
-from deployments.prompt_file import read_prompt_file
+from deployments.generate.prompt_file import read_prompt_file
 from tests.conftest import StartedAlone
 from tests.service.own_service import PROMPTS, own_config
 

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 
-from deployments.text import TextModel, load_text_model
-from deployments.translation import logprobs_from_pb
+from deployments.text.model import TextModel, load_text_model
+from deployments.wire.translation import logprobs_from_pb
 from specdec.v1 import generation_pb2 as pb
 from specdec_core.logprobs import TokenLogprobs
 from tests.service.conftest import KV_CACHE_TOKENS, Service

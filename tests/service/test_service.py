@@ -19,7 +19,7 @@ import pytest
 import ray
 
 from deployments.app import coordinator_spec
-from deployments.coordinator import NAMESPACE, end, resolve
+from deployments.coordinator.actor import NAMESPACE, end, resolve
 from specdec.v1 import generation_pb2 as pb
 from tests.service.conftest import Oracle, Service
 

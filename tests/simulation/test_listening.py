@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from deployments.silence import Patience
 from deployments.simulation.listening import Listening
 from deployments.simulation.record import Violation
 from deployments.simulation.timeline import Process, Timeline
+from deployments.wire.silence import Patience
 
 
 class End:

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from deployments.cli import app
-from deployments.resuming import OpenRequests
+from deployments.ingress.resuming import OpenRequests
 from specdec_core.request import Request, TokenEvent
 
 runner = CliRunner()

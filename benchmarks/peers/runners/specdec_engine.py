@@ -8,9 +8,9 @@ import torch
 
 from benchmarks.peers.messages import Decoded, Load, Turn
 from benchmarks.peers.runners.serving import serve
-from deployments.bench_offline_runs import run_cell
-from deployments.generate_options import WINDOW_PER_ROW
-from deployments.verify_cells import PLAIN, Cell, Point
+from deployments.bench.offline_runs import run_cell
+from deployments.generate.options import WINDOW_PER_ROW
+from deployments.verify.cells import PLAIN, Cell, Point
 from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.models.loading import DType, LoadConfig, LoadedPair, load_model
 from specdec_core.models.numerics import Numerics

@@ -15,7 +15,7 @@ from benchmarks.chaos.asked import Way, mixed
 from benchmarks.chaos.faults import CYCLE, Blow, Fault, Striker, parse_cycle
 from benchmarks.chaos.load import until
 from benchmarks.chaos.processes import Kind, Pids
-from deployments.prompt_file import PromptLine
+from deployments.generate.prompt_file import PromptLine
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from deployments.cells.placing import new_id_of, order_of, share_of
 from deployments.cells.router import CellRouter
-from deployments.client_ledger import ClientLedger, ClientLimits
+from deployments.coordinator.client_ledger import ClientLedger, ClientLimits
 from deployments.errors import ClientLimitError
 from deployments.stages.ingress import IngressTimes
 from specdec_core.leases import GroupLease, GroupResult, Role

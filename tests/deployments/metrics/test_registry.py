@@ -12,8 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 
 from deployments.metrics import ray_port
 from deployments.metrics.metric import Kind
+from deployments.metrics.page import MetricsCompat, metrics_page
 from deployments.metrics.registry import METRICS, PAGE_LABELS, RAY_LABELS, ray_labels
-from deployments.metrics_page import MetricsCompat, metrics_page
 from specdec.v1 import generation_pb2 as pb
 from tests.deployments.metrics.status import full_status
 

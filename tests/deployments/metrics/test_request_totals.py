@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from deployments.coordinator.pool_status import pool_status
 from deployments.errors import RequestFailedError
-from deployments.metrics_page import MetricsCompat, metrics_page
-from deployments.pool_status import pool_status
+from deployments.metrics.page import MetricsCompat, metrics_page
 from specdec_core.leases import LeaseRow, Role, RowResult, RowStatus
 from tests.deployments.cell import cell
+from tests.deployments.coordinator.test_cell import collect, request, run
 from tests.deployments.fake_replica import FakeReplica
 from tests.deployments.metrics.test_registry import series, value
-from tests.deployments.test_cell import collect, request, run
 
 
 class Broken(FakeReplica):

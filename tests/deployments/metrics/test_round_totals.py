@@ -6,18 +6,18 @@ from functools import partial
 
 import pytest
 
+from deployments.coordinator.pool_status import pool_status
 from deployments.metrics.families.rounds import K_CAUSE
-from deployments.metrics_page import MetricsCompat, metrics_page
-from deployments.pool_status import pool_status
-from deployments.translation import write_event
+from deployments.metrics.page import MetricsCompat, metrics_page
+from deployments.wire.translation import write_event
 from specdec.v1 import coordination_pb2 as pb
 from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.leases import Role
 from specdec_core.pool import KCause
 from specdec_core.request import TokenEvent
 from tests.deployments.cell import Cell, cell
+from tests.deployments.coordinator.test_cell import collect, expected, request, run, until
 from tests.deployments.metrics.test_registry import Series, series, value
-from tests.deployments.test_cell import collect, expected, request, run, until
 
 DRAFTING = PoolConfig(speculation=SpeculationConfig(method=SpecMethod.DRAFT_MODEL))
 

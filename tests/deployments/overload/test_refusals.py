@@ -8,9 +8,9 @@ import grpc
 import pytest
 from google.rpc import error_details_pb2, status_pb2
 
-from deployments.client_ledger import ClientLimits
+from deployments.coordinator.client_ledger import ClientLimits
 from specdec.v1 import generation_pb2 as pb
-from tests.deployments.test_grpc_api import GREEDY, FakeContext, api, run
+from tests.deployments.ingress.test_grpc_api import GREEDY, FakeContext, api, run
 
 
 class ProxiedCall:

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from deployments.access import Access
 from deployments.config import SpecMetrics
-from deployments.generation import GenerationService
-from deployments.http_api import build_http_app
+from deployments.http.api import build_http_app
+from deployments.ingress.access import Access
+from deployments.ingress.generation import GenerationService
 from specdec_core.config import SpeculationConfig
 from tests.deployments.http_server import TEXT, completion, run, server
-from tests.deployments.test_pool_client import PoolClient, unreachable
+from tests.deployments.ingress.test_pool_client import PoolClient, unreachable
 
 WAIT_S = 0.1
 

@@ -11,12 +11,12 @@ import grpc
 import httpx
 import pytest
 
-from deployments.access import Access
 from deployments.config import SpecMetrics
-from deployments.generation import GenerationService
-from deployments.grpc_api import CallRefusedError, GrpcApi
-from deployments.http_api import build_http_app
-from deployments.request_limits import RequestLimits
+from deployments.http.api import build_http_app
+from deployments.ingress.access import Access
+from deployments.ingress.generation import GenerationService
+from deployments.ingress.grpc_api import CallRefusedError, GrpcApi
+from deployments.ingress.request_limits import RequestLimits
 from specdec.v1 import generation_pb2 as pb
 from specdec_core.config import PoolConfig, SpeculationConfig
 from specdec_core.leases import GroupLease, GroupResult, Role
@@ -25,7 +25,7 @@ from specdec_core.sampling_params import SamplingParams
 from tests.deployments.cell import Cell, cell
 from tests.deployments.fake_replica import FakeReplica
 from tests.deployments.http_server import completion, run
-from tests.deployments.test_grpc_api import TEXT, FakeContext
+from tests.deployments.ingress.test_grpc_api import TEXT, FakeContext
 
 ONE_SEAT = PoolConfig(window=1, max_group_size=1)
 

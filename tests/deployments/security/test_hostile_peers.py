@@ -13,10 +13,10 @@ from typing import Any
 import grpc
 import pytest
 
-from deployments.coordinator_server import PortLimits
-from deployments.endpoint import Endpoint
-from deployments.lease_translation import lease_from_pb, register_to_pb, result_to_pb
-from deployments.translation import pack_ids, submit_to_pb, unpack_ids
+from deployments.coordinator.server import PortLimits
+from deployments.wire.endpoint import Endpoint
+from deployments.wire.lease_translation import lease_from_pb, register_to_pb, result_to_pb
+from deployments.wire.translation import pack_ids, submit_to_pb, unpack_ids
 from specdec.v1 import coordination_pb2 as pb
 from specdec.v1 import coordination_pb2_grpc as pb_grpc
 from specdec.v1 import generation_pb2 as public_pb
@@ -24,8 +24,8 @@ from specdec_core.config import PoolConfig
 from specdec_core.leases import GroupLease, ReplicaInfo, Role
 from specdec_core.models.numerics import Numerics
 from tests.deployments.cell import Cell, cell
+from tests.deployments.coordinator.test_cell import PLAIN, collect, expected, request, run, until
 from tests.deployments.fake_replica import FakeReplica
-from tests.deployments.test_cell import PLAIN, collect, expected, request, run, until
 
 SERVICE = "/specdec.v1.CoordinatorService"
 LIMITS = PortLimits(max_message_bytes=100_000, register_timeout_s=0.5, max_streams=40)

@@ -16,16 +16,16 @@ from typer.testing import CliRunner
 from deployments.app import coordinator_spec, serve_config_text
 from deployments.cli import app
 from deployments.config import ServiceConfig
-from deployments.metrics_page import MetricsCompat
+from deployments.metrics.page import MetricsCompat
 from deployments.serve_flags import service_config
 from specdec.v1 import generation_pb2 as pb
 from specdec_core.errors import InvalidRequestError
 from specdec_core.leases import LeaseRow, RowResult, RowStatus
 from tests.deployments.cell import Cell
+from tests.deployments.coordinator.test_cell import until
 from tests.deployments.fake_replica import FakeReplica
 from tests.deployments.http_server import TEXT, completion, run, server
-from tests.deployments.test_cell import until
-from tests.deployments.test_grpc_api import FakeContext, api
+from tests.deployments.ingress.test_grpc_api import FakeContext, api
 
 KEY = "sk-a-key-that-must-stay-secret"
 WRONG = "sk-another-key-that-is-wrong"
@@ -163,10 +163,10 @@ def breaks(*arguments: object) -> None:
     [
         ("tests.deployments.fake_replica.FakeReplica._run", row_fails, 500),
         ("tests.deployments.fake_replica.FakeReplica.execute", breaks, None),
-        ("deployments.output.Output.take", breaks, 500),
+        ("deployments.ingress.output.Output.take", breaks, 500),
         ("specdec_core.pool.SequencePool.advance", breaks, 503),
         ("specdec_core.pool.SequencePool.add", breaks, 503),
-        ("deployments.generation.GenerationService.prepare", breaks, 500),
+        ("deployments.ingress.generation.GenerationService.prepare", breaks, 500),
     ],
 )
 def test_nor_when_the_service_itself_fails(

@@ -11,10 +11,10 @@ from dataclasses import replace
 
 import pytest
 
-from deployments import silence
+from deployments.wire import silence
 from specdec_core.leases import Role
 from tests.deployments.cell import Cell, cell
-from tests.deployments.test_cell import PLAIN, collect, expected, request, run, until
+from tests.deployments.coordinator.test_cell import PLAIN, collect, expected, request, run, until
 
 
 class Cable:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from deployments.metrics_page import MetricsCompat, metrics_page
+from deployments.metrics.page import MetricsCompat, metrics_page
 from deployments.stages.figures import (
     middle_stages,
     stage_figures,

@@ -9,14 +9,14 @@ from dataclasses import replace
 
 import pytest
 
-from deployments.outbox import IngressOutbox, WorkOutbox
-from deployments.pool_driver import PoolDriver
+from deployments.coordinator.outbox import IngressOutbox, WorkOutbox
+from deployments.coordinator.pool_driver import PoolDriver
 from deployments.stages.rounds import LeaseTimes, Stage, StageHistograms
 from specdec_core.leases import GroupLease, GroupResult, Role
 from specdec_core.pool import SendLease, SequencePool
 from tests.deployments.cell import Cell, cell
+from tests.deployments.coordinator.test_cell import DRAFTING, PLAIN, collect, request, run
 from tests.deployments.fake_replica import FakeReplica
-from tests.deployments.test_cell import DRAFTING, PLAIN, collect, request, run
 
 
 class Clock:

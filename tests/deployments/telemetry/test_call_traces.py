@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from deployments.access import Access
-from deployments.generation import GenerationService
-from deployments.grpc_api import GrpcApi
+from deployments.ingress.access import Access
+from deployments.ingress.generation import GenerationService
+from deployments.ingress.grpc_api import GrpcApi
 from deployments.telemetry.requests import RequestSpans
 from specdec.v1 import generation_pb2 as pb
 from specdec_core.leases import Role
 from tests.deployments.cell import cell
+from tests.deployments.coordinator.test_cell import DRAFTING, until
 from tests.deployments.http_server import SPECULATION, TEXT, run
+from tests.deployments.ingress.test_grpc_api import FakeContext
 from tests.deployments.telemetry.memory import HEADERS, Spans, attributes_of, id_of, parent_id_of
 from tests.deployments.telemetry.test_request_traces import PROMPT, assert_connected, settled
-from tests.deployments.test_cell import DRAFTING, until
-from tests.deployments.test_grpc_api import FakeContext
 
 
 @contextlib.asynccontextmanager

@@ -15,7 +15,7 @@ from ray.serve.schema import ServeDeploySchema
 from deployments.app import serve_config
 from deployments.config import ServiceConfig
 from deployments.deployment_names import Part
-from deployments.generation import GenerationService
+from deployments.ingress.generation import GenerationService
 from deployments.telemetry.json_logs import about
 from deployments.telemetry.logs import begin_logs, begin_replica_logs
 from deployments.telemetry.process import ProcessName
@@ -55,11 +55,11 @@ def told(capsys: Lines) -> list[dict[str, Any]]:
 
 def test_a_line_is_one_object_and_says_whose_it_is(capsys: Lines) -> None:
     begin_logs(TARGET, LogFormat.JSON)
-    logging.getLogger("deployments.work_loop").info("registered as\n%s", "größer")
+    logging.getLogger("deployments.replica.work_loop").info("registered as\n%s", "größer")
     (line,) = told(capsys)
     assert line["message"] == "registered as\ngrößer"
     assert line["level"] == "INFO"
-    assert line["logger"] == "deployments.work_loop"
+    assert line["logger"] == "deployments.replica.work_loop"
     assert (line["process"], line["replica_id"], line["cell"]) == ("target", "target-x", 1)
     assert line["time"].endswith("+00:00")
     assert "trace_id" not in line
@@ -83,10 +83,10 @@ def test_a_line_may_be_about_another_request_than_the_task_s(capsys: Lines) -> N
 
 def test_text_is_for_people(capsys: Lines) -> None:
     begin_logs(TARGET, LogFormat.TEXT)
-    logging.getLogger("deployments.work_loop").info("registered")
+    logging.getLogger("deployments.replica.work_loop").info("registered")
     line = capsys.readouterr().err
     assert line.startswith("INFO ")
-    assert line.endswith("deployments.work_loop: registered\n")
+    assert line.endswith("deployments.replica.work_loop: registered\n")
 
 
 def test_a_replica_writes_where_serve_writes_and_serve_writes_as_we_do() -> None:
@@ -96,7 +96,7 @@ def test_a_replica_writes_where_serve_writes_and_serve_writes_as_we_do() -> None
     serve.handlers[:] = [MemoryHandler(1, target=behind)]
     serve.setLevel(logging.INFO)
     begin_replica_logs(TARGET, LogFormat.JSON)
-    logging.getLogger("deployments.work_loop").info("ours")
+    logging.getLogger("deployments.replica.work_loop").info("ours")
     serve.info("POST /v1/completions 200", extra={"request_id": "of serve", "route": "/"})
     ours, theirs = objects(written.getvalue())
     assert (ours["message"], ours["replica_id"]) == ("ours", "target-x")

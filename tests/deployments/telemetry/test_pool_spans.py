@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from deployments.pool_driver import PoolDriver
+from deployments.coordinator.pool_driver import PoolDriver
 from deployments.stages.rounds import LeaseStages
 from deployments.telemetry.lease_spans import LeaseSpans
 from deployments.telemetry.pool_spans import PoolSpans, is_told

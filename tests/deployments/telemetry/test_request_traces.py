@@ -12,6 +12,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.trace import StatusCode
 
+from tests.deployments.coordinator.test_cell import DRAFTING, until
 from tests.deployments.http_server import completion, run, server, stream
 from tests.deployments.telemetry.memory import (
     CLIENT_ID,
@@ -24,7 +25,6 @@ from tests.deployments.telemetry.memory import (
     parent_id_of,
     told,
 )
-from tests.deployments.test_cell import DRAFTING, until
 
 PROMPT = "HELLO"
 CHAT = {"model": "fake", "messages": [{"role": "user", "content": PROMPT}], "max_tokens": 20}

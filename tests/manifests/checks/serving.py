@@ -11,8 +11,8 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from ray.serve.schema import ServeDeploySchema
 
-from deployments.access import is_loopback
 from deployments.config import ServiceConfig
+from deployments.ingress.access import is_loopback
 from deployments.nodes.selectors import fits
 from tests.manifests.checks.objects import Manifest, Objects, Pod
 

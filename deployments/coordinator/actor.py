@@ -1,0 +1,246 @@
+"""The coordinator as a Ray actor: finds or creates it, serves it, ends it when nobody is left."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import random
+import time
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import ray
+from ray.actor import ActorHandle
+from ray.exceptions import RayError
+
+from deployments.autoscaling.sampling import SignalSampler
+from deployments.autoscaling.signals import SignalMeter
+from deployments.coordinator.client_ledger import ClientLimits
+from deployments.coordinator.garbage import look_seldom
+from deployments.coordinator.pool_driver import PoolDriver
+from deployments.coordinator.pool_status import pool_status
+from deployments.coordinator.server import PortLimits, start_server
+from deployments.deployment_names import Part
+from deployments.memory import keep_trimming
+from deployments.metrics.telling import MetricsTelling
+from deployments.telemetry.exporters import is_export_asked_for
+from deployments.telemetry.logs import begin_logs
+from deployments.telemetry.pool_spans import PoolSpans
+from deployments.telemetry.process import ProcessName
+from deployments.telemetry.settings import LogFormat
+from deployments.telemetry.tracing import begin_tracing
+from deployments.tls.files import TlsFiles
+from deployments.wire.endpoint import Endpoint
+from specdec_core.config import PoolConfig
+from specdec_core.pool import SequencePool
+
+logger = logging.getLogger(__name__)
+
+NAMESPACE = "specdec"
+_RESOLVE_TIMEOUT_S = 15.0
+_HUNG_S = 10.0
+"""One that has answered before answers in milliseconds; Ray itself never restarts what hangs."""
+_SEND_S = 5.0
+"""For the spans and metrics of a coordinator that ends; its process has less for itself."""
+_WATCH_S = 1.0
+_SIGNALS_TIMEOUT_S = 5.0
+_FAILED_EXIT_CODE = 70
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinatorSpec:
+    """Which coordinator a process belongs to, and how to make it."""
+
+    application: str
+    version: str
+    """Of the configuration: a redeploy with another one gets another coordinator."""
+    pool: PoolConfig
+    audit_share: float = 0.0
+    limits: ClientLimits = field(default_factory=ClientLimits)
+    port_limits: PortLimits = field(default_factory=PortLimits)
+    tls: TlsFiles | None = None
+    host: str | None = None
+    """Address to listen on; None: the node's."""
+    cell: int = 0
+    log_format: LogFormat = LogFormat.TEXT
+    model_name: str = ""
+    """As clients name it; metrics are labelled with it."""
+    node_labels: dict[str, str] = field(default_factory=dict)
+    """Ray labels of the nodes that it may run on; empty: any."""
+    idle_exit_s: float = 60.0
+    """Without a stream for this long the application is gone; a latecomer makes a new one."""
+
+    @property
+    def actor_name(self) -> str:
+        return f"{self.application}:cell-{self.cell}:{self.version}"
+
+
+class Coordinator:
+    """One life of a coordinator: an epoch, a pool, a server. Undecorated; see `find_or_create`."""
+
+    def __init__(self, spec: CoordinatorSpec) -> None:
+        look_seldom()
+        process = ProcessName(role=Part.COORDINATOR, id=spec.actor_name, cell=spec.cell)
+        begin_logs(process, spec.log_format)
+        self._tracing = begin_tracing(process)
+        self.epoch = random.getrandbits(64)
+        self._driver = PoolDriver(
+            SequencePool(spec.pool, epoch=self.epoch),
+            epoch=self.epoch,
+            audit_share=spec.audit_share,
+            limits=spec.limits,
+            spans=PoolSpans(self._tracing.tracer),
+            started_unix_s=time.time(),
+        )
+        self._sampler = SignalSampler(
+            self._driver.pool.counters, SignalMeter(spec.pool.max_group_size)
+        )
+        self._metrics = MetricsTelling(
+            partial(pool_status, self._driver),
+            process,
+            model_name=spec.model_name,
+            application=spec.application,
+        )
+        self._started = asyncio.ensure_future(
+            start_server(
+                self._driver,
+                spec.host or _own_address(),
+                tls=spec.tls,
+                limits=spec.port_limits,
+            )
+        )
+        self._tasks = [
+            asyncio.ensure_future(self._drive()),
+            asyncio.ensure_future(self._watch(spec.idle_exit_s)),
+            asyncio.ensure_future(self._metrics.run()),
+            asyncio.ensure_future(keep_trimming(is_calm=lambda: not self._driver.pool.num_live)),
+        ]
+
+    async def endpoint(self) -> Endpoint:
+        """Where the gRPC server is."""
+        _, endpoint = await self._started
+        return endpoint
+
+    async def pid(self) -> int:
+        return os.getpid()
+
+    async def num_live(self) -> int:
+        """Requests that have not ended."""
+        return self._driver.pool.num_live
+
+    async def send_telemetry(self) -> None:
+        """What is left of spans and metrics; none are made any more."""
+        await asyncio.gather(self._tracing.close(), self._metrics.close())
+
+    async def signals(self) -> dict[str, float]:
+        """What the autoscaler goes by; empty until there is something to compare with."""
+        signals = self._sampler.signals(time.monotonic())
+        return signals.as_stats() if signals is not None else {}
+
+    async def retire(self) -> None:
+        """End for good; Ray does not restart an actor that exits on purpose."""
+        await self.send_telemetry()
+        ray.actor.exit_actor()
+
+    async def _drive(self) -> None:
+        """A failed pool has told every client; a fresh process takes over, under a new epoch."""
+        try:
+            await self._driver.run()
+        except Exception:
+            await asyncio.gather(asyncio.sleep(0.5), self.send_telemetry())  # the last messages
+            os._exit(_FAILED_EXIT_CODE)
+
+    async def _watch(self, idle_exit_s: float) -> None:
+        idle_s = 0.0
+        while idle_s < idle_exit_s:
+            await asyncio.sleep(_WATCH_S)
+            self._driver.tell_load()
+            idle_s = 0.0 if self._driver.num_streams else idle_s + _WATCH_S
+        logger.info("no ingress and no replica for %.0f s: the application is gone", idle_s)
+        ray.get_runtime_context().current_actor.retire.remote()
+
+
+def find_or_create(spec: CoordinatorSpec) -> ActorHandle[Any]:
+    """The coordinator's handle; whoever asks first creates it."""
+    actor: Any = ray.remote(Coordinator).options(
+        name=spec.actor_name,
+        namespace=NAMESPACE,
+        lifetime="detached",
+        get_if_exists=True,
+        max_restarts=-1,
+        max_task_retries=0,
+        max_concurrency=1000,
+        num_cpus=0,
+        label_selector=spec.node_labels or None,
+    )
+    handle: ActorHandle[Any] = actor.remote(spec)
+    return handle
+
+
+def _own_address() -> str:
+    address: str = ray.util.get_node_ip_address()
+    return address
+
+
+_answered: set[str] = set()
+"""Coordinators whose last answer to this process was one: only of those is silence a hang, and not
+a start that takes its time."""
+
+
+async def resolve(spec: CoordinatorSpec) -> Endpoint:
+    """Where the coordinator's server is. Raises ConnectionError while there is none."""
+    is_known = spec.actor_name in _answered
+    try:
+        handle = await asyncio.to_thread(find_or_create, spec)
+        async with asyncio.timeout(_HUNG_S if is_known else _RESOLVE_TIMEOUT_S):
+            endpoint: Endpoint = await handle.endpoint.remote()
+    except (RayError, asyncio.InvalidStateError, TimeoutError, ValueError) as error:
+        _answered.discard(spec.actor_name)
+        if is_known and isinstance(error, TimeoutError):
+            await asyncio.to_thread(_restart, spec)
+        raise ConnectionError(f"no coordinator: {type(error).__name__}") from error
+    _answered.add(spec.actor_name)
+    return endpoint
+
+
+def _restart(spec: CoordinatorSpec) -> None:
+    """Ray makes a fresh process of one that hangs; whoever else waits for it is told at once."""
+    logger.warning("%s does not answer: it is restarted", spec.actor_name)
+    with contextlib.suppress(ValueError):
+        ray.kill(ray.get_actor(spec.actor_name, namespace=NAMESPACE), no_restart=False)
+
+
+def num_live(spec: CoordinatorSpec) -> int:
+    """Requests that have not ended; 0 when there is no coordinator to ask."""
+    try:
+        handle: Any = ray.get_actor(spec.actor_name, namespace=NAMESPACE)
+        live: int = ray.get(handle.num_live.remote(), timeout=_RESOLVE_TIMEOUT_S)
+    except (RayError, ValueError):
+        return 0
+    return live
+
+
+async def signals_of(spec: CoordinatorSpec) -> dict[str, float]:
+    """What the coordinator says of its pool; empty when there is none to ask."""
+    try:
+        handle: Any = await asyncio.to_thread(ray.get_actor, spec.actor_name, NAMESPACE)
+        async with asyncio.timeout(_SIGNALS_TIMEOUT_S):
+            signals: dict[str, float] = await handle.signals.remote()
+    except (RayError, ValueError, asyncio.InvalidStateError, TimeoutError):
+        return {}
+    return signals
+
+
+def end(spec: CoordinatorSpec) -> None:
+    """Kill the coordinator if it exists, once it has sent its spans and metrics."""
+    try:
+        handle: Any = ray.get_actor(spec.actor_name, namespace=NAMESPACE)
+    except ValueError:
+        return
+    if is_export_asked_for():
+        with contextlib.suppress(RayError):
+            ray.get(handle.send_telemetry.remote(), timeout=_SEND_S)
+    ray.kill(handle, no_restart=True)

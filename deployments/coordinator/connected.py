@@ -1,0 +1,59 @@
+"""The replicas that are connected, and what they say of the cell together."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from deployments.coordinator.audit import Origin
+from deployments.coordinator.outbox import PoolState, WorkOutbox
+from deployments.stages.rounds import LeaseTimes
+from specdec_core.leases import Occupancy, ReplicaInfo, Role
+from specdec_core.models.numerics import Numerics
+
+
+@dataclass(eq=False, slots=True)
+class ConnectedReplica:
+    """A registered replica, its stream, and its own count of its memory."""
+
+    info: ReplicaInfo
+    outbox: WorkOutbox
+    occupancy: Occupancy
+    times: LeaseTimes
+
+
+def origin_of(replicas: Collection[ConnectedReplica]) -> Origin | None:
+    """What chooses tokens at this moment; None without a target."""
+    for replica in replicas:
+        if replica.info.role is Role.TARGET:
+            return Origin(replica.info.numerics, replica.info.fingerprint)
+    return None
+
+
+def state_of(replicas: Collection[ConnectedReplica], epoch: int, num_live: int) -> PoolState:
+    targets = _targets(replicas)
+    return PoolState(
+        epoch=epoch,
+        num_targets=len(targets),
+        num_drafts=len(replicas) - len(targets),
+        num_live=num_live,
+        max_model_len=min((info.max_model_len for info in targets), default=0),
+        model_digest=targets[0].model_digest if targets else "",
+        fingerprint=targets[0].fingerprint if targets else "",
+        numerics=targets[0].numerics if targets else Numerics.FAST,
+    )
+
+
+def is_last_target(
+    replica: ConnectedReplica,
+    replicas: Iterable[ConnectedReplica],
+    leaving: Collection[ConnectedReplica],
+) -> bool:
+    """Whether no target would be left that stays, once `replica` of those that leave is gone."""
+    stays = (other for other in replicas if other.info.role is Role.TARGET)
+    return replica.info.role is Role.TARGET and all(other in leaving for other in stays)
+
+
+def _targets(replicas: Collection[ConnectedReplica]) -> list[ReplicaInfo]:
+    infos = (replica.info for replica in replicas)
+    return [info for info in infos if info.role is Role.TARGET]

@@ -1,0 +1,335 @@
+"""Drives the sequence pool: streams in, streams out, one clock. No Ray, no gRPC.
+
+Every event goes into the pool at once; the run task then asks the pool what to do, so events of one
+turn of the loop are decided together. One task runs it and everything is called from its loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from functools import partial
+
+from deployments.coordinator.audit import Auditor, Origin
+from deployments.coordinator.client_ledger import ClientLedger, ClientLimits
+from deployments.coordinator.connected import ConnectedReplica, is_last_target, origin_of, state_of
+from deployments.coordinator.outbox import (
+    Delivery,
+    IngressOutbox,
+    PoolState,
+    WorkCommand,
+    WorkOutbox,
+    addressee,
+)
+from deployments.coordinator.wake import Wake
+from deployments.errors import ClientLimitError, Failure, FailureKind
+from deployments.metrics.request_totals import RequestTotals
+from deployments.stages.ingress import IngressTimes
+from deployments.stages.rounds import LeaseTimes, StageHistograms
+from deployments.telemetry.pool_spans import PoolSpans
+from specdec.v1 import coordination_pb2 as pb
+from specdec_core.errors import InvalidRequestError, QueueFullError, SpecdecError
+from specdec_core.leases import GroupResult, Occupancy, ReplicaInfo
+from specdec_core.pool import Emit, SendLease, SendReset, SequencePool
+from specdec_core.request import FinishReason, Request, TokenEvent
+
+logger = logging.getLogger(__name__)
+
+
+class PoolDriver:
+    """Owns the pool and the streams that feed it and are fed by it."""
+
+    def __init__(
+        self,
+        pool: SequencePool,
+        *,
+        epoch: int,
+        audit_share: float = 0.0,
+        limits: ClientLimits | None = None,
+        spans: PoolSpans | None = None,
+        started_unix_s: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.pool = pool
+        self.spans = spans or PoolSpans()
+        self.ledger = ClientLedger(limits)
+        self.auditor = Auditor(audit_share)
+        self.epoch = epoch
+        self.failure: BaseException | None = None
+        self.replicas: dict[str, ConnectedReplica] = {}
+        self.stages: StageHistograms = {}
+        self.ingress_times = IngressTimes()
+        self.requests = RequestTotals(started_unix_s)
+        self._clock = clock
+        self._heard_s: float | None = None
+        """When the first answer came that no decision has followed yet."""
+        self._ingresses: set[IngressOutbox] = set()
+        self._owners: dict[str, IngressOutbox] = {}
+        self._held: list[TokenEvent] = []
+        """Decided, and not told yet."""
+        self._notes: list[Callable[[], object]] = []
+        self._told_live = 0
+        self._leaving: list[ConnectedReplica] = []
+        self._wake = Wake(clock)
+
+    @property
+    def num_streams(self) -> int:
+        return len(self._ingresses) + len(self.replicas)
+
+    async def run(self) -> None:
+        """Decide until the pool fails; a failure reaches every waiting client, then is raised."""
+        try:
+            while True:
+                self._wake.clear()
+                self._order_all()
+                await asyncio.sleep(0)  # whoever writes the leases goes first
+                self._tell_all()
+                if self.failure is not None:
+                    raise self.failure
+                await self._wake.wait(self.pool.next_deadline())
+        except Exception as error:
+            self._fail(error)
+            raise
+
+    def decide(self) -> None:
+        """Let the pool decide on the events since, and pass on what it says."""
+        self._order_all()
+        self._tell_all()
+
+    def later(self, note: Callable[[], object]) -> None:
+        """Call `note` before clients are told of what is decided next: no replica waits for it."""
+        self._notes.append(note)
+
+    def attach(self) -> IngressOutbox:
+        """A new ingress stream."""
+        outbox = IngressOutbox()
+        self._ingresses.add(outbox)
+        outbox.put_state(self._state())
+        return outbox
+
+    def detach(self, outbox: IngressOutbox) -> None:
+        """An ingress stream has ended: nobody waits for its requests any more."""
+        self._tell_held()
+        self._ingresses.discard(outbox)
+        for request_id in [key for key, owner in self._owners.items() if owner is outbox]:
+            self._disown(request_id)
+            self.auditor.forget(request_id)
+            self._guard(partial(self.pool.abort, request_id))
+
+    def submit(
+        self,
+        outbox: IngressOutbox,
+        request: Request,
+        *,
+        resume: bool,
+        trace: pb.TraceContext | None = None,
+    ) -> None:
+        """Queue a request; a refusal is told to its ingress alone."""
+        self._tell_held()
+        if request.request_id in self._owners and not resume:
+            message = f"request_id {request.request_id!r} is in use"
+            self.refuse(outbox, request.request_id, InvalidRequestError(message))
+            return
+        request_id, client = request.request_id, request.client
+        try:
+            self._owners[request_id] = outbox
+            self.ledger.begin(request_id, client, self._clock(), is_resumed=resume)
+            self.auditor.watch(request)
+            self._guard(lambda now: self.pool.add(request, now))
+            if trace is not None:
+                self.spans.begin(request, self.pool.sequence_id(request_id), trace)
+            self.requests.began(request, is_resumed=resume)
+        except (ClientLimitError, InvalidRequestError, QueueFullError) as error:
+            self._disown(request_id)
+            self.auditor.forget(request_id)
+            self._guard(partial(self.pool.abort, request_id))  # an older attempt
+            self.refuse(outbox, request_id, error)
+
+    def _disown(self, request_id: str) -> None:
+        del self._owners[request_id]
+        self.spans.end(request_id)
+        self.ledger.end(request_id)
+
+    def refuse(self, outbox: IngressOutbox, request_id: str, error: Exception) -> None:
+        """Tell an ingress that a request did not begin."""
+        outbox.put(Delivery.failed(request_id, self.requests.refused(error)))
+
+    def abort(self, outbox: IngressOutbox, request_id: str) -> None:
+        """End a request of any ingress; the asking one is told whether it was live."""
+        self._tell_held()
+        was_live = request_id in self._owners
+        self._guard(lambda now: self.pool.abort(request_id, now))
+        outbox.put_abort(request_id, was_live)
+
+    def register(self, info: ReplicaInfo) -> ConnectedReplica:
+        """A replica's stream has begun. Raises SpecdecError for one that does not fit."""
+        self._guard(lambda now: self.pool.register(info, now))
+        earlier = self.replicas.get(info.replica_id)
+        if earlier is not None:
+            earlier.outbox.close()
+        replica = ConnectedReplica(
+            info,
+            WorkOutbox(),
+            Occupancy(num_free_blocks=info.num_blocks),
+            LeaseTimes(info.role, self.stages, self._clock),
+        )
+        self.replicas[info.replica_id] = replica
+        self._tell_state()
+        return replica
+
+    def leave(self, replica: ConnectedReplica) -> None:
+        """A replica's stream has ended."""
+        replica.outbox.close()
+        if self.replicas.get(replica.info.replica_id) is not replica:
+            return
+        del self.replicas[replica.info.replica_id]
+        self._leaving = [other for other in self._leaving if other is not replica]
+        info = replica.info
+        self._guard(
+            lambda now: self.pool.deregister(info.replica_id, now, incarnation=info.incarnation)
+        )
+        self._tell_state()
+
+    def hear(self) -> float:
+        """An answer has come, and is read now: the time, from which what is decided next counts."""
+        now = self._clock()
+        if self._heard_s is None:
+            self._heard_s = now
+        return now
+
+    def on_result(self, replica: ConnectedReplica, result: GroupResult) -> None:
+        if self.replicas.get(replica.info.replica_id) is replica:
+            self._guard(lambda now: self.pool.on_result(result, now))
+
+    def on_occupancy(self, replica: ConnectedReplica, occupancy: Occupancy) -> None:
+        """A sign of life, with the replica's own count of its memory."""
+        replica.occupancy = occupancy
+        self._guard(lambda now: self.pool.heartbeat(replica.info.replica_id, now))
+
+    def on_reset_done(self, replica: ConnectedReplica, incarnation: int) -> None:
+        self._guard(lambda now: self.pool.on_reset_done(replica.info.replica_id, incarnation, now))
+
+    def tell_load(self) -> None:
+        """Ingresses spread requests over cells by it. Called now and then, not per round."""
+        if self.pool.num_live != self._told_live:
+            self._tell_state()
+
+    def drain(self, replica: ConnectedReplica) -> None:
+        """A replica is about to leave: replays of finished requests shall not hold it up."""
+        for replay_id in self.auditor.drop():
+            self._guard(partial(self.pool.abort, replay_id))
+        self._leaving.append(replica)
+        self._wake.set()
+
+    def _let_leave(self) -> None:
+        """The last target stays as long as clients wait: nobody else would serve them."""
+        for replica in list(self._leaving):
+            is_last = is_last_target(replica, self.replicas.values(), self._leaving)
+            if not (is_last and self._owners):
+                self._leaving.remove(replica)
+                self._guard(partial(self.pool.drain, replica.info.replica_id))
+
+    def _guard(self, call: Callable[[float], object]) -> None:
+        """Pass an event to the pool; what the pool does not refuse on purpose is its failure."""
+        if self.failure is not None:
+            return
+        try:
+            call(self._clock())
+        except SpecdecError:
+            raise
+        except Exception as error:
+            self._fail(error)
+        self._wake.set()
+
+    def _fail(self, error: BaseException) -> None:
+        if self.failure is not None:
+            return
+        logger.error("the pool failed", exc_info=error)
+        self.failure = error
+        self._tell_held()
+        failure = Failure(kind=FailureKind.POOL_FAILED, message="the pool failed; try again")
+        for request_id, outbox in self._owners.items():
+            told = Delivery.failed(request_id, failure)
+            outbox.put(told)
+            self.spans.end(request_id, told.event)
+        self._owners.clear()
+        for stream in (*self._ingresses, *(r.outbox for r in self.replicas.values())):
+            stream.close()
+        self._wake.set()
+
+    def _order_all(self) -> None:
+        """Leases leave before the tokens of the round that is over: a replica waits for them."""
+        for command in self.pool.advance(self._clock()):
+            if isinstance(command, Emit):
+                self._held.append(command.event)
+            else:
+                self._order(command)
+        self._heard_s = None
+
+    def _tell_all(self) -> None:
+        self._tell_held()
+        if self._leaving:
+            self._let_leave()
+        self._begin_audits()
+
+    def _tell_held(self) -> None:
+        """Before anything else happens to a request, whose new attempt shall hear nothing of it."""
+        notes, self._notes = self._notes, []
+        for note in notes:
+            note()
+        events, self._held = self._held, []
+        if events:
+            origin = origin_of(self.replicas.values())
+            for event in events:
+                self._deliver(event, origin)
+
+    def _order(self, command: WorkCommand) -> None:
+        replica = self.replicas.get(addressee(command))
+        if replica is None:
+            return
+        if isinstance(command, SendLease):
+            replica.times.decided(command.lease.lease_id, self._heard_s)
+        elif isinstance(command, SendReset):
+            replica.times.void()
+        replica.outbox.put(command)
+
+    def _begin_audits(self) -> None:
+        """Replay finished requests; the pool keeps them behind every client's request."""
+        while (replay := self.auditor.next_replay()) is not None:
+            try:
+                self._guard(partial(self.pool.add, replay))
+            except InvalidRequestError:  # the targets are others meanwhile
+                self.auditor.skip(replay.request_id)
+
+    def _compare(self, event: TokenEvent) -> None:
+        """News of a replay: its client is the auditor."""
+        divergence = self.auditor.compare(event)
+        if divergence is not None:
+            divergence.log(logger)
+        if event.finish_reason is None and not self.auditor.is_replay(event.request_id):
+            self._guard(partial(self.pool.abort, event.request_id))
+
+    def _deliver(self, event: TokenEvent, origin: Origin | None) -> None:
+        if self.auditor.is_replay(event.request_id):
+            self._compare(event)
+            return
+        outbox = self._owners.get(event.request_id)
+        if outbox is None:
+            return
+        self.auditor.hear(event, origin)
+        self.ledger.hear(event)
+        if event.finish_reason is not None:
+            self.spans.end(event.request_id, event)
+            self._disown(event.request_id)
+        is_error = event.finish_reason is FinishReason.ERROR
+        outbox.put(Delivery(event, self.requests.failed(event) if is_error else None))
+
+    def _tell_state(self) -> None:
+        self._told_live = self.pool.num_live
+        for outbox in self._ingresses:
+            outbox.put_state(self._state())
+
+    def _state(self) -> PoolState:
+        return state_of(self.replicas.values(), self.epoch, self.pool.num_live)

@@ -1,0 +1,224 @@
+"""CoordinatorService over a PoolDriver: messages in, messages out, one writer per stream."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from collections.abc import AsyncIterator
+from functools import partial
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from deployments.coordinator.answer_check import check_answer, check_introduction
+from deployments.coordinator.connected import ConnectedReplica
+from deployments.coordinator.outbox import Flush, IngressOutbox, PoolState, WorkCommand
+from deployments.coordinator.pool_driver import PoolDriver
+from deployments.coordinator.pool_status import pool_status
+from deployments.wire.lease_translation import (
+    lease_to_pb,
+    occupancy_from_pb,
+    register_from_pb,
+    result_from_pb,
+)
+from deployments.wire.silence import SilenceError, beating, heard
+from deployments.wire.translation import submit_from_pb, write_event
+from specdec.v1 import coordination_pb2 as pb
+from specdec.v1 import coordination_pb2_grpc as pb_grpc
+from specdec.v1 import generation_pb2 as public_pb
+from specdec_core.errors import InvalidRequestError, SpecdecError
+from specdec_core.leases import GroupResult
+from specdec_core.pool import SendFree, SendLease, SendReset
+
+logger = logging.getLogger(__name__)
+
+REGISTER_TIMEOUT_S = 10.0
+_Context = grpc.aio.ServicerContext[Any, Any]
+
+_UNREADABLE = (ValueError, LookupError, TypeError, struct.error, DecodeError, SpecdecError)
+"""What messages raise that no peer of ours sends."""
+
+
+class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
+    """One handler per stream: it reads in a task of its own and writes what its outbox holds.
+
+    Whoever gets here has shown the token (server.py). What cannot be read ends the
+    stream that it came over, and nothing else.
+    """
+
+    def __init__(
+        self,
+        driver: PoolDriver,
+        *,
+        register_timeout_s: float = REGISTER_TIMEOUT_S,
+    ) -> None:
+        self._driver = driver
+        self._register_timeout_s = register_timeout_s
+
+    async def Generate(
+        self,
+        request_iterator: AsyncIterator[pb.GenerateUp],
+        context: _Context,
+    ) -> AsyncIterator[pb.GenerateDown]:
+        if self._driver.failure is not None:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "the pool failed")
+        outbox = self._driver.attach()
+        reader = asyncio.create_task(self._read_requests(request_iterator, outbox))
+        try:
+            with beating(outbox.beat):
+                while (flush := await outbox.take()) is not None:
+                    yield _flush_to_pb(flush)
+        finally:
+            reader.cancel()
+            self._driver.detach(outbox)
+
+    async def Work(
+        self,
+        request_iterator: AsyncIterator[pb.WorkUp],
+        context: _Context,
+    ) -> AsyncIterator[pb.WorkDown]:
+        replica = await self._register(request_iterator, context)
+        reader = asyncio.create_task(self._read_results(request_iterator, replica))
+        try:
+            yield pb.WorkDown(registered=pb.Registered(epoch=self._driver.epoch))
+            with beating(replica.outbox.beat):
+                while (commands := await replica.outbox.take()) is not None:
+                    if not commands:
+                        yield pb.WorkDown()
+                    for command in commands:
+                        message = _command_to_pb(command)
+                        if isinstance(command, SendLease):
+                            self._driver.spans.sent(command.lease, message.lease)
+                            replica.times.sent(command.lease.lease_id)
+                        yield message
+        finally:
+            reader.cancel()
+            self._driver.leave(replica)
+
+    async def PoolStatus(
+        self, request: public_pb.PoolStatusRequest, context: _Context
+    ) -> public_pb.PoolStatusResponse:
+        return pool_status(self._driver)
+
+    async def _read_requests(
+        self, messages: AsyncIterator[pb.GenerateUp], outbox: IngressOutbox
+    ) -> None:
+        try:
+            async for message in messages:
+                match message.WhichOneof("kind"):
+                    case "submit":
+                        self._submit(message.submit, outbox)
+                    case "abort":
+                        self._driver.abort(outbox, message.abort.request_id)
+                    case "times":
+                        self._driver.ingress_times.add(message.times)
+        except _UNREADABLE:
+            logger.warning("an ingress sent what makes no sense: its stream ends", exc_info=True)
+        finally:
+            outbox.close()
+
+    def _submit(self, message: pb.Submit, outbox: IngressOutbox) -> None:
+        try:
+            request = submit_from_pb(message)
+        except InvalidRequestError as error:
+            self._driver.refuse(outbox, message.request_id, error)
+            return
+        trace = message.trace if message.HasField("trace") else None
+        self._driver.submit(outbox, request, resume=message.resume, trace=trace)
+
+    async def _register(
+        self,
+        messages: AsyncIterator[pb.WorkUp],
+        context: _Context,
+    ) -> ConnectedReplica:
+        try:
+            async with asyncio.timeout(self._register_timeout_s):
+                first = await anext(messages, pb.WorkUp())
+            info = register_from_pb(first.register)
+            check_introduction(info)
+            return self._driver.register(info)
+        except TimeoutError:
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "nobody has registered")
+            raise
+        except _UNREADABLE as error:
+            logger.warning("refused a replica: %s", error)
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+            raise
+
+    async def _read_results(
+        self, messages: AsyncIterator[pb.WorkUp], replica: ConnectedReplica
+    ) -> None:
+        try:
+            async for message in heard(messages):
+                self._take_in(message, replica)
+        except _UNREADABLE:
+            who = replica.info.replica_id
+            logger.warning("%s sent what makes no sense: its stream ends", who, exc_info=True)
+        except SilenceError as error:
+            # Its sequences go on elsewhere; it registers anew when it is back.
+            logger.warning("%s is left out: %s", replica.info.replica_id, error)
+        finally:
+            # At once: a write to who does not read may never end.
+            self._driver.leave(replica)
+
+    def _take_in(self, message: pb.WorkUp, replica: ConnectedReplica) -> None:
+        driver = self._driver
+        match message.WhichOneof("kind"):
+            case "result":
+                answer, came_s = message.result, driver.hear()
+                result = result_from_pb(answer, replica.info.replica_id)
+                check_answer(answer, result, replica.info)
+                driver.on_occupancy(replica, occupancy_from_pb(answer.occupancy))
+                driver.on_result(replica, result)
+                held_s = answer.held_s
+                driver.later(partial(self._note, replica, result, came_s, held_s))
+            case "heartbeat":
+                driver.on_occupancy(replica, occupancy_from_pb(message.heartbeat.occupancy))
+            case "reset_done":
+                driver.on_reset_done(replica, message.reset_done.incarnation)
+            case "drain":
+                driver.drain(replica)
+            case other:
+                logger.warning("a replica sent %s, which is not expected here", other)
+
+    def _note(
+        self, replica: ConnectedReplica, result: GroupResult, came_s: float, held_s: float
+    ) -> None:
+        stages = replica.times.answered(result.lease_id, came_s, result.seconds, held_s)
+        self._driver.spans.answered(replica.info.role, result, stages)
+
+
+def _flush_to_pb(flush: Flush) -> pb.GenerateDown:
+    message = pb.GenerateDown(
+        state=_state_to_pb(flush.state) if flush.state else None,
+        aborts=[pb.AbortOutcome(request_id=key, aborted=live) for key, live in flush.aborts],
+    )
+    events = message.events
+    for delivery in flush.deliveries:
+        write_event(events.add(), delivery.event, delivery.failure)
+    return message
+
+
+def _state_to_pb(state: PoolState) -> pb.PoolState:
+    return pb.PoolState(
+        epoch=state.epoch,
+        num_targets=state.num_targets,
+        num_drafts=state.num_drafts,
+        num_live=state.num_live,
+        max_model_len=state.max_model_len,
+        model_digest=state.model_digest,
+        fingerprint=state.fingerprint,
+        numerics=state.numerics,
+    )
+
+
+def _command_to_pb(command: WorkCommand) -> pb.WorkDown:
+    if isinstance(command, SendLease):
+        return pb.WorkDown(lease=lease_to_pb(command.lease))
+    if isinstance(command, SendFree):
+        return pb.WorkDown(free=pb.Free(sequence_ids=command.sequence_ids))
+    if isinstance(command, SendReset):
+        return pb.WorkDown(reset=pb.Reset(incarnation=command.incarnation))
+    return pb.WorkDown(drained=pb.Drained())

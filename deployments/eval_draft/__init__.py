@@ -1,0 +1,1 @@
+"""`specdec eval-draft`: what a draft is worth for a target."""

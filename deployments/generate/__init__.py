@@ -1,0 +1,1 @@
+"""`specdec generate`: decodes every line of a file, in this process."""

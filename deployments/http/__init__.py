@@ -1,0 +1,1 @@
+"""OpenAI's routes: what they take and what they answer."""

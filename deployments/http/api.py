@@ -1,0 +1,300 @@
+"""The OpenAI routes as a FastAPI application over a GenerationService. No Ray."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.exceptions import HTTPException
+
+from deployments.config import SpecMetrics
+from deployments.http.body_limit import BODY_TIMEOUT_S, BodyLimit
+from deployments.http.completion_prompts import checked_prompts
+from deployments.http.errors import error_response, log_unexpected, unknown_route
+from deployments.http.logprob_json import Echo
+from deployments.http.openapi import STATUS, answers, body_of, path_parameter, refusals
+from deployments.http.requests import (
+    ChatBody,
+    CommonBody,
+    CompletionBody,
+    DetokenizeBody,
+    TokenizeBody,
+    parse_body,
+)
+from deployments.http.response_choice import Choice
+from deployments.http.responses import CHAT, COMPLETION, Shape, error_body, server_sent
+from deployments.http.responses import Response as Answer
+from deployments.ingress.access import Access
+from deployments.ingress.ask import Ask, Generation
+from deployments.ingress.generation import GenerationService
+from deployments.ingress.output import Piece, joined
+from deployments.ingress.request_limits import last_ids
+from deployments.metrics.page import CONTENT_TYPE, MetricsCompat, metrics_page
+from deployments.telemetry.http_calls import traced
+from deployments.text.chat_messages import checked_messages
+from deployments.text.tool_calls import ToolCallParser
+from deployments.version import package_version
+
+
+def build_http_app(
+    service: GenerationService,
+    access: Access,
+    *,
+    max_body_bytes: int,
+    metrics: SpecMetrics,
+    metrics_compat: MetricsCompat = MetricsCompat.NONE,
+    body_timeout_s: float = BODY_TIMEOUT_S,
+) -> FastAPI:
+    app = FastAPI(title="specdec", version=package_version(), docs_url=None, redoc_url=None)
+    app.add_middleware(BodyLimit, max_bytes=max_body_bytes, timeout_s=body_timeout_s)
+    app.add_exception_handler(HTTPException, unknown_route)
+    routes = _Routes(service, access, metrics, metrics_compat)
+    app.get("/health")(routes.health)
+    app.get("/ready", response_model=None, responses=STATUS)(routes.ready)
+    app.get("/version")(_version)
+    app.get("/metrics", response_class=PlainTextResponse, responses=refusals(503))(routes.metrics)
+    get = partial(app.get, response_model=None, responses=answers(401, 404, 500))
+    for path in ("/v1/models", "/v1/models/"):
+        get(path, name="models")(routes.guarded(routes.models))
+    named = path_parameter("name")
+    get("/v1/models/{name:path}", name="model", openapi_extra=named)(routes.guarded(routes.model))
+    for path, call, kind in (
+        ("/v1/completions", routes.completions, CompletionBody),
+        ("/v1/chat/completions", routes.chat_completions, ChatBody),
+        ("/tokenize", routes.tokenize, TokenizeBody),
+        ("/detokenize", routes.detokenize, DetokenizeBody),
+    ):
+        generates = issubclass(kind, CommonBody)
+        shape = CHAT if kind is ChatBody else COMPLETION
+        route = traced(service, shape, call) if generates else call
+        refused = (400, 401, 404, 413, 422, 500, *((408, 429, 503) if generates else ()))
+        app.post(
+            path,
+            name=path.strip("/").replace("/", "_"),
+            response_model=None,
+            responses=answers(*refused, streams=generates),
+            openapi_extra=body_of(kind),
+        )(routes.guarded(route))
+    return app
+
+
+class _Routes:
+    def __init__(
+        self,
+        service: GenerationService,
+        access: Access,
+        metrics: SpecMetrics,
+        metrics_compat: MetricsCompat,
+    ) -> None:
+        self._service = service
+        self._access = access
+        self._metrics = metrics
+        self._metrics_compat = metrics_compat
+
+    def guarded(self, call: Callable[[Request], Any]) -> Callable[[Request], Any]:
+        """The route behind the API key, its errors in OpenAI's shape."""
+
+        async def route(request: Request) -> Response:
+            try:
+                request.state.client = self._access.check_key(request.headers.get("authorization"))
+                answer: Response = await call(request)
+                return answer
+            except Exception as error:
+                return error_response(error)
+
+        return route
+
+    async def health(self) -> dict[str, str]:
+        """Alive; says nothing of the pool."""
+        return {"status": "ok"}
+
+    async def ready(self) -> JSONResponse:
+        if not self._service.is_ready:
+            return JSONResponse({"status": "no target replica is up"}, status_code=503)
+        return JSONResponse(
+            {
+                "status": "ready",
+                "numerics": self._service.numerics,
+                "system_fingerprint": self._service.system_fingerprint,
+            }
+        )
+
+    async def metrics(self) -> Response:
+        """The pool's totals; 503 while it is away, so that nobody reads zeros."""
+        try:
+            status = await self._service.pool.pool_status()
+        except Exception as error:
+            return error_response(error)
+        page = metrics_page(status, self._service.model_name, self._metrics_compat)
+        return Response(page, media_type=CONTENT_TYPE)
+
+    async def models(self, request: Request) -> JSONResponse:
+        return JSONResponse({"object": "list", "data": [self._model_card()]})
+
+    async def model(self, request: Request) -> JSONResponse:
+        self._service.check_model(request.path_params["name"])
+        return JSONResponse(self._model_card())
+
+    async def completions(self, request: Request) -> Response:
+        body = parse_body(CompletionBody, await request.body())
+        self._service.check_model(body.model)
+        given = checked_prompts(body.prompt)
+        ids = [await self._ids_of(prompt, body) for prompt in given]
+        echoes = [
+            await self._echo(prompt, own, body)
+            for prompt, own in (zip(given, ids, strict=True) if body.echo else ())
+        ]
+        ask = replace(body.ask(), client=request.state.client)
+        return await self._answer(COMPLETION, ids, body, ask, echoes)
+
+    async def chat_completions(self, request: Request) -> Response:
+        body = parse_body(ChatBody, await request.body())
+        self._service.check_model(body.model)
+        messages = checked_messages(body.messages)
+        ids = await self._service.encode_chat(messages, body.chat_options)
+        ask = replace(body.ask(), client=request.state.client)
+        return await self._answer(CHAT, [ids], body, ask)
+
+    async def tokenize(self, request: Request) -> JSONResponse:
+        body = parse_body(TokenizeBody, await request.body())
+        self._service.check_model(body.model)
+        ids = await self._ids_to_count(body)
+        return JSONResponse(
+            {
+                "tokens": list(ids),
+                "count": len(ids),
+                "max_model_len": self._service.max_model_len,
+            }
+        )
+
+    async def detokenize(self, request: Request) -> JSONResponse:
+        body = parse_body(DetokenizeBody, await request.body())
+        self._service.check_model(body.model)
+        return JSONResponse({"prompt": await self._service.decode_all(body.tokens, "tokens")})
+
+    async def _ids_to_count(self, body: TokenizeBody) -> Sequence[int]:
+        if body.messages is not None:
+            messages = checked_messages(body.messages)
+            return await self._service.encode_chat(messages, body.chat_options)
+        assert body.prompt is not None, "a body has one of the two"
+        adds = body.add_special_tokens is not False
+        return await self._service.encode(body.prompt, add_special_tokens=adds)
+
+    async def _ids_of(self, prompt: str | list[int], body: CompletionBody) -> Sequence[int]:
+        if not isinstance(prompt, str):
+            return prompt
+        return await self._service.encode(prompt, add_special_tokens=body.add_special_tokens)
+
+    async def _echo(
+        self, prompt: str | list[int], ids: Sequence[int], body: CompletionBody
+    ) -> Echo:
+        """The prompt as it is fed: with `truncate_prompt_tokens` its end."""
+        ids = last_ids(ids, body.truncate_prompt_tokens)
+        text = await self._service.decode_all(ids, "the prompt")
+        if isinstance(prompt, str) and body.truncate_prompt_tokens is None:
+            text = prompt
+        offsets = await self._service.text_offsets(ids) if body.echoes_logprobs else ()
+        return Echo(text, offsets)
+
+    async def _answer(
+        self,
+        shape: Shape,
+        prompts: Sequence[Sequence[int]],
+        body: CommonBody,
+        ask: Ask,
+        echoes: Sequence[Echo] = (),
+    ) -> Response:
+        generations = self._service.prepare_choices(prompts, ask, body.num_choices)
+        answer = self._start(shape, generations, body, echoes)
+        pieces = self._service.run_choices(generations, streams=bool(body.stream))
+        if not body.stream:
+            told = await _collect(pieces, answer)
+            with answer.respond:
+                return JSONResponse(answer.whole(told))
+        # The first piece decides the status: after it the headers have left.
+        first = await anext(pieces)
+        wants_usage = body.stream_options is not None and body.stream_options.include_usage
+        lines = _stream(answer, first, pieces, wants_usage=wants_usage)
+        return StreamingResponse(lines, media_type="text/event-stream")
+
+    def _start(
+        self,
+        shape: Shape,
+        generations: Sequence[Generation],
+        body: CommonBody,
+        echoes: Sequence[Echo],
+    ) -> Answer:
+        n, options = body.num_choices, body.stream_options
+        return Answer(
+            shape=shape,
+            choices=[
+                Choice(
+                    place,
+                    generation,
+                    echoes[place // n] if echoes else Echo(),
+                    ToolCallParser() if body.calls_tools else None,
+                )
+                for place, generation in enumerate(generations)
+            ],
+            n=n,
+            model=self._service.model_name,
+            system_fingerprint=self._service.system_fingerprint,
+            num_spec_tokens=self._service.num_spec_tokens(generations[0].request),
+            token_bytes=self._service.text.token_bytes,
+            metrics=self._metrics,
+            respond=self._service.pool.times.respond,
+            return_token_ids=bool(body.return_token_ids),
+            num_prompt_logprobs=body.prompt_logprobs,
+            counts_in_chunks=options is not None and options.continuous_usage_stats,
+        )
+
+    def _model_card(self) -> dict[str, Any]:
+        return {
+            "id": self._service.model_name,
+            "object": "model",
+            "created": 0,
+            "owned_by": "specdec",
+            "max_model_len": self._service.max_model_len,
+        }
+
+
+async def _collect(pieces: AsyncGenerator[tuple[int, Piece]], answer: Answer) -> list[Piece]:
+    """Every choice's whole output."""
+    told: list[list[Piece]] = [[] for _ in answer.choices]
+    async with contextlib.aclosing(pieces):
+        async for place, piece in pieces:
+            answer.timing.note(piece)
+            told[place].append(piece)
+    return [joined(one) for one in told]
+
+
+async def _stream(
+    answer: Answer,
+    first: tuple[int, Piece],
+    pieces: AsyncGenerator[tuple[int, Piece]],
+    *,
+    wants_usage: bool,
+) -> AsyncIterator[str]:
+    """Server-sent events; closing it closes `pieces`, which aborts the request."""
+    async with contextlib.aclosing(pieces):
+        for chunk in answer.first_chunks():
+            yield server_sent(chunk)
+        yield answer.event(*first)
+        try:
+            async for place, piece in pieces:
+                yield answer.event(place, piece)
+            if wants_usage:
+                yield server_sent(answer.usage_chunk())
+        except Exception as error:
+            log_unexpected(error)
+            yield server_sent(error_body(error))
+        yield "data: [DONE]\n\n"
+
+
+async def _version() -> dict[str, str]:
+    return {"version": package_version()}

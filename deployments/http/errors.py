@@ -1,0 +1,43 @@
+"""Errors as HTTP responses, in OpenAI's shape."""
+
+from __future__ import annotations
+
+import logging
+import math
+
+from fastapi import Request
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from deployments.error_status import status_of
+from deployments.errors import ClientLimitError, RequestFailedError
+from deployments.http.responses import error_body
+from specdec_core.errors import QueueFullError
+
+logger = logging.getLogger(__name__)
+
+
+def error_response(error: Exception) -> JSONResponse:
+    """The error in OpenAI's shape; nothing of an unexpected one but that it happened."""
+    log_unexpected(error)
+    headers = {}
+    if isinstance(error, QueueFullError | ClientLimitError):
+        headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
+    return JSONResponse(error_body(error), status_code=status_of(error).http, headers=headers)
+
+
+def log_unexpected(error: Exception) -> None:
+    if status_of(error).http == 500 and not isinstance(error, RequestFailedError):
+        logger.error("a request failed unexpectedly", exc_info=error)
+
+
+async def unknown_route(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    kind = "not_found_error" if error.status_code == 404 else "invalid_request_error"
+    message = {
+        "message": f"{request.method} {request.url.path}: {error.detail}",
+        "type": kind,
+        "param": None,
+        "code": error.status_code,
+    }
+    return JSONResponse({"error": message}, status_code=error.status_code)

@@ -1,0 +1,86 @@
+"""What /openapi.json says of the routes, whose bodies are parsed by hand (requests.py)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel
+
+_ERROR = {
+    "type": "object",
+    "properties": {
+        "error": {
+            "type": "object",
+            "properties": {
+                "message": {"type": "string"},
+                "type": {"type": "string"},
+                "param": {"type": ["string", "null"]},
+                "code": {"type": "integer"},
+            },
+            "required": ["message", "type", "param", "code"],
+        }
+    },
+    "required": ["error"],
+}
+_REFUSALS = {
+    400: "A value that is not possible; the message names it and the limit.",
+    401: "The API key is missing or wrong.",
+    404: "No such model.",
+    408: "Not finished in time.",
+    413: "The body is larger than the server reads.",
+    422: "A type that is not possible.",
+    429: "The queue is full, or the key has as much as it may; Retry-After says for how long.",
+    500: "Ours; the request may be sent again.",
+    503: "Coordinator or replicas are away.",
+}
+
+Responses = dict[int | str, dict[str, Any]]
+
+_OBJECT = {"application/json": {"schema": {"type": "object"}}}
+STATUS: Responses = {
+    200: {"description": "Ready.", "content": _OBJECT},
+    503: {"description": "Not ready, and why.", "content": _OBJECT},
+}
+
+
+def refusals(*codes: int) -> Responses:
+    """Descriptions of these statuses, in OpenAI's error shape."""
+    content = {"application/json": {"schema": _ERROR}}
+    return {code: {"description": _REFUSALS[code], "content": content} for code in codes}
+
+
+def answers(*codes: int, streams: bool = False) -> Responses:
+    """JSON, or server-sent events where the request asks for them; and these refusals."""
+    content: dict[str, Any] = {"application/json": {"schema": {"type": "object"}}}
+    if streams:
+        content["text/event-stream"] = {"schema": {"type": "string"}}
+    return {200: {"description": "The answer.", "content": content}, **refusals(*codes)}
+
+
+def body_of(kind: type[BaseModel]) -> dict[str, Any]:
+    """The request body: what `kind` takes, its definitions inline."""
+    schema = kind.model_json_schema(ref_template="#/components/schemas/{model}")
+    definitions = schema.pop("$defs", {})
+    return {
+        "requestBody": {
+            "required": True,
+            "content": {"application/json": {"schema": _resolved(schema, definitions)}},
+        }
+    }
+
+
+def path_parameter(name: str) -> dict[str, Any]:
+    schema = {"type": "string", "minLength": 1}
+    return {"parameters": [{"name": name, "in": "path", "required": True, "schema": schema}]}
+
+
+def _resolved(schema: Any, definitions: dict[str, Any]) -> Any:
+    """`schema` with every reference replaced by what it names."""
+    if isinstance(schema, list):
+        return [_resolved(item, definitions) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    reference = schema.get("$ref")
+    if reference is not None:
+        return _resolved(definitions[reference.rpartition("/")[2]], definitions)
+    return {name: _resolved(value, definitions) for name, value in schema.items()}

@@ -1,0 +1,64 @@
+"""One of an answer's outputs: what was told of it, and what its pieces show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from deployments.http.logprob_json import Echo, Prompt
+from deployments.ingress.ask import Generation
+from deployments.ingress.output import Piece
+from deployments.text.tool_calls import Found, ToolCallParser
+from specdec_core.request import FinishReason, RequestStats
+
+
+@dataclass(eq=False, slots=True)
+class Choice:
+    """One of the outputs of an answer, and what was told of it."""
+
+    index: int
+    generation: Generation
+    echo: Echo = field(default_factory=Echo)
+    parser: ToolCallParser | None = None
+    """Reads its text for calls."""
+    num_tokens: int = 0
+    num_calls: int = 0
+    stats: RequestStats | None = None
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        return len(self.generation.request.prompt_token_ids)
+
+    def scored_prompt(self, piece: Piece) -> Prompt | None:
+        """None where an end came before it."""
+        ids = self.generation.request.prompt_token_ids
+        is_scored = len(piece.prompt_logprobs) == len(ids) - 1
+        return Prompt(ids, piece.prompt_logprobs) if is_scored else None
+
+    def read(self, piece: Piece) -> Found:
+        """What the piece shows, told once."""
+        if self.parser is None:
+            return Found(piece.text)
+        found = self.parser.add(piece.text)
+        if piece.finish_reason is not None:
+            rest = self.parser.flush()
+            found = Found(found.content + rest.content, found.calls + rest.calls)
+        return found
+
+    def call_entries(self, found: Found) -> list[dict[str, Any]]:
+        """OpenAI's shape, numbered through the answer."""
+        first, self.num_calls = self.num_calls, self.num_calls + len(found.calls)
+        return [
+            {
+                "index": first + place,
+                "id": call.call_id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": call.arguments},
+            }
+            for place, call in enumerate(found.calls)
+        ]
+
+    def finish_reason(self, piece: Piece) -> str | None:
+        if piece.finish_reason is FinishReason.STOP and self.num_calls:
+            return "tool_calls"
+        return piece.finish_reason.value if piece.finish_reason else None

@@ -1,0 +1,277 @@
+"""Bodies that the OpenAI routes answer with."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from deployments.config import SpecMetrics
+from deployments.error_status import public_message, status_of
+from deployments.http.logprob_json import (
+    TokenBytes,
+    chat_logprobs,
+    completion_logprobs,
+    prompt_logprobs,
+    with_echo,
+)
+from deployments.http.response_choice import Choice
+from deployments.ingress.output import Piece
+from deployments.stages.ingress import Timer
+from specdec_core.request import RequestStats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """What differs between the two completion routes."""
+
+    id_prefix: str
+    object_name: str
+    chunk_object_name: str
+    is_chat: bool
+
+
+@dataclass(eq=False, slots=True)
+class Timing:
+    """When an answer's tokens came, as the ingress saw it; seconds of one clock."""
+
+    started: float = field(default_factory=time.monotonic)
+    first: float | None = None
+    last: float = 0.0
+    num_tokens: int = 0
+
+    def note(self, piece: Piece) -> None:
+        """A piece has come."""
+        if piece.token_ids:
+            self.last = time.monotonic()
+            self.first = self.last if self.first is None else self.first
+            self.num_tokens += len(piece.token_ids)
+
+    def milliseconds(self) -> dict[str, float]:
+        """Nothing before the first token."""
+        if self.first is None:
+            return {}
+        between = (self.last - self.first) / max(self.num_tokens - 1, 1)
+        return {
+            "time_to_first_token_ms": (self.first - self.started) * 1000,
+            "generation_time_ms": (self.last - self.first) * 1000,
+            "mean_itl_ms": between * 1000,
+            "tokens_per_second": self.num_tokens / max(self.last - self.started, 1e-9),
+        }
+
+
+COMPLETION = Shape(
+    id_prefix="cmpl",
+    object_name="text_completion",
+    chunk_object_name="text_completion",
+    is_chat=False,
+)
+CHAT = Shape(
+    id_prefix="chatcmpl",
+    object_name="chat.completion",
+    chunk_object_name="chat.completion.chunk",
+    is_chat=True,
+)
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class Response:
+    """One answer in the making: whole, or chunk by chunk. A piece is told once."""
+
+    shape: Shape
+    choices: Sequence[Choice]
+    """n for every prompt."""
+    n: int
+    model: str
+    system_fingerprint: str
+    num_spec_tokens: int
+    """K that is aimed at for this request."""
+    token_bytes: TokenBytes
+    metrics: SpecMetrics
+    return_token_ids: bool
+    num_prompt_logprobs: int | None = None
+    """Asked for as a field of their own."""
+    counts_in_chunks: bool = False
+    """Whether every chunk carries the usage so far."""
+    created: int = field(default_factory=lambda: int(time.time()))
+    timing: Timing = field(default_factory=Timing)
+    respond: Timer = field(default_factory=Timer)
+    """What telling takes."""
+
+    def whole(self, pieces: Sequence[Piece]) -> dict[str, Any]:
+        """All choices' outputs; `timing` was told of them as they came."""
+        told: list[dict[str, Any]] = []
+        prompts: list[Any] = []
+        for choice, piece in zip(self.choices, pieces, strict=True):
+            entry, content, calls = self._told(choice, piece)
+            text = choice.echo.text + content
+            prompts.append(self._prompt_logprobs(choice, piece))
+            if self.shape.is_chat:
+                # OpenAI numbers calls in chunks only.
+                numbered = [{k: v for k, v in call.items() if k != "index"} for call in calls]
+                message = {"role": "assistant", "content": text or None if calls else text}
+                entry["message"] = message | ({"tool_calls": numbered} if calls else {})
+            else:
+                entry["text"] = text
+                if self.num_prompt_logprobs is not None:
+                    entry["prompt_logprobs"] = prompts[-1]
+            told.append(entry)
+        body = self._body(self.shape.object_name)
+        if self.shape.is_chat and self.num_prompt_logprobs is not None:
+            body["prompt_logprobs"] = prompts[0]
+        return body | {"choices": told, "usage": self._usage()} | self._metrics()
+
+    def first_chunks(self) -> list[dict[str, Any]]:
+        """What stands before every choice's first token: its role, or the prompt's echo."""
+        return [
+            self._chunk([self._opening(choice)])
+            for choice in self.choices
+            if self.shape.is_chat or (choice.echo.text and not choice.echo.tells_logprobs)
+        ]
+
+    def event(self, place: int, piece: Piece) -> str:
+        with self.respond:
+            return server_sent(self.chunk(place, piece))
+
+    def chunk(self, place: int, piece: Piece) -> dict[str, Any]:
+        self.timing.note(piece)
+        entry, content, calls = self._told(self.choices[place], piece)
+        if self.shape.is_chat:
+            delta: dict[str, Any] = {"content": content} if content else {}
+            entry["delta"] = delta | ({"tool_calls": calls} if calls else {})
+        else:
+            entry["text"] = self._late_echo(place, piece) + content
+        return self._chunk([entry])
+
+    def _late_echo(self, place: int, piece: Piece) -> str:
+        """An echo that tells log-probabilities has to wait for them."""
+        echo = self.choices[place].echo
+        return echo.text if echo.tells_logprobs and piece.index == 0 else ""
+
+    def usage_chunk(self) -> dict[str, Any]:
+        return self._chunk([]) | {"usage": self._usage()} | self._metrics()
+
+    def _opening(self, choice: Choice) -> dict[str, Any]:
+        entry: dict[str, Any] = {"index": choice.index, "logprobs": None, "finish_reason": None}
+        if self.shape.is_chat:
+            return entry | {"delta": {"role": "assistant", "content": choice.echo.text}}
+        return entry | {"text": choice.echo.text}
+
+    def _chunk(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
+        body = self._body(self.shape.chunk_object_name) | {"choices": choices}
+        return body | ({"usage": self._usage()} if self.counts_in_chunks else {})
+
+    def _body(self, object_name: str) -> dict[str, Any]:
+        first = self.choices[0].generation.request
+        return {
+            "id": f"{self.shape.id_prefix}-{first.request_id}",
+            "object": object_name,
+            "created": self.created,
+            "model": self.model,
+            "system_fingerprint": self.system_fingerprint,
+            "seed": first.params.seed,
+        }
+
+    def _told(
+        self, choice: Choice, piece: Piece
+    ) -> tuple[dict[str, Any], str, list[dict[str, Any]]]:
+        """A piece as what both shapes say of it, its content and its calls."""
+        found = choice.read(piece)
+        calls = choice.call_entries(found)
+        return self._entry(choice, piece), found.content, calls
+
+    def _entry(self, choice: Choice, piece: Piece) -> dict[str, Any]:
+        """What both shapes say of a piece; counts it."""
+        choice.num_tokens += len(piece.token_ids)
+        choice.stats = piece.stats or choice.stats
+        entry: dict[str, Any] = {
+            "index": choice.index,
+            "logprobs": self._logprobs(choice, piece),
+            "finish_reason": choice.finish_reason(piece),
+        }
+        if piece.stop_reason is not None:
+            entry["stop_reason"] = piece.stop_reason
+        if self.return_token_ids:
+            entry["token_ids"] = list(piece.token_ids)
+            if piece.index == 0:
+                entry["prompt_token_ids"] = list(choice.generation.request.prompt_token_ids)
+        return entry
+
+    def _logprobs(self, choice: Choice, piece: Piece) -> dict[str, Any] | None:
+        count = choice.generation.request.params.num_logprobs
+        if count is None:
+            return None
+        if self.shape.is_chat:
+            return chat_logprobs(piece, self.token_bytes)
+        told = completion_logprobs(piece, self.token_bytes, len(choice.echo.text))
+        prompt = choice.scored_prompt(piece) if choice.echo.tells_logprobs else None
+        if prompt is None or piece.index > 0:
+            return told
+        return with_echo(prompt, choice.echo, count, told, self.token_bytes)
+
+    def _prompt_logprobs(self, choice: Choice, piece: Piece) -> list[Any] | None:
+        prompt = choice.scored_prompt(piece)
+        if self.num_prompt_logprobs is None or prompt is None:
+            return None
+        return prompt_logprobs(prompt, self.num_prompt_logprobs, self.token_bytes)
+
+    def _usage(self) -> dict[str, Any]:
+        """A prompt counts once, however many choices it has. Nothing of it is ever cached yet."""
+        num_prompt = sum(choice.num_prompt_tokens for choice in self.choices[:: self.n])
+        num_tokens = sum(choice.num_tokens for choice in self.choices)
+        return {
+            "prompt_tokens": num_prompt,
+            "completion_tokens": num_tokens,
+            "total_tokens": num_prompt + num_tokens,
+            "prompt_tokens_details": {"cached_tokens": 0},
+        }
+
+    def _metrics(self) -> dict[str, Any]:
+        """Of a single choice only, as load generators expect it."""
+        stats = self.choices[0].stats
+        if len(self.choices) > 1 or stats is None or self.metrics is SpecMetrics.NONE:
+            return {}
+        told = speculation_metrics(stats, self.num_spec_tokens)
+        if self.metrics is SpecMetrics.DETAILED:
+            told["speculative_decoding"] |= {
+                "per_step_drafted": [drafted for drafted, _ in stats.steps],
+                "per_step_accepted": [accepted for _, accepted in stats.steps],
+            }
+        return {"metrics": told | self.timing.milliseconds()}
+
+
+def server_sent(body: dict[str, Any]) -> str:
+    """As an event of a stream."""
+    return f"data: {json.dumps(body, ensure_ascii=False)}\n\n"
+
+
+def speculation_metrics(stats: RequestStats, num_spec_tokens: int) -> dict[str, Any]:
+    """The payload that load generators know; the histogram is dense, 0..K."""
+    missing = num_spec_tokens + 1 - len(stats.acceptance_histogram)
+    drafted = stats.num_drafted
+    return {
+        "speculative_decoding": {
+            "mean_acceptance_length": stats.mean_acceptance_length,
+            "draft_acceptance_rate": stats.num_accepted / drafted if drafted else 0.0,
+            "acceptance_histogram": [*stats.acceptance_histogram, *[0] * missing],
+            "num_spec_steps": stats.num_proposed_rounds,
+            "num_accepted_draft_tokens": stats.num_accepted,
+            "num_draft_tokens": drafted,
+            "num_spec_tokens": num_spec_tokens,
+        },
+        "queue_time_ms": stats.queue_s * 1000,
+    }
+
+
+def error_body(error: BaseException) -> dict[str, Any]:
+    """OpenAI's shape."""
+    status = status_of(error)
+    message = {
+        "message": public_message(error),
+        "type": status.kind,
+        "param": None,
+        "code": status.http,
+    }
+    return {"error": message}

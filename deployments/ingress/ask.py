@@ -1,0 +1,43 @@
+"""What a client asked, whatever the protocol, before and after it was checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from deployments.ingress.output import View
+from specdec_core.request import Request
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """What a client asked, in either protocol. None: the client did not say."""
+
+    model: str | None = None
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+    """For `resolve_sampling`."""
+    stop: Sequence[str] = ()
+    speculation_enabled: bool = True
+    num_draft_tokens: int | None = None
+    spec_method: str | None = None
+    priority: int = 0
+    cache_salt: str = ""
+    client: str = ""
+    """Name of the API key."""
+    request_id: str = ""
+    timeout_s: float | None = None
+    view: View = field(default_factory=View)
+    truncate_prompt_tokens: int | None = None
+    """Keep the last so many ids of the prompt."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generation:
+    """A checked request, ready to run."""
+
+    request: Request
+    stop: tuple[str, ...]
+    view: View
+    choice: int = 0
+    """Which of its prompt's."""

@@ -1,0 +1,259 @@
+"""GenerationService's RPCs over a deployments.ingress.generation.GenerationService. No Ray.
+
+An RPC answers errors with a status code and a message; an exception that left it without them would
+show the client a stack trace.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from typing import Any, Protocol
+
+import grpc
+from google.protobuf import duration_pb2
+from google.rpc import error_details_pb2, status_pb2
+
+from deployments.error_status import Status, public_message, status_of
+from deployments.errors import BodyTooLargeError, ClientLimitError, RequestFailedError
+from deployments.ingress.access import Access
+from deployments.ingress.ask import Generation
+from deployments.ingress.generation import GenerationService
+from deployments.ingress.grpc_requests import ask_of
+from deployments.ingress.output import Piece, joined
+from deployments.telemetry.grpc_calls import traced
+from deployments.version import package_version
+from deployments.wire.translation import FINISH_REASONS, logprobs_to_pb, stats_to_pb
+from specdec.v1 import generation_pb2 as pb
+from specdec_core.errors import InvalidRequestError, QueueFullError
+from specdec_core.request import RequestStats
+
+logger = logging.getLogger(__name__)
+
+_STATUS_DETAILS = "grpc-status-details-bin"
+
+
+class CallRefusedError(Exception):
+    """Ends a stream whose code and details are set; carries nothing but what the client reads."""
+
+
+class CallContext(Protocol):
+    """What is used of Serve's gRPC context."""
+
+    def peer(self) -> str: ...
+
+    def invocation_metadata(self) -> list[tuple[str, str]]: ...
+
+    def set_code(self, code: grpc.StatusCode) -> None: ...
+
+    def set_details(self, details: str) -> None: ...
+
+    def set_trailing_metadata(self, trailing_metadata: Any) -> None: ...
+
+
+class GrpcApi:
+    """One method per RPC."""
+
+    def __init__(self, service: GenerationService, access: Access, *, max_body_bytes: int) -> None:
+        self._service = service
+        self._access = access
+        self._max_body_bytes = max_body_bytes
+
+    async def generate(
+        self, message: pb.GenerateRequest, context: CallContext
+    ) -> AsyncIterator[pb.GenerateResponse]:
+        try:
+            client = self._admit(message, context)
+            with traced(self._service.spans, "Generate", message, context.invocation_metadata()):
+                generations = await self._prepare(message, client)
+                num_tokens = [0] * len(generations)
+                told = self._service.run_choices(generations, streams=True)
+                async with contextlib.aclosing(told) as pieces:
+                    async for choice, piece in pieces:
+                        num_tokens[choice] += len(piece.token_ids)
+                        with self._service.pool.times.respond:
+                            one = generations[choice]
+                            answer = self._response(one, piece, num_tokens[choice])
+                            answer.choice = choice
+                        yield answer
+        except (QueueFullError, ClientLimitError) as error:
+            _refuse(context, error)
+            # When to come back is in the trailers, which Serve passes on with a message only.
+            yield pb.GenerateResponse()
+        except Exception as error:
+            _refuse(context, error)
+            # Serve sends a code that was set with a message or with an exception, and a stream
+            # may have no further message.
+            raise CallRefusedError(public_message(error)) from None
+
+    async def generate_once(
+        self, message: pb.GenerateRequest, context: CallContext
+    ) -> pb.GenerateResponse:
+        with _answering(context):
+            if message.n > 1:
+                raise InvalidRequestError(
+                    f"n={message.n}: GenerateOnce answers with one output, use Generate"
+                )
+            client = self._admit(message, context)
+            metadata = context.invocation_metadata()
+            with traced(self._service.spans, "GenerateOnce", message, metadata):
+                (generation,) = await self._prepare(message, client)
+                told = self._service.run_choices([generation])
+                pieces = [piece async for _, piece in told]
+            whole = joined(pieces)
+            with self._service.pool.times.respond:
+                return self._response(generation, whole, len(whole.token_ids))
+        return pb.GenerateResponse()
+
+    async def abort(self, message: pb.AbortRequest, context: CallContext) -> pb.AbortResponse:
+        with _answering(context):
+            self._admit(message, context)
+            if not message.request_id:
+                raise InvalidRequestError("request_id is empty")
+            return pb.AbortResponse(aborted=await self._service.pool.abort(message.request_id))
+        return pb.AbortResponse()
+
+    async def tokenize(
+        self, message: pb.TokenizeRequest, context: CallContext
+    ) -> pb.TokenizeResponse:
+        with _answering(context):
+            self._admit(message, context)
+            return pb.TokenizeResponse(token_ids=await self._service.encode(message.text))
+        return pb.TokenizeResponse()
+
+    async def detokenize(
+        self, message: pb.DetokenizeRequest, context: CallContext
+    ) -> pb.DetokenizeResponse:
+        with _answering(context):
+            self._admit(message, context)
+            text = await self._service.decode_all(message.token_ids, "token_ids")
+            return pb.DetokenizeResponse(text=text)
+        return pb.DetokenizeResponse()
+
+    async def list_models(
+        self, message: pb.ListModelsRequest, context: CallContext
+    ) -> pb.ListModelsResponse:
+        with _answering(context):
+            self._admit(message, context)
+            model = pb.Model(id=self._service.model_name, max_model_len=self._service.max_model_len)
+            return pb.ListModelsResponse(models=[model])
+        return pb.ListModelsResponse()
+
+    async def pool_status(
+        self, message: pb.PoolStatusRequest, context: CallContext
+    ) -> pb.PoolStatusResponse:
+        with _answering(context):
+            self._admit(message, context)
+            return await self._service.pool.pool_status()
+        return pb.PoolStatusResponse()
+
+    async def health(self, message: pb.HealthRequest, context: CallContext) -> pb.HealthResponse:
+        with _answering(context):
+            self._access.check_peer(context.peer())
+            state = self._service.pool.state
+            return pb.HealthResponse(
+                ready=self._service.is_ready,
+                num_targets=state.num_targets if state else 0,
+                num_drafts=state.num_drafts if state else 0,
+                numerics=self._service.numerics,
+                system_fingerprint=self._service.system_fingerprint,
+                version=package_version(),
+            )
+        return pb.HealthResponse()
+
+    def _admit(self, message: Any, context: CallContext) -> str:
+        """The name of the caller's key. Raises for a caller that may not call, or a message that is
+        too large."""
+        self._access.check_peer(context.peer())
+        metadata = {key.lower(): value for key, value in context.invocation_metadata()}
+        client = self._access.check_key(metadata.get("authorization"))
+        if message.ByteSize() > self._max_body_bytes:
+            raise BodyTooLargeError(
+                f"the message has {message.ByteSize()} bytes, the limit is {self._max_body_bytes}"
+            )
+        return client
+
+    async def _prepare(self, message: pb.GenerateRequest, client: str) -> list[Generation]:
+        """One for every choice."""
+        self._service.check_model(message.model)
+        ask = replace(ask_of(message), client=client)
+        return self._service.prepare_choices([await self._prompt(message)], ask, message.n or 1)
+
+    async def _prompt(self, message: pb.GenerateRequest) -> tuple[int, ...]:
+        match message.WhichOneof("input"):
+            case "prompt":
+                return await self._service.encode(message.prompt)
+            case "prompt_token_ids":
+                return tuple(message.prompt_token_ids.ids)
+            case "chat":
+                messages = message.chat.messages
+                if not messages:
+                    raise InvalidRequestError("chat has no messages: at least 1 is needed")
+                return await self._service.encode_chat(
+                    [{"role": m.role, "content": m.content} for m in messages]
+                )
+        raise InvalidRequestError("prompt, prompt_token_ids or chat is needed")
+
+    def _response(
+        self, generation: Generation, piece: Piece, num_tokens: int
+    ) -> pb.GenerateResponse:
+        request = generation.request
+        response = pb.GenerateResponse(
+            request_id=request.request_id,
+            index=piece.index,
+            token_ids=piece.token_ids,
+            text=piece.text,
+            seed=request.params.seed,
+            system_fingerprint=self._service.system_fingerprint,
+        )
+        if request.params.num_logprobs is not None:
+            response.logprobs.CopyFrom(logprobs_to_pb(piece.logprobs))
+        if piece.prompt_logprobs:
+            response.prompt_logprobs.CopyFrom(logprobs_to_pb(piece.prompt_logprobs))
+        if isinstance(piece.stop_reason, str):
+            response.stop_string = piece.stop_reason
+        if piece.finish_reason is not None:
+            num_prompt = len(request.prompt_token_ids)
+            response.finish_reason = FINISH_REASONS[piece.finish_reason]
+            response.usage.CopyFrom(
+                pb.Usage(
+                    prompt_tokens=num_prompt,
+                    completion_tokens=num_tokens,
+                    total_tokens=num_prompt + num_tokens,
+                )
+            )
+            response.speculation.CopyFrom(stats_to_pb(piece.stats or RequestStats()))
+            response.speculation.num_spec_tokens = self._service.num_spec_tokens(request)
+        return response
+
+
+@contextlib.contextmanager
+def _answering(context: CallContext) -> Iterator[None]:
+    """Turn errors into a code and details."""
+    try:
+        yield
+    except Exception as error:
+        _refuse(context, error)
+
+
+def _refuse(context: CallContext, error: Exception) -> None:
+    status = status_of(error)
+    if status.http == 500 and not isinstance(error, RequestFailedError):
+        logger.error("a call failed unexpectedly", exc_info=error)
+    context.set_code(status.code)
+    context.set_details(public_message(error))
+    if isinstance(error, QueueFullError | ClientLimitError):
+        packed = _retry_status(status, error).SerializeToString()
+        context.set_trailing_metadata([(_STATUS_DETAILS, packed)])
+
+
+def _retry_status(status: Status, error: QueueFullError | ClientLimitError) -> status_pb2.Status:
+    """google.rpc's way to say when to come back."""
+    number, _ = status.code.value
+    delay = duration_pb2.Duration()
+    delay.FromMicroseconds(round(error.retry_after_s * 1_000_000))
+    found = status_pb2.Status(code=number, message=public_message(error))
+    found.details.add().Pack(error_details_pb2.RetryInfo(retry_delay=delay))
+    return found

@@ -1,0 +1,63 @@
+"""From a GenerateRequest to what it asks; its prompt is read elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from deployments.ingress.ask import Ask
+from deployments.ingress.output import View
+from deployments.text.structured_output import ANY_OBJECT, choice, json_schema
+from deployments.wire.translation import drafting_from_pb
+from specdec.v1 import generation_pb2 as pb
+from specdec_core.errors import InvalidRequestError
+from specdec_core.grammar import GrammarKind, GrammarSpec
+
+
+def ask_of(message: pb.GenerateRequest) -> Ask:
+    """Raises InvalidRequestError for what no Ask can say."""
+    speculative = message.speculative
+    num_draft_tokens, method = drafting_from_pb(speculative)
+    return Ask(
+        model=message.model,
+        sampling=_named(message.sampling),
+        stop=tuple(message.stop),
+        speculation_enabled=speculative.enabled if speculative.HasField("enabled") else True,
+        num_draft_tokens=num_draft_tokens,
+        spec_method=method,
+        priority=message.priority,
+        cache_salt=message.cache_salt,
+        request_id=message.request_id,
+        timeout_s=message.deadline_ms / 1000 if message.deadline_ms else None,
+        view=View(
+            shows_special_tokens=message.HasField("skip_special_tokens")
+            and not message.skip_special_tokens,
+            includes_stop=message.include_stop_str_in_output,
+        ),
+        truncate_prompt_tokens=message.truncate_prompt_tokens or None,
+    )
+
+
+def _named(sampling: pb.SamplingParams) -> dict[str, Any]:
+    """The fields that are present."""
+    named = {field.name: value for field, value in sampling.ListFields()}
+    asked = named.pop("structured_output", None)
+    return named | {
+        "bad_word_ids": [word.ids for word in sampling.bad_word_ids],
+        "grammar": None if asked is None else _grammar(asked),
+    }
+
+
+def _grammar(asked: pb.StructuredOutput) -> GrammarSpec:
+    name = asked.WhichOneof("kind")
+    match name:
+        case "json_schema":
+            return json_schema(asked.json_schema)
+        case "regex":
+            return GrammarSpec(GrammarKind.REGEX, asked.regex)
+        case "grammar":
+            return GrammarSpec(GrammarKind.LARK, asked.grammar)
+        case "choice":
+            return choice(list(asked.choice.texts))
+        case "json_object" if asked.json_object:
+            return ANY_OBJECT
+    raise InvalidRequestError("structured_output needs one of its kinds")

@@ -1,0 +1,145 @@
+"""The visible output of one generation: text, where it is cut, and what is said of each token.
+
+Ids and log-probabilities are handed out as rounds commit them. Text may lag behind: a character is
+never split, and what may be the beginning of a stop string is held back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+from deployments.text.detokenizer import IncrementalDetokenizer, StopStrings
+from deployments.text.model import TextModel
+from specdec_core.logprobs import TokenLogprobs
+from specdec_core.request import FinishReason, RequestStats, TokenEvent
+from specdec_core.sampling_params import SamplingParams
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """What is new since the last piece; the last one has a finish reason."""
+
+    index: int
+    token_ids: tuple[int, ...]
+    text: str
+    text_offsets: tuple[int, ...]
+    """Characters that were certain before each token, held back or cut off though they may be."""
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    """One per token when the request asked for them, else empty."""
+    prompt_logprobs: tuple[TokenLogprobs, ...] = ()
+    """With the first token: of every prompt token but the first, when the request asked for them.
+    """
+    finish_reason: FinishReason | None = None
+    stop_reason: int | str | None = None
+    """The stop id or stop string that ended the output."""
+    stats: RequestStats | None = None
+
+
+def joined(pieces: Sequence[Piece]) -> Piece:
+    """The whole output as one piece."""
+    return replace(
+        pieces[-1],
+        index=pieces[0].index,
+        token_ids=tuple(i for piece in pieces for i in piece.token_ids),
+        text="".join(piece.text for piece in pieces),
+        text_offsets=tuple(offset for piece in pieces for offset in piece.text_offsets),
+        logprobs=tuple(entry for piece in pieces for entry in piece.logprobs),
+        prompt_logprobs=pieces[0].prompt_logprobs,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """What of the tokens becomes text."""
+
+    shows_special_tokens: bool = False
+    includes_stop: bool = False
+    """The stop string, or the text of the id, that ended the output is part of it."""
+    hides_output: bool = False
+    """Nothing is told of the tokens: the caller asked for the prompt alone."""
+
+
+class Output:
+    """Turns one request's token events into pieces."""
+
+    def __init__(
+        self,
+        text: TextModel,
+        params: SamplingParams,
+        stop: Sequence[str],
+        view: View = View(),
+    ) -> None:
+        decode = text.decode_all if view.shows_special_tokens else text.decode
+        self._detokenizer = IncrementalDetokenizer(decode)
+        self._stops = StopStrings(stop)
+        self._view = view
+        self._params = params
+        self._num_chars = 0
+
+    def take(self, event: TokenEvent) -> Piece:
+        """Token by token, so that where the output is cut never depends on what a round brought."""
+        if self._view.hides_output:
+            return _without_tokens(event)
+        shown, offsets = "", []
+        for count, token_id in enumerate(event.token_ids, start=1):
+            offsets.append(self._num_chars)
+            if self._view.includes_stop or not _is_stop_id(event, count):
+                is_early = event.index + count <= self._params.min_tokens
+                shown += self._add(self._detokenizer.add(token_id), is_early=is_early)
+            if self._stops.found is not None:
+                break
+        else:
+            if event.finish_reason is not None:
+                shown += self._add(self._detokenizer.flush(), is_early=False)
+                shown += self._stops.flush()
+        is_cut = self._stops.found is not None
+        if self._view.includes_stop:
+            shown += self._stops.found or ""
+        return Piece(
+            index=event.index,
+            token_ids=event.token_ids[: len(offsets)],
+            text=shown,
+            text_offsets=tuple(offsets),
+            logprobs=event.logprobs[: len(offsets)],
+            prompt_logprobs=event.prompt_logprobs,
+            finish_reason=FinishReason.STOP if is_cut else event.finish_reason,
+            stop_reason=self._stops.found if is_cut else self._stop_id(event),
+            stats=event.stats,
+        )
+
+    def _add(self, text: str, *, is_early: bool) -> str:
+        """Before min_tokens a stop string ends nothing, just as no stop id would."""
+        self._num_chars += len(text)
+        return self._stops.add(text, is_exempt=is_early)
+
+    def _stop_id(self, event: TokenEvent) -> int | None:
+        if event.finish_reason is not FinishReason.STOP or not event.token_ids:
+            return None
+        return event.token_ids[-1] if event.token_ids[-1] in self._params.stop_token_ids else None
+
+
+def text_offsets(text: TextModel, token_ids: Sequence[int]) -> tuple[int, ...]:
+    """Characters that are certain before each of these tokens, special tokens included."""
+    detokenizer = IncrementalDetokenizer(text.decode_all)
+    lengths = [len(detokenizer.add(token_id)) for token_id in token_ids]
+    return tuple(accumulate(lengths[:-1], initial=0))
+
+
+def _without_tokens(event: TokenEvent) -> Piece:
+    is_whole = event.finish_reason in (FinishReason.STOP, FinishReason.LENGTH)
+    return Piece(
+        index=event.index,
+        token_ids=(),
+        text="",
+        text_offsets=(),
+        prompt_logprobs=event.prompt_logprobs,
+        finish_reason=FinishReason.LENGTH if is_whole else event.finish_reason,
+        stats=event.stats,
+    )
+
+
+def _is_stop_id(event: TokenEvent, count: int) -> bool:
+    """The id that ended the output is emitted, its text is not shown."""
+    return event.finish_reason is FinishReason.STOP and count == len(event.token_ids)

@@ -1,0 +1,77 @@
+"""From what a caller names of sampling to SamplingParams: words to ids, every id checked.
+
+Names and meanings are those of the HTTP fields, whatever the caller speaks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from deployments.text.model import TextModel
+from specdec_core.errors import InvalidRequestError
+from specdec_core.sampling_params import SamplingParams
+
+MAX_BAD_WORD_CHARS = 10_000
+"""Of all bad words of a request: they are tokenized while other requests wait."""
+_ALL = 0
+_ALL_FOR_OTHERS = -1
+"""How other servers spell a top_k that keeps every id."""
+
+
+def resolve_sampling(
+    named: Mapping[str, Any], text: TextModel, base: SamplingParams
+) -> SamplingParams:
+    """`base` with everything in `named` that is not None instead. Raises InvalidRequestError."""
+    given = {name: value for name, value in named.items() if value is not None}
+    words = _ids_of_words(given.pop("bad_words", ()), text)
+    words += [text.check_ids(ids, "bad_word_ids") for ids in given.pop("bad_word_ids", ())]
+    if words:
+        given["bad_words"] = tuple(words)
+    for name in {"stop_token_ids", "allowed_token_ids"} & given.keys():
+        given[name] = text.check_ids(given[name], name)
+    if "logit_bias" in given:
+        given["logit_bias"] = _checked_bias(given["logit_bias"], text)
+    for name in {"logprobs", "prompt_logprobs"} & given.keys():
+        given[f"num_{name}"] = given.pop(name)
+    if given.get("top_k") == _ALL_FOR_OTHERS:
+        given["top_k"] = _ALL
+    return replace(base, **given)
+
+
+def _checked_bias(
+    bias: Mapping[str, float] | Mapping[int, float], text: TextModel
+) -> tuple[tuple[int, float], ...]:
+    """Pairs in ascending order of their ids. JSON has strings as keys."""
+    by_id = {_token_id(key): value for key, value in bias.items()}
+    return tuple((i, by_id[i]) for i in text.check_ids(sorted(by_id), "logit_bias"))
+
+
+def _token_id(key: str | int) -> int:
+    if not re.fullmatch("0|[1-9][0-9]{0,9}", str(key)):
+        raise InvalidRequestError(f"logit_bias: {str(key)[:40]!r} is not a token id")
+    return int(key)
+
+
+def _ids_of_words(words: Sequence[str], text: TextModel) -> list[tuple[int, ...]]:
+    num_chars = sum(map(len, words))
+    if num_chars > MAX_BAD_WORD_CHARS:
+        raise InvalidRequestError(
+            f"bad_words have {num_chars} characters together, the limit is {MAX_BAD_WORD_CHARS}"
+        )
+    return [ids for word in words for ids in _forms(word, text)]
+
+
+def _forms(word: str, text: TextModel) -> Iterable[tuple[int, ...]]:
+    """A word's ids at the start of a text and behind a space, as vLLM forms them.
+
+    The second is left out only where banning the first bans it as well: where the space is a token
+    of its own. vLLM leaves it out whenever the two are not equally long, and so misses some.
+    """
+    bare = word.lstrip()
+    if not bare:
+        raise InvalidRequestError("a bad word is empty: at least 1 character is needed")
+    ids, behind_space = text.encode_part(bare), text.encode_part(f" {bare}")
+    return [ids] if behind_space[-len(ids) :] == ids else [ids, behind_space]

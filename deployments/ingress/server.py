@@ -1,0 +1,171 @@
+"""The ingress: one Serve deployment that answers HTTP and gRPC.
+
+Serve calls the method that bears an RPC's name, and the ASGI application that the class builds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
+from typing import Any
+
+from fastapi import FastAPI
+from opentelemetry.util.types import AttributeValue
+from ray import serve
+from ray.serve.grpc_util import RayServegRPCContext
+from ray.serve.handle import DeploymentHandle
+
+from deployments.cells.pool import Pool
+from deployments.cells.router import MOVE_AFTER_S, CellRouter
+from deployments.config import ServiceConfig
+from deployments.coordinator.actor import CoordinatorSpec, resolve
+from deployments.demo_models import resolve_model
+from deployments.deployment_names import Part
+from deployments.http.api import build_http_app
+from deployments.ingress.access import Access
+from deployments.ingress.generation import GenerationService
+from deployments.ingress.grpc_api import GrpcApi
+from deployments.ingress.pool_client import PoolClient
+from deployments.ingress.request_limits import RequestLimits
+from deployments.memory import keep_trimming
+from deployments.stages.ingress import IngressTimes
+from deployments.telemetry import names
+from deployments.telemetry.logs import begin_replica_logs
+from deployments.telemetry.process import ProcessName
+from deployments.telemetry.requests import RequestSpans
+from deployments.telemetry.tracing import Tracing, begin_tracing
+from deployments.text.model import TextModel, load_text_model
+from deployments.tls.check import check_tls
+from specdec.v1 import generation_pb2 as pb
+
+
+class Ingress:
+    """Text in, text out; the pool sees ids only."""
+
+    def __init__(
+        self,
+        config: ServiceConfig,
+        coordinators: Sequence[CoordinatorSpec],
+        *replicas: DeploymentHandle[Any],
+    ) -> None:
+        """`replicas` take no requests: they are bound here to be of the same application."""
+        check_tls(config.coordinator_tls)
+        replica_id = serve.get_replica_context().replica_id.unique_id
+        process = ProcessName(role=Part.INGRESS, id=replica_id)
+        begin_replica_logs(process, config.log_format)
+        self._tracing = begin_tracing(process)
+        self._config = config
+        self._access = Access(config.named_keys, config.host)
+        pool = pool_of(coordinators, config.resume_timeout_s)
+        loop = asyncio.get_running_loop()
+        self._pool_task = loop.create_task(pool.run())
+        self._trim_task = loop.create_task(keep_trimming())
+        text = text_model(config)
+        self._service = GenerationService(
+            text,
+            pool,
+            model_name=config.model_name,
+            speculation=config.pool_config().speculation,
+            sampling_defaults=text.sampling_defaults if config.uses_generation_config else None,
+            trusts_chat_templates=config.trust_request_chat_template,
+            stream_interval=config.stream_interval,
+            spans=request_spans(config, self._tracing),
+            limits=RequestLimits(
+                max_prompt_tokens=config.max_prompt_tokens,
+                max_output_tokens=config.max_output_tokens,
+                timeout_s=config.request_timeout_s,
+            ),
+        )
+        self._grpc = GrpcApi(self._service, self._access, max_body_bytes=config.max_body_bytes)
+
+    def __serve_build_asgi_app__(self) -> FastAPI:
+        return build_http_app(
+            self._service,
+            self._access,
+            max_body_bytes=self._config.max_body_bytes,
+            metrics=self._config.per_request_spec_decode_metrics,
+            metrics_compat=self._config.metrics_compat,
+        )
+
+    async def __del__(self) -> None:
+        """Serve awaits this at a graceful stop."""
+        await self._tracing.close()
+
+    def check_health(self) -> None:
+        if self._pool_task.done():
+            raise RuntimeError("the streams to the coordinators have ended for good")
+
+    async def Generate(
+        self, message: pb.GenerateRequest, grpc_context: RayServegRPCContext
+    ) -> AsyncIterator[pb.GenerateResponse]:
+        async for response in self._grpc.generate(message, grpc_context):
+            yield response
+
+    async def GenerateOnce(
+        self, message: pb.GenerateRequest, grpc_context: RayServegRPCContext
+    ) -> pb.GenerateResponse:
+        return await self._grpc.generate_once(message, grpc_context)
+
+    async def Abort(
+        self, message: pb.AbortRequest, grpc_context: RayServegRPCContext
+    ) -> pb.AbortResponse:
+        return await self._grpc.abort(message, grpc_context)
+
+    async def Tokenize(
+        self, message: pb.TokenizeRequest, grpc_context: RayServegRPCContext
+    ) -> pb.TokenizeResponse:
+        return await self._grpc.tokenize(message, grpc_context)
+
+    async def Detokenize(
+        self, message: pb.DetokenizeRequest, grpc_context: RayServegRPCContext
+    ) -> pb.DetokenizeResponse:
+        return await self._grpc.detokenize(message, grpc_context)
+
+    async def ListModels(
+        self, message: pb.ListModelsRequest, grpc_context: RayServegRPCContext
+    ) -> pb.ListModelsResponse:
+        return await self._grpc.list_models(message, grpc_context)
+
+    async def Health(
+        self, message: pb.HealthRequest, grpc_context: RayServegRPCContext
+    ) -> pb.HealthResponse:
+        return await self._grpc.health(message, grpc_context)
+
+    async def PoolStatus(
+        self, message: pb.PoolStatusRequest, grpc_context: RayServegRPCContext
+    ) -> pb.PoolStatusResponse:
+        return await self._grpc.pool_status(message, grpc_context)
+
+
+def pool_of(coordinators: Sequence[CoordinatorSpec], resume_timeout_s: float) -> Pool:
+    """The way to the only coordinator, or to all of them."""
+    times = IngressTimes()
+    clients = [
+        PoolClient(partial(resolve, spec), resume_timeout_s=resume_timeout_s, times=times)
+        for spec in coordinators
+    ]
+    if len(clients) == 1:
+        return clients[0]
+    # Before clients are told to come back.
+    return CellRouter(clients, times, move_after_s=min(MOVE_AFTER_S, resume_timeout_s / 2))
+
+
+def request_spans(config: ServiceConfig, tracing: Tracing) -> RequestSpans:
+    """What the span of every request says of the service."""
+    attributes: dict[str, AttributeValue] = {
+        names.ALGORITHM: "exspec",  # no other is served
+        names.SPEC_METHOD: config.method.value,
+        names.NUM_SPEC_TOKENS: config.spec_tokens,
+    }
+    return RequestSpans(tracing.tracer, model_name=config.model_name, attributes=attributes)
+
+
+def text_model(config: ServiceConfig) -> TextModel:
+    """Tokenizer and limits of the target. Raises ModelNotSupportedError."""
+    return load_text_model(
+        resolve_model(config.model),
+        revision=config.revision,
+        chat_template=config.chat_template,
+        max_model_len=config.max_model_len,
+    )

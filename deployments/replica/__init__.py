@@ -1,0 +1,1 @@
+"""Target and draft replicas: a model, and the stream on which its leases come."""

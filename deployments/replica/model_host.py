@@ -1,0 +1,71 @@
+"""Loads a replica's model. The one module of the service that imports torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from deployments.config import ServiceConfig
+from deployments.demo_models import resolve_model
+from deployments.memory import trim
+from deployments.text.grammars import Compiler
+from deployments.text.model import load_text_model
+from specdec_core.leases import ReplicaInfo, Role
+from specdec_core.models.loading import LoadConfig, LoadedModel, load_model
+from specdec_core.models.numerics import Numerics
+from specdec_core.replica import Replica
+
+
+@dataclass(frozen=True, slots=True)
+class HostedModel:
+    """A loaded model, ready to run leases."""
+
+    runner: Replica
+    loaded: LoadedModel
+    role: Role
+
+    def describe(self, replica_id: str, incarnation: int) -> ReplicaInfo:
+        model = self.loaded.model
+        return ReplicaInfo(
+            replica_id=replica_id,
+            role=self.role,
+            incarnation=incarnation,
+            num_blocks=model.num_blocks,
+            block_size=model.block_size,
+            max_model_len=model.max_model_len,
+            vocab_size=model.vocab_size,
+            tile_rows=model.tile_rows,
+            model_digest=self.loaded.digest,
+            fingerprint=self.loaded.fingerprint,
+            numerics=model.numerics,
+        )
+
+
+def host_model(config: ServiceConfig, role: Role, num_threads: int) -> HostedModel:
+    """Load the role's model. Call it in the thread that will run the leases."""
+    torch.set_num_threads(num_threads)
+    is_target = role is Role.TARGET
+    path = config.model if is_target else config.draft
+    assert path is not None, "draft replicas exist only with a draft model"
+    loaded = load_model(
+        resolve_model(path),
+        LoadConfig(
+            dtype=config.dtype,
+            device=config.device,
+            revision=config.revision if is_target else config.draft_revision,
+            max_model_len=config.max_model_len,
+            kv_cache_tokens=config.kv_cache_tokens,
+            # Whatever a draft proposes, the target decides: it need not pay for equal bits.
+            numerics=config.numerics if is_target else Numerics.FAST,
+            enable_prefix_caching=config.enable_prefix_caching,
+            enforce_eager=config.enforce_eager,
+            gpu_memory_utilization=config.gpu_memory_utilization,
+        ),
+    )
+    # Draft and target share the tokenizer: a grammar means the same to both.
+    grammars = Compiler(
+        lambda: load_text_model(resolve_model(config.model), revision=config.revision)
+    )
+    trim()  # what reading and packing weights has left: twice the demo model
+    return HostedModel(Replica(loaded.model, role, grammars), loaded, role)

@@ -1,0 +1,282 @@
+"""A replica's side of the Work stream: register, run leases in order, come back after errors.
+
+While a lease runs, the next is read and handed to the thread: it begins as the one before it ends,
+unless the coordinator has given it up by then.
+Whatever breaks, its sequences are dropped and the replica registers again under another
+incarnation: its whole state can be rebuilt from ids. No Ray here: how to find the coordinator is an
+argument.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import time
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Sequence,
+)
+from concurrent.futures import Executor
+from functools import partial
+from typing import NamedTuple, Protocol, TypeVar
+
+import grpc
+
+from deployments.replica.lives import Lives
+from deployments.telemetry.lease_spans import LeaseSpans
+from deployments.wire import silence
+from deployments.wire.backoff import Backoff
+from deployments.wire.endpoint import Endpoint
+from deployments.wire.lease_translation import (
+    lease_from_pb,
+    occupancy_to_pb,
+    register_to_pb,
+    result_to_pb,
+)
+from deployments.wire.silence import heard
+from specdec.v1 import coordination_pb2 as pb
+from specdec.v1 import coordination_pb2_grpc as pb_grpc
+from specdec_core.leases import GroupLease, GroupResult, Occupancy, ReplicaInfo
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_STUCK_TTLS = 10
+"""So many times a lease's time to live after it began, the thread that runs it is taken for stuck.
+The coordinator has given the lease up after the first."""
+
+
+class LeaseRunner(Protocol):
+    """What `specdec_core.replica.Replica` offers. Called from one executor thread, in order."""
+
+    @property
+    def occupancy(self) -> Occupancy: ...
+
+    def execute(self, lease: GroupLease) -> GroupResult: ...
+
+    def free(self, sequence_ids: Iterable[int]) -> None: ...
+
+    def reset(self) -> None: ...
+
+
+Outgoing = asyncio.Queue[pb.WorkUp | None]
+
+
+class _Executed(NamedTuple):
+    lease: GroupLease
+    result: GroupResult
+    occupancy: Occupancy
+    """Behind it."""
+    began_s: float
+    """When the thread could begin with it: it was there, and the lease before was done."""
+    traces: Sequence[pb.RowTrace]
+
+
+class WorkLoop:
+    """Keeps one replica registered and working until it is stopped."""
+
+    def __init__(
+        self,
+        runner: LeaseRunner,
+        *,
+        describe: Callable[[int], ReplicaInfo],
+        resolve: Callable[[], Awaitable[Endpoint]],
+        executor: Executor,
+        spans: LeaseSpans | None = None,
+    ) -> None:
+        """`describe(incarnation)` says who registers; `resolve()` where the coordinator is."""
+        self.failure: BaseException | None = None
+        self._runner = runner
+        self._describe = describe
+        self._resolve = resolve
+        self._executor = executor
+        self._spans = spans or LeaseSpans()
+        self._outgoing: Outgoing = asyncio.Queue()
+        self._is_registered = False
+        self._drained = asyncio.Event()
+        self._failed = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._free_s = 0.0
+        """When the last lease ended."""
+        self._lives = Lives()
+        self._stuck_at_s = float("inf")
+        """When the lease that runs has taken too long."""
+
+    @property
+    def is_registered(self) -> bool:
+        return self._is_registered
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether the thread has been at one lease for so long that it will not come back."""
+        return time.monotonic() > self._stuck_at_s
+
+    async def run(self) -> None:
+        """Serve stream after stream; returns when drained or when running a lease failed."""
+        backoff = Backoff()
+        while not self._drained.is_set() and self.failure is None:
+            try:
+                await self._serve_stream(backoff)
+            except (grpc.aio.AioRpcError, OSError) as error:
+                logger.info("no coordinator: %s", _first_line(error))
+            except Exception:
+                logger.exception("the work stream broke")
+            self._is_registered = False
+            if not self._drained.is_set():
+                await asyncio.sleep(backoff.next_wait_s())
+
+    async def drain(self, timeout_s: float) -> None:
+        """Ask for no more leases and wait until the sequences have moved, at most `timeout_s`."""
+        if not self._is_registered:
+            self._drained.set()
+            return
+        self._outgoing.put_nowait(pb.WorkUp(drain=pb.Drain()))
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._drained.wait()
+        except TimeoutError:
+            logger.warning("not drained after %.0f s: the rest is replayed elsewhere", timeout_s)
+            self._drained.set()
+
+    async def _serve_stream(self, backoff: Backoff) -> None:
+        endpoint = await self._resolve()
+        await self._in_thread(self._runner.reset)
+        self._outgoing = asyncio.Queue()
+        info = self._describe(random.getrandbits(64))
+        self._outgoing.put_nowait(pb.WorkUp(register=register_to_pb(info)))
+        async with endpoint.channel() as channel:
+            stub = pb_grpc.CoordinatorServiceStub(channel)
+            call = stub.Work(self._messages(self._outgoing), metadata=endpoint.metadata)
+            reader = asyncio.create_task(self._read(call, info, backoff))
+            failed = asyncio.create_task(self._failed.wait())
+            heartbeats = asyncio.create_task(self._beat(self._outgoing))
+            try:
+                await asyncio.wait({reader, failed}, return_when=asyncio.FIRST_COMPLETED)
+                if reader.done():
+                    reader.result()
+            finally:
+                for task in (reader, failed, heartbeats):
+                    task.cancel()
+                self._outgoing.put_nowait(None)
+                self._lives.end()
+
+    async def _read(
+        self, messages: AsyncIterable[pb.WorkDown], info: ReplicaInfo, backoff: Backoff
+    ) -> None:
+        async for message in heard(aiter(messages)):
+            await self._carry_out(message, info, backoff)
+            if self._drained.is_set():
+                return
+
+    async def _messages(self, outgoing: Outgoing) -> AsyncIterator[pb.WorkUp]:
+        while (message := await outgoing.get()) is not None:
+            yield message
+
+    async def _beat(self, outgoing: Outgoing) -> None:
+        while True:
+            await asyncio.sleep(silence.HEARTBEAT_S)
+            occupancy = occupancy_to_pb(self._runner.occupancy)
+            outgoing.put_nowait(pb.WorkUp(heartbeat=pb.Heartbeat(occupancy=occupancy)))
+
+    async def _carry_out(self, message: pb.WorkDown, info: ReplicaInfo, backoff: Backoff) -> None:
+        match message.WhichOneof("kind"):
+            case "registered":
+                self._is_registered = True
+                backoff.succeeded()
+                logger.info("registered as %s %s", info.role, info.replica_id)
+            case "lease":
+                received_s = time.perf_counter()
+                lease = lease_from_pb(message.lease, info.replica_id)
+                self._begin(lease, message.lease.traces, received_s)
+            case "free":
+                sequence_ids = tuple(message.free.sequence_ids)
+                self._order(partial(self._run, partial(self._runner.free, sequence_ids)))
+            case "reset":
+                self._lives.end()
+                await self._in_thread(self._runner.reset)
+                done = pb.ResetDone(incarnation=message.reset.incarnation)
+                self._outgoing.put_nowait(pb.WorkUp(reset_done=done))
+            case "drained":
+                self._order(partial(self._tell, self._drained.set))
+                await self._drained.wait()
+
+    def _begin(self, lease: GroupLease, traces: Sequence[pb.RowTrace], received_s: float) -> None:
+        self._order(
+            partial(self._execute, lease, traces, received_s, self._lives.now, self._outgoing)
+        )
+
+    def _order(self, work: Callable[[], object]) -> None:
+        """Put it into the thread's queue, behind what was ordered before.
+
+        Once the loop has nothing else to do, and the next message is asked for: a thread that wakes
+        while the loop holds the interpreter goes to sleep again, and each time costs 0.1 ms.
+        """
+        self._loop.call_soon(self._executor.submit, self._unless_it_fails, work)
+
+    def _unless_it_fails(self, work: Callable[[], object]) -> None:
+        """In the thread."""
+        try:
+            work()
+        except Exception:
+            logger.exception("what the thread ran has failed: this replica cannot go on")
+            self._tell(self._failed.set)
+
+    def _execute(
+        self,
+        lease: GroupLease,
+        traces: Sequence[pb.RowTrace],
+        received_s: float,
+        life: int,
+        outgoing: Outgoing,
+    ) -> None:
+        """In the thread. Nobody waits for the answers to leases of an earlier life."""
+        if self._lives.is_void(life):
+            return
+        began_s = max(received_s, self._free_s)
+        self._stuck_at_s = time.monotonic() + _STUCK_TTLS * lease.ttl_s
+        try:
+            result = self._run(partial(self._runner.execute, lease))
+        finally:
+            self._stuck_at_s = float("inf")
+        self._free_s = time.perf_counter()
+        executed = _Executed(lease, result, self._runner.occupancy, began_s, traces)
+        self._tell(partial(self._answer, executed, outgoing))
+
+    def _tell(self, call: Callable[[], object]) -> None:
+        """In the thread: `call` in the loop. One that is closed has nobody who waits."""
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(call)
+
+    def _answer(self, executed: _Executed, outgoing: Outgoing) -> None:
+        message = pb.WorkUp(result=result_to_pb(executed.result))
+        answer = message.result
+        answer.occupancy.CopyFrom(occupancy_to_pb(executed.occupancy))
+        answer.held_s = time.perf_counter() - executed.began_s
+        outgoing.put_nowait(message)
+        if executed.traces:
+            self._spans.tell(executed.lease, executed.result, executed.traces, answer.held_s)
+
+    def _run(self, call: Callable[[], T]) -> T:
+        """In the thread. After a failure nothing is run."""
+        if self.failure is not None:
+            raise self.failure
+        try:
+            return call()
+        except Exception as error:
+            self.failure = error
+            raise
+
+    def _in_thread(self, call: Callable[[], T]) -> asyncio.Future[T]:
+        return self._loop.run_in_executor(self._executor, call)
+
+
+def _first_line(error: BaseException) -> str:
+    details = error.details() if isinstance(error, grpc.aio.AioRpcError) else str(error)
+    return (details or type(error).__name__).splitlines()[0]

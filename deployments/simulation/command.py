@@ -1,0 +1,131 @@
+"""The command `specdec simulate`: faults by seeds, and capacity by costs."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from deployments.simulation.capacity_command import capacity
+
+simulate_app = typer.Typer(invoke_without_command=True, rich_markup_mode="markdown")
+simulate_app.command()(capacity)
+
+_SHOWN_LINES = 60
+
+Seeds = Annotated[int, typer.Option(min=1, help="How many seeds, from --first-seed on.")]
+FirstSeed = Annotated[int, typer.Option(min=0, help="The first of them.")]
+OneSeed = Annotated[int | None, typer.Option(min=0, help="Run this one alone.")]
+Trace = Annotated[
+    bool, typer.Option("--trace", help="Print every event; of a violation only the last ones.")
+]
+MaxViolations = Annotated[int, typer.Option(min=1, help="Stop at so many failing seeds.")]
+Output = Annotated[
+    Path | None, typer.Option(dir_okay=False, writable=True, help="The report, as JSON.")
+]
+
+
+@simulate_app.callback()
+def simulate(
+    ctx: typer.Context,
+    seeds: Seeds = 500,
+    first_seed: FirstSeed = 0,
+    seed: OneSeed = None,
+    trace: Trace = False,
+    max_violations: MaxViolations = 1,
+    output: Output = None,
+) -> None:
+    """Run the real pool and the real resume logic in worlds where everything fails.
+
+    Each seed is a world in virtual time: at least 40 requests, 2 targets, 2 drafts and 8 faults of
+    4 kinds. Every request must end with exactly the ids of plain decoding or a documented refusal,
+    and nothing may be left of it. Exit status 1 on a violation; the seed replays bit for bit. From
+    500 seeds on, a fault, a message or a change of state that never happened is a failure, too.
+
+    Examples:
+
+    `specdec simulate --seeds 10000 --output report.json`
+
+    `specdec simulate --seed 4711 --trace`
+
+    `specdec simulate capacity --help`
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    if seed is not None:
+        raise typer.Exit(_run_one(seed, trace=trace))
+    raise typer.Exit(_run_many(first_seed, seeds, max_violations, output))
+
+
+def _run_one(seed: int, *, trace: bool) -> int:
+    from deployments.simulation.campaign import replay
+
+    verdict = replay(seed)
+    if trace:
+        print("\n".join(verdict.record.lines))
+    console = Console(stderr=True, soft_wrap=True)
+    if verdict.violation is None:
+        console.print(f"seed {seed}: {verdict.num_requests} requests, no violation", markup=False)
+        return 0
+    console.print(f"seed {seed}: {verdict.violation}", style="red", markup=False)
+    return 1
+
+
+def _run_many(first_seed: int, num_seeds: int, max_violations: int, output: Path | None) -> int:
+    from deployments.simulation.campaign import run_seeds
+
+    columns = (TextColumn("seeds"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    started, cpu_started = time.perf_counter(), time.process_time()
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        task = progress.add_task("", total=num_seeds)
+        campaign = run_seeds(
+            first_seed,
+            num_seeds,
+            max_violations=max_violations,
+            on_seed=lambda so_far: progress.update(task, completed=so_far.num_seeds),
+        )
+    report = campaign.report(time.perf_counter() - started, time.process_time() - cpu_started)
+    if output is not None:
+        output.write_text(json.dumps(report, indent=2) + "\n")
+    _show(report)
+    for failed in campaign.violations:
+        _show_violation(failed.seed, failed.violation)
+    return 0 if campaign.is_clean else 1
+
+
+def _show(report: dict[str, Any]) -> None:
+    console = Console()
+    table = Table("what happened", "how often", title="faults and outcomes")
+    for kind in ("faults", "outcomes"):
+        for name, count in report[kind].items():
+            table.add_row(name, str(count))
+    console.print(table)
+    console.print(
+        f"{report['num_seeds']} seeds, {report['num_requests']} requests, "
+        f"{len(report['transitions'])} changes of state, {len(report['messages'])} message types, "
+        f"{len(report['violations'])} violations; {report['seeds_per_second']} seeds per second, "
+        f"{report['seeds_per_cpu_second']} per second of CPU time"
+    )
+    for what in ("never_hit", "never_foreseen"):
+        if report[what]:
+            console.print(f"{what}: {', '.join(report[what])}", style="red", markup=False)
+
+
+def _show_violation(seed: int, violation: str | None) -> None:
+    """With the end of its trace: the same events happen again."""
+    from deployments.simulation.campaign import replay
+
+    console = Console(soft_wrap=True)
+    again = replay(seed)
+    console.print(f"seed {seed}: {violation}", style="red", markup=False)
+    if again.violation != violation:
+        console.print(f"it does not replay: {again.violation}", style="red", markup=False)
+    for line in again.record.lines[-_SHOWN_LINES:]:
+        console.print(line, markup=False, highlight=False)
+    console.print(f"all of it: specdec simulate --seed {seed} --trace", markup=False)

@@ -1,0 +1,273 @@
+"""Text at the ingress: tokenizer, chat template, and what the model's files say of its limits.
+
+Reads tokenizer.json with the tokenizers library and renders the chat template with jinja2, as
+transformers does, because importing transformers imports torch: 245 MB in a process that needs
+none. A folder without tokenizer.json goes through transformers after all.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from jinja2 import Template
+from pydantic import ValidationError
+
+from deployments.messages import describe_errors
+from deployments.text.chat_template import ChatOptions, compile_template, up_to_final
+from deployments.text.sampling_fields import SamplingFields
+from deployments.text.template_process import render_apart
+from deployments.text.token_bytes import Vocabulary, token_bytes_of
+from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
+from specdec_core.models.files import local_folder
+from specdec_core.sampling_params import SamplingParams
+
+_GENERATION_CONFIG = {
+    "temperature": "temperature",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "repetition_penalty": "repetition_penalty",
+    "max_tokens": "max_new_tokens",
+}
+"""Our names of what is taken from generation_config.json, and its own."""
+
+
+class Encoding(Protocol):
+    @property
+    def ids(self) -> list[int]: ...
+
+
+class Backend(Vocabulary, Protocol):
+    """What is used of `tokenizers.Tokenizer`."""
+
+    def encode(self, sequence: str, *, add_special_tokens: bool) -> Encoding: ...
+
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool) -> str: ...
+
+    def get_vocab_size(self) -> int: ...
+
+    def get_vocab(self) -> dict[str, int]: ...
+
+    def to_str(self) -> str:
+        """As in tokenizer.json."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TextModel:
+    """Everything about a model that can be known without its weights."""
+
+    backend: Backend
+    template: Template | None
+    special_tokens: Mapping[str, str]
+    """By role (bos_token, eos_token ...), as chat templates use them."""
+    end_token_ids: frozenset[int]
+    max_model_len: int
+    longest_token_bytes: int
+    token_bytes: Callable[[int], bytes]
+    """What an id stands for, special tokens included."""
+    knows_tools: bool = False
+    """Whether the chat template shows tools to the model."""
+    sampling_defaults: Mapping[str, Any] = field(default_factory=dict)
+    """What the model's generation config says of sampling, by the names of SamplingParams."""
+
+    @property
+    def vocab_size(self) -> int:
+        return self.backend.get_vocab_size()
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> tuple[int, ...]:
+        """Ids of a raw prompt, with the special tokens that the tokenizer puts around it."""
+        self._refuse_hopeless(text)
+        return tuple(self.backend.encode(text, add_special_tokens=add_special_tokens).ids)
+
+    def encode_part(self, text: str) -> tuple[int, ...]:
+        """Ids of text that stands among other text."""
+        return tuple(self.backend.encode(text, add_special_tokens=False).ids)
+
+    def encode_chat(
+        self, messages: Sequence[Mapping[str, Any]], options: ChatOptions | None = None
+    ) -> tuple[int, ...]:
+        """Ids of a conversation. Raises InvalidRequestError for what the template refuses."""
+        options = options or ChatOptions()
+        text = self.render_chat(messages, options)
+        return self.encode(text, add_special_tokens=options.add_special_tokens)
+
+    def render_chat(
+        self, messages: Sequence[Mapping[str, Any]], options: ChatOptions | None = None
+    ) -> str:
+        options = options or ChatOptions()
+        if self.template is None and options.template is None:
+            raise InvalidRequestError("the model has no chat template: use completions instead")
+        knows_tools = self.knows_tools if options.template is None else "tools" in options.template
+        if options.tools and not knows_tools:
+            raise InvalidRequestError("tools: the model's chat template knows none")
+        ours = {
+            "tools": list(options.tools) or None,
+            "messages": messages,
+            "add_generation_prompt": options.add_generation_prompt,
+            **self.special_tokens,
+        }
+        taken = sorted(ours.keys() & options.variables.keys())
+        if taken:
+            raise InvalidRequestError(f"chat_template_kwargs: {taken[0]!r} is not for requests")
+        rendered = self._rendered({**options.variables, **ours}, options.template)
+        return up_to_final(rendered, messages) if options.continues_final_message else rendered
+
+    def _rendered(self, variables: Mapping[str, Any], own_source: str | None) -> str:
+        if own_source is not None:
+            return render_apart(
+                own_source, variables, self.longest_token_bytes * self.max_model_len
+            )
+        assert self.template is not None, "checked by the caller"
+        try:
+            return self.template.render(variables)
+        except Exception as error:  # a template may fail in any way on what it is given
+            raise InvalidRequestError(f"the chat template refuses: {error}") from error
+
+    def check_ids(self, token_ids: Sequence[int], name: str) -> tuple[int, ...]:
+        """The ids, all of the vocabulary. Raises InvalidRequestError that begins with `name`."""
+        limit = self.vocab_size
+        wrong = next((i for i in token_ids if not 0 <= i < limit), None)
+        if wrong is not None:
+            raise InvalidRequestError(f"{name}: token id {wrong} is not in 0..{limit - 1}")
+        return tuple(token_ids)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return self.backend.decode(ids, skip_special_tokens=True)
+
+    def decode_all(self, ids: Sequence[int]) -> str:
+        """With special tokens shown."""
+        return self.backend.decode(ids, skip_special_tokens=False)
+
+    def _refuse_hopeless(self, text: str) -> None:
+        """Tokenizing megabytes takes seconds; their length alone may say that they never fit."""
+        fewest = len(text.encode(errors="replace")) // self.longest_token_bytes
+        if fewest >= self.max_model_len:
+            raise InvalidRequestError(
+                f"the prompt has at least {fewest} tokens, "
+                f"the model's context is {self.max_model_len}"
+            )
+
+
+def load_text_model(
+    path_or_id: str,
+    *,
+    revision: str | None = None,
+    chat_template: Path | None = None,
+    max_model_len: int | None = None,
+) -> TextModel:
+    """Read what lies beside the weights; the file `chat_template` wins over what lies there.
+
+    Raises ModelNotSupportedError when it is unusable.
+    """
+    given = chat_template.read_text(encoding="utf-8") if chat_template else None
+    folder = local_folder(path_or_id, revision)
+    backend = _backend(folder)
+    settings = _read_json(folder / "tokenizer_config.json")
+    source = given or _chat_template(folder, settings)
+    return TextModel(
+        backend=backend,
+        template=compile_template(source) if source else None,
+        knows_tools=source is not None and "tools" in source,
+        special_tokens=_special_tokens(settings),
+        end_token_ids=end_token_ids(folder),
+        max_model_len=_max_model_len(folder, max_model_len),
+        longest_token_bytes=max(len(token.encode()) for token in backend.get_vocab()),
+        token_bytes=token_bytes_of(backend),
+        sampling_defaults=_sampling_defaults(folder / "generation_config.json"),
+    )
+
+
+def _sampling_defaults(file: Path) -> dict[str, Any]:
+    """Only what is there: nothing is made up, and do_sample is not looked at, as in vLLM."""
+    settings = _read_json(file)
+    named = {ours: settings.get(theirs) for ours, theirs in _GENERATION_CONFIG.items()}
+    defaults = {name: value for name, value in named.items() if value is not None}
+    try:
+        SamplingFields.model_validate(defaults, strict=True)
+        SamplingParams(**defaults)
+    except ValidationError as error:
+        raise ModelNotSupportedError(f"{file}: {describe_errors(error)}") from error
+    except InvalidRequestError as error:
+        raise ModelNotSupportedError(f"{file}: {error}") from error
+    return defaults
+
+
+def end_token_ids(folder: Path) -> frozenset[int]:
+    """Every id that ends an answer by the model's generation config and config."""
+    listed = [
+        _read_json(folder / name).get("eos_token_id")
+        for name in ("config.json", "generation_config.json")
+    ]
+    ids = [ids if isinstance(ids, list) else [ids] for ids in listed if ids is not None]
+    return frozenset(token_id for some in ids for token_id in some)
+
+
+def _max_model_len(folder: Path, wanted: int | None) -> int:
+    limit = _read_json(folder / "config.json").get("max_position_embeddings")
+    if not isinstance(limit, int):
+        raise ModelNotSupportedError(f"{folder}/config.json names no max_position_embeddings")
+    if wanted is not None and wanted > limit:
+        raise ModelNotSupportedError(f"max_model_len must be in 2..{limit}, got {wanted}")
+    return wanted or limit
+
+
+def _backend(folder: Path) -> Backend:
+    if not (folder / "config.json").is_file():
+        raise ModelNotSupportedError(f"{folder} is no model folder: it has no config.json")
+    file = folder / "tokenizer.json"
+    if not file.is_file():
+        return _converted_backend(folder)
+    from tokenizers import Tokenizer
+
+    try:
+        tokenizer = Tokenizer.from_file(str(file))
+    except Exception as error:  # the library raises bare Exceptions
+        raise ModelNotSupportedError(f"{file} is no usable tokenizer: {error}") from error
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    backend: Backend = tokenizer
+    return backend
+
+
+def _converted_backend(folder: Path) -> Backend:
+    from specdec_core.models.tokenizers import load_tokenizer
+
+    backend: Backend | None = getattr(load_tokenizer(str(folder)), "backend_tokenizer", None)
+    if backend is None:
+        raise ModelNotSupportedError(f"{folder} has no tokenizer.json and none can be made from it")
+    return backend
+
+
+def _chat_template(folder: Path, settings: Mapping[str, Any]) -> str | None:
+    file = folder / "chat_template.jinja"
+    if file.is_file():
+        return file.read_text()
+    template = settings.get("chat_template")
+    if isinstance(template, list):
+        by_name = {entry["name"]: entry["template"] for entry in template}
+        template = by_name.get("default")
+    return template
+
+
+def _special_tokens(settings: Mapping[str, Any]) -> dict[str, str]:
+    tokens = {name: value for name, value in settings.items() if name.endswith("_token")}
+    contents = {
+        name: value.get("content") if isinstance(value, dict) else value
+        for name, value in tokens.items()
+    }
+    return {name: value for name, value in contents.items() if isinstance(value, str)}
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    if not file.is_file():
+        return {}
+    try:
+        content = json.loads(file.read_text())
+    except ValueError as error:
+        raise ModelNotSupportedError(f"{file} is not JSON: {error}") from error
+    return content if isinstance(content, dict) else {}

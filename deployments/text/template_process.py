@@ -1,0 +1,71 @@
+"""Renders a request's own chat template in a process of its own: time, memory and size are bounded.
+
+The sandbox keeps a template from what it must not reach; it does not keep it from looping, or from
+multiplying a string until the memory is full.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from deployments.text.chat_template import own_template
+from specdec_core.errors import InvalidRequestError
+
+_MEMORY_BYTES = 512 * 2**20
+_CPU_S = 2
+_WALL_S = 10.0
+"""Longer, since the machine may be busy: python and jinja2 alone take 0.1 s to begin."""
+
+
+def render_apart(source: str, variables: Mapping[str, Any], max_chars: int) -> str:
+    """The rendered template. Raises InvalidRequestError for what it refuses or costs."""
+    # Nothing of this process's environment: it may hold API keys.
+    environment = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    work = {"source": source, "variables": dict(variables), "max_chars": max_chars}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", __name__],
+            input=json.dumps(work),
+            capture_output=True,
+            text=True,
+            env=environment,
+            timeout=_WALL_S,
+        )
+        answer = json.loads(done.stdout)
+    except (subprocess.TimeoutExpired, ValueError):  # ended by a limit: nothing was written
+        raise InvalidRequestError(
+            f"chat_template: rendering takes more than {_CPU_S} s or {_MEMORY_BYTES >> 20} MB"
+        ) from None
+    if answer["refusal"]:
+        raise InvalidRequestError(answer["refusal"])
+    rendered: str = answer["text"]
+    return rendered
+
+
+def _limit_oneself() -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CPU, (_CPU_S, _CPU_S))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+
+
+def _answer(work: Mapping[str, Any]) -> dict[str, str]:
+    try:
+        text = own_template(work["source"]).render(**work["variables"])
+    except InvalidRequestError as error:
+        return {"refusal": str(error)}
+    except Exception as error:  # a template may fail in any way on what it is given
+        return {"refusal": f"the chat template refuses: {error}"}
+    if len(text) > work["max_chars"]:
+        return {"refusal": f"the chat template renders more than {work['max_chars']} characters"}
+    return {"refusal": "", "text": text}
+
+
+if __name__ == "__main__":
+    _limit_oneself()
+    print(json.dumps(_answer(json.load(sys.stdin))))

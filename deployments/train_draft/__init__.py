@@ -1,0 +1,1 @@
+"""`specdec train-draft`: makes a draft for a target."""

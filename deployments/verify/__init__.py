@@ -1,0 +1,1 @@
+"""`specdec verify`: every algorithm beside plain decoding, token for token."""

@@ -1,0 +1,1 @@
+"""Between processes: messages, where the coordinator listens, and who has fallen silent."""

@@ -1,0 +1,74 @@
+"""Targets of other bits take over between tokens and their news: the audit blames nobody."""
+
+from __future__ import annotations
+
+import pytest
+
+from deployments.coordinator.connected import ConnectedReplica
+from deployments.coordinator.pool_driver import PoolDriver
+from deployments.simulation.model_replica import ModelReplica
+from specdec_core.config import PoolConfig
+from specdec_core.leases import ReplicaInfo, Role
+from specdec_core.models.numerics import Numerics
+from specdec_core.pool import SendLease, SequencePool
+from specdec_core.request import Request
+from specdec_core.sampling_params import SamplingParams
+
+VOCAB_SIZE = 13
+
+
+class Target:
+    """An exact target of some bits, which answers when it is told to."""
+
+    def __init__(self, driver: PoolDriver, bits: str) -> None:
+        info = ReplicaInfo(
+            replica_id=bits,
+            role=Role.TARGET,
+            incarnation=1,
+            num_blocks=100,
+            block_size=4,
+            max_model_len=64,
+            vocab_size=VOCAB_SIZE,
+            model_digest="model",
+            fingerprint=bits,
+            numerics=Numerics.EXACT,
+        )
+        self.driver = driver
+        self.runner = ModelReplica(info)
+        self.stream: ConnectedReplica = driver.register(info)
+
+    def answer(self) -> None:
+        """Carry out what it was sent."""
+        while self.stream.outbox.has_news():
+            for command in self.stream.outbox.take_news() or []:
+                if isinstance(command, SendLease):
+                    result = self.runner.execute(command.lease, 0.0)
+                    self.driver.on_result(self.stream, result)
+
+
+def replay_all(driver: PoolDriver, target: Target) -> None:
+    while driver.auditor.num_pending or driver.pool.has_work:
+        driver.decide()
+        target.answer()
+
+
+@pytest.mark.parametrize("max_tokens", [1, 5])
+def test_a_request_is_not_replayed_on_targets_that_came_before_its_news(max_tokens: int) -> None:
+    """It ends with its first token, or is cancelled before the pool has decided anew."""
+    pool = SequencePool(PoolConfig(), epoch=1)
+    driver = PoolDriver(pool, epoch=1, audit_share=1.0, clock=lambda: 1.0)
+    ingress = driver.attach()
+    old = Target(driver, "old bits")
+    params = SamplingParams(max_tokens=max_tokens, seed=3)
+    request = Request(request_id="a", prompt_token_ids=(1, 2, 3), params=params)
+    driver.submit(ingress, request, resume=False)
+    driver.decide()
+    old.answer()
+    driver.leave(old.stream)
+    new = Target(driver, "new bits")
+    driver.abort(ingress, "a")
+    driver.decide()
+    replay_all(driver, new)
+    counts = driver.auditor.counts
+    assert counts.diverged.total() == 0
+    assert counts.num_skipped == 1

@@ -1,0 +1,361 @@
+"""Coordinator, replicas and ingress over gRPC in one process: what they promise each other."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from deployments.coordinator.pool_driver import PoolDriver
+from deployments.errors import PoolUnavailableError
+from deployments.ingress.pool_client import PoolClient
+from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.errors import InvalidRequestError, QueueFullError
+from specdec_core.leases import GroupLease, GroupResult, Role
+from specdec_core.logprobs import TokenLogprobs
+from specdec_core.pool import SequencePool
+from specdec_core.request import FinishReason, Request
+from specdec_core.sampling_params import SamplingParams
+from tests.deployments.cell import cell
+from tests.deployments.fake_replica import FakeReplica, continuation, expected_logprobs
+
+DRAFTING = PoolConfig(speculation=SpeculationConfig(method=SpecMethod.DRAFT_MODEL))
+PLAIN = PoolConfig(speculation=SpeculationConfig(method=SpecMethod.NONE))
+
+
+def run(scenario: Callable[[], Awaitable[None]]) -> None:
+    async def bounded() -> None:
+        await asyncio.wait_for(scenario(), 20)
+
+    asyncio.run(bounded())
+
+
+def request(name: str = "a", num_tokens: int = 30, **fields: Any) -> Request:
+    prompt = tuple(ord(letter) % 50 for letter in f"prompt {name}")
+    params = SamplingParams(max_tokens=num_tokens, temperature=0.0)
+    return Request(request_id=name, prompt_token_ids=prompt, params=params, **fields)
+
+
+def expected(asked: Request) -> list[int]:
+    return continuation(asked.prompt_token_ids, asked.params.max_tokens)
+
+
+async def collect(client: PoolClient, asked: Request) -> list[int]:
+    tokens: list[int] = []
+    async for event in client.generate(asked):
+        assert event.index == len(tokens) + len(asked.emitted_token_ids)
+        tokens += event.token_ids
+    return tokens
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():
+        await asyncio.sleep(0.005)
+
+
+@pytest.mark.parametrize("config", [DRAFTING, PLAIN, PoolConfig()])
+def test_concurrent_requests_get_the_tokens_of_plain_decoding(config: PoolConfig) -> None:
+    async def scenario() -> None:
+        async with cell(config) as parts:
+            parts.start_replica("t0", Role.TARGET)
+            parts.start_replica("d0", Role.DRAFT)
+            client = await parts.client()
+            asked = [request(f"r{i}", 5 + 3 * i) for i in range(12)]
+            answers = await asyncio.gather(*(collect(client, one) for one in asked))
+            assert answers == [expected(one) for one in asked]
+
+    run(scenario)
+
+
+def test_two_targets_and_two_drafts_all_work() -> None:
+    async def scenario() -> None:
+        async with cell(DRAFTING) as parts:
+            for name, role in (("t0", Role.TARGET), ("t1", Role.TARGET)):
+                parts.start_replica(name, role)
+            for name in ("d0", "d1"):
+                parts.start_replica(name, Role.DRAFT)
+            client = await parts.client()
+            await until(lambda: len(parts.driver.replicas) == 4)
+            asked = [request(f"r{i}", 40) for i in range(32)]
+            answers = await asyncio.gather(*(collect(client, one) for one in asked))
+            assert answers == [expected(one) for one in asked]
+            assert all(replica.num_leases for replica in parts.replicas.values())
+
+    run(scenario)
+
+
+def test_a_coordinator_restart_is_a_pause() -> None:
+    async def scenario() -> None:
+        async with cell(DRAFTING) as parts:
+            parts.start_replica("t0", Role.TARGET)
+            client = await parts.client()
+            asked = request(num_tokens=300)
+            asked = replace(asked, params=replace(asked.params, num_logprobs=2))
+            tokens: list[int] = []
+            logprobs: list[TokenLogprobs] = []
+            async for event in client.generate(asked):
+                if not tokens:
+                    await parts.kill_coordinator()
+                    await parts.start_coordinator()
+                tokens += event.token_ids
+                logprobs += event.logprobs
+            assert tokens == expected(asked)
+            assert logprobs == expected_logprobs(asked.prompt_token_ids, 300, 2)
+            assert client.num_divergences == 0
+
+    run(scenario)
+
+
+def test_a_request_that_cannot_be_sent_is_not_kept() -> None:
+    """Nothing of it would reach the coordinator, and every later stream would break on it."""
+
+    async def scenario() -> None:
+        async with cell(DRAFTING) as parts:
+            parts.start_replica("t0", Role.TARGET)
+            client = await parts.client()
+            for _ in range(2):
+                with pytest.raises(UnicodeEncodeError):
+                    await anext(client.generate(request("\ud800")))
+            await parts.kill_coordinator()
+            await parts.start_coordinator()
+            assert await collect(client, request()) == expected(request())
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("victim", ["t0", "d0"])
+def test_a_dead_replica_is_replaced_without_a_lost_token(victim: str) -> None:
+    async def scenario() -> None:
+        async with cell(DRAFTING) as parts:
+            parts.start_replica("t0", Role.TARGET)
+            parts.start_replica("d0", Role.DRAFT)
+            client = await parts.client()
+            asked = request(num_tokens=300)
+            tokens: list[int] = []
+            async for event in client.generate(asked):
+                if not tokens:
+                    await parts.cancel(victim)
+                    role = Role.TARGET if victim == "t0" else Role.DRAFT
+                    parts.start_replica(f"{victim}-again", role)
+                tokens += event.token_ids
+            assert tokens == expected(asked)
+
+    run(scenario)
+
+
+def test_leaving_the_iteration_frees_the_kv() -> None:
+    async def scenario() -> None:
+        async with cell(PLAIN) as parts:
+            parts.start_replica("t0", Role.TARGET)
+            client = await parts.client()
+            events = client.generate(request(num_tokens=400))
+            await anext(events)
+            await events.aclose()  # type: ignore[attr-defined]
+            await until(lambda: parts.replicas["t0"].num_slots == 0)
+            assert parts.driver.pool.counters().num_running == 0
+
+    run(scenario)
+
+
+def test_abort_from_another_ingress_ends_the_request() -> None:
+    async def scenario() -> None:
+        async with cell(PLAIN) as parts:
+            parts.start_replica("t0", Role.TARGET)
+            client, other = await parts.client("one"), await parts.client("two")
+            await until(lambda: other.state is not None)
+            events = client.generate(request(num_tokens=400))
+            await anext(events)
+            assert await other.abort("a")
+            reasons = [event.finish_reason async for event in events]
+            assert reasons[-1] is FinishReason.ABORT
+            assert not await other.abort("a")
+
+    run(scenario)
+
+
+def test_refusals_reach_only_the_one_who_asked() -> None:
+    async def scenario() -> None:
+        config = PoolConfig(max_queued=0, window=1, max_group_size=1)
+        async with cell(config) as parts:
+            parts.start_replica("t0", Role.TARGET)
+            client = await parts.client()
+            await until(lambda: client.state is not None and client.state.num_targets == 1)
+            running = asyncio.create_task(collect(client, request("a", 200)))
+            await until(lambda: parts.driver.pool.counters().num_running == 1)
+            with pytest.raises(QueueFullError) as full:
+                await collect(client, request("b"))
+            assert full.value.limit == 0
+            assert full.value.retry_after_s > 0
+            with pytest.raises(InvalidRequestError, match="512"):
+                await collect(client, request("c", 10_000))
+            with pytest.raises(InvalidRequestError, match="in use"):
+                await collect(client, request("a"))
+            assert await running == expected(request("a", 200))
+
+    run(scenario)
+
+
+def test_a_failing_pool_reaches_every_waiting_client() -> None:
+    async def scenario() -> None:
+        async with cell(PLAIN) as parts:
+            client = await parts.client()
+            await until(lambda: client.state is not None)
+            waiting = [asyncio.create_task(collect(client, request(f"r{i}"))) for i in range(3)]
+            await until(lambda: parts.driver.pool.counters().num_waiting == 3)
+
+            def broken(now: float) -> None:
+                raise AssertionError("a seeded bug")
+
+            parts.driver.pool.advance = broken  # type: ignore[method-assign,assignment]
+            parts.start_replica("t0", Role.TARGET)
+            outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+            assert [type(outcome) for outcome in outcomes] == [PoolUnavailableError] * 3
+            assert "seeded" not in str(outcomes[0])
+
+    run(scenario)
+
+
+def test_a_failing_lease_takes_the_replica_out_and_another_goes_on() -> None:
+    class Failing(FakeReplica):
+        def execute(self, lease: GroupLease) -> GroupResult:
+            if self.num_leases == 3:
+                raise RuntimeError("device lost")
+            return super().execute(lease)
+
+    async def scenario() -> None:
+        async with cell(PLAIN) as parts:
+            parts.start_replica("t0", Role.TARGET, Failing(Role.TARGET))
+            client = await parts.client()
+            answer = asyncio.create_task(collect(client, request()))
+            await until(lambda: parts.loops["t0"].failure is not None)
+            parts.start_replica("t1", Role.TARGET)
+            assert await answer == expected(request())
+
+    run(scenario)
+
+
+def test_a_draining_replica_moves_its_sequences() -> None:
+    async def scenario() -> None:
+        async with cell(PLAIN) as parts:
+            parts.start_replica("t0", Role.TARGET)
+            client = await parts.client()
+            asked = request(num_tokens=300)
+            tokens: list[int] = []
+            async for event in client.generate(asked):
+                if not tokens:
+                    parts.start_replica("t1", Role.TARGET)
+                    await until(lambda: len(parts.driver.replicas) == 2)
+                    await parts.loops["t0"].drain(5)
+                    assert "t0" not in parts.driver.replicas or not parts.replicas["t0"].cached
+                tokens += event.token_ids
+            assert tokens == expected(asked)
+
+    run(scenario)
+
+
+def test_the_last_target_leaves_when_nobody_waits_for_its_sequences_any_more() -> None:
+    """A redeploy stops it while its successor belongs to another coordinator."""
+
+    async def scenario() -> None:
+        async with cell(PLAIN) as parts:
+            parts.start_replica("t0", Role.TARGET)
+            client = await parts.client()
+            asked = request(num_tokens=300)
+            tokens: list[int] = []
+            draining: list[asyncio.Task[None]] = []
+            async for event in client.generate(asked):
+                if not draining:
+                    draining.append(asyncio.create_task(parts.loops["t0"].drain(30)))
+                tokens += event.token_ids
+            assert tokens == expected(asked)
+            await draining[0]
+            assert not parts.replicas["t0"].cached
+
+    run(scenario)
+
+
+def test_the_last_target_leaves_at_once_when_another_one_comes() -> None:
+    async def scenario() -> None:
+        async with cell(PLAIN) as parts:
+            parts.start_replica("t0", Role.TARGET)
+            client = await parts.client()
+            events = client.generate(request(num_tokens=400))
+            tokens = list((await anext(events)).token_ids)
+            draining = asyncio.create_task(parts.loops["t0"].drain(30))
+            parts.start_replica("t1", Role.TARGET)
+            await draining
+            async for event in events:
+                tokens += event.token_ids
+            assert tokens == expected(request(num_tokens=400))
+            assert parts.replicas["t1"].num_leases > 0
+
+    run(scenario)
+
+
+def test_a_closed_ingress_aborts_its_requests() -> None:
+    async def scenario() -> None:
+        async with cell(PLAIN) as parts:
+            client = await parts.client()
+            await until(lambda: client.state is not None)
+            waiting = asyncio.create_task(collect(client, request()))
+            await until(lambda: parts.driver.pool.counters().num_waiting == 1)
+            await parts.cancel("client")
+            await until(lambda: parts.driver.pool.counters().num_waiting == 0)
+            waiting.cancel()
+
+    run(scenario)
+
+
+def test_a_replica_with_another_vocabulary_is_refused() -> None:
+    async def scenario() -> None:
+        async with cell(PLAIN) as parts:
+            parts.start_replica("t0", Role.TARGET)
+            await until(lambda: len(parts.driver.replicas) == 1)
+            parts.start_replica("d0", Role.DRAFT, _OtherVocabulary(Role.DRAFT))
+            await asyncio.sleep(0.3)
+            assert list(parts.driver.replicas) == ["t0"]
+
+    run(scenario)
+
+
+class _OtherVocabulary(FakeReplica):
+    def info(self, replica_id: str, incarnation: int) -> Any:
+        return replace(super().info(replica_id, incarnation), vocab_size=7)
+
+
+def test_without_the_token_nobody_is_heard() -> None:
+    async def scenario() -> None:
+        async with cell(PLAIN) as parts:
+            assert parts.endpoint is not None
+            parts.endpoint = replace(parts.endpoint, token="guessed")
+            parts.start_replica("t0", Role.TARGET)
+            client = await parts.client()
+            await asyncio.sleep(0.3)
+            assert (parts.driver.num_streams, client.state) == (0, None)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("num_turns", range(5))
+def test_a_driver_that_is_ended_as_news_comes_has_ended(
+    num_turns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Turns of the loop between the news and the end."""
+    monkeypatch.setattr(SequencePool, "next_deadline", lambda pool: time.monotonic() + 60)
+
+    async def scenario() -> None:
+        driver = PoolDriver(SequencePool(PoolConfig(), epoch=1), epoch=1)
+        running = asyncio.create_task(driver.run())
+        await asyncio.sleep(0.01)
+        driver.abort(driver.attach(), "nobody")
+        for _ in range(num_turns):
+            await asyncio.sleep(0)
+        running.cancel()
+        await asyncio.wait({running}, timeout=1)
+        assert running.done()
+
+    run(scenario)

@@ -1,0 +1,101 @@
+"""What waits for a slow reader: merged, in order, bounded, and closed with nothing lost."""
+
+from __future__ import annotations
+
+import asyncio
+
+from deployments.coordinator.outbox import Delivery, Flush, IngressOutbox, WorkOutbox
+from deployments.errors import Failure, FailureKind
+from specdec_core.leases import GroupLease, Role
+from specdec_core.logprobs import TokenLogprobs
+from specdec_core.pool import SendFree, SendLease
+from specdec_core.request import FinishReason, TokenEvent
+
+
+def delivery(name: str, index: int, *ids: int, end: bool = False) -> Delivery:
+    reason = FinishReason.LENGTH if end else None
+    return Delivery(TokenEvent(request_id=name, index=index, token_ids=ids, finish_reason=reason))
+
+
+def lease(number: int) -> SendLease:
+    return SendLease(
+        GroupLease(lease_id=number, epoch=1, replica_id="r", role=Role.TARGET, rows=(), ttl_s=1.0)
+    )
+
+
+def taken(outbox: IngressOutbox) -> Flush | None:
+    return asyncio.run(asyncio.wait_for(outbox.take(), 1))
+
+
+def test_deltas_of_a_slow_reader_become_one() -> None:
+    outbox = IngressOutbox()
+    outbox.put(delivery("a", 0, 1, 2))
+    outbox.put(delivery("b", 0, 9))
+    outbox.put(delivery("a", 2, 3, end=True))
+    flush = taken(outbox)
+    assert flush is not None
+    assert flush.deliveries == (delivery("a", 0, 1, 2, 3, end=True), delivery("b", 0, 9))
+
+
+def test_log_probabilities_are_merged_in_step_with_their_tokens() -> None:
+    outbox = IngressOutbox()
+    entries = [TokenLogprobs(-float(i), ((i, -0.5),)) for i in range(3)]
+    for event, reported in (
+        (delivery("a", 0, 7, 8), entries[:2]),
+        (delivery("a", 2, 9, end=True), entries[2:]),
+    ):
+        scored = tuple(entries) if event.event.index == 0 else ()
+        told = event.event._replace(logprobs=tuple(reported), prompt_logprobs=scored)
+        outbox.put(Delivery(told))
+    flush = taken(outbox)
+    assert flush is not None
+    (merged,) = flush.deliveries
+    assert (merged.event.token_ids, merged.event.logprobs) == ((7, 8, 9), tuple(entries))
+    assert merged.event.prompt_logprobs == tuple(entries)
+
+
+def test_what_does_not_join_stays_apart() -> None:
+    outbox = IngressOutbox()
+    outbox.put(delivery("a", 5, 1))
+    outbox.put(delivery("a", 2, 7, 8))
+    outbox.put(delivery("a", 4, 9))
+    flush = taken(outbox)
+    assert flush is not None
+    assert flush.deliveries == (delivery("a", 5, 1), delivery("a", 2, 7, 8, 9))
+
+
+def test_a_failure_rides_on_the_last_delta() -> None:
+    outbox = IngressOutbox()
+    failure = Failure(kind=FailureKind.ROW_FAILED, message="no")
+    outbox.put(delivery("a", 0, 1))
+    outbox.put(Delivery(delivery("a", 1, 2, end=True).event, failure))
+    flush = taken(outbox)
+    assert flush is not None
+    assert flush.deliveries == (Delivery(delivery("a", 0, 1, 2, end=True).event, failure),)
+
+
+def test_a_closed_stream_still_delivers_then_ends() -> None:
+    outbox = IngressOutbox()
+    outbox.put(delivery("a", 0, 1))
+    outbox.put_abort("b", was_live=True)
+    outbox.close()
+    flush = taken(outbox)
+    assert flush is not None
+    assert flush.aborts == (("b", True),)
+    assert taken(outbox) is None
+
+
+def test_frees_merge_and_never_pass_a_lease() -> None:
+    outbox = WorkOutbox()
+    for command in (lease(1), SendFree("r", (1,)), SendFree("r", (2, 3)), lease(2)):
+        outbox.put(command)
+    commands = asyncio.run(asyncio.wait_for(outbox.take(), 1))
+    assert commands == [lease(1), SendFree("r", (1, 2, 3)), lease(2)]
+
+
+def test_a_replica_that_does_not_read_is_cut_off() -> None:
+    outbox = WorkOutbox()
+    for number in range(3):
+        outbox.put(lease(number))
+    assert outbox.is_closed
+    assert asyncio.run(outbox.take()) is None

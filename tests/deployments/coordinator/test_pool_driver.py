@@ -1,0 +1,72 @@
+"""A driver asks its pool by the deadline that holds, however often that moved."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from deployments.coordinator.pool_driver import PoolDriver
+from specdec_core.leases import Role
+
+
+class ClockedPool:
+    """Notes when it is asked; its deadline is what the test says."""
+
+    def __init__(self, deadline: float) -> None:
+        self.deadline: float | None = deadline
+        self.asked_s: list[float] = []
+
+    def advance(self, now: float) -> tuple[()]:
+        self.asked_s.append(now)
+        if self.deadline is not None and now >= self.deadline:
+            self.deadline = None
+        return ()
+
+    def next_deadline(self) -> float | None:
+        return self.deadline
+
+    def drain(self, replica_id: str, now: float) -> None:
+        """An event that changes nothing else."""
+
+
+def met_after(first_s: float, then_s: float) -> tuple[float, list[float]]:
+    """Of a pool whose deadline an event moves from `first_s` to `then_s`: what it was, and when
+    the pool was asked."""
+    started = time.monotonic()
+    pool: Any = ClockedPool(started + first_s)
+
+    async def scenario() -> None:
+        driver = PoolDriver(pool, epoch=1)
+        running = asyncio.create_task(driver.run())
+        await _until(lambda: len(pool.asked_s) == 1)
+        pool.deadline = started + then_s
+        driver.drain(_replica())
+        await _until(lambda: pool.deadline is None)
+        running.cancel()
+
+    asyncio.run(asyncio.wait_for(scenario(), 30))
+    return started + then_s, pool.asked_s
+
+
+def _replica() -> Any:
+    return SimpleNamespace(info=SimpleNamespace(replica_id="r", role=Role.DRAFT))
+
+
+async def _until(is_so: Callable[[], bool]) -> None:
+    while not is_so():
+        await asyncio.sleep(0.001)
+
+
+def test_a_deadline_that_moved_on_is_met_and_asked_for_in_vain_once_at_most() -> None:
+    deadline, asked_s = met_after(0.2, 0.4)
+    assert asked_s[-1] >= deadline
+    # At the start, at the event, at the first deadline in vain, and by a clock that is coarse.
+    assert len(asked_s) <= 6
+
+
+def test_a_deadline_that_came_nearer_is_not_slept_through() -> None:
+    deadline, asked_s = met_after(3600, 0.2)
+    assert asked_s[-1] >= deadline

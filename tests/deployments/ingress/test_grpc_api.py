@@ -1,0 +1,345 @@
+"""The RPCs over a real pool and fake replicas, with the context that Serve would pass."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import grpc
+import pytest
+from google.rpc import error_details_pb2, status_pb2
+
+from deployments.coordinator.client_ledger import ClientLimits
+from deployments.ingress.access import Access
+from deployments.ingress.api_keys import key_digest
+from deployments.ingress.generation import GenerationService
+from deployments.ingress.grpc_api import CallRefusedError, GrpcApi
+from deployments.text.structured_output import ANY_OBJECT, choice, json_schema
+from deployments.version import package_version
+from specdec.v1 import generation_pb2 as pb
+from specdec_core.config import SpeculationConfig
+from specdec_core.grammar import GrammarKind, GrammarSpec
+from specdec_core.leases import Role
+from tests.deployments.cell import Cell, cell
+from tests.deployments.fake_replica import FakeReplica, continuation
+from tests.deployments.fake_text import fake_text_model
+
+TEXT = fake_text_model()
+GREEDY = pb.SamplingParams(temperature=0, max_tokens=20)
+CODE = grpc.StatusCode
+
+
+class FakeContext:
+    def __init__(self, peer: str = "ipv4:127.0.0.1:4000", key: str = "") -> None:
+        self.code: grpc.StatusCode | None = None
+        self.trailers: dict[str, str | bytes] = {}
+        self.details = ""
+        self._peer = peer
+        self._metadata = [("authorization", f"Bearer {key}")] if key else []
+
+    def peer(self) -> str:
+        return self._peer
+
+    def invocation_metadata(self) -> list[tuple[str, str]]:
+        return self._metadata
+
+    def set_code(self, code: grpc.StatusCode) -> None:
+        self.code = code
+
+    def set_details(self, details: str) -> None:
+        self.details = details
+
+    def set_trailing_metadata(self, trailing_metadata: list[tuple[str, str | bytes]]) -> None:
+        self.trailers = dict(trailing_metadata)
+
+
+@contextlib.asynccontextmanager
+async def api(
+    keys: tuple[str, ...] = (),
+    host: str = "127.0.0.1",
+    limits: ClientLimits | None = None,
+    target: FakeReplica | None = None,
+) -> AsyncIterator[tuple[GrpcApi, Cell]]:
+    async with cell(limits=limits) as parts:
+        parts.start_replica("t0", Role.TARGET, target)
+        pool = await parts.client()
+        while pool.state is None or not pool.state.num_targets:
+            await asyncio.sleep(0.005)
+        service = GenerationService(TEXT, pool, model_name="fake", speculation=SpeculationConfig())
+        access = Access({key_digest(key): f"name of {key}" for key in keys}, host)
+        yield GrpcApi(service, access, max_body_bytes=10_000), parts
+
+
+def run(scenario: Callable[[], Awaitable[None]]) -> None:
+    asyncio.run(asyncio.wait_for(scenario(), 60))  # type: ignore[arg-type]
+
+
+def test_once_and_stream_give_the_plain_continuation() -> None:
+    async def scenario() -> None:
+        async with api() as (calls, _):
+            message = pb.GenerateRequest(prompt="HELLO", sampling=GREEDY)
+            whole = await calls.generate_once(message, FakeContext())
+            expected = continuation(TEXT.encode("HELLO"), 20)
+            assert list(whole.token_ids) == expected
+            assert whole.text == TEXT.decode(expected)
+            assert whole.finish_reason == pb.FINISH_REASON_LENGTH
+            assert whole.usage.total_tokens == 25
+            parts = [part async for part in calls.generate(message, FakeContext())]
+            assert [i for part in parts for i in part.token_ids] == expected
+            assert "".join(part.text for part in parts) == whole.text
+            assert [part.index for part in parts] == [
+                sum(len(p.token_ids) for p in parts[:place]) for place in range(len(parts))
+            ]
+            assert parts[-1].usage == whole.usage
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("message", "code", "details"),
+    [
+        (pb.GenerateRequest(), CODE.INVALID_ARGUMENT, "is needed"),
+        (pb.GenerateRequest(model="x", prompt="A"), CODE.NOT_FOUND, "'x'"),
+        (pb.GenerateRequest(prompt=""), CODE.INVALID_ARGUMENT, "at least 1 token"),
+        (
+            pb.GenerateRequest(prompt_token_ids=pb.TokenIds(ids=[-3])),
+            CODE.INVALID_ARGUMENT,
+            "token id -3",
+        ),
+        (
+            pb.GenerateRequest(prompt_token_ids=pb.TokenIds(ids=[50])),
+            CODE.INVALID_ARGUMENT,
+            "token id 50 is not in 0..49",
+        ),
+        (
+            pb.GenerateRequest(prompt_token_ids=pb.TokenIds(ids=[1] * 600)),
+            CODE.INVALID_ARGUMENT,
+            "context is 512",
+        ),
+        (pb.GenerateRequest(chat=pb.ChatMessages()), CODE.INVALID_ARGUMENT, "at least 1"),
+        (
+            pb.GenerateRequest(prompt="A", sampling=pb.SamplingParams(temperature=float("nan"))),
+            CODE.INVALID_ARGUMENT,
+            "got nan",
+        ),
+        (
+            pb.GenerateRequest(prompt="A", sampling=pb.SamplingParams(top_p=0)),
+            CODE.INVALID_ARGUMENT,
+            "top_p",
+        ),
+        (
+            pb.GenerateRequest(prompt="A", sampling=pb.SamplingParams(max_tokens=-1)),
+            CODE.INVALID_ARGUMENT,
+            "got -1",
+        ),
+        (pb.GenerateRequest(prompt="A" * 20_000), CODE.RESOURCE_EXHAUSTED, "10000"),
+        (
+            pb.GenerateRequest(prompt="A", speculative=pb.Speculative(method="draft_model")),
+            CODE.INVALID_ARGUMENT,
+            "one of ngram, none here",
+        ),
+        (
+            pb.GenerateRequest(
+                prompt="A", sampling=pb.SamplingParams(structured_output=pb.StructuredOutput())
+            ),
+            CODE.INVALID_ARGUMENT,
+            "needs one of its kinds",
+        ),
+        (
+            pb.GenerateRequest(
+                prompt="A",
+                sampling=pb.SamplingParams(structured_output=pb.StructuredOutput(regex="([")),
+            ),
+            CODE.INVALID_ARGUMENT,
+            "invalid regex",
+        ),
+    ],
+)
+def test_bad_requests_get_a_code_and_a_reason(
+    message: pb.GenerateRequest, code: grpc.StatusCode, details: str
+) -> None:
+    async def scenario() -> None:
+        async with api() as (calls, _):
+            context = FakeContext()
+            with pytest.raises(CallRefusedError):
+                await anext(calls.generate(message, context))
+            assert (context.code, details in context.details) == (code, True), context.details
+            once = FakeContext()
+            await calls.generate_once(message, once)
+            assert (once.code, once.details) == (context.code, context.details)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        (pb.StructuredOutput(json_object=True), ANY_OBJECT),
+        (pb.StructuredOutput(json_schema='{"type": "null"}'), json_schema({"type": "null"})),
+        (pb.StructuredOutput(regex="a+"), GrammarSpec(GrammarKind.REGEX, "a+")),
+        (pb.StructuredOutput(grammar='start: "a"'), choice(["a"])),
+        (pb.StructuredOutput(choice=pb.Choices(texts=["a", "b"])), choice(["a", "b"])),
+    ],
+)
+def test_a_grammar_reaches_the_replicas(asked: pb.StructuredOutput, expected: GrammarSpec) -> None:
+    pytest.importorskip("llguidance")
+
+    async def scenario() -> None:
+        async with api() as (calls, parts):
+            sampling = pb.SamplingParams(max_tokens=3, structured_output=asked)
+            message = pb.GenerateRequest(prompt="HELLO", sampling=sampling)
+            await calls.generate_once(message, FakeContext())
+            (rules,) = parts.replicas["t0"].rules_seen
+            assert rules.params.grammar == expected
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("speculative", "aimed_at"),
+    [
+        (pb.Speculative(), 4),
+        (pb.Speculative(num_speculative_tokens=2), 2),
+        (pb.Speculative(method="ngram"), 4),
+        (pb.Speculative(method="none"), 0),
+        (pb.Speculative(enabled=False), 0),
+    ],
+)
+def test_the_last_message_tells_what_was_aimed_at(
+    speculative: pb.Speculative, aimed_at: int
+) -> None:
+    async def scenario() -> None:
+        async with api() as (calls, _):
+            message = pb.GenerateRequest(prompt="HELLO", sampling=GREEDY, speculative=speculative)
+            answer = await calls.generate_once(message, FakeContext())
+            assert answer.speculation.num_spec_tokens == aimed_at
+
+    run(scenario)
+
+
+def test_a_deadline_in_the_message_ends_the_request_and_frees_its_kv() -> None:
+    async def scenario() -> None:
+        async with api() as (calls, parts):
+            message = pb.GenerateRequest(
+                prompt="A", sampling=pb.SamplingParams(max_tokens=500), deadline_ms=20
+            )
+            context = FakeContext()
+            with pytest.raises(CallRefusedError):
+                [part async for part in calls.generate(message, context)]
+            assert context.code is CODE.DEADLINE_EXCEEDED
+            while parts.replicas["t0"].num_slots:
+                await asyncio.sleep(0.005)
+
+    run(scenario)
+
+
+def test_a_bug_of_ours_shows_nothing_of_itself() -> None:
+    async def scenario() -> None:
+        async with api() as (calls, _):
+            calls._service.prepare = None  # type: ignore[method-assign,assignment]
+            context = FakeContext()
+            await calls.generate_once(pb.GenerateRequest(prompt="A"), context)
+            assert (context.code, context.details) == (CODE.INTERNAL, "internal error")
+
+    run(scenario)
+
+
+def test_abort_over_grpc() -> None:
+    async def scenario() -> None:
+        async with api() as (calls, _):
+            message = pb.GenerateRequest(
+                prompt="A", sampling=pb.SamplingParams(max_tokens=500), request_id="mine"
+            )
+            parts = calls.generate(message, FakeContext())
+            await anext(parts)
+            context = FakeContext()
+            answer = await calls.abort(pb.AbortRequest(request_id="mine"), context)
+            assert answer.aborted
+            rest = [part async for part in parts]
+            assert rest[-1].finish_reason == pb.FINISH_REASON_ABORT
+            again = await calls.abort(pb.AbortRequest(request_id="mine"), context)
+            assert not again.aborted
+            await calls.abort(pb.AbortRequest(), context)
+            assert context.code is CODE.INVALID_ARGUMENT
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("peer", "host", "code"),
+    [
+        ("ipv4:127.0.0.1:4000", "127.0.0.1", None),
+        ("ipv6:%5B::1%5D:4000", "127.0.0.1", None),
+        ("ipv6:[::ffff:127.0.0.1]:4000", "localhost", None),
+        ("unix:/tmp/socket", "127.0.0.1", None),
+        ("ipv4:192.0.2.7:4000", "127.0.0.1", CODE.PERMISSION_DENIED),
+        ("ipv6:%5B2001:db8::7%5D:4000", "127.0.0.1", CODE.PERMISSION_DENIED),
+        ("ipv4:192.0.2.7:4000", "0.0.0.0", None),
+    ],
+)
+def test_a_loopback_server_answers_local_callers_only(
+    peer: str, host: str, code: grpc.StatusCode | None
+) -> None:
+    async def scenario() -> None:
+        async with api(host=host) as (calls, _):
+            context = FakeContext(peer)
+            await calls.list_models(pb.ListModelsRequest(), context)
+            assert context.code is code
+
+    run(scenario)
+
+
+def test_keys_status_and_tokens() -> None:
+    async def scenario() -> None:
+        async with api(keys=("secret",)) as (calls, _):
+            refused = FakeContext(key="wrong")
+            await calls.pool_status(pb.PoolStatusRequest(), refused)
+            assert refused.code is CODE.UNAUTHENTICATED
+            known = FakeContext(key="secret")
+            status = await calls.pool_status(pb.PoolStatusRequest(), known)
+            assert [replica.role for replica in status.replicas] == ["target"]
+            ids = (await calls.tokenize(pb.TokenizeRequest(text="AB"), known)).token_ids
+            back = await calls.detokenize(pb.DetokenizeRequest(token_ids=ids), known)
+            assert back.text == "AB"
+            assert known.code is None
+
+    run(scenario)
+
+
+def test_health_needs_no_key_and_names_the_release() -> None:
+    async def scenario() -> None:
+        async with api(keys=("one",)) as (calls, parts):
+            told = await calls.health(pb.HealthRequest(), FakeContext())
+            assert (told.ready, told.num_targets, told.num_drafts) == (True, 1, 0)
+            assert told.version == package_version()
+            far = FakeContext(peer="ipv4:10.0.0.7:4000")
+            await calls.health(pb.HealthRequest(), far)
+            assert far.code is CODE.PERMISSION_DENIED
+            await parts.kill_coordinator()
+            while (told := await calls.health(pb.HealthRequest(), FakeContext())).num_targets:
+                await asyncio.sleep(0.005)
+            assert told.ready, "requests wait for the next coordinator"
+
+    run(scenario)
+
+
+def test_who_is_refused_for_now_is_told_when_to_come_back() -> None:
+    """As google.rpc says it, where clients look for it."""
+
+    async def scenario() -> None:
+        async with api(keys=("one",), limits=ClientLimits(requests_per_minute=1)) as (calls, _):
+            message = pb.GenerateRequest(prompt="HELLO", sampling=GREEDY)
+            await calls.generate_once(message, FakeContext(key="one"))
+            context = FakeContext(key="one")
+            await calls.generate_once(message, context)
+            assert context.code is CODE.RESOURCE_EXHAUSTED
+            packed = context.trailers["grpc-status-details-bin"]
+            assert isinstance(packed, bytes)
+            status = status_pb2.Status.FromString(packed)
+            assert (status.code, status.message) == (8, context.details)
+            info = error_details_pb2.RetryInfo()
+            assert status.details[0].Unpack(info)
+            assert 0 < info.retry_delay.ToMilliseconds() <= 60_000
+
+    run(scenario)

@@ -1,0 +1,162 @@
+"""Pieces: text, offsets and log-probabilities in step, wherever rounds end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from deployments.ingress.output import Output, Piece, View, joined
+from deployments.text.model import TextModel, load_text_model
+from specdec_core.logprobs import TokenLogprobs
+from specdec_core.request import FinishReason, TokenEvent
+from specdec_core.sampling_params import SamplingParams
+from tests.service.tiny_folder import save_tiny_llama
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> TextModel:
+    return load_text_model(str(save_tiny_llama(tmp_path_factory.mktemp("tiny"))))
+
+
+def entry(place: int) -> TokenLogprobs:
+    return TokenLogprobs(-float(place), ((place, -0.5),))
+
+
+def events(
+    ids: tuple[int, ...], cuts: list[int], reason: FinishReason = FinishReason.LENGTH
+) -> Iterator[TokenEvent]:
+    """`ids` in rounds that end at `cuts`."""
+    bounds = [0, *sorted({cut % (len(ids) + 1) for cut in cuts} - {0, len(ids)}), len(ids)]
+    for start, stop in pairwise(bounds):
+        yield TokenEvent(
+            request_id="a",
+            index=start,
+            token_ids=ids[start:stop],
+            logprobs=tuple(entry(place) for place in range(start, stop)),
+            finish_reason=reason if stop == len(ids) else None,
+        )
+
+
+def pieces_of(
+    text: TextModel,
+    parts: Iterator[TokenEvent],
+    *stop: str,
+    view: View | None = None,
+    **params: Any,
+) -> list[Piece]:
+    output = Output(text, SamplingParams(max_tokens=99, **params), stop, view or View())
+    pieces: list[Piece] = []
+    for part in parts:
+        pieces.append(output.take(part))
+        if pieces[-1].finish_reason is not None:
+            break
+    return pieces
+
+
+@settings(max_examples=80)
+@given(
+    st.text(st.sampled_from("ab é日🙂"), min_size=1, max_size=20),
+    st.lists(st.integers(0, 60), max_size=6),
+    st.lists(st.text("ab 日", min_size=1, max_size=3), max_size=2),
+    st.integers(0, 9),
+)
+def test_where_rounds_end_changes_nothing(
+    text: TextModel, content: str, cuts: list[int], stop: list[str], min_tokens: int
+) -> None:
+    ids = text.encode_part(content)
+    pieces = pieces_of(text, events(ids, cuts), *stop, min_tokens=min_tokens)
+    whole = joined(pieces)
+    assert whole == joined(pieces_of(text, events(ids, []), *stop, min_tokens=min_tokens))
+    count = len(whole.token_ids)
+    assert whole.token_ids == ids[:count]
+    assert whole.logprobs == tuple(entry(place) for place in range(count))
+    assert len(whole.text_offsets) == count
+    for piece in pieces:
+        assert len(piece.token_ids) == len(piece.logprobs) == len(piece.text_offsets)
+    if min_tokens == 0:
+        hits = [content.find(word) for word in stop if word in content]
+        assert whole.text == content[: min(hits, default=len(content))]
+        assert whole.finish_reason is (FinishReason.STOP if hits else FinishReason.LENGTH)
+    assert count > min_tokens or whole.finish_reason is FinishReason.LENGTH
+
+
+@pytest.mark.parametrize(
+    ("min_tokens", "shown"),
+    [(0, "x"), (2, "x"), (3, "xaby"), (4, "xaby"), (5, "xaby"), (6, "xabyabz")],
+)
+def test_a_stop_string_that_ends_before_min_tokens_is_text(
+    text: TextModel, min_tokens: int, shown: str
+) -> None:
+    """One letter a token; 'ab' ends at the third and at the sixth."""
+    ids = tuple(i for letter in "xabyabz" for i in text.encode_part(letter))
+    whole = joined(pieces_of(text, events(ids, [2, 5]), "ab", "aby!", min_tokens=min_tokens))
+    assert whole.text == shown
+    assert whole.finish_reason is (FinishReason.LENGTH if min_tokens == 6 else FinishReason.STOP)
+
+
+@given(st.text(st.sampled_from("abc é日🙂"), min_size=1, max_size=20))
+def test_offsets_are_where_tokens_begin(text: TextModel, content: str) -> None:
+    ids = text.encode_part(content)
+    whole = joined(pieces_of(text, events(ids, [])))
+    for place, offset in enumerate(whole.text_offsets):
+        before = b"".join(map(text.token_bytes, ids[:place]))
+        whole_characters = before.decode(errors="ignore")
+        assert offset <= len(whole_characters)
+        if whole_characters.encode() == before:
+            assert offset == len(whole_characters)
+
+
+def test_the_token_that_ends_the_output_is_told_but_not_shown(text: TextModel) -> None:
+    ids = (*text.encode_part("ab"), 2)
+    whole = joined(pieces_of(text, events(ids, [1], FinishReason.STOP), stop_token_ids=(2,)))
+    assert (whole.token_ids, whole.text, whole.stop_reason) == (ids, "ab", 2)
+    assert whole.text_offsets[-1] == 2
+    assert len(whole.logprobs) == len(ids)
+
+
+def test_a_stop_string_of_a_character_that_was_never_finished(text: TextModel) -> None:
+    letter = text.backend.get_vocab()["ð"]
+    (piece,) = pieces_of(text, events((letter,), []), "\ufffd")
+    assert (piece.text, piece.finish_reason) == ("", FinishReason.STOP)
+    assert piece.stop_reason == "\ufffd"
+
+
+@pytest.mark.parametrize("cuts", [[], [1], [2, 5], [1, 2, 3, 4, 5, 6]])
+def test_the_stop_string_is_shown_where_it_is_asked_for(text: TextModel, cuts: list[int]) -> None:
+    ids = text.encode_part("one two three")
+    for shows in (False, True):
+        view = View(includes_stop=shows)
+        whole = joined(pieces_of(text, events(ids, cuts), "two", view=view))
+        assert whole.text == ("one two" if shows else "one ")
+        assert whole.stop_reason == "two"
+
+
+def test_special_tokens_are_shown_where_they_are_asked_for(text: TextModel) -> None:
+    special = text.encode_part("<|end|>")
+    assert len(special) == 1
+    ids = (*text.encode_part("a"), *special, *text.encode_part("b"))
+    assert joined(pieces_of(text, events(ids, [1]))).text == "ab"
+    shown = joined(pieces_of(text, events(ids, [1]), view=View(shows_special_tokens=True)))
+    assert shown.text == "a<|end|>b"
+
+
+def test_the_stop_id_is_shown_only_with_both(text: TextModel) -> None:
+    ids = (*text.encode_part("a"), *text.encode_part("<|end|>"))
+    texts = {
+        (special, stop): joined(
+            pieces_of(
+                text,
+                events(ids, [], FinishReason.STOP),
+                view=View(shows_special_tokens=special, includes_stop=stop),
+            )
+        ).text
+        for special in (False, True)
+        for stop in (False, True)
+    }
+    assert texts.pop((True, True)) == "a<|end|>"
+    assert set(texts.values()) == {"a"}

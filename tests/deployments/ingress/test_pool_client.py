@@ -1,0 +1,91 @@
+"""The ingress's side of the stream: what it was told twice reaches the client once."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from deployments.ingress.pool_client import PoolClient
+from deployments.wire.endpoint import Endpoint
+from deployments.wire.translation import write_event
+from specdec.v1 import coordination_pb2 as pb
+from specdec_core.logprobs import TokenLogprobs
+from specdec_core.request import FinishReason, Request, TokenEvent
+from specdec_core.sampling_params import SamplingParams
+
+NUM_TOKENS = 9
+
+
+def entry(place: int) -> TokenLogprobs:
+    return TokenLogprobs(-float(place), ((place, -place / 4),))
+
+
+def told(start: int, stop: int) -> pb.GenerateDown:
+    """Tokens start..stop - 1, each with an entry that names its place."""
+    reason = FinishReason.LENGTH if stop == NUM_TOKENS else None
+    event = TokenEvent(
+        request_id="a",
+        index=start,
+        token_ids=tuple(range(100 + start, 100 + stop)),
+        logprobs=tuple(entry(place) for place in range(start, stop)),
+        finish_reason=reason,
+    )
+    message = pb.GenerateDown()
+    write_event(message.events.add(), event, None)
+    return message
+
+
+async def unreachable() -> Endpoint:
+    raise ConnectionError
+
+
+@pytest.mark.parametrize("second", [(0, 6), (2, 4), (2, 6), (3, 6), (4, 6)])
+def test_log_probabilities_are_cut_in_step_with_tokens_that_came_before(
+    second: tuple[int, int],
+) -> None:
+    async def scenario() -> list[TokenEvent]:
+        client = PoolClient(unreachable)
+        params = SamplingParams(max_tokens=NUM_TOKENS, num_logprobs=1)
+        events = client.generate(Request(request_id="a", prompt_token_ids=(1,), params=params))
+        first = asyncio.create_task(anext(events))
+        await asyncio.sleep(0)
+        for start, stop in ((0, 4), second, (second[1], NUM_TOKENS)):
+            client._take_in(told(start, stop))
+        return [await first, *[event async for event in events]]
+
+    answer = asyncio.run(asyncio.wait_for(scenario(), 5))
+    assert [i for e in answer for i in e.token_ids] == list(range(100, 100 + NUM_TOKENS))
+    assert [x for e in answer for x in e.logprobs] == [entry(i) for i in range(NUM_TOKENS)]
+    assert all(len(event.token_ids) == len(event.logprobs) for event in answer)
+
+
+def test_a_pool_serves_until_its_targets_have_been_away_for_the_resume_timeout() -> None:
+    """Targets that leave, and a coordinator that does, count alike; who never came is away."""
+    now = 100.0
+
+    async def scenario() -> None:
+        nonlocal now
+        client = PoolClient(unreachable, clock=lambda: now, resume_timeout_s=30.0)
+
+        def hear(num_targets: int) -> None:
+            client._take_in(pb.GenerateDown(state=pb.PoolState(num_targets=num_targets)))
+
+        hear(0)
+        assert not client.is_serving
+        hear(2)
+        now += 1000.0
+        assert client.is_serving
+        for lose in (lambda: hear(0), client._lost):
+            hear(1)
+            lose()
+            now += 30.0
+            assert client.is_serving
+            client._lost()
+            hear(0)
+            now += 0.1
+            assert not client.is_serving
+        hear(1)
+        assert client.is_serving
+
+    asyncio.run(scenario())

@@ -1,0 +1,184 @@
+"""From what callers say of structured output to grammars, and what a compiled one answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from deployments.text.grammars import Compiler, check_grammar
+from deployments.text.model import TextModel, load_text_model
+from deployments.text.structured_output import (
+    ANY_OBJECT,
+    choice,
+    from_response_format,
+    from_structured_outputs,
+    json_schema,
+)
+from specdec_core.errors import InvalidRequestError
+from specdec_core.grammar import GrammarKind, GrammarSpec
+from tests.deployments.http_server import completion, run, server
+from tests.service.tiny_folder import save_tiny_llama
+
+pytest.importorskip("llguidance")
+
+WORDS = GrammarSpec(GrammarKind.REGEX, "(ab|ac|b)+d?")
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> TextModel:
+    return load_text_model(str(save_tiny_llama(tmp_path_factory.mktemp("tiny"))))
+
+
+@pytest.fixture(scope="module")
+def compiler(text: TextModel) -> Compiler:
+    return Compiler(lambda: text)
+
+
+def test_both_notations_mean_the_same() -> None:
+    schema = {"type": "integer"}
+    assert from_response_format({"type": "text"}) is None
+    assert from_response_format({"type": "json_object"}) == ANY_OBJECT
+    wrapped = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
+    assert from_response_format(wrapped) == json_schema(schema)
+    assert from_structured_outputs({"json": schema}) == json_schema(schema)
+    assert from_structured_outputs({"json": '{"type": "integer"}'}) == json_schema(schema)
+    assert from_structured_outputs({"json_object": True, "regex": None}) == ANY_OBJECT
+    assert from_structured_outputs({"regex": "a+"}) == GrammarSpec(GrammarKind.REGEX, "a+")
+    lark = GrammarSpec(GrammarKind.LARK, 'start: "a"')
+    assert from_structured_outputs({"grammar": 'start: "a"'}) == lark
+    assert from_structured_outputs({"choice": ["a"]}) == choice(["a"]) == lark
+
+
+REFUSALS: list[tuple[dict[str, Any], str]] = [
+    ({"response_format": {"type": "xml"}}, "got 'xml'"),
+    ({"response_format": {}}, "got None"),
+    ({"response_format": {"type": "json_schema"}}, "must be a JSON schema"),
+    ({"response_format": {"type": "json_schema", "json_schema": {"schema": 3}}}, "JSON schema"),
+    ({"structured_outputs": {}}, "exactly one of"),
+    ({"structured_outputs": {"json_object": False}}, "exactly one of"),
+    ({"structured_outputs": {"regex": "a", "choice": ["b"]}}, "exactly one of"),
+    ({"structured_outputs": {"regexp": "a"}}, "unknown field structured_outputs.regexp"),
+    ({"structured_outputs": {"regex": 3}}, "must be a string"),
+    ({"structured_outputs": {"regex": "(["}}, "invalid regex"),
+    ({"structured_outputs": {"grammar": "start: nothing"}}, "unknown name"),
+    ({"structured_outputs": {"choice": []}}, "choice is empty"),
+    ({"structured_outputs": {"choice": ["a", ""]}}, "not empty"),
+    ({"structured_outputs": {"choice": "ab"}}, "list of texts"),
+    ({"structured_outputs": {"json": "{"}}, "not JSON"),
+    ({"structured_outputs": {"json": {"type": "nonsense"}}}, "nonsense"),
+    ({"structured_outputs": {"regex": "a"}, "ignore_eos": True}, "leave ignore_eos"),
+    ({"structured_outputs": {"regex": "a"}, "min_tokens": 2}, "leave ignore_eos and min_tokens"),
+    (
+        {"structured_outputs": {"regex": "a"}, "response_format": {"type": "json_object"}},
+        "exclude each other",
+    ),
+]
+
+
+def test_what_cannot_be_a_grammar_is_refused_by_name() -> None:
+    async def scenario() -> None:
+        async with server() as (client, _):
+            for fields, message in REFUSALS:
+                answer = await client.post("/v1/completions", json=completion(**fields))
+                assert answer.status_code == 400, (fields, answer.text)
+                assert message in answer.json()["error"]["message"], (fields, answer.text)
+
+    run(scenario)
+
+
+def test_a_grammar_reaches_the_replicas() -> None:
+    async def scenario() -> None:
+        async with server() as (client, parts):
+            asked = [
+                {"response_format": {"type": "text"}},
+                {"response_format": {"type": "json_object"}},
+                {"structured_outputs": {"choice": ["a", "b"]}},
+            ]
+            for fields in asked:
+                answer = await client.post("/v1/completions", json=completion(**fields))
+                assert answer.status_code == 200, answer.text
+            seen = [rules.params.grammar for rules in parts.replicas["t0"].rules_seen]
+            assert seen == [None, ANY_OBJECT, choice(["a", "b"])]
+
+    run(scenario)
+
+
+def test_too_long_a_grammar_is_refused() -> None:
+    with pytest.raises(InvalidRequestError, match="the limit is 200000"):
+        check_grammar(GrammarSpec(GrammarKind.REGEX, "a" * 200_001))
+
+
+@settings(max_examples=50)
+@given(st.lists(st.lists(st.sampled_from("abcd"), max_size=6), max_size=8))
+def test_an_answer_depends_on_the_output_alone(
+    compiler: Compiler, text: TextModel, asked: list[list[str]]
+) -> None:
+    """Whatever was asked before: forward, back, aside, behind what does not conform."""
+    used = compiler(WORDS)
+    for letters in asked:
+        output = [i for letter in letters for i in text.encode_part(letter)]
+        assert used.allowed(output) == compiler(WORDS).allowed(output)
+
+
+def test_end_ids_are_allowed_where_the_output_may_end(compiler: Compiler, text: TextModel) -> None:
+    grammar = compiler(WORDS)
+    a, b, c, d = (text.encode_part(letter)[0] for letter in "abcd")
+
+    def may_end(*output: int) -> set[bool]:
+        allowed = grammar.allowed(output)
+        assert allowed is not None
+        return {bool(allowed[i]) for i in text.end_token_ids}
+
+    assert may_end() == may_end(a) == {False}
+    assert may_end(a, b) == may_end(b, d) == {True}
+    allowed = grammar.allowed((a,))
+    assert allowed is not None
+    assert (bool(allowed[b]), bool(allowed[c]), bool(allowed[d])) == (True, True, False)
+    assert grammar.allowed((a, d)) is None
+    assert grammar.allowed((b, min(text.end_token_ids), b)) is None
+
+
+def test_a_grammar_that_is_too_complex_allows_nothing_and_says_so(
+    compiler: Compiler, text: TextModel
+) -> None:
+    """It can be read; that it is too much shows when the first id is taken."""
+    spec = GrammarSpec(GrammarKind.REGEX, "(a?){1000}a{1000}")
+    check_grammar(spec)
+    grammar = compiler(spec)
+    a = text.encode_part("a")[0]
+    assert grammar.allowed(()) is not None
+    assert grammar.failure is None
+    for output in ((a,), (a, a), ()):
+        assert grammar.allowed(output) == bytes(text.vocab_size)
+    assert grammar.failure is not None
+    assert grammar.failure.startswith("structured output: ")
+    assert "\n" not in grammar.failure
+    assert compiler(spec).failure is None
+
+
+def test_the_library_is_asked_for_by_name_where_it_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "llguidance", None)
+    with pytest.raises(InvalidRequestError, match=r"pip install specdec-serve\[grammar\]"):
+        check_grammar(WORDS)
+
+
+def test_the_tokenizer_is_read_once_and_only_for_a_grammar(text: TextModel, tmp_path: Path) -> None:
+    reads = []
+
+    def load() -> TextModel:
+        reads.append(1)
+        return text
+
+    compiler = Compiler(load)
+    assert not reads
+    for _ in range(3):
+        compiler(WORDS)
+    assert len(reads) == 1

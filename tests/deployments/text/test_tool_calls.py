@@ -1,0 +1,206 @@
+"""Tool calls: wherever rounds cut the text, the same content and the same calls."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deployments.config import SpecMetrics
+from deployments.http.api import build_http_app
+from deployments.http.logprob_json import Echo
+from deployments.http.response_choice import Choice
+from deployments.http.responses import CHAT, Response
+from deployments.ingress.access import Access
+from deployments.ingress.ask import Ask, Generation
+from deployments.ingress.generation import GenerationService
+from deployments.ingress.output import Piece
+from deployments.text.chat_template import ChatOptions, compile_template
+from deployments.text.grammars import check_grammar
+from deployments.text.tool_calls import ToolCallParser, forced_call
+from specdec_core.errors import InvalidRequestError
+from specdec_core.leases import Role
+from specdec_core.request import FinishReason
+from tests.deployments.cell import cell
+from tests.deployments.http_server import SPECULATION, TEXT, run
+
+CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Rome"}}\n</tool_call>'
+OTHER = '<tool_call>{"name": "time"}</tool_call>'
+WEATHER = ("weather", '{"city": "Rome"}')
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "weather",
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"enum": ["Rome", "Paris"]}},
+            "required": ["city"],
+            "additionalProperties": False,
+        },
+    },
+}
+ANSWERS: list[tuple[str, str, list[tuple[str, str]]]] = [
+    ("", "", []),
+    ("Hello <b> you\n", "Hello <b> you\n", []),
+    (CALL, "", [WEATHER]),
+    (f"{CALL}\n{OTHER}\n", "", [WEATHER, ("time", "{}")]),
+    (f"Let me see. \n\n{CALL}", "Let me see.", [WEATHER]),
+    (f"{CALL}\n\nThere.", "There.", [WEATHER]),
+    ("<tool_call>{broken}</tool_call> x", "<tool_call>{broken}</tool_call> x", []),
+    ("<tool_call>[1]</tool_call>", "<tool_call>[1]</tool_call>", []),
+    ('<tool_call>{"name": "f", "arg', '<tool_call>{"name": "f", "arg', []),
+    ("a <tool_cal", "a <tool_cal", []),
+]
+
+
+@pytest.mark.parametrize(("text", "content", "calls"), ANSWERS)
+@given(cuts=st.lists(st.integers(0, 200), max_size=12))
+def test_calls_are_told_from_content_wherever_the_text_is_cut(
+    text: str, content: str, calls: list[tuple[str, str]], cuts: list[int]
+) -> None:
+    parser = ToolCallParser()
+    bounds = sorted({min(cut, len(text)) for cut in cuts} | {0, len(text)})
+    found = [parser.add(text[a:b]) for a, b in pairwise(bounds)]
+    found.append(parser.flush())
+    assert "".join(one.content for one in found) == content
+    told = [call for one in found for call in one.calls]
+    assert [(call.name, call.arguments) for call in told] == calls
+    assert len({call.call_id for call in told}) == len(told)
+
+
+def test_content_is_not_held_back_longer_than_a_tag_may_begin() -> None:
+    parser = ToolCallParser()
+    assert parser.add("Hello").content == "Hello"
+    assert parser.add(" <too").content == ""
+    assert parser.add("th>").content == " <tooth>"
+
+
+def test_the_template_is_shown_the_tools_unless_they_are_declined() -> None:
+    template = compile_template("{% if tools %}{{ tools[0].function.name }}: {% endif %}hi")
+    text = replace(TEXT, template=template, knows_tools=True)
+    assert text.render_chat([], ChatOptions(tools=[TOOL])) == "weather: hi"
+    assert text.render_chat([], ChatOptions()) == "hi"
+    with pytest.raises(InvalidRequestError, match="knows none"):
+        TEXT.render_chat([], ChatOptions(tools=[TOOL]))
+
+
+@pytest.mark.parametrize("name", [None, "weather"])
+def test_a_demanded_call_is_a_grammar(name: str | None) -> None:
+    pytest.importorskip("llguidance")
+    other = {"type": "function", "function": {"name": "time"}}
+    spec = forced_call([TOOL, other], name)
+    check_grammar(spec)
+    assert ("time" in spec.source) is (name is None)
+    with pytest.raises(InvalidRequestError, match="there is no tool 'rain'"):
+        forced_call([TOOL], "rain")
+
+
+def response_to(generation: Generation) -> Response:
+    return Response(
+        shape=CHAT,
+        choices=[Choice(0, generation, Echo(), ToolCallParser())],
+        n=1,
+        model="fake",
+        system_fingerprint="",
+        num_spec_tokens=0,
+        token_bytes=TEXT.token_bytes,
+        metrics=SpecMetrics.NONE,
+        return_token_ids=False,
+    )
+
+
+def piece(text: str, reason: FinishReason | None = None) -> Piece:
+    return Piece(index=0, token_ids=(1,), text=text, text_offsets=(0,), finish_reason=reason)
+
+
+@contextlib.asynccontextmanager
+async def tool_server() -> AsyncIterator[tuple[httpx.AsyncClient, GenerationService, Any]]:
+    async with cell(None) as parts:
+        parts.start_replica("t0", Role.TARGET)
+        pool = await parts.client()
+        template = compile_template("{% if tools %}T{% endif %}{{ messages[0].content }}")
+        text = replace(TEXT, template=template, knows_tools=True)
+        service = GenerationService(text, pool, model_name="fake", speculation=SPECULATION)
+        while not service.is_ready:
+            await asyncio.sleep(0.005)
+        app = build_http_app(
+            service, Access({}, "127.0.0.1"), max_body_bytes=10_000, metrics=SpecMetrics.NONE
+        )
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            yield client, service, parts
+
+
+def test_tools_reach_the_prompt_and_demands_the_replicas() -> None:
+    pytest.importorskip("llguidance")
+
+    async def scenario() -> None:
+        async with tool_server() as (client, _, parts):
+            chat = {"messages": [{"role": "user", "content": "HI"}], "max_tokens": 3}
+            chat |= {"tools": [TOOL], "return_token_ids": True}
+            prompts = []
+            for choice in (
+                "auto",
+                "none",
+                "required",
+                {"type": "function", "function": {"name": "weather"}},
+            ):
+                body = chat | {"tool_choice": choice}
+                answer = await client.post("/v1/chat/completions", json=body)
+                assert answer.status_code == 200, answer.text
+                prompts.append(answer.json()["choices"][0]["prompt_token_ids"])
+            shown, plain = list(TEXT.encode("THI")), list(TEXT.encode("HI"))
+            assert prompts == [shown, plain, shown, shown]
+            seen = [rules.params.grammar for rules in parts.replicas["t0"].rules_seen]
+            demanded = forced_call([TOOL], None)
+            assert seen == [None, None, demanded, demanded]
+            for wrong, message in (
+                ({"response_format": {"type": "json_object"}}, "cannot hold"),
+                ({"tool_choice": "perhaps"}, "none, auto, required, or name a function"),
+                ({"tool_choice": {"function": {"name": "rain"}}}, "there is no tool 'rain'"),
+            ):
+                body = chat | {"tool_choice": "required"} | wrong
+                answer = await client.post("/v1/chat/completions", json=body)
+                assert answer.status_code == 400, answer.text
+                assert message in answer.json()["error"]["message"]
+
+    run(scenario)
+
+
+def test_calls_have_openais_shape_whole_and_streamed() -> None:
+    async def scenario() -> None:
+        async with tool_server() as (_, service, _):
+            generation = service.prepare((5,), Ask(sampling={"max_tokens": 9}))
+            text = f"Let me see.\n{CALL}{OTHER}"
+            body = response_to(generation).whole([piece(text, FinishReason.STOP)])
+            (choice,) = body["choices"]
+            assert choice["finish_reason"] == "tool_calls"
+            assert choice["message"]["content"] == "Let me see."
+            functions = [call["function"] for call in choice["message"]["tool_calls"]]
+            assert json.loads(functions[0]["arguments"]) == {"city": "Rome"}
+            assert [function["name"] for function in functions] == ["weather", "time"]
+
+            telling = response_to(generation)
+            parts = [text[i : i + 7] for i in range(0, len(text), 7)]
+            chunks = [telling.chunk(0, piece(part)) for part in parts[:-1]]
+            chunks.append(telling.chunk(0, piece(parts[-1], FinishReason.STOP)))
+            deltas = [chunk["choices"][0]["delta"] for chunk in chunks]
+            assert "".join(delta.get("content", "") for delta in deltas) == "Let me see."
+            calls = [call for delta in deltas for call in delta.get("tool_calls", [])]
+            assert [call["index"] for call in calls] == [0, 1]
+            assert [call["function"] for call in calls] == functions
+            assert chunks[-1]["choices"][0]["finish_reason"] == "tool_calls"
+
+            only = response_to(generation).whole([piece(CALL, FinishReason.STOP)])
+            assert only["choices"][0]["message"]["content"] is None
+
+    run(scenario)
