@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
@@ -117,7 +116,7 @@ class Slow(FakeReplica):
 
     def execute(self, lease: GroupLease) -> GroupResult:
         time.sleep(0.03)
-        return replace(super().execute(lease), seconds=0.01)
+        return super().execute(lease)._replace(seconds=0.01)
 
 
 def slow_pool(parts: Cell) -> None:
