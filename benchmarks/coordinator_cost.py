@@ -1,10 +1,10 @@
 """CPU time of the coordinator by lease, row and event: what `specdec simulate capacity` charges.
 
-The coordinator has a process of its own, with the event loop and gRPC's settings that the service
-gives it; replicas that answer after a while without a model, and an ingress, talk to it over gRPC
-from this one. The line through plain rounds of two sizes is charged: a lease, with its part of the
-message to the ingress, and so much for each row and its event. Rounds with a draft model, of two
-leases, are measured beside it.
+The coordinator has a process of its own, with the event loop that the service gives it; replicas
+that answer after a while without a model, and an ingress, talk to it over gRPC from this one. The
+line through plain rounds of two sizes is charged: a lease, with its part of the message to the
+ingress, and so much for each row and its event. Rounds with a draft model, of two leases, are
+measured beside it.
 
     python -m benchmarks.coordinator_cost --output benchmarks/results/coordinator_cost.json
 """
@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import json
 import multiprocessing
-import os
 import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -33,7 +32,6 @@ from deployments.coordinator.pool_driver import PoolDriver
 from deployments.coordinator.server import start_server
 from deployments.ingress.pool_client import PoolClient
 from deployments.replica.work_loop import WorkLoop
-from deployments.serve_command import GRPC_SETTINGS
 from deployments.simulation.model_replica import ModelReplica
 from deployments.wire.endpoint import Endpoint
 from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
@@ -168,7 +166,6 @@ def main(
     output: Annotated[Path | None, typer.Option(help="JSON file.")] = None,
 ) -> None:
     """Print what is charged."""
-    os.environ.update(GRPC_SETTINGS)
     cells: list[dict[str, Any]] = []
     for method in _METHODS:
         for group in _GROUPS:

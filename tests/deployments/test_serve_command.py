@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,6 @@ import pytest
 from deployments.config import ServiceConfig
 from deployments.preflight import check_start
 from deployments.serve_command import (
-    GRPC_SETTINGS,
     prepare_environment,
     ready_line,
     refusal_in,
@@ -71,27 +68,6 @@ def test_rays_own_authentication_is_left_alone_and_grpc_is_quiet(
     prepare_environment()
     assert not [name for name in os.environ if "AUTH" in name]
     assert os.environ["GRPC_VERBOSITY"] == "ERROR"
-
-
-def test_grpc_knows_the_settings_that_it_is_given() -> None:
-    """A release that has dropped one says so."""
-    script = """
-import asyncio, os, grpc
-async def main():
-    server = grpc.aio.server()
-    server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    await server.stop(None)
-asyncio.run(main())
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env={**os.environ, **GRPC_SETTINGS},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert "nknown experiment" not in done.stderr
 
 
 def test_a_good_configuration_passes(folder: Path) -> None:

@@ -63,10 +63,10 @@ def test_no_check_finds_anything_wrong(name: str) -> None:
 
 
 def test_the_environment_is_that_of_specdec_serve() -> None:
-    from deployments.serve_command import _SERVE_SETTINGS, GRPC_SETTINGS, GUARDED_EDGE
+    from deployments.serve_command import _SERVE_SETTINGS, GUARDED_EDGE
 
     environment = Objects(tree.rendered("base")).of("ConfigMap")[0]["data"]
-    ours = GRPC_SETTINGS | _SERVE_SETTINGS | GUARDED_EDGE
+    ours = _SERVE_SETTINGS | GUARDED_EDGE
     assert ours.items() <= environment.items()
 
 
