@@ -83,15 +83,13 @@ def redeployed(config: ServiceConfig, address: str) -> Iterator[subprocess.Popen
 def test_a_redeploy_under_load_loses_nothing_and_its_end_leaves_no_actor(
     tmp_path: Path, started_alone: StartedAlone
 ) -> None:
-    settings = own_config(tmp_path)
+    # Two services start and serve side by side: an answer may take a minute.
+    settings = own_config(tmp_path).model_copy(update={"graceful_shutdown_s": LIMIT_S})
     other = settings.model_copy(update={"spec_tokens": 2})
     assert other.version() != settings.version()
     with started_alone(service(settings)) as process, contextlib.ExitStack() as second:
         processes = ServiceProcesses(process.pid)
         before = processes.by_kind()
-
-        def is_begun(pids: dict[Kind, tuple[int, ...]]) -> bool:
-            return any({*pids[kind]} - {*before[kind]} for kind in OURS)
 
         def is_replaced(pids: dict[Kind, tuple[int, ...]]) -> bool:
             """Nobody of the old ones lives, and as many new ones do."""
@@ -104,9 +102,10 @@ def test_a_redeploy_under_load_loses_nothing_and_its_end_leaves_no_actor(
             async with clients_of(settings) as clients:
                 calm, load, again = (Load(clients, NUM_REQUESTS, ended) for _ in range(3))
                 await calm.run(asked())
+                running = asyncio.create_task(load.run(asked()))
+                await until(lambda: sum(len(a.attempts[-1].arrivals_s) for a in load.answers) > 20)
                 second.enter_context(redeployed(other, gcs_address(process.pid)))
-                await until(lambda: is_begun(processes.by_kind()))
-                await load.run(asked())
+                await running
                 await until(lambda: is_replaced(processes.by_kind()))
                 await again.run(asked())
                 assert_undisturbed(load, calm)
