@@ -4,6 +4,7 @@ Both decode every prompt to exactly --max-tokens greedy tokens, in turn, several
 process; the ratio is that of the medians. Prefill is included, loading is not.
 
     python -m benchmarks.plain_vs_transformers --input spec_bench_240.jsonl --output ratio.json
+    python -m benchmarks.plain_vs_transformers --input F --batch-sizes 1,2,4,8 --output ratio.json
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import statistics
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,6 +26,7 @@ from benchmarks.prompts import chat_prompts
 from deployments.demo_models import resolve_model
 from specdec_core import PoolConfig, Request, SamplingParams
 from specdec_core.engine import AlgorithmName, Engine
+from specdec_core.models.cached_model import CachedModel
 from specdec_core.models.loading import DType, LoadConfig, load_model
 
 PAD = 0
@@ -33,8 +36,8 @@ def main(
     input: Annotated[Path, typer.Option(help="Prompts, as for `specdec generate`.")],
     output: Annotated[Path, typer.Option(help="The figures, as JSON.")],
     model: Annotated[str, typer.Option()] = "smollm2-135m",
-    sample: Annotated[int, typer.Option()] = 16,
-    batch: Annotated[int, typer.Option()] = 8,
+    batch_sizes: Annotated[str, typer.Option(help="Each with --batches times its prompts.")] = "8",
+    batches: Annotated[int, typer.Option()] = 2,
     max_tokens: Annotated[int, typer.Option()] = 64,
     repeats: Annotated[int, typer.Option()] = 3,
     threads: Annotated[int, typer.Option()] = 2,
@@ -42,39 +45,61 @@ def main(
 ) -> None:
     torch.set_num_threads(threads)
     folder = str(resolve_model(model))
-    prompts = chat_prompts(folder, input, sample)
+    sizes = [int(size) for size in batch_sizes.split(",")]
     load = LoadConfig(dtype=dtype, device="cpu", max_model_len=4096, kv_cache_tokens=32768)
-    ours = load_model(folder, load).model
-    engine = Engine(
-        ours,
-        config=PoolConfig(max_group_size=batch, window=batch),
-        algorithm=AlgorithmName.AUTOREGRESSIVE,
+    pair = _Pair(
+        load_model(folder, load).model,
+        AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype.value)),
+        max_tokens,
     )
-    theirs = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype.value))
-    seconds: dict[str, list[float]] = {"specdec": [], "transformers": []}
-    for _ in track(range(repeats + 1), description="rounds (the first is a warm-up)"):
-        seconds["specdec"].append(_timed(lambda: _decode(engine, prompts, max_tokens)))
-        seconds["transformers"].append(
-            _timed(lambda: _generate(theirs, prompts, batch, max_tokens))
-        )
-    tokens = len(prompts) * max_tokens
-    speeds = {name: tokens / statistics.median(times[1:]) for name, times in seconds.items()}
     figures = {
         "model": model,
         "dtype": dtype.value,
-        "batch": batch,
-        "prompts": len(prompts),
-        "prompt_tokens": sum(len(prompt) for prompt in prompts),
         "max_tokens": max_tokens,
         "threads": threads,
         "cpu": torch.backends.cpu.get_cpu_capability(),
-        "seconds": seconds,
-        "tokens_per_second": speeds,
-        "ratio": speeds["specdec"] / speeds["transformers"],
+        "batches": [
+            pair.compare(size, chat_prompts(folder, input, batches * size), repeats)
+            for size in sizes
+        ],
     }
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(json.dumps(figures, indent=1) + "\n")
-    typer.echo(f"{speeds}  ratio {figures['ratio']:.2f}")
+    for line in figures["batches"]:
+        typer.echo(f"batch {line['batch']}: {line['tokens_per_second']}  ratio {line['ratio']:.2f}")
+
+
+@dataclass(frozen=True)
+class _Pair:
+    ours: CachedModel
+    theirs: Any
+    max_tokens: int
+
+    def compare(
+        self, batch: int, prompts: Sequence[tuple[int, ...]], repeats: int
+    ) -> dict[str, Any]:
+        """Both in turns, once more than `repeats` times: the first is a warm-up."""
+        engine = Engine(
+            self.ours,
+            config=PoolConfig(max_group_size=batch, window=batch),
+            algorithm=AlgorithmName.AUTOREGRESSIVE,
+        )
+        seconds: dict[str, list[float]] = {"specdec": [], "transformers": []}
+        for _ in track(range(repeats + 1), description=f"batch {batch} (the first is a warm-up)"):
+            seconds["specdec"].append(_timed(lambda: _decode(engine, prompts, self.max_tokens)))
+            seconds["transformers"].append(
+                _timed(lambda: _generate(self.theirs, prompts, batch, self.max_tokens))
+            )
+        tokens = len(prompts) * self.max_tokens
+        speeds = {name: tokens / statistics.median(times[1:]) for name, times in seconds.items()}
+        return {
+            "batch": batch,
+            "prompts": len(prompts),
+            "prompt_tokens": sum(len(prompt) for prompt in prompts),
+            "seconds": seconds,
+            "tokens_per_second": speeds,
+            "ratio": speeds["specdec"] / speeds["transformers"],
+        }
 
 
 def _timed(call: Any) -> float:
