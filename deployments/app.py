@@ -18,7 +18,7 @@ from deployments.coordinator.actor import CoordinatorSpec
 from deployments.coordinator.server import PortLimits
 from deployments.deployment_names import INGRESS, deployment_name
 from deployments.ingress.access import is_loopback
-from deployments.ingress.server import Ingress
+from deployments.ingress_replica import Ingress
 from deployments.replica.serving import DraftReplica, TargetReplica
 from deployments.telemetry.settings import LogFormat
 from deployments.version import package_version

@@ -6,7 +6,7 @@ import socket
 
 from deployments.config import ServiceConfig
 from deployments.demo_models import resolve_model
-from deployments.ingress.server import text_model
+from deployments.ingress_replica import text_model
 from deployments.telemetry.exporters import check_exporters
 from deployments.tls.check import check_tls
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
