@@ -28,13 +28,14 @@ _TOTALS = (
 
 
 def pool_status(driver: PoolDriver) -> pb.PoolStatusResponse:
-    counters, audited = driver.pool.counters(), driver.auditor.counts
+    counters, audit = driver.pool.counters(), driver.auditor.counts
+    audited = audit_counters(audit.audited, audit.diverged)
     return pb.PoolStatusResponse(
         epoch=driver.epoch,
         replicas=[_replica(driver, replica) for replica in counters.replicas],
         num_waiting=counters.num_waiting,
         num_running=counters.num_running,
-        counters=_totals(counters) | driver.requests.counters() | audit_counters(audited),
+        counters=_totals(counters) | driver.requests.counters() | audited,
         max_group_wait_s=counters.max_wait_s,
         accepted_per_position=counters.accepted_per_position,
         drafted_per_position=counters.drafted_per_position,
