@@ -6,8 +6,8 @@ from deployments.coordinator.audit import Auditor
 from deployments.coordinator.pool_driver import PoolDriver
 from deployments.metrics.families.rounds import EXPIRED, GRANTED, K_CAUSE
 from deployments.metrics.request_totals import audit_counters
+from deployments.metrics.stage_statuses import stage_statuses
 from deployments.stages.histogram import BOUNDS_S
-from deployments.stages.messages import stage_statuses
 from specdec.v1 import generation_pb2 as pb
 from specdec_core.pool import PoolCounters, ReplicaCounters
 
