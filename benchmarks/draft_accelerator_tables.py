@@ -47,12 +47,16 @@ def _lines(result: dict[str, Any]) -> Iterator[str]:
         told = (cell.get("ratio", "measured"), cell["acceptance"], cell["load"], f"{plain:.1f}")
         yield f"| {' | '.join([*map(str, told), *entries])} |"
     yield ""
+    told = f"Seeds: {result['seeds']}, {result['seconds']:g} simulated seconds each behind as many "
+    told += f"that were not counted, at {result['commit']}."
+    yield told + (_spread_of(cells) if result["seeds"] > 1 else "")
+
+
+def _spread_of(cells: list[Cell]) -> str:
     spreads = [_spread(cell, name) for cell in cells for name in (COLOCATED, *_SPLITS)]
-    yield (
-        f"Means of {result['seeds']} seeds, {result['seconds']:g} simulated seconds each behind as "
-        f"many that were not counted, at {result['commit']}. Between the seeds the first figure of "
-        f"an entry differs by {median(spreads):.2f} in the middle of all entries and by "
-        f"{max(spreads):.2f} at most."
+    return (
+        f" Between the seeds the first figure of an entry differs by {median(spreads):.2f} in the "
+        f"middle of all entries and by {max(spreads):.2f} at most."
     )
 
 
