@@ -10,8 +10,10 @@ some share of a target's. The pool is the real one, with the K controller on.
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Iterator
-from dataclasses import replace
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from statistics import mean
@@ -22,10 +24,10 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from benchmarks.draft_accelerator_layouts import PLAIN, cost, num_devices, per_device
 from deployments.simulation.capacity_options import CapacityOptions, run
 from specdec_core.config import KPolicyName
 
-_DEVICES = 4
 _ACCEPTANCES = (0.5, 0.7, 0.9)
 _RATIOS = (0.02, 0.05, 0.1, 0.2, 0.4)
 """Of a draft's step to a target's pass."""
@@ -35,77 +37,103 @@ _LOADS = {"low": 4, "high": 64}
 """Clients that always wait: one for each accelerator, two groups for each."""
 _PRICES = {"1:1": (1.0, 1.0), "4:1": (4.0, 1.0)}
 """Of a target's accelerator and a draft's, per hour."""
-_PLAIN = f"{_DEVICES} plain targets"
+
+Layouts = list[dict[str, Any]]
+"""What one run says of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """A cell of the table, and how it is simulated."""
+
+    label: dict[str, Any]
+    options: CapacityOptions
 
 
 def main(
     steps: Annotated[
         Path | None, typer.Option(help="What benchmarks.step_times has written; else the sweep.")
     ] = None,
-    seconds: float = 1.5,
-    seeds: Annotated[int, typer.Option(help="Runs of every cell; the table has their means.")] = 1,
+    seconds: Annotated[
+        float, typer.Option(help="Simulated and measured, behind as many that are not.")
+    ] = 10.0,
+    seeds: Annotated[int, typer.Option(help="Runs of every cell; the table has their means.")] = 3,
     output: Path | None = None,
     plot: Path | None = None,
 ) -> None:
     """Print tokens per second and cost by layout; a plot of the sweep."""
-    cells = _sweep(seconds, seeds) if steps is None else _measured(steps, seconds, seeds)
+    worlds = list(_sweep(seconds) if steps is None else _measured(steps, seconds))
+    cells = [_cell(*one) for one in zip(worlds, _run_all(worlds, seeds), strict=True)]
     _show(cells)
     if output is not None:
-        output.write_text(json.dumps(cells, indent=1) + "\n")
+        told = {"commit": _commit(), "seconds": seconds, "seeds": seeds, "cells": cells}
+        output.write_text(json.dumps(told, indent=1) + "\n")
     if plot is not None:
         _plot(cells, plot)
 
 
-def _measured(steps: Path, seconds: float, seeds: int) -> list[dict[str, Any]]:
+def _measured(steps: Path, seconds: float) -> Iterator[World]:
     found = json.loads(steps.read_text())
     verify, draft = (_table(found[name]) for name in ("verify_ms", "draft_ms"))
-    return [{"pair": found["pair"], **cell} for cell in _cells(seconds, seeds, verify, draft)]
+    return _worlds({"pair": found["pair"]}, verify, draft, seconds)
 
 
-def _sweep(seconds: float, seeds: int) -> list[dict[str, Any]]:
+def _sweep(seconds: float) -> Iterator[World]:
     verify = f"{_BASE_MS}+{_TOKEN_MS}"
-    return [
-        {"ratio": ratio, **cell}
-        for ratio in track(_RATIOS, description="ratios")
-        for cell in _cells(seconds, seeds, verify, f"{ratio * _BASE_MS:g}+{ratio * _TOKEN_MS:g}")
-    ]
+    for ratio in _RATIOS:
+        draft = f"{ratio * _BASE_MS:g}+{ratio * _TOKEN_MS:g}"
+        yield from _worlds({"ratio": ratio}, verify, draft, seconds)
 
 
 def _table(points: dict[str, float]) -> str:
     return ",".join(f"{rows}:{ms:.3f}" for rows, ms in points.items())
 
 
-def _cells(seconds: float, seeds: int, verify_ms: str, draft_ms: str) -> Iterator[dict[str, Any]]:
+def _worlds(
+    label: dict[str, Any], verify_ms: str, draft_ms: str, seconds: float
+) -> Iterator[World]:
     for acceptance, (load, clients) in product(_ACCEPTANCES, _LOADS.items()):
         options = _options(verify_ms, draft_ms, acceptance, clients, seconds)
-        rows = [row for seed in range(seeds) for row in run(replace(options, seed=seed))["layouts"]]
-        rates = _by_layout(rows, "tokens_per_second")
-        kept = {name: mean(own) for name, own in rates.items()}
-        busy = [_by_layout(rows, f"{role}_utilisation") for role in ("target", "draft")]
-        yield {
-            "acceptance": acceptance,
-            "load": load,
-            "tokens_per_second": kept,
-            "range": {name: (min(own), max(own)) for name, own in rates.items()},
-            "utilisation": {name: [_mean(share[name]) for share in busy] for name in kept},
-            "cost_per_million": {
-                prices: {name: _cost(name, rate, *each) for name, rate in kept.items()}
-                for prices, each in _PRICES.items()
-            },
-        }
+        yield World({**label, "acceptance": acceptance, "load": load}, options)
+
+
+def _run_all(worlds: list[World], seeds: int) -> list[list[Layouts]]:
+    """For each of `worlds` a run of every seed; on all cores."""
+    asked = [replace(world.options, seed=seed) for world in worlds for seed in range(seeds)]
+    with ProcessPoolExecutor() as workers:
+        runs = list(track(workers.map(_layouts, asked), total=len(asked), description="runs"))
+    return [runs[first : first + seeds] for first in range(0, len(runs), seeds)]
+
+
+def _layouts(options: CapacityOptions) -> Layouts:
+    return list(run(options)["layouts"])
+
+
+def _cell(world: World, runs: list[Layouts]) -> dict[str, Any]:
+    rates = _by_layout(runs, "tokens_per_second")
+    kept = {name: mean(own) for name, own in rates.items()}
+    busy = [_by_layout(runs, f"{role}_utilisation") for role in ("target", "draft")]
+    return {
+        **world.label,
+        "tokens_per_second": kept,
+        "by_seed": rates,
+        "utilisation": {name: [_mean(share[name]) for share in busy] for name in kept},
+        "cost_per_million": {
+            prices: {name: cost(name, rate, *each) for name, rate in kept.items()}
+            for prices, each in _PRICES.items()
+        },
+    }
+
+
+def _by_layout(runs: list[Layouts], key: str) -> dict[str, list[Any]]:
+    """Of every seed; the layouts in the order of their names."""
+    found = [{row["layout"]: row[key] for row in layouts} for layouts in runs]
+    return {name: [one[name] for one in found] for name in sorted(found[0])}
 
 
 def _mean(shares: list[Any]) -> float | None:
     """None where a layout has nobody of the role."""
     return None if None in shares else mean(shares)
-
-
-def _by_layout(rows: list[dict[str, Any]], key: str) -> dict[str, list[Any]]:
-    """Of every seed."""
-    found: dict[str, list[Any]] = {row["layout"]: [] for row in rows}
-    for row in rows:
-        found[row["layout"]].append(row[key])
-    return found
 
 
 def _options(
@@ -114,7 +142,7 @@ def _options(
     return CapacityOptions(
         verify_ms=verify_ms,
         draft_ms=draft_ms,
-        targets=_DEVICES - 1,
+        targets=int(sum(num_devices(PLAIN))) - 1,
         drafts=1,
         cells=1,
         acceptance=acceptance,
@@ -140,29 +168,11 @@ def _options(
     )
 
 
-def _devices(layout: str) -> tuple[float, float]:
-    """For targets and for drafts."""
-    if "+" not in layout:
-        return float(_DEVICES), 0.0
-    targets, drafts = layout.split(" targets + ")
-    return float(targets), 0.5 if "half" in drafts else float(drafts.split()[0])
-
-
-def _cost(layout: str, rate: float, target_price: float, draft_price: float) -> float:
-    targets, drafts = _devices(layout)
-    return (targets * target_price + drafts * draft_price) / 3600 / rate * 1e6
-
-
-def _per_device(cell: dict[str, Any]) -> dict[str, float]:
-    rates: dict[str, float] = cell["tokens_per_second"]
-    return {name: rate / sum(_devices(name)) for name, rate in sorted(rates.items())}
-
-
 def _show(cells: list[dict[str, Any]]) -> None:
-    names = list(_per_device(cells[0]))
+    names = list(per_device(cells[0]["tokens_per_second"]))
     table = Table("draft", "acceptance", "load", *names, title="tokens/s per accelerator; cost 4:1")
     for cell in cells:
-        rates, costs = _per_device(cell), cell["cost_per_million"]["4:1"]
+        rates, costs = per_device(cell["tokens_per_second"]), cell["cost_per_million"]["4:1"]
         shown = (f"{rates[name]:.1f}; {costs[name]:.2f}" for name in names)
         draft = str(cell.get("ratio", "measured"))
         table.add_row(draft, str(cell["acceptance"]), cell["load"], *shown)
@@ -179,11 +189,12 @@ def _plot(cells: list[dict[str, Any]], path: Path) -> None:
     for (row, load), (column, acceptance) in product(enumerate(_LOADS), enumerate(_ACCEPTANCES)):
         axis = axes[row][column]
         chosen = [c for c in cells if c["load"] == load and c["acceptance"] == acceptance]
-        for name in _per_device(chosen[0]):
-            if name != _PLAIN:
-                ratios = [_per_device(c)[name] / _per_device(c)[_PLAIN] for c in chosen]
-                axis.plot([c["ratio"] for c in chosen], ratios, marker="o", label=name)
-        axis.axhline(1.0, color="grey", linewidth=1, label=_PLAIN)
+        rates = [per_device(cell["tokens_per_second"]) for cell in chosen]
+        for name in rates[0]:
+            if name != PLAIN:
+                over = [one[name] / one[PLAIN] for one in rates]
+                axis.plot([c["ratio"] for c in chosen], over, marker="o", label=name)
+        axis.axhline(1.0, color="grey", linewidth=1, label=PLAIN)
         axis.set_title(f"{load} load, acceptance {acceptance}")
         axis.set_xscale("log")
         axis.set_xticks(_RATIOS, [str(ratio) for ratio in _RATIOS])
@@ -193,6 +204,11 @@ def _plot(cells: list[dict[str, Any]], path: Path) -> None:
     figure.supylabel("tokens/s per accelerator over plain decoding (simulated)")
     figure.tight_layout()
     figure.savefig(path, dpi=110)
+
+
+def _commit() -> str:
+    command = ["git", "describe", "--always", "--dirty"]
+    return subprocess.run(command, capture_output=True, text=True).stdout.strip()
 
 
 if __name__ == "__main__":

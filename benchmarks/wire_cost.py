@@ -24,9 +24,9 @@ from rich.table import Table
 
 from benchmarks.served import load, service
 from deployments.bench.load import LoadRun
+from deployments.bench.stage_figures import middle_stages
 from deployments.config import ServiceConfig
 from deployments.generate.prompt_file import PromptLine, read_prompt_file, select
-from deployments.stages.figures import middle_stages
 from specdec_core.config import SpecMethod
 
 _WARM_UP_TOKENS = 16

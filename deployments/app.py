@@ -12,14 +12,14 @@ import yaml
 from ray import serve
 from ray.serve import Application
 
-from deployments.autoscaling.serve_options import ingress_options, policy_of, replica_options
 from deployments.config import ServiceConfig
 from deployments.coordinator.actor import CoordinatorSpec
 from deployments.coordinator.server import PortLimits
 from deployments.deployment_names import INGRESS, deployment_name
 from deployments.ingress.access import is_loopback
-from deployments.ingress.server import Ingress
+from deployments.ingress_replica import Ingress
 from deployments.replica.serving import DraftReplica, TargetReplica
+from deployments.scale_options import ingress_options, policy_of, replica_options
 from deployments.telemetry.settings import LogFormat
 from deployments.version import package_version
 from deployments.wire.message_limits import most_message_bytes

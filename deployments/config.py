@@ -16,12 +16,12 @@ import yaml
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import NoDecode, SettingsConfigDict
 
+from deployments.api_keys import default_name, key_digest, read_key_file
 from deployments.autoscaling.settings import ScaleSettings
 from deployments.coordinator.client_ledger import ClientLimits
 from deployments.coordinator.pool_settings import PoolSettings
 from deployments.demo_drafts import Drafting, choose_drafting
 from deployments.foreign_settings import refuse_unsupported, spread_speculative_config
-from deployments.ingress.api_keys import default_name, key_digest, read_key_file
 from deployments.metrics.page import MetricsCompat
 from deployments.nodes.settings import NodeSettings
 from deployments.telemetry.settings import TelemetrySettings

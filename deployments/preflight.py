@@ -1,12 +1,15 @@
-"""What can be found wrong before anything is started: model folders, tokenizers, ports."""
+"""What can be found wrong before anything is started: model folders, tokenizers, ports, labels of
+nodes."""
 
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterator, Mapping
 
 from deployments.config import ServiceConfig
 from deployments.demo_models import resolve_model
-from deployments.ingress.server import text_model
+from deployments.ingress_replica import text_model
+from deployments.nodes.selectors import fits
 from deployments.telemetry.exporters import check_exporters
 from deployments.tls.check import check_tls
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
@@ -66,3 +69,24 @@ def _check_free(host: str, port: int, name: str) -> None:
             raise InvalidRequestError(
                 f"{name}={port} on {host} cannot be used: {error.strerror}"
             ) from error
+
+
+def check_own_node(config: ServiceConfig, labels: Mapping[str, str]) -> None:
+    """Of a Ray that is started for the service alone, whose only node has `labels`. Raises
+    InvalidRequestError for a setting that asks for another node: it would be waited for in vain."""
+    for name, selector in _asked_nodes(config):
+        if not fits(selector, labels):
+            raise InvalidRequestError(
+                f"{name} asks for a node with {selector}, and the Ray that is started here has one "
+                "node without it: leave the setting out, or start a Ray whose nodes have labels "
+                "(`ray start --head --labels key=value`) and set RAY_ADDRESS=auto"
+            )
+
+
+def _asked_nodes(config: ServiceConfig) -> Iterator[tuple[str, Mapping[str, str]]]:
+    for selector in config.target_node_labels:
+        yield "target_node_labels", selector
+    if config.num_draft_replicas:
+        yield "draft_node_labels", config.draft_node_labels
+    yield "ingress_node_labels", config.ingress_node_labels
+    yield "coordinator_node_labels", config.coordinator_node_labels

@@ -23,8 +23,7 @@ from deployments.config import ServiceConfig
 from deployments.deploying import deploy
 from deployments.deployment_names import Part
 from deployments.ingress.access import is_loopback
-from deployments.nodes.selectors import check_own_node
-from deployments.preflight import check_start
+from deployments.preflight import check_own_node, check_start
 from deployments.telemetry.logs import begin_logs
 from deployments.telemetry.process import ProcessName
 from deployments.telemetry.settings import LogFormat

@@ -11,6 +11,8 @@ from benchmarks.chaos.processes import Kind
 from benchmarks.chaos.watch import Sight
 
 _MODELS = (Kind.TARGET, Kind.DRAFT)
+_EVERY_S = 0.2
+"""Between two moments of a run without faults."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +128,17 @@ def _gaps(at_s: float, attempts: Iterable[Attempt]) -> list[float]:
         if attempt.asked.way.is_streamed and is_under_way:
             gaps += [arrival - at_s for arrival in attempt.arrivals_s if arrival > at_s][:1]
     return gaps
+
+
+def calm_waits(attempts: Sequence[Attempt]) -> list[float]:
+    """Of a run without faults, at moments all over it: how long the slowest stream under way waits
+    for its next token. No fault is to be blamed for as much."""
+    arrivals = [at_s for attempt in attempts for at_s in attempt.arrivals_s]
+    if not arrivals:
+        return []
+    first_s, last_s = min(arrivals), max(arrivals)
+    moments = (first_s + n * _EVERY_S for n in range(1, int((last_s - first_s) / _EVERY_S) + 1))
+    return [max(gaps) for at_s in moments if (gaps := _gaps(at_s, attempts))]
 
 
 def _next_token(at_s: float, attempts: Iterable[Attempt]) -> float | None:

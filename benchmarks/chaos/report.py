@@ -35,6 +35,8 @@ class Result:
     recoveries: Sequence[Recovery]
     undisturbed_s: float
     disturbed_s: float
+    calm_waits_s: Sequence[float]
+    """See recovery.calm_waits."""
     is_whole: bool
     """Every process and every replica was there again at the end."""
     held: dict[str, int]
@@ -68,6 +70,7 @@ class Result:
             "identical": self.comparison.num_identical,
             "undisturbed_s": round(self.undisturbed_s, 1),
             "disturbed_s": round(self.disturbed_s, 1),
+            "undisturbed_slowest_stream_s": _spread(self.calm_waits_s),
             "failed_attempts": _failures(self.comparison),
             "faults": [_fault_record(recovery) for recovery in self.recoveries],
             "held": self.held,
@@ -115,12 +118,23 @@ def _fault_record(recovery: Recovery) -> dict[str, Any]:
     return {"fault": str(recovery.strike.fault), **told, "shadow": list(recovery.shadow)}
 
 
+def _spread(seconds: Sequence[float]) -> dict[str, float]:
+    """Its middle and its upper end; empty where there is nothing."""
+    ordered = sorted(seconds)
+    shares = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
+    if not ordered:
+        return {}
+    return {n: round(ordered[round(p * (len(ordered) - 1))], 2) for n, p in shares.items()}
+
+
 def _rounded(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds, 2)
 
 
 def table(result: Result) -> Table:
-    found = Table(title=_title(result), caption="seconds: median (greatest)", width=_WIDTH)
+    calm = ", ".join(f"{n} {s}" for n, s in _spread(result.calm_waits_s).items())
+    caption = f"seconds: median (greatest); slowest stream without faults: {calm or '-'}"
+    found = Table(title=_title(result), caption=caption, width=_WIDTH)
     found.add_column("fault")
     for name in ("times", "failed", "process", "ready", "next token", "slowest", "once ready"):
         found.add_column(name, justify="right")

@@ -21,7 +21,7 @@ from benchmarks.chaos.http_client import http_client
 from benchmarks.chaos.leftovers import held_by_pool, until_whole
 from benchmarks.chaos.load import Clients, Load, until
 from benchmarks.chaos.processes import ServiceProcesses
-from benchmarks.chaos.recovery import recoveries
+from benchmarks.chaos.recovery import calm_waits, recoveries
 from benchmarks.chaos.report import Result
 from benchmarks.chaos.watch import Sight, Watch
 from deployments.config import ServiceConfig
@@ -74,6 +74,7 @@ class Run:
             recoveries=found,
             undisturbed_s=self.undisturbed_s,
             disturbed_s=self.disturbed_s,
+            calm_waits_s=calm_waits([a for answer in self.undisturbed for a in answer.attempts]),
             is_whole=self.is_whole,
             held=self.held,
             left=left,

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 from deployments.bench.prompts import Prompt
 from deployments.bench.records import Chunk
 from deployments.bench.speculation import SpecCounts
-from deployments.stages.figures import Stages
+from deployments.bench.stage_figures import Stages
 
 SETUP_TIMEOUT_S = 30.0
 """For the calls around a run: models, /metrics."""

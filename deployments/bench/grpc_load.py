@@ -14,7 +14,7 @@ from deployments.bench.client import SETUP_TIMEOUT_S, ServerTotals
 from deployments.bench.prompts import Prompt
 from deployments.bench.records import AnswerError, Chunk, Usage
 from deployments.bench.speculation import counts_of_answer
-from deployments.stages.figures import stages_of_status
+from deployments.bench.stage_figures import stages_of_status
 from deployments.wire.endpoint import MESSAGE_OPTIONS
 from specdec.v1 import generation_pb2 as pb
 from specdec.v1 import generation_pb2_grpc as pb_grpc

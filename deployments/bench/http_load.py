@@ -18,8 +18,8 @@ from deployments.bench.client import SETUP_TIMEOUT_S, ServerTotals
 from deployments.bench.prompts import Prompt
 from deployments.bench.records import AnswerError, Chunk, Usage
 from deployments.bench.speculation import counts_of_answer, counts_of_page
+from deployments.bench.stage_figures import stages_of_page
 from deployments.ingress.access import is_loopback
-from deployments.stages.figures import stages_of_page
 from specdec_core.errors import InvalidRequestError, SpecdecError
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from deployments.bench.client import Client
 from deployments.bench.prompts import Prompt
 from deployments.bench.records import RequestRecord, record_request
 from deployments.bench.speculation import SpecCounts
-from deployments.stages.figures import StageFigures, stage_figures
+from deployments.bench.stage_figures import StageFigures, stage_figures
 
 Report = Callable[[int, float], None]
 """Called with (requests ended, output tokens per second so far)."""

@@ -14,7 +14,7 @@ from deployments.bench.figures import Wanted, figures
 from deployments.bench.load import LoadRun
 from deployments.bench.names import METRICS
 from deployments.bench.serve_options import BenchServeOptions
-from deployments.stages.figures import middle_stages, stage_rows
+from deployments.bench.stage_figures import middle_stages, stage_rows
 
 _PER_POSITION = "spec_decode_per_position_acceptance_rates"
 _STAGES = "stages"

@@ -20,7 +20,7 @@ from typing import Protocol
 from deployments.cells.merging import merged_state, merged_status
 from deployments.cells.placing import less_loaded, new_id_of, order_of
 from deployments.errors import ClientLimitError, PoolUnavailableError, ReleasedError
-from deployments.stages.ingress import IngressTimes
+from deployments.metrics.ingress_times import IngressTimes
 from deployments.telemetry.json_logs import about
 from specdec.v1 import coordination_pb2 as pb
 from specdec.v1 import generation_pb2 as public_pb

@@ -25,8 +25,8 @@ from deployments.coordinator.outbox import (
 )
 from deployments.coordinator.wake import Wake
 from deployments.errors import ClientLimitError, Failure, FailureKind
+from deployments.metrics.ingress_times import IngressTimes
 from deployments.metrics.request_totals import RequestTotals
-from deployments.stages.ingress import IngressTimes
 from deployments.stages.rounds import LeaseTimes, StageHistograms
 from deployments.telemetry.pool_spans import PoolSpans
 from specdec.v1 import coordination_pb2 as pb

@@ -6,8 +6,8 @@ from deployments.coordinator.audit import Auditor
 from deployments.coordinator.pool_driver import PoolDriver
 from deployments.metrics.families.rounds import EXPIRED, GRANTED, K_CAUSE
 from deployments.metrics.request_totals import audit_counters
+from deployments.metrics.stage_statuses import stage_statuses
 from deployments.stages.histogram import BOUNDS_S
-from deployments.stages.messages import stage_statuses
 from specdec.v1 import generation_pb2 as pb
 from specdec_core.pool import PoolCounters, ReplicaCounters
 
@@ -28,13 +28,14 @@ _TOTALS = (
 
 
 def pool_status(driver: PoolDriver) -> pb.PoolStatusResponse:
-    counters, audited = driver.pool.counters(), driver.auditor.counts
+    counters, audit = driver.pool.counters(), driver.auditor.counts
+    audited = audit_counters(audit.audited, audit.diverged)
     return pb.PoolStatusResponse(
         epoch=driver.epoch,
         replicas=[_replica(driver, replica) for replica in counters.replicas],
         num_waiting=counters.num_waiting,
         num_running=counters.num_running,
-        counters=_totals(counters) | driver.requests.counters() | audit_counters(audited),
+        counters=_totals(counters) | driver.requests.counters() | audited,
         max_group_wait_s=counters.max_wait_s,
         accepted_per_position=counters.accepted_per_position,
         drafted_per_position=counters.drafted_per_position,

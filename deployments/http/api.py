@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 
 from deployments.config import SpecMetrics
 from deployments.http.body_limit import BODY_TIMEOUT_S, BodyLimit
+from deployments.http.call_spans import traced
 from deployments.http.completion_prompts import checked_prompts
 from deployments.http.errors import error_response, log_unexpected, unknown_route
 from deployments.http.logprob_json import Echo
@@ -35,7 +36,6 @@ from deployments.ingress.generation import GenerationService
 from deployments.ingress.output import Piece, joined
 from deployments.ingress.request_limits import last_ids
 from deployments.metrics.page import CONTENT_TYPE, MetricsCompat, metrics_page
-from deployments.telemetry.http_calls import traced
 from deployments.text.chat_messages import checked_messages
 from deployments.text.tool_calls import ToolCallParser
 from deployments.version import package_version

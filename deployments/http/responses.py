@@ -19,7 +19,7 @@ from deployments.http.logprob_json import (
 )
 from deployments.http.response_choice import Choice
 from deployments.ingress.output import Piece
-from deployments.stages.ingress import Timer
+from deployments.metrics.ingress_times import Timer
 from specdec_core.request import RequestStats
 
 

@@ -7,8 +7,8 @@ import ipaddress
 import urllib.parse
 from collections.abc import Mapping
 
+from deployments.api_keys import key_digest
 from deployments.errors import ForbiddenError, UnauthorizedError
-from deployments.ingress.api_keys import key_digest
 
 _SCHEME = "bearer "
 

@@ -17,8 +17,8 @@ import grpc
 from deployments.config import RESUME_TIMEOUT_S
 from deployments.errors import PoolUnavailableError, ReleasedError, error_of
 from deployments.ingress.resuming import OpenRequests
+from deployments.metrics.ingress_times import IngressTimes
 from deployments.metrics.request_times import REPLAY_DIVERGED
-from deployments.stages.ingress import IngressTimes
 from deployments.telemetry.scope import carried_trace
 from deployments.wire.backoff import Backoff
 from deployments.wire.endpoint import Endpoint

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-from deployments.coordinator.audit import AuditCounts
 from deployments.errors import Failure, FailureKind, failure_of, failure_of_event
 from deployments.metrics.families.cell import AUDITED, DIVERGED
 from deployments.metrics.families.requests import FAILED, REJECTED
+from specdec_core.models.numerics import Numerics
 from specdec_core.request import Request, TokenEvent
 
 
@@ -44,8 +44,8 @@ class RequestTotals:
         return {"num_prompt_tokens": self.num_prompt_tokens} | rejected | failed
 
 
-def audit_counters(counts: AuditCounts) -> dict[str, int]:
-    """The audit's totals by numerics, as PoolStatus names them."""
-    audited = {f"{AUDITED}{numerics}": count for numerics, count in counts.audited.items()}
-    diverged = {f"{DIVERGED}{numerics}": count for numerics, count in counts.diverged.items()}
-    return audited | diverged
+def audit_counters(audited: Counter[Numerics], diverged: Counter[Numerics]) -> dict[str, int]:
+    """The audit's totals, as PoolStatus names them."""
+    compared = {f"{AUDITED}{numerics}": count for numerics, count in audited.items()}
+    differing = {f"{DIVERGED}{numerics}": count for numerics, count in diverged.items()}
+    return compared | differing

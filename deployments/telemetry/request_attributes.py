@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from opentelemetry.util.types import AttributeValue
 
-from deployments.ingress.ask import Generation
 from deployments.telemetry import names
+from deployments.telemetry.told import Asked
 from specdec_core.request import RequestStats
 
 Attributes = dict[str, AttributeValue]
 
 
-def asked_attributes(generations: Sequence[Generation], *, streams: bool) -> Attributes:
+def asked_attributes(generations: Sequence[Asked], *, streams: bool) -> Attributes:
     """Of all choices together. What is left at its neutral value is not told."""
     request = generations[0].request
     params = request.params

@@ -5,16 +5,18 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import TypeVar
 
 from opentelemetry.trace import Span, StatusCode
 
 from deployments.error_status import status_of
-from deployments.ingress.ask import Generation
-from deployments.ingress.output import Piece
 from deployments.telemetry import names
 from deployments.telemetry.carried import context_to_pb
 from deployments.telemetry.request_attributes import asked_attributes, speculation_attributes
+from deployments.telemetry.told import Asked, Told
 from specdec_core.request import FinishReason, RequestStats
+
+T = TypeVar("T", bound=Told)
 
 _LEFT = "cancelled"
 """`error.type` of a request whose client has gone."""
@@ -43,11 +45,11 @@ class RequestSpan:
 
     async def observed(
         self,
-        generations: Sequence[Generation],
-        pieces: AsyncGenerator[tuple[int, Piece]],
+        generations: Sequence[Asked],
+        pieces: AsyncGenerator[tuple[int, T]],
         *,
         streams: bool,
-    ) -> AsyncGenerator[tuple[int, Piece]]:
+    ) -> AsyncGenerator[tuple[int, T]]:
         """The same pieces; the span ends with the last of them, or when they are left."""
         self.is_observed = True
         self._tell_asked(generations, streams=streams)
@@ -77,12 +79,12 @@ class RequestSpan:
         """Without any pieces."""
         self._span.end()
 
-    def _tell_asked(self, generations: Sequence[Generation], *, streams: bool) -> None:
+    def _tell_asked(self, generations: Sequence[Asked], *, streams: bool) -> None:
         response_id = self._id_prefix + generations[0].request.request_id
         self._span.set_attribute(names.RESPONSE_ID, response_id)
         self._span.set_attributes(asked_attributes(generations, streams=streams))
 
-    def _note(self, choice: int, piece: Piece) -> None:
+    def _note(self, choice: int, piece: Told) -> None:
         if piece.token_ids and not self._has_first:
             self._has_first = True
             waited_s = self._clock() - self._began_s

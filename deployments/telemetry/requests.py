@@ -5,17 +5,19 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from enum import StrEnum
+from typing import TypeVar
 
 from opentelemetry import propagate
 from opentelemetry.context import Context, get_current
 from opentelemetry.trace import SpanKind, Tracer, get_current_span
 from opentelemetry.util.types import AttributeValue
 
-from deployments.ingress.ask import Generation
-from deployments.ingress.output import Piece
 from deployments.telemetry import names
 from deployments.telemetry.request_span import RequestSpan
 from deployments.telemetry.scope import RequestScope, begin_scope, current_scope
+from deployments.telemetry.told import Asked, Told
+
+T = TypeVar("T", bound=Told)
 
 
 class Operation(StrEnum):
@@ -92,11 +94,11 @@ class RequestSpans:
 
 
 def observed(
-    generations: Sequence[Generation],
-    pieces: AsyncGenerator[tuple[int, Piece]],
+    generations: Sequence[Asked],
+    pieces: AsyncGenerator[tuple[int, T]],
     *,
     streams: bool,
-) -> AsyncGenerator[tuple[int, Piece]]:
+) -> AsyncGenerator[tuple[int, T]]:
     """`pieces` of the current request, noted in its span if it has one."""
     scope = current_scope()
     if scope is None:

@@ -17,8 +17,8 @@ from ray.serve.schema import ServeDeploySchema
 
 from deployments.app import build_app, num_cpus_needed, serve_config
 from deployments.autoscaling.aims import Aims, Bounds
-from deployments.autoscaling.serve_options import POLICY
 from deployments.config import ServiceConfig
+from deployments.scale_options import POLICY
 from tests.autoscaling.signals import signals
 from tests.autoscaling.test_signals import Point
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
@@ -36,8 +37,10 @@ class Cell:
         tls: TlsFiles | None,
         port_limits: PortLimits | None,
         tracer: Tracer | None,
+        clock: Callable[[], float],
     ) -> None:
         self.config = config
+        self.clock = clock
         self.tracer = tracer
         self.limits = limits
         self.tls = tls
@@ -67,6 +70,7 @@ class Cell:
             audit_share=self.audit_share,
             limits=self.limits,
             spans=PoolSpans(self.tracer),
+            clock=self.clock,
         )
         self._server, self.endpoint = await start_server(
             self.driver, "127.0.0.1", tls=self.tls, limits=self.port_limits
@@ -118,8 +122,10 @@ async def cell(
     tls: TlsFiles | None = None,
     port_limits: PortLimits | None = None,
     tracer: Tracer | None = None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> AsyncIterator[Cell]:
-    started = Cell(config or PoolConfig(), audit_share, limits, tls, port_limits, tracer)
+    """`clock`: the coordinator's."""
+    started = Cell(config or PoolConfig(), audit_share, limits, tls, port_limits, tracer, clock)
     await started.start_coordinator()
     try:
         yield started

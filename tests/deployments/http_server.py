@@ -12,10 +12,10 @@ import httpx
 from fastapi import FastAPI
 from opentelemetry.trace import Tracer
 
+from deployments.api_keys import key_digest
 from deployments.config import SpecMetrics
 from deployments.http.api import build_http_app
 from deployments.ingress.access import Access
-from deployments.ingress.api_keys import key_digest
 from deployments.ingress.generation import GenerationService
 from deployments.ingress.request_limits import RequestLimits
 from deployments.metrics.page import MetricsCompat

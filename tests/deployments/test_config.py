@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from deployments.api_keys import key_digest
 from deployments.app import (
     SERVICER_FUNCTION,
     build_app,
@@ -16,7 +17,6 @@ from deployments.app import (
     serve_config,
 )
 from deployments.config import ServiceConfig, load_service_config
-from deployments.ingress.api_keys import key_digest
 from specdec_core.config import KPolicyName, OverlapMode, SpecMethod
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from benchmarks.chaos.answers import Attempt
 from benchmarks.chaos.asked import Asked, Way
 from benchmarks.chaos.faults import Blow, Fault, Strike
 from benchmarks.chaos.processes import Kind
-from benchmarks.chaos.recovery import Recovery, recoveries
+from benchmarks.chaos.recovery import Recovery, calm_waits, recoveries
 from benchmarks.chaos.watch import Sight
 
 CALM = {kind: (number,) for number, kind in enumerate(Kind)}
@@ -112,3 +114,12 @@ def test_without_another_fault_all_of_it_is_the_targets() -> None:
     strikes = [stop(Kind.PROXY, 2, 5), kill(Kind.TARGET), stop(Kind.PROXY, 30, 33)]
     found = recoveries(strikes, sights, [stream(9.0, 26.0)])[1]
     assert found.own_after_ready_s == found.after_ready_s == 12.0
+
+
+def test_the_slowest_stream_of_every_moment_is_looked_at_without_faults() -> None:
+    """From 0.0 to 1.0: who waits longest until 1.0 is the stream that is told nothing meanwhile."""
+    quick, slow = stream(0.0, 0.25, 0.5, 0.75, 1.0), stream(0.1, 1.0)
+    whole = stream(0.0, 9.0, way=Way.CHAT)
+    assert calm_waits([quick, slow]) == pytest.approx([0.8, 0.6, 0.4, 0.2])
+    assert max(calm_waits([quick, whole])) < 0.25
+    assert calm_waits([]) == []

@@ -10,7 +10,7 @@ from typing import Any
 
 from deployments.cells.router import CellRouter
 from deployments.errors import PoolUnavailableError, ReleasedError
-from deployments.stages.ingress import IngressTimes
+from deployments.metrics.ingress_times import IngressTimes
 from specdec.v1 import coordination_pb2 as pb
 from specdec.v1 import generation_pb2 as public_pb
 from specdec_core.request import FinishReason, Request, TokenEvent

@@ -15,7 +15,7 @@ from deployments.cells.placing import new_id_of, order_of, share_of
 from deployments.cells.router import CellRouter
 from deployments.coordinator.client_ledger import ClientLedger, ClientLimits
 from deployments.errors import ClientLimitError
-from deployments.stages.ingress import IngressTimes
+from deployments.metrics.ingress_times import IngressTimes
 from specdec_core.leases import GroupLease, GroupResult, Role
 from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams

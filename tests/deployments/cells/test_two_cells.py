@@ -13,7 +13,7 @@ import pytest
 from deployments.cells.placing import new_id_of
 from deployments.cells.router import CellRouter
 from deployments.errors import PoolUnavailableError
-from deployments.stages.ingress import IngressTimes
+from deployments.metrics.ingress_times import IngressTimes
 from specdec_core.errors import InvalidRequestError
 from specdec_core.leases import Role
 from specdec_core.logprobs import TokenLogprobs

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deployments.api_keys import default_name, key_digest, read_key_file
 from deployments.app import coordinator_spec
 from deployments.config import ServiceConfig, SpecMetrics
 from deployments.coordinator.client_ledger import ClientLedger, ClientLimits
 from deployments.errors import ClientLimitError, UnauthorizedError
 from deployments.http.api import build_http_app
 from deployments.ingress.access import Access
-from deployments.ingress.api_keys import default_name, key_digest, read_key_file
 from deployments.ingress.generation import GenerationService
 from specdec_core.leases import Role
 from specdec_core.request import RequestStats, TokenEvent

@@ -12,7 +12,7 @@ import pytest
 from deployments.ingress.ask import Ask
 from deployments.ingress.generation import GenerationService
 from deployments.ingress.pool_client import PoolClient
-from deployments.stages.ingress import IngressTimes
+from deployments.metrics.ingress_times import IngressTimes
 from deployments.wire.endpoint import Endpoint
 from specdec_core.config import SpeculationConfig
 from specdec_core.request import FinishReason, Request, TokenEvent

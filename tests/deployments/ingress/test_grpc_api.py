@@ -10,9 +10,9 @@ import grpc
 import pytest
 from google.rpc import error_details_pb2, status_pb2
 
+from deployments.api_keys import key_digest
 from deployments.coordinator.client_ledger import ClientLimits
 from deployments.ingress.access import Access
-from deployments.ingress.api_keys import key_digest
 from deployments.ingress.generation import GenerationService
 from deployments.ingress.grpc_api import CallRefusedError, GrpcApi
 from deployments.text.structured_output import ANY_OBJECT, choice, json_schema

@@ -8,7 +8,8 @@ import pytest
 import ray
 
 from deployments.config import ServiceConfig
-from deployments.nodes.selectors import check_own_node, fits
+from deployments.nodes.selectors import fits
+from deployments.preflight import check_own_node
 from deployments.serve_command import _check_nodes
 from specdec_core.errors import InvalidRequestError
 

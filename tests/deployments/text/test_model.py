@@ -103,7 +103,7 @@ def test_the_text_side_never_imports_torch(folder: Path) -> None:
     code = (
         "import sys, deployments.text.model as t; "
         f"t.load_text_model({str(folder)!r}).encode('x'); "
-        "import deployments.ingress.server, deployments.coordinator.actor, deployments.app; "
+        "import deployments.ingress_replica, deployments.coordinator.actor, deployments.app; "
         "assert not {'torch', 'transformers'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -29,7 +29,7 @@ from deployments.ingress.grpc_api import GrpcApi
 from deployments.ingress.pool_client import PoolClient
 from deployments.ingress.request_limits import RequestLimits
 from deployments.memory import keep_trimming
-from deployments.stages.ingress import IngressTimes
+from deployments.metrics.ingress_times import IngressTimes
 from deployments.telemetry import names
 from deployments.telemetry.logs import begin_replica_logs
 from deployments.telemetry.process import ProcessName

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from deployments.deployment_names import Part
-from deployments.stages.ingress import IngressTimes
+from deployments.metrics.ingress_times import IngressTimes
 from deployments.stages.rounds import StageHistograms
 from specdec.v1 import generation_pb2 as pb
 

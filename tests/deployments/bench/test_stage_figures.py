@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from deployments.metrics.page import MetricsCompat, metrics_page
-from deployments.stages.figures import (
+from deployments.bench.stage_figures import (
     middle_stages,
     stage_figures,
     stage_rows,
     stages_of_page,
     stages_of_status,
 )
+from deployments.metrics.ingress_times import IngressTimes
+from deployments.metrics.page import MetricsCompat, metrics_page
+from deployments.metrics.stage_statuses import stage_statuses
 from deployments.stages.histogram import BOUNDS_S, Histogram
-from deployments.stages.ingress import IngressTimes
-from deployments.stages.messages import stage_statuses
 from deployments.stages.rounds import Stage, StageHistograms
 from specdec.v1 import coordination_pb2 as internal_pb
 from specdec.v1 import generation_pb2 as pb
