@@ -20,6 +20,8 @@ class ConnectedReplica:
     outbox: WorkOutbox
     occupancy: Occupancy
     times: LeaseTimes
+    may_leave: bool = False
+    """It has asked, and nobody needs it any more."""
 
 
 def origin_of(replicas: Collection[ConnectedReplica]) -> Origin | None:

@@ -72,6 +72,7 @@ class PoolDriver:
         self._notes: list[Callable[[], object]] = []
         self._told_live = 0
         self._leaving: list[ConnectedReplica] = []
+        """Asked to, and still here."""
         self._wake = Wake(clock)
 
     @property
@@ -117,6 +118,7 @@ class PoolDriver:
             self._disown(request_id)
             self.auditor.forget(request_id)
             self._guard(partial(self.pool.abort, request_id))
+        self._wake.set()  # the last target may have waited for it
 
     def submit(
         self,
@@ -168,7 +170,7 @@ class PoolDriver:
         self._guard(lambda now: self.pool.register(info, now))
         earlier = self.replicas.get(info.replica_id)
         if earlier is not None:
-            earlier.outbox.close()
+            self._end_stream(earlier)
         replica = ConnectedReplica(
             info,
             WorkOutbox(),
@@ -181,16 +183,19 @@ class PoolDriver:
 
     def leave(self, replica: ConnectedReplica) -> None:
         """A replica's stream has ended."""
-        replica.outbox.close()
+        self._end_stream(replica)
         if self.replicas.get(replica.info.replica_id) is not replica:
             return
         del self.replicas[replica.info.replica_id]
-        self._leaving = [other for other in self._leaving if other is not replica]
         info = replica.info
         self._guard(
             lambda now: self.pool.deregister(info.replica_id, now, incarnation=info.incarnation)
         )
         self._tell_state()
+
+    def _end_stream(self, replica: ConnectedReplica) -> None:
+        replica.outbox.close()
+        self._leaving = [other for other in self._leaving if other is not replica]
 
     def hear(self) -> float:
         """An answer has come, and is read now: the time, from which what is decided next counts."""
@@ -224,11 +229,12 @@ class PoolDriver:
         self._wake.set()
 
     def _let_leave(self) -> None:
-        """The last target stays as long as clients wait: nobody else would serve them."""
-        for replica in list(self._leaving):
+        """The last target stays as long as an ingress is there, with clients or without: nobody
+        else would serve what comes to it."""
+        for replica in self._leaving:
             is_last = is_last_target(replica, self.replicas.values(), self._leaving)
-            if not (is_last and self._owners):
-                self._leaving.remove(replica)
+            if not (replica.may_leave or (is_last and self._ingresses)):
+                replica.may_leave = True
                 self._guard(partial(self.pool.drain, replica.info.replica_id))
 
     def _guard(self, call: Callable[[float], object]) -> None:

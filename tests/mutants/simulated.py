@@ -175,8 +175,9 @@ MUTANTS = (
     _seeded(
         "abort-lost-with-the-stream",
         "deployments/coordinator/pool_driver.py",
-        old="            self._guard(partial(self.pool.abort, request_id))\n\n    def submit",
-        new="            self.auditor.forget(request_id)\n\n    def submit",
+        old="            self._guard(partial(self.pool.abort, request_id))\n"
+        "        self._wake.set()  # the last",
+        new="            self.auditor.forget(request_id)\n        self._wake.set()  # the last",
         breaks="requests of an ingress that died are run to their end for nobody",
     ),
     _seeded(
