@@ -14,7 +14,8 @@ from functools import partial
 
 from deployments.coordinator.audit import Auditor, Origin
 from deployments.coordinator.client_ledger import ClientLedger, ClientLimits
-from deployments.coordinator.connected import ConnectedReplica, is_last_target, origin_of, state_of
+from deployments.coordinator.connected import ConnectedReplica, origin_of, state_of
+from deployments.coordinator.leaving import Leaving
 from deployments.coordinator.outbox import (
     Delivery,
     IngressOutbox,
@@ -23,6 +24,7 @@ from deployments.coordinator.outbox import (
     WorkOutbox,
     addressee,
 )
+from deployments.coordinator.replays import Replays
 from deployments.coordinator.wake import Wake
 from deployments.errors import ClientLimitError, Failure, FailureKind
 from deployments.metrics.request_totals import RequestTotals
@@ -55,7 +57,7 @@ class PoolDriver:
         self.pool = pool
         self.spans = spans or PoolSpans()
         self.ledger = ClientLedger(limits)
-        self.auditor = Auditor(audit_share)
+        self.replays = Replays(Auditor(audit_share), pool, self._guard)
         self.epoch = epoch
         self.failure: BaseException | None = None
         self.replicas: dict[str, ConnectedReplica] = {}
@@ -71,9 +73,12 @@ class PoolDriver:
         """Decided, and not told yet."""
         self._notes: list[Callable[[], object]] = []
         self._told_live = 0
-        self._leaving: list[ConnectedReplica] = []
-        """Asked to, and still here."""
+        self._leaving = Leaving()
         self._wake = Wake(clock)
+
+    @property
+    def auditor(self) -> Auditor:
+        return self.replays.auditor
 
     @property
     def num_streams(self) -> int:
@@ -195,7 +200,7 @@ class PoolDriver:
 
     def _end_stream(self, replica: ConnectedReplica) -> None:
         replica.outbox.close()
-        self._leaving = [other for other in self._leaving if other is not replica]
+        self._leaving.end(replica)
 
     def hear(self) -> float:
         """An answer has come, and is read now: the time, from which what is decided next counts."""
@@ -223,19 +228,9 @@ class PoolDriver:
 
     def drain(self, replica: ConnectedReplica) -> None:
         """A replica is about to leave: replays of finished requests shall not hold it up."""
-        for replay_id in self.auditor.drop():
-            self._guard(partial(self.pool.abort, replay_id))
-        self._leaving.append(replica)
+        self.replays.drop()
+        self._leaving.ask(replica)
         self._wake.set()
-
-    def _let_leave(self) -> None:
-        """The last target stays as long as an ingress is there, with clients or without: nobody
-        else would serve what comes to it."""
-        for replica in self._leaving:
-            is_last = is_last_target(replica, self.replicas.values(), self._leaving)
-            if not (replica.may_leave or (is_last and self._ingresses)):
-                replica.may_leave = True
-                self._guard(partial(self.pool.drain, replica.info.replica_id))
 
     def _guard(self, call: Callable[[float], object]) -> None:
         """Pass an event to the pool; what the pool does not refuse on purpose is its failure."""
@@ -276,9 +271,10 @@ class PoolDriver:
 
     def _tell_all(self) -> None:
         self._tell_held()
-        if self._leaving:
-            self._let_leave()
-        self._begin_audits()
+        replicas, has_ingress = self.replicas.values(), bool(self._ingresses)
+        for replica in self._leaving.let_go(replicas, has_ingress=has_ingress):
+            self._guard(partial(self.pool.drain, replica.info.replica_id))
+        self.replays.begin()
 
     def _tell_held(self) -> None:
         """Before anything else happens to a request, whose new attempt shall hear nothing of it."""
@@ -301,25 +297,8 @@ class PoolDriver:
             replica.times.void()
         replica.outbox.put(command)
 
-    def _begin_audits(self) -> None:
-        """Replay finished requests; the pool keeps them behind every client's request."""
-        while (replay := self.auditor.next_replay()) is not None:
-            try:
-                self._guard(partial(self.pool.add, replay))
-            except InvalidRequestError:  # the targets are others meanwhile
-                self.auditor.skip(replay.request_id)
-
-    def _compare(self, event: TokenEvent) -> None:
-        """News of a replay: its client is the auditor."""
-        divergence = self.auditor.compare(event)
-        if divergence is not None:
-            divergence.log(logger)
-        if event.finish_reason is None and not self.auditor.is_replay(event.request_id):
-            self._guard(partial(self.pool.abort, event.request_id))
-
     def _deliver(self, event: TokenEvent, origin: Origin | None) -> None:
-        if self.auditor.is_replay(event.request_id):
-            self._compare(event)
+        if self.replays.hear(event):
             return
         outbox = self._owners.get(event.request_id)
         if outbox is None:
