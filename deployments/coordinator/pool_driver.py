@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from deployments.coordinator.audit import Auditor, Origin
+from deployments.coordinator.audit import Auditor
 from deployments.coordinator.client_ledger import ClientLedger, ClientLimits
 from deployments.coordinator.connected import ConnectedReplica, origin_of, state_of
 from deployments.coordinator.leaving import Leaving
@@ -24,6 +24,7 @@ from deployments.coordinator.outbox import (
     WorkOutbox,
     addressee,
 )
+from deployments.coordinator.owners import Owners
 from deployments.coordinator.replays import Replays
 from deployments.coordinator.wake import Wake
 from deployments.errors import ClientLimitError, Failure, FailureKind
@@ -35,7 +36,7 @@ from specdec.v1 import coordination_pb2 as pb
 from specdec_core.errors import InvalidRequestError, QueueFullError, SpecdecError
 from specdec_core.leases import GroupResult, Occupancy, ReplicaInfo
 from specdec_core.pool import Emit, SendLease, SendReset, SequencePool
-from specdec_core.request import FinishReason, Request, TokenEvent
+from specdec_core.request import Request, TokenEvent
 
 logger = logging.getLogger(__name__)
 
@@ -64,11 +65,11 @@ class PoolDriver:
         self.stages: StageHistograms = {}
         self.ingress_times = IngressTimes()
         self.requests = RequestTotals(started_unix_s)
+        self.owners = Owners(self.ledger, self.spans, self.requests, self.replays)
         self._clock = clock
         self._heard_s: float | None = None
         """When the first answer came that no decision has followed yet."""
         self._ingresses: set[IngressOutbox] = set()
-        self._owners: dict[str, IngressOutbox] = {}
         self._held: list[TokenEvent] = []
         """Decided, and not told yet."""
         self._notes: list[Callable[[], object]] = []
@@ -119,9 +120,8 @@ class PoolDriver:
         """An ingress stream has ended: nobody waits for its requests any more."""
         self._tell_held()
         self._ingresses.discard(outbox)
-        for request_id in [key for key, owner in self._owners.items() if owner is outbox]:
-            self._disown(request_id)
-            self.auditor.forget(request_id)
+        for request_id in self.owners.keys_of(outbox):
+            self.owners.forget(request_id)
             self._guard(partial(self.pool.abort, request_id))
         self._wake.set()  # the last target may have waited for it
 
@@ -135,29 +135,21 @@ class PoolDriver:
     ) -> None:
         """Queue a request; a refusal is told to its ingress alone."""
         self._tell_held()
-        if request.request_id in self._owners and not resume:
-            message = f"request_id {request.request_id!r} is in use"
-            self.refuse(outbox, request.request_id, InvalidRequestError(message))
+        request_id = request.request_id
+        if request_id in self.owners and not resume:
+            message = f"request_id {request_id!r} is in use"
+            self.refuse(outbox, request_id, InvalidRequestError(message))
             return
-        request_id, client = request.request_id, request.client
         try:
-            self._owners[request_id] = outbox
-            self.ledger.begin(request_id, client, self._clock(), is_resumed=resume)
-            self.auditor.watch(request)
+            self.owners.begin(outbox, request, self._clock(), is_resumed=resume)
             self._guard(lambda now: self.pool.add(request, now))
             if trace is not None:
                 self.spans.begin(request, self.pool.sequence_id(request_id), trace)
             self.requests.began(request, is_resumed=resume)
         except (ClientLimitError, InvalidRequestError, QueueFullError) as error:
-            self._disown(request_id)
-            self.auditor.forget(request_id)
+            self.owners.forget(request_id)
             self._guard(partial(self.pool.abort, request_id))  # an older attempt
             self.refuse(outbox, request_id, error)
-
-    def _disown(self, request_id: str) -> None:
-        del self._owners[request_id]
-        self.spans.end(request_id)
-        self.ledger.end(request_id)
 
     def refuse(self, outbox: IngressOutbox, request_id: str, error: Exception) -> None:
         """Tell an ingress that a request did not begin."""
@@ -166,7 +158,7 @@ class PoolDriver:
     def abort(self, outbox: IngressOutbox, request_id: str) -> None:
         """End a request of any ingress; the asking one is told whether it was live."""
         self._tell_held()
-        was_live = request_id in self._owners
+        was_live = request_id in self.owners
         self._guard(lambda now: self.pool.abort(request_id, now))
         outbox.put_abort(request_id, was_live)
 
@@ -251,11 +243,7 @@ class PoolDriver:
         self.failure = error
         self._tell_held()
         failure = Failure(kind=FailureKind.POOL_FAILED, message="the pool failed; try again")
-        for request_id, outbox in self._owners.items():
-            told = Delivery.failed(request_id, failure)
-            outbox.put(told)
-            self.spans.end(request_id, told.event)
-        self._owners.clear()
+        self.owners.fail_all(failure)
         for stream in (*self._ingresses, *(r.outbox for r in self.replicas.values())):
             stream.close()
         self._wake.set()
@@ -285,7 +273,8 @@ class PoolDriver:
         if events:
             origin = origin_of(self.replicas.values())
             for event in events:
-                self._deliver(event, origin)
+                if not self.replays.hear(event):
+                    self.owners.deliver(event, origin)
 
     def _order(self, command: WorkCommand) -> None:
         replica = self.replicas.get(addressee(command))
@@ -296,20 +285,6 @@ class PoolDriver:
         elif isinstance(command, SendReset):
             replica.times.void()
         replica.outbox.put(command)
-
-    def _deliver(self, event: TokenEvent, origin: Origin | None) -> None:
-        if self.replays.hear(event):
-            return
-        outbox = self._owners.get(event.request_id)
-        if outbox is None:
-            return
-        self.auditor.hear(event, origin)
-        self.ledger.hear(event)
-        if event.finish_reason is not None:
-            self.spans.end(event.request_id, event)
-            self._disown(event.request_id)
-        is_error = event.finish_reason is FinishReason.ERROR
-        outbox.put(Delivery(event, self.requests.failed(event) if is_error else None))
 
     def _tell_state(self) -> None:
         self._told_live = self.pool.num_live

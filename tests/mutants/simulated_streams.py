@@ -44,7 +44,7 @@ MUTANTS = (
         name="last-target-before-the-ingresses",
         path="deployments/coordinator/pool_driver.py",
         old="has_ingress = self.replicas.values(), bool(self._ingresses)",
-        new="has_ingress = self.replicas.values(), bool(self._owners)",
+        new="has_ingress = self.replicas.values(), bool(self.owners.keys())",
         breaks="in a redeploy what comes to an old ingress waits for a target in vain",
         killed_by=_FOUND,
     ),
