@@ -17,7 +17,7 @@ import pytest
 
 from benchmarks.chaos.asked import Asked, mixed
 from benchmarks.chaos.leftovers import left_of
-from benchmarks.chaos.load import Load
+from benchmarks.chaos.load import Clients, Load
 from benchmarks.chaos.processes import Kind, Pids, ServiceProcesses
 from benchmarks.chaos.run import clients_of
 from benchmarks.served import service
@@ -45,6 +45,13 @@ def ended(number: int) -> None:
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(LIMIT_S):
         while not condition():
+            await asyncio.sleep(0.2)
+
+
+async def until_serving(clients: Clients) -> None:
+    """Until a target and a draft have registered."""
+    async with asyncio.timeout(LIMIT_S):
+        while (status := await clients.grpc.status(5)) is None or len(status.replicas) < 2:
             await asyncio.sleep(0.2)
 
 
@@ -125,6 +132,7 @@ def test_redeploys_lose_nothing_and_the_end_leaves_no_actor(
                 await running
                 assert_undisturbed(under_way, calm)
                 await until(lambda: are_replaced(before, REPLICAS))
+                await until_serving(clients)
                 # This time nobody waits for the last target when it is asked to leave.
                 before = redeploy(others[1])
                 await until(lambda: has_begun(before))
