@@ -89,7 +89,10 @@ class Ingress:
         )
 
     async def __del__(self) -> None:
-        """Serve awaits this at a graceful stop."""
+        """Serve awaits this at a graceful stop, when no request is left: the last target may leave
+        once no ingress is there."""
+        self._pool_task.cancel()
+        await asyncio.wait([self._pool_task])
         await self._tracing.close()
 
     def check_health(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from deployments.coordinator.audit import Origin
@@ -20,6 +20,8 @@ class ConnectedReplica:
     outbox: WorkOutbox
     occupancy: Occupancy
     times: LeaseTimes
+    may_leave: bool = False
+    """It has asked, and nobody needs it any more."""
 
 
 def origin_of(replicas: Collection[ConnectedReplica]) -> Origin | None:
@@ -42,16 +44,6 @@ def state_of(replicas: Collection[ConnectedReplica], epoch: int, num_live: int) 
         fingerprint=targets[0].fingerprint if targets else "",
         numerics=targets[0].numerics if targets else Numerics.FAST,
     )
-
-
-def is_last_target(
-    replica: ConnectedReplica,
-    replicas: Iterable[ConnectedReplica],
-    leaving: Collection[ConnectedReplica],
-) -> bool:
-    """Whether no target would be left that stays, once `replica` of those that leave is gone."""
-    stays = (other for other in replicas if other.info.role is Role.TARGET)
-    return replica.info.role is Role.TARGET and all(other in leaving for other in stays)
 
 
 def _targets(replicas: Collection[ConnectedReplica]) -> list[ReplicaInfo]:

@@ -12,9 +12,10 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from deployments.coordinator.audit import Auditor, Origin
+from deployments.coordinator.audit import Auditor
 from deployments.coordinator.client_ledger import ClientLedger, ClientLimits
-from deployments.coordinator.connected import ConnectedReplica, is_last_target, origin_of, state_of
+from deployments.coordinator.connected import ConnectedReplica, origin_of, state_of
+from deployments.coordinator.leaving import Leaving
 from deployments.coordinator.outbox import (
     Delivery,
     IngressOutbox,
@@ -23,6 +24,8 @@ from deployments.coordinator.outbox import (
     WorkOutbox,
     addressee,
 )
+from deployments.coordinator.owners import Owners
+from deployments.coordinator.replays import Replays
 from deployments.coordinator.wake import Wake
 from deployments.errors import ClientLimitError, Failure, FailureKind
 from deployments.metrics.ingress_times import IngressTimes
@@ -33,7 +36,7 @@ from specdec.v1 import coordination_pb2 as pb
 from specdec_core.errors import InvalidRequestError, QueueFullError, SpecdecError
 from specdec_core.leases import GroupResult, Occupancy, ReplicaInfo
 from specdec_core.pool import Emit, SendLease, SendReset, SequencePool
-from specdec_core.request import FinishReason, Request, TokenEvent
+from specdec_core.request import Request, TokenEvent
 
 logger = logging.getLogger(__name__)
 
@@ -55,24 +58,28 @@ class PoolDriver:
         self.pool = pool
         self.spans = spans or PoolSpans()
         self.ledger = ClientLedger(limits)
-        self.auditor = Auditor(audit_share)
+        self.replays = Replays(Auditor(audit_share), pool, self._guard)
         self.epoch = epoch
         self.failure: BaseException | None = None
         self.replicas: dict[str, ConnectedReplica] = {}
         self.stages: StageHistograms = {}
         self.ingress_times = IngressTimes()
         self.requests = RequestTotals(started_unix_s)
+        self.owners = Owners(self.ledger, self.spans, self.requests, self.replays)
         self._clock = clock
         self._heard_s: float | None = None
         """When the first answer came that no decision has followed yet."""
         self._ingresses: set[IngressOutbox] = set()
-        self._owners: dict[str, IngressOutbox] = {}
         self._held: list[TokenEvent] = []
         """Decided, and not told yet."""
         self._notes: list[Callable[[], object]] = []
         self._told_live = 0
-        self._leaving: list[ConnectedReplica] = []
+        self._leaving = Leaving()
         self._wake = Wake(clock)
+
+    @property
+    def auditor(self) -> Auditor:
+        return self.replays.auditor
 
     @property
     def num_streams(self) -> int:
@@ -113,10 +120,10 @@ class PoolDriver:
         """An ingress stream has ended: nobody waits for its requests any more."""
         self._tell_held()
         self._ingresses.discard(outbox)
-        for request_id in [key for key, owner in self._owners.items() if owner is outbox]:
-            self._disown(request_id)
-            self.auditor.forget(request_id)
+        for request_id in self.owners.keys_of(outbox):
+            self.owners.forget(request_id)
             self._guard(partial(self.pool.abort, request_id))
+        self._wake.set()  # the last target may have waited for it
 
     def submit(
         self,
@@ -128,29 +135,21 @@ class PoolDriver:
     ) -> None:
         """Queue a request; a refusal is told to its ingress alone."""
         self._tell_held()
-        if request.request_id in self._owners and not resume:
-            message = f"request_id {request.request_id!r} is in use"
-            self.refuse(outbox, request.request_id, InvalidRequestError(message))
+        request_id = request.request_id
+        if request_id in self.owners and not resume:
+            message = f"request_id {request_id!r} is in use"
+            self.refuse(outbox, request_id, InvalidRequestError(message))
             return
-        request_id, client = request.request_id, request.client
         try:
-            self._owners[request_id] = outbox
-            self.ledger.begin(request_id, client, self._clock(), is_resumed=resume)
-            self.auditor.watch(request)
+            self.owners.begin(outbox, request, self._clock(), is_resumed=resume)
             self._guard(lambda now: self.pool.add(request, now))
             if trace is not None:
                 self.spans.begin(request, self.pool.sequence_id(request_id), trace)
             self.requests.began(request, is_resumed=resume)
         except (ClientLimitError, InvalidRequestError, QueueFullError) as error:
-            self._disown(request_id)
-            self.auditor.forget(request_id)
+            self.owners.forget(request_id)
             self._guard(partial(self.pool.abort, request_id))  # an older attempt
             self.refuse(outbox, request_id, error)
-
-    def _disown(self, request_id: str) -> None:
-        del self._owners[request_id]
-        self.spans.end(request_id)
-        self.ledger.end(request_id)
 
     def refuse(self, outbox: IngressOutbox, request_id: str, error: Exception) -> None:
         """Tell an ingress that a request did not begin."""
@@ -159,7 +158,7 @@ class PoolDriver:
     def abort(self, outbox: IngressOutbox, request_id: str) -> None:
         """End a request of any ingress; the asking one is told whether it was live."""
         self._tell_held()
-        was_live = request_id in self._owners
+        was_live = request_id in self.owners
         self._guard(lambda now: self.pool.abort(request_id, now))
         outbox.put_abort(request_id, was_live)
 
@@ -168,7 +167,7 @@ class PoolDriver:
         self._guard(lambda now: self.pool.register(info, now))
         earlier = self.replicas.get(info.replica_id)
         if earlier is not None:
-            earlier.outbox.close()
+            self._end_stream(earlier)
         replica = ConnectedReplica(
             info,
             WorkOutbox(),
@@ -181,16 +180,19 @@ class PoolDriver:
 
     def leave(self, replica: ConnectedReplica) -> None:
         """A replica's stream has ended."""
-        replica.outbox.close()
+        self._end_stream(replica)
         if self.replicas.get(replica.info.replica_id) is not replica:
             return
         del self.replicas[replica.info.replica_id]
-        self._leaving = [other for other in self._leaving if other is not replica]
         info = replica.info
         self._guard(
             lambda now: self.pool.deregister(info.replica_id, now, incarnation=info.incarnation)
         )
         self._tell_state()
+
+    def _end_stream(self, replica: ConnectedReplica) -> None:
+        replica.outbox.close()
+        self._leaving.end(replica)
 
     def hear(self) -> float:
         """An answer has come, and is read now: the time, from which what is decided next counts."""
@@ -218,18 +220,9 @@ class PoolDriver:
 
     def drain(self, replica: ConnectedReplica) -> None:
         """A replica is about to leave: replays of finished requests shall not hold it up."""
-        for replay_id in self.auditor.drop():
-            self._guard(partial(self.pool.abort, replay_id))
-        self._leaving.append(replica)
+        self.replays.drop()
+        self._leaving.ask(replica)
         self._wake.set()
-
-    def _let_leave(self) -> None:
-        """The last target stays as long as clients wait: nobody else would serve them."""
-        for replica in list(self._leaving):
-            is_last = is_last_target(replica, self.replicas.values(), self._leaving)
-            if not (is_last and self._owners):
-                self._leaving.remove(replica)
-                self._guard(partial(self.pool.drain, replica.info.replica_id))
 
     def _guard(self, call: Callable[[float], object]) -> None:
         """Pass an event to the pool; what the pool does not refuse on purpose is its failure."""
@@ -250,11 +243,7 @@ class PoolDriver:
         self.failure = error
         self._tell_held()
         failure = Failure(kind=FailureKind.POOL_FAILED, message="the pool failed; try again")
-        for request_id, outbox in self._owners.items():
-            told = Delivery.failed(request_id, failure)
-            outbox.put(told)
-            self.spans.end(request_id, told.event)
-        self._owners.clear()
+        self.owners.fail_all(failure)
         for stream in (*self._ingresses, *(r.outbox for r in self.replicas.values())):
             stream.close()
         self._wake.set()
@@ -270,9 +259,10 @@ class PoolDriver:
 
     def _tell_all(self) -> None:
         self._tell_held()
-        if self._leaving:
-            self._let_leave()
-        self._begin_audits()
+        replicas, has_ingress = self.replicas.values(), bool(self._ingresses)
+        for replica in self._leaving.let_go(replicas, has_ingress=has_ingress):
+            self._guard(partial(self.pool.drain, replica.info.replica_id))
+        self.replays.begin()
 
     def _tell_held(self) -> None:
         """Before anything else happens to a request, whose new attempt shall hear nothing of it."""
@@ -283,7 +273,8 @@ class PoolDriver:
         if events:
             origin = origin_of(self.replicas.values())
             for event in events:
-                self._deliver(event, origin)
+                if not self.replays.hear(event):
+                    self.owners.deliver(event, origin)
 
     def _order(self, command: WorkCommand) -> None:
         replica = self.replicas.get(addressee(command))
@@ -294,37 +285,6 @@ class PoolDriver:
         elif isinstance(command, SendReset):
             replica.times.void()
         replica.outbox.put(command)
-
-    def _begin_audits(self) -> None:
-        """Replay finished requests; the pool keeps them behind every client's request."""
-        while (replay := self.auditor.next_replay()) is not None:
-            try:
-                self._guard(partial(self.pool.add, replay))
-            except InvalidRequestError:  # the targets are others meanwhile
-                self.auditor.skip(replay.request_id)
-
-    def _compare(self, event: TokenEvent) -> None:
-        """News of a replay: its client is the auditor."""
-        divergence = self.auditor.compare(event)
-        if divergence is not None:
-            divergence.log(logger)
-        if event.finish_reason is None and not self.auditor.is_replay(event.request_id):
-            self._guard(partial(self.pool.abort, event.request_id))
-
-    def _deliver(self, event: TokenEvent, origin: Origin | None) -> None:
-        if self.auditor.is_replay(event.request_id):
-            self._compare(event)
-            return
-        outbox = self._owners.get(event.request_id)
-        if outbox is None:
-            return
-        self.auditor.hear(event, origin)
-        self.ledger.hear(event)
-        if event.finish_reason is not None:
-            self.spans.end(event.request_id, event)
-            self._disown(event.request_id)
-        is_error = event.finish_reason is FinishReason.ERROR
-        outbox.put(Delivery(event, self.requests.failed(event) if is_error else None))
 
     def _tell_state(self) -> None:
         self._told_live = self.pool.num_live

@@ -24,6 +24,8 @@ class Surroundings:
     random: Random
     coordinator: CoordinatorProcess
     """That a new stream leads to."""
+    is_retiring: bool = False
+    """Another version takes its place: its processes were told to end."""
     silence_s: float | None = None
     """After which a peer is given up; both ends beat ten times as often. None: nobody does."""
 
@@ -37,6 +39,12 @@ class Connected(Process):
         self.stream: Stream | None = None
         self.listening: Listening | None = None
         self._wait_s = _FIRST_WAIT_S
+
+    @property
+    def is_connected(self) -> bool:
+        """To the coordinator that a new stream leads to."""
+        stream = self.stream
+        return stream is not None and stream.is_open and stream.server is self.world.coordinator
 
     def crash(self) -> None:
         super().crash()

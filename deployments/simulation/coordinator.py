@@ -104,7 +104,7 @@ class CoordinatorProcess(Process):
         epoch = self._new_epoch()
         pool = self._new_pool(epoch)
         self.driver = PoolDriver(pool, epoch=epoch, clock=self.timeline.clock)
-        self.driver.auditor = Auditor(
+        self.driver.replays.auditor = Auditor(
             self._audit_share, new_id=lambda: f"audit-{next(self._audit_ids)}"
         )
         self._will_decide = False

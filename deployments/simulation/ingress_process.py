@@ -30,9 +30,15 @@ class IngressProcess(Connected):
         super().__init__(world, name)
         self.book = OpenRequests()
         self.listeners: dict[str, Listener] = {}
+        self.takes_requests = True
         self._resume_timeout_s = resume_timeout_s
         self._state: PoolState | None = None
         self._lost_at = 0.0
+
+    @property
+    def is_connected(self) -> bool:
+        """The coordinator has answered, too."""
+        return self._state is not None and super().is_connected
 
     def start(self) -> None:
         super().start()
@@ -52,6 +58,10 @@ class IngressProcess(Connected):
         self.listeners[listener.request.request_id] = listener
         self.book.begin(listener.request)
         self._send(listener.request, resume=False)
+
+    def stop_taking(self) -> None:
+        """Nothing is routed here any more."""
+        self.takes_requests = False
 
     def cancel(self, request_id: str) -> None:
         """The client has gone."""

@@ -65,7 +65,7 @@ class Stream:
         self.lost_down: Callable[[], None]
         self._network = network
         self._client = client
-        self._server_process = server
+        self.server = server
         self._server: Server | None = None
         self._up_at = self._down_at = 0.0
         self._is_client_open = self._is_server_open = True
@@ -90,7 +90,7 @@ class Stream:
             arrival = network.arrival()
             if arrival > self._up_at:
                 self._up_at = arrival
-            self._server_process.at(self._up_at, partial(self._arrive_up, message))
+            self.server.at(self._up_at, partial(self._arrive_up, message))
 
     def down(self, message: Any) -> None:
         network = self._network
@@ -111,21 +111,21 @@ class Stream:
         delays = sorted(self._network.random.uniform(0.0, _MOST_HALF_OPEN_S) for _ in range(2))
         self._network.random.shuffle(delays)
         self._client.at(now + delays[0], self._client_sees_end)
-        self._server_process.at(max(self._up_at, now + delays[1]), self._server_sees_end)
+        self.server.at(max(self._up_at, now + delays[1]), self._server_sees_end)
 
     def fall_silent(self, pinged_s: float | None = None) -> None:
         """As when a machine is gone. `pinged_s`: so much later the server, which does not listen,
         learns of it by a ping that nobody answers."""
         self.is_silent = True
         if pinged_s is not None:
-            self._server_process.at(self._network.now + pinged_s, self._server_sees_end)
+            self.server.at(self._network.now + pinged_s, self._server_sees_end)
 
     def leave(self) -> None:
         """The client closes the stream, or dies."""
         self._is_client_open = False
         if not self.is_silent:
             time = max(self._up_at, self._network.now + _CLOSED_S)
-            self._server_process.at(time, self._server_sees_end)
+            self.server.at(time, self._server_sees_end)
 
     def close(self) -> None:
         """The server closes the stream, or dies; what it wrote before still arrives."""
@@ -145,7 +145,7 @@ class Stream:
         self.hear_down(message)
         server = self._server
         if self.num_down == 0 and server is not None and server.has_news() and not self.is_cut:
-            self._server_process.at(self._network.now, self._server_has_room)
+            self.server.at(self._network.now, self._server_has_room)
 
     def _server_has_room(self) -> None:
         if self._is_server_open and self._server is not None:

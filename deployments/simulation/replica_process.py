@@ -77,6 +77,11 @@ class ReplicaProcess(Connected):
         return stream.num_down == 0 and stream.is_open
 
     @property
+    def is_connected(self) -> bool:
+        """The coordinator has taken it in, too."""
+        return self.is_registered and super().is_connected
+
+    @property
     def num_unread(self) -> int:
         num_down = self.stream.num_down if self.stream is not None else 0
         return num_down + len(self._inbox) + len(self._unread)

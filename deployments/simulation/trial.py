@@ -92,10 +92,10 @@ class Trial:
         return coordinator
 
     def new_version(self) -> None:
-        """A service beside those that there are, which is sent all that comes from now on."""
+        """A service beside those that there are."""
         coordinator = self._make_coordinator()
         self.surroundings = Surroundings(
-            self.timeline, self.network, self.random, coordinator, self.scenario.silence_s
+            self.timeline, self.network, self.random, coordinator, silence_s=self.scenario.silence_s
         )
         coordinator.start()
         for _ in range(self.scenario.num_targets):
@@ -153,7 +153,7 @@ class Trial:
         self.clients[request.request_id] = client
         self._open.append(client)
         self._client_of_seed[request.params.seed] = client
-        ingress = self.random.choice([i for i in self.ingresses if i.world is self.surroundings])
+        ingress = self.random.choice([i for i in self.ingresses if i.takes_requests])
         if not ingress.is_up:
             client.fail(ConnectionError("the ingress is away"))
             return

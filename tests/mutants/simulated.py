@@ -175,8 +175,9 @@ MUTANTS = (
     _seeded(
         "abort-lost-with-the-stream",
         "deployments/coordinator/pool_driver.py",
-        old="            self._guard(partial(self.pool.abort, request_id))\n\n    def submit",
-        new="            self.auditor.forget(request_id)\n\n    def submit",
+        old="            self._guard(partial(self.pool.abort, request_id))\n"
+        "        self._wake.set()  # the last",
+        new="            self.auditor.forget(request_id)\n        self._wake.set()  # the last",
         breaks="requests of an ingress that died are run to their end for nobody",
     ),
     _seeded(
@@ -188,9 +189,9 @@ MUTANTS = (
     ),
     _seeded(
         "resubmission-answered-elsewhere",
-        "deployments/coordinator/pool_driver.py",
-        old="            self._owners[request_id] = outbox\n",
-        new="            self._owners.setdefault(request_id, outbox)\n",
+        "deployments/coordinator/owners.py",
+        old="        self._outboxes[request_id] = outbox\n",
+        new="        self._outboxes.setdefault(request_id, outbox)\n",
         breaks="a request that is submitted again over another stream is told nothing more",
     ),
     _seeded(
@@ -203,9 +204,9 @@ MUTANTS = (
     ),
     _seeded(
         "client-counted-for-ever",
-        "deployments/coordinator/pool_driver.py",
-        old="        self.ledger.end(request_id)\n",
-        new="        self.ledger.usage.get(request_id)\n",
+        "deployments/coordinator/owners.py",
+        old="        self._ledger.end(request_id)\n",
+        new="        self._ledger.usage.get(request_id)\n",
         breaks="a key with a limit of running requests is locked out in the end",
     ),
     _seeded(

@@ -1,4 +1,4 @@
-"""Defects of silence, void leases and fences that a world of faults must show."""
+"""Defects of silence, void leases, fences and leaving that a world of faults must show."""
 
 from tests.mutants.mutant import Mutant
 
@@ -39,5 +39,32 @@ MUTANTS = (
         new="            replica.times.sent(-1)\n",
         breaks="the coordinator's memory grows with every fence",
         killed_by=_FOUND,
+    ),
+    Mutant(
+        name="last-target-before-the-ingresses",
+        path="deployments/coordinator/pool_driver.py",
+        old="has_ingress = self.replicas.values(), bool(self._ingresses)",
+        new="has_ingress = self.replicas.values(), bool(self.owners.keys())",
+        breaks="in a redeploy what comes to an old ingress waits for a target in vain",
+        killed_by=_FOUND,
+    ),
+    Mutant(
+        name="who-goes-taken-for-who-stays",
+        path="deployments/coordinator/leaving.py",
+        old="                replica.may_leave = True\n",
+        new="                self._asked = [r for r in self._asked if r is not replica]\n",
+        breaks="of two targets that leave at once none stays until the ingresses have left",
+        killed_by=_FOUND,
+    ),
+    Mutant(
+        name="nobody-wakes-who-lets-it-go",
+        path="deployments/coordinator/pool_driver.py",
+        old="        self._wake.set()  # the last target may have waited for it\n",
+        new="",
+        breaks="an idle service ends only when the time to drain is over",
+        killed_by=(
+            "tests/deployments/coordinator/test_last_target.py"
+            "::test_an_ingress_that_leaves_wakes_who_lets_it_go",
+        ),
     ),
 )

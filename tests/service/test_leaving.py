@@ -9,7 +9,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import psutil
@@ -17,8 +17,8 @@ import pytest
 
 from benchmarks.chaos.asked import Asked, mixed
 from benchmarks.chaos.leftovers import left_of
-from benchmarks.chaos.load import Load
-from benchmarks.chaos.processes import Kind, ServiceProcesses
+from benchmarks.chaos.load import Clients, Load
+from benchmarks.chaos.processes import Kind, Pids, ServiceProcesses
 from benchmarks.chaos.run import clients_of
 from benchmarks.served import service
 from deployments.config import ServiceConfig
@@ -30,7 +30,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(480)]
 
 NUM_REQUESTS = 12
 LIMIT_S = 200.0
-OURS = (Kind.TARGET, Kind.DRAFT, Kind.COORDINATOR, Kind.INGRESS)
+REPLICAS = (Kind.TARGET, Kind.DRAFT, Kind.INGRESS)
+OURS = (*REPLICAS, Kind.COORDINATOR)
 
 
 def asked() -> list[Asked]:
@@ -45,6 +46,18 @@ async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(LIMIT_S):
         while not condition():
             await asyncio.sleep(0.2)
+
+
+async def until_serving(clients: Clients) -> None:
+    """Until a target and a draft have registered."""
+    async with asyncio.timeout(LIMIT_S):
+        while (status := await clients.grpc.status(5)) is None or len(status.replicas) < 2:
+            await asyncio.sleep(0.2)
+
+
+def num_pieces(load: Load) -> int:
+    """That have come."""
+    return sum(len(answer.attempts[-1].arrivals_s) for answer in load.answers)
 
 
 def assert_undisturbed(load: Load, calm: Load) -> None:
@@ -80,39 +93,55 @@ def redeployed(config: ServiceConfig, address: str) -> Iterator[subprocess.Popen
         process.wait(timeout=120)
 
 
-def test_a_redeploy_under_load_loses_nothing_and_its_end_leaves_no_actor(
+def test_redeploys_lose_nothing_and_the_end_leaves_no_actor(
     tmp_path: Path, started_alone: StartedAlone
 ) -> None:
     # Two services start and serve side by side: an answer may take a minute.
     settings = own_config(tmp_path).model_copy(update={"graceful_shutdown_s": LIMIT_S})
-    other = settings.model_copy(update={"spec_tokens": 2})
-    assert other.version() != settings.version()
-    with started_alone(service(settings)) as process, contextlib.ExitStack() as second:
+    others = [settings.model_copy(update={"spec_tokens": number}) for number in (2, 3)]
+    assert len({config.version() for config in (settings, *others)}) == 3
+    with started_alone(service(settings)) as process, contextlib.ExitStack() as ended_first:
         processes = ServiceProcesses(process.pid)
-        before = processes.by_kind()
+        whole = processes.by_kind()
 
-        def is_replaced(pids: dict[Kind, tuple[int, ...]]) -> bool:
+        def redeploy(config: ServiceConfig) -> Pids:
+            """The processes before it."""
+            before = processes.by_kind()
+            ended_first.enter_context(redeployed(config, gcs_address(process.pid)))
+            return before
+
+        def has_begun(before: Pids) -> bool:
+            pids = processes.by_kind()
+            return any({*pids[kind]} - {*before[kind]} for kind in OURS)
+
+        def are_replaced(before: Pids, kinds: Sequence[Kind]) -> bool:
             """Nobody of the old ones lives, and as many new ones do."""
+            pids = processes.by_kind()
             return all(
-                len(pids[kind]) == len(before[kind]) and not {*pids[kind]} & {*before[kind]}
-                for kind in OURS
+                len(pids[kind]) == len(whole[kind]) and not {*pids[kind]} & {*before[kind]}
+                for kind in kinds
             )
 
         async def scenario() -> None:
             async with clients_of(settings) as clients:
-                calm, load, again = (Load(clients, NUM_REQUESTS, ended) for _ in range(3))
+                calm, under_way, late = (Load(clients, NUM_REQUESTS, ended) for _ in range(3))
                 await calm.run(asked())
-                running = asyncio.create_task(load.run(asked()))
-                await until(lambda: sum(len(a.attempts[-1].arrivals_s) for a in load.answers) > 20)
-                second.enter_context(redeployed(other, gcs_address(process.pid)))
+                running = asyncio.create_task(under_way.run(asked()))
+                await until(lambda: num_pieces(under_way) > 20)
+                before = redeploy(others[0])
                 await running
-                await until(lambda: is_replaced(processes.by_kind()))
-                await again.run(asked())
-                assert_undisturbed(load, calm)
-                assert_undisturbed(again, calm)
+                assert_undisturbed(under_way, calm)
+                await until(lambda: are_replaced(before, REPLICAS))
+                await until_serving(clients)
+                # This time nobody waits for the last target when it is asked to leave.
+                before = redeploy(others[1])
+                await until(lambda: has_begun(before))
+                await late.run(asked())
+                assert_undisturbed(late, calm)
+                await until(lambda: are_replaced(before, OURS))
 
         asyncio.run(scenario())
-        second.close()
+        ended_first.close()
         asyncio.run(until(lambda: not any(processes.by_kind()[kind] for kind in OURS)))
         alive = processes.all()
     assert left_of(alive) == []

@@ -7,12 +7,18 @@ from typing import TYPE_CHECKING
 
 from deployments.simulation.connected import Surroundings
 from deployments.simulation.coordinator import CoordinatorProcess
+from deployments.simulation.ingress_process import IngressProcess
+from deployments.simulation.replica_process import ReplicaProcess
+from specdec_core.leases import Role
 
 if TYPE_CHECKING:
     from deployments.simulation.trial import Trial
 
 _POLL_S = 0.1
 _DRAIN_BUDGET_S = 1.0
+_ROUTED_S = 1.0
+"""So long after a redeploy a version's replicas hear of it, and after that its ingresses may still
+be sent requests."""
 
 
 def crash_coordinator(trial: Trial) -> str | None:
@@ -65,25 +71,49 @@ def redeploy(trial: Trial) -> str | None:
     if not old.coordinator.is_up:
         return None
     trial.new_version()
-    trial.later(_POLL_S, partial(_retire, trial, old))
+    trial.later(trial.random.uniform(_POLL_S, _ROUTED_S), partial(_retire, trial, old))
     return old.coordinator.name
 
 
 def _retire(trial: Trial, old: Surroundings) -> None:
-    """Ingresses go when their last request has ended, then replicas, the coordinator last."""
+    """Serve asks all of them at once. Replicas hear it first: what is routed to an ingress may
+    still come to it. Who breaks down at that time ends as Serve's time to drain says, so this
+    waits until nobody does, and no fault strikes the version from then on."""
     ingresses = [ingress for ingress in trial.ingresses if ingress.world is old]
-    if any(ingress.is_stopped or len(ingress.book) for ingress in ingresses):
+    replicas = [process for process in trial.replicas.values() if process.world is old]
+    if not _is_well(old, ingresses, replicas):
         trial.later(_POLL_S, partial(_retire, trial, old))
         return
-    for ingress in ingresses:
-        trial.ingresses.remove(ingress)
-        if ingress.is_up:
-            ingress.crash()
-    for process in [p for p in trial.replicas.values() if p.world is old]:
+    old.is_retiring = True
+    for process in replicas:
         if process.is_up and not process.is_leaving:
             process.drain()
         process.is_leaving = True
-    trial.later(_DRAIN_BUDGET_S, partial(_end, trial, old))
+    for ingress in ingresses:
+        trial.later(trial.random.uniform(0.0, _ROUTED_S), ingress.stop_taking)
+    trial.later(_ROUTED_S, partial(_end_idle, trial, old))
+
+
+def _is_well(
+    old: Surroundings, ingresses: list[IngressProcess], replicas: list[ReplicaProcess]
+) -> bool:
+    """Its ingresses and targets are connected to a coordinator that answers."""
+    targets = [p for p in replicas if p.runner.info.role is Role.TARGET and not p.is_leaving]
+    connected = all(process.is_connected for process in (*ingresses, *targets))
+    return bool(targets) and connected and not old.coordinator.is_stopped
+
+
+def _end_idle(trial: Trial, old: Surroundings) -> None:
+    """Ingresses go when their last request has ended, then replicas, the coordinator last."""
+    ingresses = [ingress for ingress in trial.ingresses if ingress.world is old]
+    for ingress in ingresses:
+        if not (ingress.is_stopped or len(ingress.book)):
+            trial.ingresses.remove(ingress)
+            ingress.crash()
+    if any(ingress in trial.ingresses for ingress in ingresses):
+        trial.later(_POLL_S, partial(_end_idle, trial, old))
+    else:
+        trial.later(_DRAIN_BUDGET_S, partial(_end, trial, old))
 
 
 def _end(trial: Trial, old: Surroundings) -> None:

@@ -16,7 +16,7 @@ _MOST_LEAVE = 12
 
 
 def crash_ingress(trial: Trial) -> str | None:
-    up = [ingress for ingress in trial.ingresses if ingress.is_up]
+    up = [i for i in trial.ingresses if i.is_up and not i.world.is_retiring]
     if not up:
         return None
     ingress = trial.random.choice(up)
@@ -42,7 +42,8 @@ def hang_ingress(trial: Trial) -> str | None:
 
 
 def _pick_connected(trial: Trial) -> IngressProcess | None:
-    able = [i for i in trial.ingresses if i.stream is not None and i.stream.is_open]
+    streams = [(i, i.stream) for i in trial.ingresses if not i.world.is_retiring]
+    able = [ingress for ingress, stream in streams if stream is not None and stream.is_open]
     return trial.random.choice(able) if able else None
 
 

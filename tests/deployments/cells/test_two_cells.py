@@ -263,7 +263,7 @@ def test_any_ingress_may_abort_a_request_even_one_that_has_moved() -> None:
 
 async def _abort_in(w: World, request_id: str) -> None:
     """Through the other ingress, once the other cell has it."""
-    await until(lambda: request_id in w.cells[1].driver._owners)
+    await until(lambda: request_id in w.cells[1].driver.owners)
     assert await w.routers[1].abort(request_id)
 
 

@@ -257,8 +257,9 @@ def test_a_draining_replica_moves_its_sequences() -> None:
     run(scenario)
 
 
-def test_the_last_target_leaves_when_nobody_waits_for_its_sequences_any_more() -> None:
-    """A redeploy stops it while its successor belongs to another coordinator."""
+def test_the_last_target_leaves_when_the_last_ingress_has_left() -> None:
+    """A redeploy stops it while its successor belongs to another coordinator, and the ingress may
+    bring requests for some seconds more."""
 
     async def scenario() -> None:
         async with cell(PLAIN) as parts:
@@ -272,8 +273,26 @@ def test_the_last_target_leaves_when_nobody_waits_for_its_sequences_any_more() -
                     draining.append(asyncio.create_task(parts.loops["t0"].drain(30)))
                 tokens += event.token_ids
             assert tokens == expected(asked)
+            assert await collect(client, request("late")) == expected(request("late"))
+            assert not draining[0].done()
+            await parts.cancel("client")
             await draining[0]
             assert not parts.replicas["t0"].cached
+
+    run(scenario)
+
+
+def test_the_last_target_waits_for_an_ingress_that_stays_for_so_long_at_most() -> None:
+    """As in a redeploy that keeps the settings and has no room for another target."""
+
+    async def scenario() -> None:
+        async with cell(PLAIN) as parts:
+            parts.start_replica("t0", Role.TARGET)
+            client = await parts.client()
+            await until(lambda: client.has_targets and parts.loops["t0"].is_registered)
+            await parts.loops["t0"].drain(0.1)
+            await parts.cancel("t0")  # as in its process
+            await until(lambda: not parts.driver.replicas)
 
     run(scenario)
 

@@ -52,7 +52,8 @@ def met_after(first_s: float, then_s: float) -> tuple[float, list[float]]:
 
 
 def _replica() -> Any:
-    return SimpleNamespace(info=SimpleNamespace(replica_id="r", role=Role.DRAFT))
+    info = SimpleNamespace(replica_id="r", role=Role.DRAFT)
+    return SimpleNamespace(info=info, may_leave=False)
 
 
 async def _until(is_so: Callable[[], bool]) -> None:

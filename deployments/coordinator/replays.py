@@ -1,0 +1,50 @@
+"""Runs the audit's replays: requests of the pool whose client is the auditor."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+
+from deployments.coordinator.audit import Auditor
+from specdec_core.errors import InvalidRequestError
+from specdec_core.pool import SequencePool
+from specdec_core.request import TokenEvent
+
+logger = logging.getLogger(__name__)
+
+PassOn = Callable[[Callable[[float], object]], None]
+"""Calls with the time, unless the pool has failed. Raises SpecdecError."""
+
+
+class Replays:
+    """Begins them, compares what they say, gives them up."""
+
+    def __init__(self, auditor: Auditor, pool: SequencePool, pass_on: PassOn) -> None:
+        self.auditor = auditor
+        self._pool = pool
+        self._pass_on = pass_on
+
+    def begin(self) -> None:
+        """Replay finished requests; the pool keeps them behind every client's request."""
+        while (replay := self.auditor.next_replay()) is not None:
+            try:
+                self._pass_on(partial(self._pool.add, replay))
+            except InvalidRequestError:  # the targets are others meanwhile
+                self.auditor.skip(replay.request_id)
+
+    def hear(self, event: TokenEvent) -> bool:
+        """Compare news of a replay. False: it is a client's."""
+        if not self.auditor.is_replay(event.request_id):
+            return False
+        divergence = self.auditor.compare(event)
+        if divergence is not None:
+            divergence.log(logger)
+        if event.finish_reason is None and not self.auditor.is_replay(event.request_id):
+            self._pass_on(partial(self._pool.abort, event.request_id))
+        return True
+
+    def drop(self) -> None:
+        """They shall not hold up a replica that is about to leave."""
+        for replay_id in self.auditor.drop():
+            self._pass_on(partial(self._pool.abort, replay_id))

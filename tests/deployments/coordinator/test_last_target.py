@@ -1,0 +1,137 @@
+"""When targets may leave: the last one not before the ingresses, which may still bring requests."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from deployments.coordinator.connected import ConnectedReplica
+from deployments.coordinator.pool_driver import PoolDriver
+from specdec_core.config import PoolConfig
+from specdec_core.leases import ReplicaInfo, Role
+from specdec_core.pool import Drained, SendLease, SequencePool
+from specdec_core.request import Request
+from specdec_core.sampling_params import SamplingParams
+
+
+@pytest.fixture
+def driver() -> PoolDriver:
+    return PoolDriver(SequencePool(PoolConfig(), epoch=1), epoch=1)
+
+
+def registered(driver: PoolDriver, name: str, role: Role = Role.TARGET) -> ConnectedReplica:
+    info = ReplicaInfo(
+        replica_id=name,
+        role=role,
+        incarnation=1,
+        num_blocks=100,
+        block_size=4,
+        max_model_len=64,
+        vocab_size=13,
+        model_digest="model",
+    )
+    return driver.register(info)
+
+
+def asked_to_leave(driver: PoolDriver, replica: ConnectedReplica) -> bool:
+    """Whether it may, at once."""
+    driver.drain(replica)
+    return may_leave(driver, replica)
+
+
+def may_leave(driver: PoolDriver, replica: ConnectedReplica) -> bool:
+    for _ in range(2):  # the pool is told, and then tells the replica
+        driver.decide()
+    return is_told(replica)
+
+
+def is_told(replica: ConnectedReplica) -> bool:
+    commands = replica.outbox.take_news() or [] if replica.outbox.has_news() else []
+    return any(isinstance(command, Drained) for command in commands)
+
+
+def test_the_last_target_serves_what_an_ingress_brings_although_it_was_asked_to_leave(
+    driver: PoolDriver,
+) -> None:
+    """A redeploy asks it seconds before the ingresses, whose clients it may not have yet."""
+    target, ingress = registered(driver, "t"), driver.attach()
+    assert not asked_to_leave(driver, target)
+    params = SamplingParams(max_tokens=3)
+    request = Request(request_id="late", prompt_token_ids=(1, 2), params=params)
+    driver.submit(ingress, request, resume=False)
+    driver.decide()
+    assert any(isinstance(command, SendLease) for command in target.outbox.take_news() or [])
+
+
+def test_it_stays_until_the_last_ingress_has_left(driver: PoolDriver) -> None:
+    target, first, second = registered(driver, "t"), driver.attach(), driver.attach()
+    assert not asked_to_leave(driver, target)
+    driver.detach(first)
+    assert not may_leave(driver, target)
+    driver.detach(second)
+    assert may_leave(driver, target)
+
+
+def test_an_ingress_that_leaves_wakes_who_lets_it_go(driver: PoolDriver) -> None:
+    """Without a request nothing else happens."""
+
+    async def scenario() -> None:
+        target, ingress = registered(driver, "t"), driver.attach()
+        driver.drain(target)
+        running = asyncio.create_task(driver.run())
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not is_told(target)
+        driver.detach(ingress)
+        while not is_told(target):
+            await asyncio.sleep(0.001)
+        running.cancel()
+
+    asyncio.run(asyncio.wait_for(scenario(), 20))
+
+
+def test_without_an_ingress_it_leaves_at_once(driver: PoolDriver) -> None:
+    assert asked_to_leave(driver, registered(driver, "t"))
+
+
+def test_beside_a_target_that_stays_it_leaves_at_once(driver: PoolDriver) -> None:
+    """A service that scales down, and a redeploy that keeps the settings and has room for both."""
+    first, _ = registered(driver, "t1"), registered(driver, "t2")
+    driver.attach()
+    assert asked_to_leave(driver, first)
+
+
+def test_it_leaves_as_soon_as_another_one_has_come(driver: PoolDriver) -> None:
+    old, _ = registered(driver, "old"), driver.attach()
+    assert not asked_to_leave(driver, old)
+    registered(driver, "new")
+    assert may_leave(driver, old)
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_of_all_targets_that_leave_the_last_one_stays(driver: PoolDriver, is_gone: bool) -> None:
+    """Also while the one before it, which may go, has not gone yet."""
+    first, last = registered(driver, "t1"), registered(driver, "t2")
+    driver.attach()
+    assert asked_to_leave(driver, first)
+    if is_gone:
+        driver.leave(first)
+    assert not asked_to_leave(driver, last)
+
+
+def test_who_comes_back_while_it_leaves_is_another_one_that_stays(driver: PoolDriver) -> None:
+    """Its stream broke, and with it what it had asked for."""
+    old, _ = registered(driver, "t"), driver.attach()
+    driver.drain(old)
+    new = registered(driver, "t")
+    driver.leave(old)
+    beside = registered(driver, "beside")
+    assert not may_leave(driver, new)
+    assert asked_to_leave(driver, beside)
+
+
+def test_a_draft_leaves_at_once(driver: PoolDriver) -> None:
+    registered(driver, "t")
+    driver.attach()
+    assert asked_to_leave(driver, registered(driver, "d", Role.DRAFT))
