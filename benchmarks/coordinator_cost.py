@@ -1,10 +1,10 @@
 """CPU time of the coordinator by lease, row and event: what `specdec simulate capacity` charges.
 
-The coordinator has a process of its own, with the event loop that the service gives it; replicas
-that answer after a while without a model, and an ingress, talk to it over gRPC from this one. The
-line through plain rounds of two sizes is charged: a lease, with its part of the message to the
-ingress, and so much for each row and its event. Rounds with a draft model, of two leases, are
-measured beside it.
+The coordinator has a process of its own, with the event loop and gRPC's settings that the service
+gives it; replicas that answer after a while without a model, and an ingress, talk to it over gRPC
+from this one. The line through plain rounds of two sizes is charged: a lease, with its part of the
+message to the ingress, and so much for each row and its event. Rounds with a draft model, of two
+leases, are measured beside it.
 
     python -m benchmarks.coordinator_cost --output benchmarks/results/coordinator_cost.json
 """
@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import json
 import multiprocessing
+import os
 import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +22,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import linear_regression, median
 from typing import Annotated, Any
+from unittest.mock import patch
 
 import psutil
 import typer
@@ -29,7 +31,7 @@ from rich.console import Console
 
 from deployments.coordinator.garbage import look_seldom
 from deployments.coordinator.pool_driver import PoolDriver
-from deployments.coordinator.server import start_server
+from deployments.coordinator.server import process_settings, start_server
 from deployments.ingress.pool_client import PoolClient
 from deployments.replica.work_loop import WorkLoop
 from deployments.simulation.model_replica import ModelReplica
@@ -148,7 +150,8 @@ async def _read(client: PoolClient, place: int) -> None:
 def measure(group: int, method: SpecMethod, targets: int, seconds: float) -> float:
     here, there = _PROCESSES.Pipe()
     process = _PROCESSES.Process(target=_serve, args=(group, method, there))
-    process.start()
+    with patch.dict(os.environ, process_settings()):
+        process.start()
     try:
         assert process.pid is not None, "it runs"
         address, token = here.recv()

@@ -22,7 +22,7 @@ from deployments.coordinator.client_ledger import ClientLimits
 from deployments.coordinator.garbage import look_seldom
 from deployments.coordinator.pool_driver import PoolDriver
 from deployments.coordinator.pool_status import pool_status
-from deployments.coordinator.server import PortLimits, start_server
+from deployments.coordinator.server import PortLimits, process_settings, start_server
 from deployments.deployment_names import Part
 from deployments.memory import keep_trimming
 from deployments.metrics.telling import MetricsTelling
@@ -175,6 +175,7 @@ def find_or_create(spec: CoordinatorSpec) -> ActorHandle[Any]:
         max_concurrency=1000,
         num_cpus=0,
         label_selector=spec.node_labels or None,
+        runtime_env={"env_vars": process_settings()},
     )
     handle: ActorHandle[Any] = actor.remote(spec)
     return handle

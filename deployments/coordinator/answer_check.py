@@ -6,9 +6,11 @@ Whether an answer belongs to a lease, an epoch and a row is the pool's own quest
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
+from deployments.wire.translation import unpack_ids
 from specdec.v1 import coordination_pb2 as pb
-from specdec_core.leases import GroupResult, ReplicaInfo
+from specdec_core.leases import ReplicaInfo
 
 _MAX_NAME_LEN = 1024
 
@@ -25,13 +27,23 @@ def check_introduction(info: ReplicaInfo) -> None:
         raise ValueError("replica_id is empty")
 
 
-def check_answer(message: pb.GroupResult, result: GroupResult, info: ReplicaInfo) -> None:
-    """Raises ValueError. An id that no model has would fail on every replica it is sent to."""
+def check_answer(message: pb.GroupResult, info: ReplicaInfo) -> None:
+    """Raises ValueError. An id that no model has would fail on every replica it is sent to.
+
+    `message` was read by `result_from_pb`. By column: half of what a loop over the rows takes.
+    """
     if not (0 <= message.seconds < math.inf and 0 <= message.held_s < math.inf):
         raise ValueError(f"a pass cannot take {message.seconds} of {message.held_s} s")
-    capacity = info.num_blocks * info.block_size
-    for row in result.rows:
-        if not 0 <= row.cached_len <= capacity or row.num_accepted < 0:
-            raise ValueError(f"{row.cached_len} of {capacity} positions cannot be cached")
-        if row.tokens and not 0 <= min(row.tokens) <= max(row.tokens) < info.vocab_size:
-            raise ValueError(f"a token id is not in 0..{info.vocab_size - 1}")
+    shapes, token_ids = unpack_ids(message.shapes), unpack_ids(message.token_ids)
+    if shapes:
+        _check_shapes(shapes[1::4], shapes[3::4], info.num_blocks * info.block_size)
+    if token_ids and not 0 <= min(token_ids) <= max(token_ids) < info.vocab_size:
+        raise ValueError(f"a token id is not in 0..{info.vocab_size - 1}")
+
+
+def _check_shapes(cached_lens: Sequence[int], nums_accepted: Sequence[int], capacity: int) -> None:
+    if min(cached_lens) < 0 or max(cached_lens) > capacity:
+        least, most = min(cached_lens), max(cached_lens)
+        raise ValueError(f"{least} to {most} of {capacity} positions cannot be cached")
+    if min(nums_accepted) < 0:
+        raise ValueError(f"{min(nums_accepted)} tokens cannot be accepted")

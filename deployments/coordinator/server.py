@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import logging
+import os
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -21,6 +22,12 @@ logger = logging.getLogger(__name__)
 
 _Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 _Context = grpc.aio.ServicerContext[Any, Any]
+
+
+_GRPC_SETTINGS = {"GRPC_EXPERIMENTS": "-event_engine_client,-event_engine_listener"}
+"""gRPC's older way to wait, in which the thread that waits for bytes reads them, too: a message
+wakes one thread less. In a coordinator alone: in all processes of a service nothing was gained
+(benchmarks/results/wire_cost.json)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +93,11 @@ class TokenCheck(grpc.aio.ServerInterceptor):
 
 def _bytes(value: str | bytes) -> bytes:
     return value if isinstance(value, bytes) else value.encode(errors="replace")
+
+
+def process_settings() -> dict[str, str]:
+    """For the environment of a coordinator's process; what it says already wins."""
+    return {name: os.environ.get(name, value) for name, value in _GRPC_SETTINGS.items()}
 
 
 async def start_server(

@@ -18,10 +18,10 @@ from deployments.coordinator.outbox import Flush, IngressOutbox, PoolState, Work
 from deployments.coordinator.pool_driver import PoolDriver
 from deployments.coordinator.pool_status import pool_status
 from deployments.wire.lease_translation import (
-    lease_to_pb,
     occupancy_from_pb,
     register_from_pb,
     result_from_pb,
+    write_lease,
 )
 from deployments.wire.silence import SilenceError, beating, heard
 from deployments.wire.translation import submit_from_pb, write_event
@@ -169,7 +169,7 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
             case "result":
                 answer, came_s = message.result, driver.hear()
                 result = result_from_pb(answer, replica.info.replica_id)
-                check_answer(answer, result, replica.info)
+                check_answer(answer, replica.info)
                 driver.on_occupancy(replica, occupancy_from_pb(answer.occupancy))
                 driver.on_result(replica, result)
                 held_s = answer.held_s
@@ -191,13 +191,14 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
 
 
 def _flush_to_pb(flush: Flush) -> pb.GenerateDown:
-    message = pb.GenerateDown(
-        state=_state_to_pb(flush.state) if flush.state else None,
-        aborts=[pb.AbortOutcome(request_id=key, aborted=live) for key, live in flush.aborts],
-    )
-    events = message.events
-    for delivery in flush.deliveries:
-        write_event(events.add(), delivery.event, delivery.failure)
+    message = pb.GenerateDown()
+    if flush.state is not None:
+        message.state.CopyFrom(_state_to_pb(flush.state))
+    for request_id, was_live in flush.aborts:
+        message.aborts.add(request_id=request_id, aborted=was_live)
+    add = message.events.add
+    for event, failure in flush.deliveries:
+        write_event(add(), event, failure)
     return message
 
 
@@ -216,7 +217,9 @@ def _state_to_pb(state: PoolState) -> pb.PoolState:
 
 def _command_to_pb(command: WorkCommand) -> pb.WorkDown:
     if isinstance(command, SendLease):
-        return pb.WorkDown(lease=lease_to_pb(command.lease))
+        message = pb.WorkDown()
+        write_lease(message.lease, command.lease)
+        return message
     if isinstance(command, SendFree):
         return pb.WorkDown(free=pb.Free(sequence_ids=command.sequence_ids))
     if isinstance(command, SendReset):

@@ -37,7 +37,7 @@ from deployments.wire.lease_translation import (
     lease_from_pb,
     occupancy_to_pb,
     register_to_pb,
-    result_to_pb,
+    write_result,
 )
 from deployments.wire.silence import heard
 from specdec.v1 import coordination_pb2 as pb
@@ -255,8 +255,9 @@ class WorkLoop:
             self._loop.call_soon_threadsafe(call)
 
     def _answer(self, executed: _Executed, outgoing: Outgoing) -> None:
-        message = pb.WorkUp(result=result_to_pb(executed.result))
+        message = pb.WorkUp()
         answer = message.result
+        write_result(answer, executed.result)
         answer.occupancy.CopyFrom(occupancy_to_pb(executed.occupancy))
         answer.held_s = time.perf_counter() - executed.began_s
         outgoing.put_nowait(message)

@@ -64,11 +64,11 @@ class LeaseTimes:
     def __init__(self, role: Role, histograms: StageHistograms, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._open: dict[int, _Lease] = {}
-        self._of = {
-            stage: histograms.setdefault((role, stage), Histogram())
-            for stage in (*(s for s in Stage if s not in PASS.values()), PASS[role])
-        }
-        self._pass = self._of[PASS[role]]
+        stages = (Stage.SCHEDULE, Stage.WIRE, Stage.REPLICA, Stage.ADDED, PASS[role])
+        # Apart: to look one up by a member of an enumeration takes longer than to observe.
+        self._schedule, self._wire, self._replica, self._added, self._pass = (
+            histograms.setdefault((role, stage), Histogram()) for stage in stages
+        )
         self._last_came_s = 0.0
 
     def decided(self, lease_id: int, heard_s: float | None) -> None:
@@ -84,7 +84,7 @@ class LeaseTimes:
         lease.sent_s = self._clock()
         if lease.heard_s is not None:
             lease.schedule_s = lease.sent_s - lease.heard_s
-            self._of[Stage.SCHEDULE].observe(lease.schedule_s)
+            self._schedule.observe(lease.schedule_s)
 
     def void(self) -> None:
         """The replica was fenced: what it has not begun by then it never answers."""
@@ -102,10 +102,10 @@ class LeaseTimes:
         is_hidden = lease.sent_s < self._last_came_s
         wire_s = came_s - max(lease.sent_s, self._last_came_s) - held_s
         self._last_came_s = came_s
-        self._of[Stage.WIRE].observe(wire_s)
-        self._of[Stage.REPLICA].observe(held_s - pass_s)
+        self._wire.observe(wire_s)
+        self._replica.observe(held_s - pass_s)
         self._pass.observe(pass_s)
         schedule_s = 0.0 if is_hidden else lease.schedule_s
         if schedule_s is not None:
-            self._of[Stage.ADDED].observe(schedule_s + wire_s + held_s - pass_s)
+            self._added.observe(schedule_s + wire_s + held_s - pass_s)
         return LeaseStages(schedule_s, wire_s, held_s - pass_s, pass_s)

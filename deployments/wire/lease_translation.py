@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, chain
 
 from deployments.wire.translation import (
     logprobs_from_pb,
@@ -39,6 +40,7 @@ _ROW_STATUSES = {
     RowStatus.INVALID: pb.ROW_STATUS_INVALID,
 }
 _ROW_STATUSES_BACK = {int(value): status for status, value in _ROW_STATUSES.items()}
+_TOO_FEW_IDS = "a message has fewer ids than its shapes say"
 
 
 def register_to_pb(info: ReplicaInfo) -> pb.Register:
@@ -82,32 +84,32 @@ def register_from_pb(message: pb.Register) -> ReplicaInfo:
     )
 
 
-def lease_to_pb(lease: GroupLease) -> pb.GroupLease:
-    rows = lease.rows
-    shapes: list[int] = []
-    token_ids: list[int] = []
-    for row in rows:
-        new_ids, proposal = row.new_ids, row.proposal
-        shapes += (row.base_len, len(new_ids), len(proposal), row.num_choices)
-        token_ids += new_ids
-        token_ids += proposal
-    num_scored = [row.num_scored for row in rows]
-    return pb.GroupLease(
-        lease_id=lease.lease_id,
-        num_scored=pack_ids(num_scored) if any(num_scored) else b"",
-        epoch=lease.epoch,
-        role=_ROLES[lease.role],
-        ttl_s=lease.ttl_s,
-        min_confidence=lease.min_confidence,
-        sequence_ids=[row.sequence_id for row in rows],
-        base_hashes=[row.base_hash for row in rows],
-        shapes=pack_ids(shapes),
-        token_ids=pack_ids(token_ids),
-        rules=[
-            _rules_to_pb(place, row.rules)
-            for place, row in enumerate(rows)
-            if row.rules is not None
-        ],
+def write_lease(message: pb.GroupLease, lease: GroupLease) -> None:
+    """Into an empty one that lies where it is sent from: see write_event."""
+    message.lease_id = lease.lease_id
+    message.epoch = lease.epoch
+    message.role = _ROLES[lease.role]
+    message.ttl_s = lease.ttl_s
+    message.min_confidence = lease.min_confidence
+    if lease.rows:
+        _write_rows(message, lease.rows)
+
+
+def _write_rows(message: pb.GroupLease, rows: Sequence[LeaseRow]) -> None:
+    """By column, which takes less than a loop over the rows."""
+    sequence_ids, base_lens, base_hashes, new_ids, proposals, num_choices, num_scored, rules = zip(
+        *rows, strict=True
+    )
+    shapes = zip(base_lens, map(len, new_ids), map(len, proposals), num_choices, strict=True)
+    fed = chain.from_iterable(zip(new_ids, proposals, strict=True))
+    message.sequence_ids.extend(sequence_ids)
+    message.base_hashes.extend(base_hashes)
+    message.shapes = pack_ids(tuple(chain.from_iterable(shapes)))
+    message.token_ids = pack_ids(tuple(chain.from_iterable(fed)))
+    if any(num_scored):
+        message.num_scored = pack_ids(num_scored)
+    message.rules.extend(
+        _rules_to_pb(place, its) for place, its in enumerate(rules) if its is not None
     )
 
 
@@ -183,59 +185,45 @@ def occupancy_from_pb(message: pb.Occupancy) -> Occupancy:
     )
 
 
-def result_to_pb(result: GroupResult) -> pb.GroupResult:
+def write_result(message: pb.GroupResult, result: GroupResult) -> None:
+    """Into an empty one that lies where it is sent from: see write_event."""
     shapes: list[int] = []
     token_ids: list[int] = []
     for row in result.rows:
         shapes += (_ROW_STATUSES[row.status], row.cached_len, len(row.tokens), row.num_accepted)
         token_ids += row.tokens
-    return pb.GroupResult(
-        lease_id=result.lease_id,
-        epoch=result.epoch,
-        seconds=result.seconds,
-        sequence_ids=[row.sequence_id for row in result.rows],
-        shapes=pack_ids(shapes),
-        token_ids=pack_ids(token_ids),
-        errors=[
-            pb.RowError(row=place, message=row.error)
-            for place, row in enumerate(result.rows)
-            if row.error
-        ],
-        logprobs=[
-            pb.RowLogprobs(
+    message.lease_id = result.lease_id
+    message.epoch = result.epoch
+    message.seconds = result.seconds
+    message.sequence_ids.extend([row.sequence_id for row in result.rows])
+    message.shapes = pack_ids(shapes)
+    message.token_ids = pack_ids(token_ids)
+    for place, row in enumerate(result.rows):
+        if row.error:
+            message.errors.add(row=place, message=row.error)
+        if row.logprobs or row.prompt_logprobs:
+            message.logprobs.add(
                 row=place,
                 logprobs=logprobs_to_pb(row.logprobs),
                 prompt_logprobs=logprobs_to_pb(row.prompt_logprobs),
             )
-            for place, row in enumerate(result.rows)
-            if row.logprobs or row.prompt_logprobs
-        ],
-    )
 
 
 def result_from_pb(message: pb.GroupResult, replica_id: str) -> GroupResult:
-    errors = {entry.row: entry.message for entry in message.errors}
-    logprobs = {entry.row: logprobs_from_pb(entry.logprobs) for entry in message.logprobs}
-    scored = {entry.row: logprobs_from_pb(entry.prompt_logprobs) for entry in message.logprobs}
-    ids, start = unpack_ids(message.token_ids), 0
-    rows: list[RowResult] = []
-    keys = zip(message.sequence_ids, _fours(message.shapes), strict=True)
-    for place, (sequence_id, (status, cached_len, num_tokens, num_accepted)) in enumerate(keys):
-        end = start + num_tokens
-        _check_range(start, end, end, len(ids))
-        rows.append(
-            RowResult(  # by place: keywords double its time
-                sequence_id,
-                _ROW_STATUSES_BACK[status],
-                cached_len,
-                ids[start:end],
-                num_accepted,
-                logprobs.get(place, ()),
-                scored.get(place, ()),
-                errors.get(place, ""),
-            )
+    ids, shapes = unpack_ids(message.token_ids), unpack_ids(message.shapes)
+    statuses, cached_lens, nums_tokens, nums_accepted = (shapes[i::4] for i in range(4))
+    ends = tuple(accumulate(nums_tokens))
+    if nums_tokens and (min(nums_tokens) < 0 or ends[-1] > len(ids)):
+        raise ValueError(_TOO_FEW_IDS)
+    columns = (message.sequence_ids, statuses, cached_lens, nums_tokens, ends, nums_accepted)
+    rows = [
+        RowResult(  # by place: keywords double its time
+            sequence_id, _ROW_STATUSES_BACK[status], cached_len, ids[end - num : end], num_accepted
         )
-        start = end
+        for sequence_id, status, cached_len, num, end, num_accepted in zip(*columns, strict=True)
+    ]
+    if message.errors or message.logprobs:
+        rows = _with_reports(rows, message)
     return GroupResult(
         lease_id=message.lease_id,
         epoch=message.epoch,
@@ -245,6 +233,21 @@ def result_from_pb(message: pb.GroupResult, replica_id: str) -> GroupResult:
     )
 
 
+def _with_reports(rows: Sequence[RowResult], message: pb.GroupResult) -> list[RowResult]:
+    """The same with what few groups have."""
+    errors = {entry.row: entry.message for entry in message.errors}
+    logprobs = {entry.row: logprobs_from_pb(entry.logprobs) for entry in message.logprobs}
+    scored = {entry.row: logprobs_from_pb(entry.prompt_logprobs) for entry in message.logprobs}
+    return [
+        row._replace(
+            logprobs=logprobs.get(place, ()),
+            prompt_logprobs=scored.get(place, ()),
+            error=errors.get(place, ""),
+        )
+        for place, row in enumerate(rows)
+    ]
+
+
 def _fours(packed: bytes) -> Iterator[tuple[int, int, int, int]]:
     return struct.iter_unpack("<4i", packed)
 
@@ -252,4 +255,4 @@ def _fours(packed: bytes) -> Iterator[tuple[int, int, int, int]]:
 def _check_range(start: int, middle: int, end: int, num_ids: int) -> None:
     """Of a row's ids in the message's."""
     if not start <= middle <= end <= num_ids:
-        raise ValueError("a message has fewer ids than its shapes say")
+        raise ValueError(_TOO_FEW_IDS)

@@ -75,3 +75,23 @@ def test_only_who_has_answered_last_time_is_taken_for_hung(
 ) -> None:
     ask(monkeypatch, *course)
     assert killed == [(SPEC.actor_name, False)] * num_kills
+
+
+@pytest.mark.parametrize("said", [None, "", "-another"])
+def test_the_coordinators_process_waits_in_one_thread_unless_the_environment_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch, said: str | None
+) -> None:
+    monkeypatch.delenv("GRPC_EXPERIMENTS", raising=False)
+    if said is not None:
+        monkeypatch.setenv("GRPC_EXPERIMENTS", said)
+    asked: dict[str, Any] = {}
+
+    def options(**given: Any) -> SimpleNamespace:
+        asked.update(given)
+        return SimpleNamespace(remote=lambda spec: None)
+
+    monkeypatch.setattr(coordinator.ray, "remote", lambda _: SimpleNamespace(options=options))
+    coordinator.find_or_create(SPEC)
+    told = asked["runtime_env"]["env_vars"]["GRPC_EXPERIMENTS"]
+    expected = "-event_engine_client,-event_engine_listener" if said is None else said
+    assert told == expected

@@ -15,7 +15,7 @@ import pytest
 
 from deployments.coordinator.server import PortLimits
 from deployments.wire.endpoint import Endpoint
-from deployments.wire.lease_translation import lease_from_pb, register_to_pb, result_to_pb
+from deployments.wire.lease_translation import lease_from_pb, register_to_pb, write_result
 from deployments.wire.translation import pack_ids, submit_to_pb, unpack_ids
 from specdec.v1 import coordination_pb2 as pb
 from specdec.v1 import coordination_pb2_grpc as pb_grpc
@@ -332,6 +332,12 @@ async def leased(call: Any) -> GroupLease:
     return lease_from_pb(message.lease, "guest")
 
 
+def answer_to(lease: GroupLease, role: Role) -> pb.GroupResult:
+    message = pb.GroupResult()
+    write_result(message, FakeReplica(role).execute(lease))
+    return message
+
+
 @contextlib.asynccontextmanager
 async def trusted_guest() -> AsyncIterator[tuple[Cell, Any, pb.GroupResult]]:
     """A target with the token, a request that was leased to it, and what it should answer. Whatever
@@ -343,7 +349,7 @@ async def trusted_guest() -> AsyncIterator[tuple[Cell, Any, pb.GroupResult]]:
             asked = request("leased to the guest", 30)
             answer = asyncio.create_task(collect(client, asked))
             lease = await leased(call)
-            yield parts, call, result_to_pb(FakeReplica(Role.TARGET).execute(lease))
+            yield parts, call, answer_to(lease, Role.TARGET)
         assert await answer == expected(asked)
 
 
@@ -465,7 +471,7 @@ def test_mutated_answers_harm_nobody(seed: int) -> None:
                         rows=(),
                         ttl_s=1,
                     )
-                    right = result_to_pb(FakeReplica(Role.DRAFT).execute(lease))
+                    right = answer_to(lease, Role.DRAFT)
                     right.shapes, right.token_ids = pack_ids([1, 2, 1, 0]), pack_ids([3])
                     right.sequence_ids.append(1)
                     await write(call, mutated(pb.WorkUp(result=right), random_))

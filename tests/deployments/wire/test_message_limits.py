@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from deployments.wire.lease_translation import result_to_pb
+from deployments.wire.lease_translation import write_result
 from deployments.wire.message_limits import most_message_bytes
 from deployments.wire.translation import submit_to_pb
 from specdec.v1 import coordination_pb2 as pb
@@ -63,6 +63,8 @@ def test_the_largest_group_can_be_answered() -> None:
         prompt_logprobs=(entry,) * config.prefill_chunk,
     )
     answer = GroupResult(lease_id=2**63, epoch=2**63, replica_id="t", rows=(row,) * 64, seconds=1.0)
-    size = pb.WorkUp(result=result_to_pb(answer)).ByteSize()
+    message = pb.WorkUp()
+    write_result(message.result, answer)
+    size = message.ByteSize()
     assert size <= most_message_bytes(config, 1024)
     assert size > 2**22  # gRPC's own limit would not do

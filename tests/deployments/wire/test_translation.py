@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from deployments.errors import Failure, FailureKind
 from deployments.wire.lease_translation import (
     lease_from_pb,
-    lease_to_pb,
     occupancy_from_pb,
     occupancy_to_pb,
     register_from_pb,
     register_to_pb,
     result_from_pb,
-    result_to_pb,
+    write_lease,
+    write_result,
 )
 from deployments.wire.translation import (
     event_from_pb,
@@ -176,14 +176,20 @@ def test_requests_come_back(request: Request, resume: bool) -> None:
 
 @given(leases)
 def test_leases_come_back(lease: GroupLease) -> None:
-    wire = pb.GroupLease.FromString(lease_to_pb(lease).SerializeToString())
-    assert lease_from_pb(wire, "r") == lease
+    written = pb.WorkDown()
+    write_lease(written.lease, lease)
+    wire = pb.WorkDown.FromString(written.SerializeToString())
+    assert wire.WhichOneof("kind") == "lease"
+    assert lease_from_pb(wire.lease, "r") == lease
 
 
 @given(results)
 def test_results_come_back(result: GroupResult) -> None:
-    wire = pb.GroupResult.FromString(result_to_pb(result).SerializeToString())
-    assert result_from_pb(wire, "r") == result
+    written = pb.WorkUp()
+    write_result(written.result, result)
+    wire = pb.WorkUp.FromString(written.SerializeToString())
+    assert wire.WhichOneof("kind") == "result"
+    assert result_from_pb(wire.result, "r") == result
 
 
 @given(infos)
