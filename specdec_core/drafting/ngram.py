@@ -65,9 +65,12 @@ class NgramIndex:
 
         A copy that reaches the end of the ids goes on in itself, so a loop is continued.
         """
-        if len(self._links) < len(self._ids):
+        links = self._links
+        if len(links) < len(self._ids):
             self._catch_up()
-        start = self._find_continuation() if self._links else _NONE
+        if not links or (links[-1] == _NONE and not self._older):
+            return ()  # so nearly always where texts do not repeat themselves
+        start = self._find_continuation()
         if start == _NONE:
             return ()
         copied = list(self._ids[start : start + num_tokens])
@@ -101,8 +104,6 @@ class NgramIndex:
         """Length of the prefix whose end is most like that of the ids, the latest of such."""
         ids, links = self._ids, self._links
         end, num_older = links[-1], len(self._older)
-        if end == _NONE and num_older == 0:
-            return _NONE  # so nearly always where texts do not repeat themselves
         best_len, best, num_seen = self._min - 1, _NONE, 0
         for _ in range(_MAX_STEPS):
             while end == _NONE and num_older > 0:

@@ -53,6 +53,14 @@ class Board:
         else:
             self.clients.put(plan)
 
+    def lend(self, sequence_id: int, target: str) -> None:
+        """The row, which is ready here, is leased out; only this board knows the sequence."""
+        if sequence_id in self.clients.cohort_of:
+            self.clients.discard(sequence_id)
+        else:
+            del self._background[sequence_id]
+        self._out[sequence_id] = target
+
     def put_out(self, sequence_id: int, target: str) -> None:
         """The sequence, which is not noted as out, is leased out and would join a group."""
         self._out[sequence_id] = target
@@ -64,7 +72,8 @@ class Board:
     def forget(self, sequence_id: int) -> None:
         """The sequence has left, or is about to be noted again."""
         self._out.pop(sequence_id, None)
-        self.undrafted.pop(sequence_id, None)
+        if self.undrafted:
+            self.undrafted.pop(sequence_id, None)
         if sequence_id in self.clients.cohort_of:
             self.clients.discard(sequence_id)
         elif self._background:

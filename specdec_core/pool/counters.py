@@ -126,8 +126,8 @@ class Tally:
             self.num_draft_leases += 1
             return
         self.group_sizes[len(lease.rows)] += 1
-        shapes = {row.shape for row in lease.rows}
-        self.num_equal_length_groups += len(shapes) == 1
+        shape = lease.rows[0].shape
+        self.num_equal_length_groups += all(row.shape == shape for row in lease.rows)
         self.max_wait_s = max(self.max_wait_s, *waits)
         self.sum_wait_s += sum(waits)
 

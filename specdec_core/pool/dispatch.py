@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from specdec_core.config import PoolConfig
-from specdec_core.leases import GroupLease, LeaseRow, Role
+from specdec_core.leases import GroupLease, Role
 from specdec_core.pool.board import Board
 from specdec_core.pool.counters import Tally
 from specdec_core.pool.fleet import Fleet, OpenLease, ReplicaRecord
@@ -60,9 +60,7 @@ class Dispatcher:
         self._look_at_fleet()
         for replicas in (self._fleet.drafts, self._fleet.targets):
             for replica in replicas:
-                if not replica.is_usable:
-                    continue
-                while len(replica.leases) < self._config.max_open_leases:
+                while len(replica.leases) < self._config.max_open_leases and replica.is_usable:
                     if not self._dispatch_to(replica, now):
                         break
 
@@ -118,7 +116,8 @@ class Dispatcher:
         replica = self._records[place.replica_id]
         board = replica.board
         board.forget(sequence.sequence_id)
-        if sequence.is_owned:
+        # Some lease decides how the sequence goes on: no other may.
+        if place.row is not None or (sequence.draft is not None and sequence.is_drafting):
             board.put_out(sequence.sequence_id, place.replica_id)
             return
         proposal = self._proposer.proposal(sequence, len(replica.sequences))
@@ -149,7 +148,8 @@ class Dispatcher:
             return None
         num_live = len(self._records[sequence.target.replica_id].sequences)
         chunk = self._config.prefill_chunk
-        if not sequence.is_owned and self._proposer.next_role(sequence, num_live) is Role.DRAFT:
+        is_free = sequence.target.row is None
+        if is_free and self._proposer.next_role(sequence, num_live) is _DRAFT:
             wanted = self._proposer.begin_round(sequence, num_live).num_draft_tokens
             return plan_drafting(sequence, place, min(wanted, room), chunk)
         if self._proposer.needs_side_lease(sequence):
@@ -175,10 +175,19 @@ class Dispatcher:
         return bound <= now
 
     def _reserve_all(self, replica: ReplicaRecord, plans: list[RowPlan]) -> list[RowPlan]:
-        fitting = [self._reserve(replica, plan) for plan in plans]
-        return [plan for plan in fitting if plan is not None]
+        """The plans whose blocks are to be had, some of them shortened."""
+        is_target, reserve = replica.role is _TARGET, replica.reserve
+        fitting: list[RowPlan] = []
+        for plan in plans:
+            sequence = plan.sequence
+            place = sequence.target if is_target else sequence.draft
+            if place is not None and reserve(place, plan.slot_len):
+                fitting.append(plan)
+            elif (shortened := self._make_room(replica, plan)) is not None:
+                fitting.append(shortened)
+        return fitting
 
-    def _reserve(self, replica: ReplicaRecord, plan: RowPlan) -> RowPlan | None:
+    def _make_room(self, replica: ReplicaRecord, plan: RowPlan) -> RowPlan | None:
         """The plan, once its blocks are spoken for; None when they are not to be had.
 
         Drafted tokens shrink before anybody is preempted. Only a younger sequence makes room, so
@@ -215,12 +224,13 @@ class Dispatcher:
             self._placement.leave(victim, Role.DRAFT)
 
     def _send(self, replica: ReplicaRecord, plans: list[RowPlan], now: float) -> None:
+        self._lend(replica, plans)
         lease = GroupLease(
             lease_id=self._next_lease_id,
             epoch=self._epoch,
             replica_id=replica.replica_id,
             role=replica.role,
-            rows=tuple([self._lend(replica, plan) for plan in plans]),
+            rows=tuple([plan.row for plan in plans]),
             ttl_s=self._config.lease_ttl_s,
             min_confidence=self._config.speculation.min_confidence,
         )
@@ -228,23 +238,24 @@ class Dispatcher:
         is_split = self._half is not None
         self._tally.num_split_groups += is_split and replica.role is Role.TARGET
         replica.leases[lease.lease_id] = OpenLease(lease, now + lease.ttl_s, self._since, is_split)
-        self._tally.record_lease(lease, [_wait(plan.sequence, now) for plan in plans])
+        self._tally.record_lease(lease, _waits(plans, now))
         self._outbox.lease(lease)
 
-    def _lend(self, replica: ReplicaRecord, plan: RowPlan) -> LeaseRow:
-        """The plan's row, marked as out."""
-        sequence = plan.sequence
-        place = sequence.place(replica.role)
-        assert place is not None, "blocks were reserved for it"
-        place.row = row = plan.row
-        place.lease_id = self._next_lease_id
-        place.has_rules = True
-        if sequence.draft is None:  # nobody else plans for it
-            replica.board.forget(sequence.sequence_id)
-            replica.board.put_out(sequence.sequence_id, replica.replica_id)
-        else:
-            replica.touch(sequence)
-        return row
+    def _lend(self, replica: ReplicaRecord, plans: list[RowPlan]) -> None:
+        """Mark the rows as out."""
+        lease_id, is_target = self._next_lease_id, replica.role is _TARGET
+        lend, replica_id = replica.board.lend, replica.replica_id
+        for plan in plans:
+            sequence = plan.sequence
+            place = sequence.target if is_target else sequence.draft
+            assert place is not None, "blocks were reserved for it"
+            place.row = plan.row
+            place.lease_id = lease_id
+            place.has_rules = True
+            if sequence.draft is None:  # nobody else plans for it
+                lend(sequence.sequence_id, replica_id)
+            else:
+                replica.touch(sequence)
 
 
 def _expects_more(replica: ReplicaRecord) -> bool:
@@ -264,9 +275,10 @@ def _count(replicas: list[ReplicaRecord]) -> tuple[int, int, int]:
     return num_usable, num_busy, num_sequences
 
 
-def _wait(sequence: Sequence, now: float) -> float:
-    """How long a client's row was ready."""
-    return 0.0 if sequence.is_background else now - sequence.ready_since
+def _waits(plans: list[RowPlan], now: float) -> list[float]:
+    """How long clients' rows were ready."""
+    sequences = [plan.sequence for plan in plans]
+    return [0.0 if one.is_background else now - one.ready_since for one in sequences]
 
 
 def _seniority(sequence: Sequence) -> tuple[float, int]:

@@ -158,7 +158,7 @@ class ReplicaRecord:
 
     def settle(self, place: Place, held_len: int, wanted_len: int) -> None:
         """The replica has answered: give back what it neither holds nor needs next."""
-        length = max(held_len, wanted_len)
+        length = held_len if held_len > wanted_len else wanted_len  # as in rows.py: no max()
         if length < place.reserved_len:
             size = self.info.block_size
             self.num_reserved_blocks -= length // -size - place.reserved_len // -size

@@ -144,17 +144,22 @@ class ReadyRows:
         if len(self.cohort_of) <= self._max_size:
             return [plan for since in self._sinces for plan in self._cohorts[since].values()]
         if not self._by_shape:
-            return list(islice(self._by_age(), self._max_size))
+            return self._oldest()
         is_overdue = self.ready_since <= overdue_at
         if not is_overdue and self._entered.has_full:
             return self._plans(self._entered.largest_bucket())
         return self._oldest_and_alike(overdue_at)
 
-    def _by_age(self) -> Iterator[RowPlan]:
+    def _oldest(self) -> list[RowPlan]:
+        chosen: list[RowPlan] = []
         for since in self._sinces:
+            num_missing = self._max_size - len(chosen)
+            if not num_missing:
+                break
             if since in self._unranked:
                 self._rank(since)
-            yield from self._cohorts[since].values()
+            chosen += islice(self._cohorts[since].values(), num_missing)
+        return chosen
 
     def _rank(self, since: float) -> None:
         """Once for many choices: thousands may have become ready together."""

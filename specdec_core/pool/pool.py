@@ -162,8 +162,7 @@ class SequencePool:
         for behind in replica.leases.values():
             behind.deadline = now + behind.lease.ttl_s
         lease = open_.lease
-        self._heard_at = now
-        replica.last_seen = now
+        self._heard_at = replica.last_seen = now
         replica.num_leases += 1
         replica.num_rows += len(lease.rows)
         replica.busy_s += result.seconds
@@ -191,8 +190,7 @@ class SequencePool:
             replica.last_seen = now
 
     def advance(self, now: float) -> list[Command]:
-        """Expire leases, end what is overdue, admit, place on drafts, form groups; hand over every
-        command."""
+        """Expire, end what is overdue, admit, place on drafts, form groups; all commands."""
         self._expire(now)
         self._timeouts.end_overdue(now)
         self._admit(now)

@@ -82,7 +82,8 @@ class Proposer:
             return None
         if sequence.draft is None:
             current = self.begin_round(sequence, num_live)
-            current.found = self._look_up(sequence, current.num_draft_tokens)
+            index = sequence.ngram or self._index(sequence)
+            current.found = index.propose(current.num_draft_tokens)
             return current.found
         return ()
 
@@ -90,11 +91,13 @@ class Proposer:
         """Prompt lookup first, where the method has it: it costs nothing."""
         committed_len = len(sequence.ids)
         drafting = sequence.drafting or self._drafting(sequence)
-        cap = min(drafting.max_tokens, sequence.budget - 1)  # who lives has a token left to emit
+        cap = sequence.max_len - committed_len - 1  # who lives has a token left to emit
+        if cap > drafting.max_tokens:
+            cap = drafting.max_tokens
         found: tuple[int, ...] = ()
         cause = drafting.cause
         if drafting.looks_up and cap > 0:
-            found = self._look_up(sequence, cap)
+            found = (sequence.ngram or self._index(sequence)).propose(cap)
             k = len(found)
             if k == 0:
                 cause = _NOTHING_FOUND
@@ -102,7 +105,7 @@ class Proposer:
                 k = self._num_draft_tokens(sequence, Drafter.LOOKUP, k, num_live)
                 cause = self._k_policy.cause
             if k > 0 or not drafting.asks_model:
-                return Round(committed_len, k, found[:k], found, cause=cause)
+                return Round(committed_len, k, found[:k], found, False, cause)
         k = cap
         if drafting.is_fixed:
             cause = drafting.cause
@@ -139,10 +142,9 @@ class Proposer:
         is_named = request.num_draft_tokens is not None
         return KCause.REQUEST if is_off or is_named else KCause.ENDING
 
-    def _look_up(self, sequence: Sequence, num_tokens: int) -> tuple[int, ...]:
-        if sequence.ngram is None:
-            sequence.ngram = NgramIndex(sequence.ids, self._config.ngram)
-        return sequence.ngram.propose(num_tokens)
+    def _index(self, sequence: Sequence) -> NgramIndex:
+        sequence.ngram = NgramIndex(sequence.ids, self._config.ngram)
+        return sequence.ngram
 
 
 def _rests(sequence: Sequence) -> bool:

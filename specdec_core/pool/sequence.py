@@ -157,11 +157,6 @@ class Sequence:
         return len(self.ids) - self.num_prompt
 
     @property
-    def budget(self) -> int:
-        """Tokens that may still be emitted."""
-        return self.max_len - len(self.ids)
-
-    @property
     def places(self) -> dict[Role, Place]:
         places = ((Role.TARGET, self.target), (Role.DRAFT, self.draft))
         return {role: place for role, place in places if place is not None}
@@ -185,14 +180,6 @@ class Sequence:
     def is_drafting(self) -> bool:
         """Leased to its draft, which will propose."""
         return _chooses(self.draft)
-
-    @property
-    def is_owned(self) -> bool:
-        """Some lease will decide how this sequence goes on; no other may."""
-        target, draft = self.target, self.draft
-        is_with_target = target is not None and target.row is not None
-        is_drafting = draft is not None and draft.row is not None and draft.row.num_choices > 0
-        return is_with_target or is_drafting
 
     @property
     def is_caught_up(self) -> bool:

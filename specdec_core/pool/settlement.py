@@ -16,7 +16,7 @@ from specdec_core.pool.k_cause import KCause
 from specdec_core.pool.k_policy import Drafter, KPolicy
 from specdec_core.pool.placement import Placement
 from specdec_core.pool.registry import Registry
-from specdec_core.pool.sequence import Place, Sequence
+from specdec_core.pool.sequence import Place, Round, Sequence
 from specdec_core.request import ErrorKind, FinishReason, cut_at_stop
 
 _OK = RowStatus.OK  # to name the member of an enumeration takes as long as a call
@@ -38,19 +38,22 @@ class Settlement:
         self, replica: ReplicaRecord, lease: GroupLease, result: GroupResult, now: float
     ) -> None:
         answers = {answer.sequence_id: answer for answer in result.rows}
-        is_target = lease.role is Role.TARGET  # read once: this loop is a third of a decision
+        # Read once, and nothing called that can be written out: this loop is a third of a decision.
+        is_target, lease_id = lease.role is Role.TARGET, lease.lease_id
+        sequences, changed = replica.sequences, replica.changed
         for row in lease.rows:
-            sequence = replica.sequences.get(row.sequence_id)
+            sequence_id = row.sequence_id
+            sequence = sequences.get(sequence_id)
             if sequence is None:
                 continue  # it has ended meanwhile: the answer is discarded
             place = sequence.target if is_target else sequence.draft
             assert place is not None, "who is here has a place"
-            assert place.lease_id == lease.lease_id, "a place is kept while it is leased"
+            assert place.lease_id == lease_id, "a place is kept while it is leased"
             place.row = place.lease_id = None
             if is_target or row.num_choices > 0:  # it was the owner
                 sequence.ready_since = now
-            replica.touch(sequence)
-            answer = answers.get(row.sequence_id) or _no_answer(row)
+            changed[sequence_id] = sequence  # ReplicaRecord.touch
+            answer = answers.get(sequence_id) or _no_answer(row)
             if answer.status is not _OK:
                 self._not_run(replica, sequence, row, answer)
             elif not is_target:
@@ -113,16 +116,23 @@ class Settlement:
         row: LeaseRow,
         answer: RowResult,
     ) -> None:
-        tokens, reason = cut_at_stop(answer.tokens, sequence.stop_ids, sequence.budget)
-        logprobs = answer.logprobs[: len(tokens)]
-        num_accepted = min(answer.num_accepted, len(tokens))
-        num_drafted = len(row.proposal)
+        budget = sequence.max_len - len(sequence.ids)
+        tokens, reason = cut_at_stop(answer.tokens, sequence.stop_ids, budget)
+        num_tokens, num_drafted = len(tokens), len(row.proposal)
+        logprobs = answer.logprobs[:num_tokens]
+        num_accepted = answer.num_accepted
+        if reason is not None:
+            num_accepted = min(num_accepted, num_tokens)
+        current = sequence.round
+        assert current is not None, "what a target chooses belongs to a round"
+        assert current.committed_len == row.end_len, "nobody commits while the target owns"
         sequence.history.record(num_drafted, num_accepted)
-        self._learn(sequence, row, answer)
+        if current.found or current.is_drafted:
+            self._learn(sequence, current, row, answer)
         if not sequence.is_background:
-            num_tokens = len(tokens)
+            cause = _NO_DRAFT if current.proposal is None else current.cause
             self._tally.record_round(num_drafted, num_accepted, num_tokens)
-            self._tally.k_causes[_cause(sequence)] += 1
+            self._tally.k_causes[cause] += 1
             sequence.account.num_served += num_tokens
         if replica.is_exact:
             sequence.pinned_fingerprint = replica.info.fingerprint
@@ -134,14 +144,12 @@ class Settlement:
             self._registry.finish(sequence, reason, tokens=tokens, logprobs=logprobs)
             return
         self._registry.emit(sequence, tokens, logprobs)
-        place.cached_len = min(answer.cached_len, len(sequence.ids) - 1)
-        replica.settle(place, answer.cached_len, len(sequence.ids))
+        held_len, num_ids = answer.cached_len, len(sequence.ids)
+        place.cached_len = held_len if held_len < num_ids else num_ids - 1
+        replica.settle(place, held_len, num_ids)
 
-    def _learn(self, sequence: Sequence, row: LeaseRow, answer: RowResult) -> None:
+    def _learn(self, sequence: Sequence, current: Round, row: LeaseRow, answer: RowResult) -> None:
         """Prompt lookup's offer is compared even where it was not proposed."""
-        current = sequence.round
-        assert current is not None, "what a target chooses belongs to a round"
-        assert current.committed_len == row.end_len, "nobody commits while the target owns"
         if current.found:
             self._k_policy.learn(sequence.history, Drafter.LOOKUP, current.found, answer.tokens)
         if current.is_drafted and row.proposal:
@@ -149,12 +157,6 @@ class Settlement:
 
     def _fail(self, sequence: Sequence, error: str, kind: ErrorKind = ErrorKind.FAILED) -> None:
         self._registry.finish(sequence, FinishReason.ERROR, error=error, error_kind=kind)
-
-
-def _cause(sequence: Sequence) -> KCause:
-    current = sequence.round
-    assert current is not None, "what a target chooses belongs to a round"
-    return _NO_DRAFT if current.proposal is None else current.cause
 
 
 def _believe_less(place: Place, row: LeaseRow, cached_len: int) -> None:
@@ -169,9 +171,9 @@ def _is_consistent(sequence: Sequence, row: LeaseRow, answer: RowResult) -> bool
     num_logprobs = num_tokens if sequence.has_logprobs else 0
     return (
         len(tokens) == num_tokens
-        and len(answer.prompt_logprobs) == row.num_scored
-        and tokens[:n] == row.proposal[:n]
+        and (n == 0 or tokens[:n] == row.proposal[:n])
         and len(answer.logprobs) == num_logprobs
+        and len(answer.prompt_logprobs) == row.num_scored
     )
 
 

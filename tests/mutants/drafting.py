@@ -9,8 +9,8 @@ MUTANTS = (
     Mutant(
         name="proposal-beyond-the-budget",
         path=_POOL + "proposals.py",
-        old="cap = min(drafting.max_tokens, sequence.budget - 1)",
-        new="cap = min(drafting.max_tokens, sequence.budget)",
+        old="cap = sequence.max_len - committed_len - 1",
+        new="cap = sequence.max_len - committed_len",
         breaks="a token is drafted and verified that can never be emitted",
         killed_by=(
             "tests/pool/test_drafting.py::test_a_proposal_never_exceeds_the_remaining_budget",

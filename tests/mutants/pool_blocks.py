@@ -46,8 +46,8 @@ MUTANTS = (
     Mutant(
         name="held-blocks-given-back",
         path=_POOL + "fleet.py",
-        old="        length = max(held_len, wanted_len)\n",
-        new="        length = wanted_len\n",
+        old="length = held_len if held_len > wanted_len else wanted_len",
+        new="length = wanted_len",
         breaks="blocks that the replica still holds are promised to another sequence",
         killed_by=(
             "tests/pool/test_fleet.py::test_blocks_that_the_replica_still_holds_stay_reserved",
@@ -234,7 +234,7 @@ MUTANTS = (
     Mutant(
         name="answered-row-is-not-planned-again",
         path=_POOL + "settlement.py",
-        old="            replica.touch(sequence)\n",
+        old="changed[sequence_id] = sequence",
         new="",
         breaks="a sequence stops for good after its first round",
         killed_by=(

@@ -31,7 +31,7 @@ MUTANTS = (
     Mutant(
         name="target-rereads-the-last-round",
         path=_POOL + "settlement.py",
-        old="place.cached_len = min(answer.cached_len, len(sequence.ids) - 1)",
+        old="place.cached_len = held_len if held_len < num_ids else num_ids - 1",
         new="place.cached_len = row.base_len",
         breaks="every round feeds the tokens of the round before again",
         killed_by=(
@@ -41,7 +41,7 @@ MUTANTS = (
     Mutant(
         name="answer-not-compared-with-the-proposal",
         path=_POOL + "settlement.py",
-        old="        and tokens[:n] == row.proposal[:n]\n",
+        old="        and (n == 0 or tokens[:n] == row.proposal[:n])\n",
         new="",
         breaks="a replica that answers for another proposal commits its tokens",
         killed_by=(
@@ -77,16 +77,16 @@ MUTANTS = (
     Mutant(
         name="accepted-tokens-behind-a-stop-counted",
         path=_POOL + "settlement.py",
-        old="num_accepted = min(answer.num_accepted, len(tokens))",
-        new="num_accepted = answer.num_accepted",
+        old="num_accepted = min(num_accepted, num_tokens)",
+        new="num_accepted = min(num_accepted, len(answer.tokens))",
         breaks="tokens that were never emitted count as accepted: acceptance looks better",
         killed_by=("tests/pool/test_life.py::test_a_token_behind_the_stop_was_not_accepted",),
     ),
     Mutant(
         name="stop-ids-ignored-in-a-round",
         path=_POOL + "settlement.py",
-        old="cut_at_stop(answer.tokens, sequence.stop_ids, sequence.budget)",
-        new="cut_at_stop(answer.tokens, frozenset(), sequence.budget)",
+        old="cut_at_stop(answer.tokens, sequence.stop_ids, budget)",
+        new="cut_at_stop(answer.tokens, frozenset(), budget)",
         breaks="a drafted and accepted end id is followed by more tokens",
         killed_by=(
             "tests/pool/test_life.py::test_a_stop_inside_an_accepted_proposal_cuts_what_follows",
@@ -115,9 +115,8 @@ MUTANTS = (
     Mutant(
         name="unsettled-reservation",
         path=_POOL + "settlement.py",
-        old="place.cached_len = min(answer.cached_len, len(sequence.ids) - 1)\n"
-        "        replica.settle(place, answer.cached_len, len(sequence.ids))",
-        new="place.cached_len = min(answer.cached_len, len(sequence.ids) - 1)",
+        old="        replica.settle(place, held_len, num_ids)\n",
+        new="",
         breaks="blocks of rejected tokens stay reserved",
         killed_by=(
             "tests/pool/test_blocks.py::test_blocks_of_rejected_tokens_are_given_back_at_once",
@@ -224,9 +223,9 @@ MUTANTS = (
     ),
     Mutant(
         name="budget-counts-the-prompt",
-        path=_POOL + "sequence.py",
-        old="return self.max_len - len(self.ids)",
-        new="return self.request.params.max_tokens - len(self.ids)",
+        path=_POOL + "settlement.py",
+        old="budget = sequence.max_len - len(sequence.ids)",
+        new="budget = sequence.request.params.max_tokens - len(sequence.ids)",
         breaks="a long prompt leaves fewer tokens to emit",
         killed_by=(
             "tests/pool/test_life.py::test_a_resumed_request_continues_its_indexes_and_its_budget",

@@ -139,9 +139,9 @@ MUTANTS = (
     ),
     _seeded(
         "two-owners",
-        _POOL + "sequence.py",
-        old="return is_with_target or is_drafting",
-        new="return is_with_target",
+        _POOL + "dispatch.py",
+        old="if place.row is not None or (sequence.draft is not None and sequence.is_drafting):",
+        new="if place.row is not None:",
         breaks="a sequence is leased to its target while its draft still proposes",
     ),
     _seeded(

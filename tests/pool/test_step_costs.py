@@ -72,13 +72,19 @@ def test_rows_of_different_tiles_are_never_of_one_size() -> None:
     assert [cost.last_alike(rows) for rows in (1, 7, 8, 9, 49, 50, 51)] == [1, 7, 8, 10, 50, 50, 56]
 
 
-@pytest.mark.parametrize("pace", [5.0, 1.3, 0.8, 0.2])
-def test_a_machine_that_changes_its_pace_changes_it_for_all_sizes(pace: float) -> None:
-    """Though only one of them is run, what they cost beside each other stays."""
+def known_sizes() -> StepCost:
+    """20 ms for 8 rows, 30 for 16."""
     cost = StepCost()
     for _ in range(30):
         cost.observe(8, 8, 0.020)
         cost.observe(8, 16, 0.030)
+    return cost
+
+
+@pytest.mark.parametrize("pace", [5.0, 1.3, 0.8, 0.2])
+def test_a_machine_that_changes_its_pace_changes_it_for_all_sizes(pace: float) -> None:
+    """Though only one of them is run, what they cost beside each other stays."""
+    cost = known_sizes()
     for _ in range(40):
         cost.observe(8, 8, 0.020 * pace)
     assert cost.at(8, 8) == pytest.approx(0.020 * pace, rel=0.05)
@@ -87,10 +93,7 @@ def test_a_machine_that_changes_its_pace_changes_it_for_all_sizes(pace: float) -
 
 @pytest.mark.parametrize("seconds", [0.040, 0.080])
 def test_one_size_that_became_dearer_is_told_from_a_slow_machine(seconds: float) -> None:
-    cost = StepCost()
-    for _ in range(30):
-        cost.observe(8, 8, 0.020)
-        cost.observe(8, 16, 0.030)
+    cost = known_sizes()
     for _ in range(60):
         cost.observe(8, 8, 0.020)
         cost.observe(8, 16, seconds)
@@ -100,10 +103,23 @@ def test_one_size_that_became_dearer_is_told_from_a_slow_machine(seconds: float)
 
 def test_passes_of_one_size_alone_do_not_move_the_others() -> None:
     """However long, and however noisy they are."""
-    cost, noise = StepCost(), random.Random(1)
-    for _ in range(30):
-        cost.observe(8, 8, 0.020)
-        cost.observe(8, 16, 0.030)
+    cost, noise = known_sizes(), random.Random(1)
     for _ in range(3000):
         cost.observe(8, 8, 0.020 * (1.0 + noise.expovariate(10.0)))
     assert cost.at(8, 16) == pytest.approx(1.5 * cost.at(8, 8), rel=0.1)
+
+
+def test_slow_passes_and_fast_ones_are_no_new_pace() -> None:
+    cost = known_sizes()
+    for rows, seconds in ((8, 0.2), (16, 0.3), (8, 0.002)):
+        cost.observe(8, rows, seconds)
+    assert cost.at(8, 8) == pytest.approx(0.020, rel=0.05)
+    assert cost.at(8, 16) == pytest.approx(0.030, rel=0.05)
+
+
+def test_the_first_pass_of_a_size_is_believed_within_bounds() -> None:
+    """It may have met other work: at most half more than the line says."""
+    cost = known_sizes()
+    expected = cost.at(8, 24)
+    cost.observe(8, 24, 0.4)
+    assert expected < cost.at(8, 24) < 1.5 * expected

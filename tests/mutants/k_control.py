@@ -1,0 +1,111 @@
+"""Defects of how the K controller learns: paces, looks at other sizes, what it says of K."""
+
+from tests.mutants.mutant import Mutant
+
+_POOL = "specdec_core/pool/"
+_COSTS = "tests/pool/test_step_costs.py::"
+_LOOKING = "tests/pool/test_looking.py::"
+_CAUSES = "tests/pool/test_k_cause.py::"
+
+MUTANTS = (
+    Mutant(
+        name="pace-never-followed",
+        path=_POOL + "step_costs.py",
+        old="self.pace *= exp(_PACE_SHARE * size.weight / (size.weight + _LINE_WEIGHT) * surprise)",
+        new="self.pace *= 1.0",
+        breaks="a machine that is a little slower makes the size that is run look dear",
+        killed_by=(_COSTS + "test_a_machine_that_changes_its_pace_changes_it_for_all_sizes[1.3]",),
+    ),
+    Mutant(
+        name="every-outlier-is-the-machine",
+        path=_POOL + "step_costs.py",
+        old="        elif size.num_outliers == _NUM_IN_A_ROW:\n            size.begin(surprise)\n",
+        new="",
+        breaks="a size that became dearer is believed to cost what it did, and is run for ever",
+        killed_by=(_COSTS + "test_one_size_that_became_dearer_is_told_from_a_slow_machine[0.08]",),
+    ),
+    Mutant(
+        name="outliers-of-both-sides-add-up",
+        path=_POOL + "step_costs.py",
+        old="if self._outliers and self._outliers[0] * surprise < 0.0:",
+        new="if len(self._outliers) > _NUM_IN_A_ROW:",
+        breaks="two slow passes and a fast one are taken for another pace of the machine",
+        killed_by=(_COSTS + "test_slow_passes_and_fast_ones_are_no_new_pace",),
+    ),
+    Mutant(
+        name="first-pass-believed-whatever-it-took",
+        path=_POOL + "step_costs.py",
+        old="most = exp(_OUTLIER) * self.at(sequences, rows) if is_trusted else seconds",
+        new="most = seconds",
+        breaks="a size whose first pass met other work is left alone for hundreds of passes",
+        killed_by=(_COSTS + "test_the_first_pass_of_a_size_is_believed_within_bounds",),
+    ),
+    Mutant(
+        name="looks-without-regard-to-evidence",
+        path=_POOL + "looking.py",
+        old="due = _PASSES * cost.evidence(size, count.num_rows) * loss",
+        new="due = 2.0 * _PASSES * loss",
+        breaks="sizes that are well known are run again and again though they are slower",
+        killed_by=(_LOOKING + "test_a_look_comes_the_later_the_more_passes_have_told",),
+    ),
+    Mutant(
+        name="looks-without-regard-to-their-price",
+        path=_POOL + "looking.py",
+        old="due = _PASSES * cost.evidence(size, count.num_rows) * loss",
+        new="due = 0.25 * _PASSES * cost.evidence(size, count.num_rows)",
+        breaks="a size that takes twice as long is looked at as often as one nearly as good",
+        killed_by=(
+            _LOOKING + "test_a_look_comes_the_later_the_more_it_takes",
+            _LOOKING
+            + "test_of_two_sizes_the_one_that_takes_less_is_looked_at_first_and_the_other_next",
+        ),
+    ),
+    Mutant(
+        name="looked-at-though-not-due",
+        path=_POOL + "looking.py",
+        old="return most if overdue(most) >= 1.0 else chosen",
+        new="return most",
+        breaks="one group in 32 is run in a size that is known to be slower",
+        killed_by=(_LOOKING + "test_a_look_comes_the_later_the_more_passes_have_told",),
+    ),
+    Mutant(
+        name="a-look-is-not-remembered",
+        path=_POOL + "step_costs.py",
+        old="        return self.num_seen - (seen.last_seen if seen is not None else 0)\n",
+        new="        return self.num_seen\n",
+        breaks="a size that was looked at is overdue again at once",
+        killed_by=(_LOOKING + "test_a_look_comes_the_later_the_more_passes_have_told",),
+    ),
+    Mutant(
+        name="a-look-is-called-the-best",
+        path=_POOL + "goodput.py",
+        old="self.cause = KCause.GOODPUT if looked_at is chosen else KCause.PROBE",
+        new="self.cause = KCause.GOODPUT",
+        breaks="metrics say that the controller promises most where it only tries",
+        killed_by=(_CAUSES + "test_the_controller_tells_what_it_does_to_learn",),
+    ),
+    Mutant(
+        name="shrunk-for-room-without-a-word",
+        path=_POOL + "dispatch.py",
+        old="                plan.note(KCause.ROOM)\n",
+        new="",
+        breaks="an operator looks for a K controller at fault where KV blocks are short",
+        killed_by=(_CAUSES + "test_a_target_without_blocks_for_a_proposal_is_why",),
+    ),
+    Mutant(
+        name="unheard-draft-has-a-cause",
+        path=_POOL + "settlement.py",
+        old="cause = _NO_DRAFT if current.proposal is None else current.cause",
+        new="cause = current.cause",
+        breaks="rounds that did not wait for the draft count as decided by the policy",
+        killed_by=(_CAUSES + "test_the_first_token_and_the_last_have_causes_of_their_own",),
+    ),
+    Mutant(
+        name="nothing-found-counts-as-configured",
+        path=_POOL + "proposals.py",
+        old="                cause = _NOTHING_FOUND\n",
+        new="                cause = KCause.CONFIGURED\n",
+        breaks="an operator cannot see that prompt lookup has nothing to offer",
+        killed_by=(_CAUSES + "test_lookup_that_finds_nothing_is_why",),
+    ),
+)
