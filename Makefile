@@ -4,7 +4,7 @@ TORCH ?= torch==2.13.0
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: setup serve test lint format proto proto-check manifests dashboards bench audit audit-deps sbom mutants mutmut
+.PHONY: setup serve test lint format proto proto-check manifests dashboards bench audit audit-deps sbom mutants mutmut test-floor
 
 setup: $(INSTALLED)
 	@$(BIN)/specdec models pull smollm2-135m
@@ -28,6 +28,16 @@ SIDE_BY_SIDE := --dist loadfile --no-loadscope-reorder
 test: setup
 	$(BIN)/python -m pytest -m "not slow" --durations 15 --numprocesses 3 $(SIDE_BY_SIDE) $(ARGS) || [ $$? -eq 5 ]
 	$(BIN)/python -m pytest -m slow --durations 15 --numprocesses 2 $(SIDE_BY_SIDE) $(ARGS) || [ $$? -eq 5 ]
+
+# The engine's tests with the oldest torch and transformers of pyproject.toml and neither Ray nor the edge:
+# 2.6 GB to download, as torch 2.11 comes with CUDA. FLOOR_TORCH="torch==2.13.0+cpu ..." takes another build.
+# numpy: newer ones break Triton 3.6's interpreter, which runs our kernel without a GPU.
+FLOOR_TORCH ?= torch==2.11.0
+ENGINE_TESTS := $(addprefix tests/,core drafting kv models pool sampling)
+test-floor:
+	test -x .venv-floor/bin/python || $(PYTHON) -m venv .venv-floor
+	.venv-floor/bin/python -m pip install --quiet $(FLOOR_TORCH) transformers==5.17.0 "numpy<2.4" pytest pytest-timeout hypothesis
+	.venv-floor/bin/python -m pytest -m "not slow" $(ENGINE_TESTS) $(ARGS)
 
 lint: $(INSTALLED) proto-check
 	$(BIN)/ruff format --check .

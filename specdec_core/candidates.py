@@ -16,6 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from specdec_core.host_copies import on_device
 from specdec_core.sampling_params import SamplingParams
 from specdec_core.top_ids import top_ids
 
@@ -113,4 +114,4 @@ def _log(min_p: float) -> float:
 
 
 def _column(values: Sequence[float], like: Tensor) -> Tensor:
-    return torch.tensor(values, dtype=like.dtype, device=like.device).unsqueeze(1)
+    return on_device(values, like.dtype, like.device).unsqueeze(1)

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from specdec_core.choice_rules import ChoiceRow, ChoiceRules
+from specdec_core.host_copies import on_device, to_device
 from specdec_core.native_choice import choice_kernels_for
 from specdec_core.sampling_params import SamplingParams
 
@@ -93,7 +94,7 @@ def _keep_grammatical(z_GV: Tensor, group: _Group) -> None:
             size = min(len(allowed), z_GV.shape[1])
             # Copied: what a tensor lies over must be writable.
             allowed_U = torch.frombuffer(bytearray(allowed[:size]), dtype=torch.uint8)
-            z_GV[row, :size].masked_fill_((allowed_U == 0).to(z_GV.device), -math.inf)
+            z_GV[row, :size].masked_fill_(to_device(allowed_U == 0, z_GV.device), -math.inf)
             z_GV[row, size:] = -math.inf
 
 
@@ -101,7 +102,7 @@ def _ban(z_GV: Tensor, bans: Sequence[tuple[int, int]]) -> None:
     """Of (row of the group, id) pairs."""
     inside = [(row, token_id) for row, token_id in bans if token_id < z_GV.shape[1]]
     if inside:
-        rows_M, ids_M = torch.tensor(inside, device=z_GV.device).unbind(1)
+        rows_M, ids_M = on_device(inside, torch.long, z_GV.device).unbind(1)
         z_GV[rows_M, ids_M] = -math.inf
 
 
@@ -123,8 +124,8 @@ def _early_ends(group: _Group) -> Iterator[tuple[int, int]]:
 
 def _add_bias(z_GV: Tensor, logit_bias: Sequence[tuple[int, float]]) -> None:
     inside = [(token_id, bias) for token_id, bias in logit_bias if token_id < z_GV.shape[1]]
-    ids_U = torch.tensor([token_id for token_id, _ in inside], device=z_GV.device, dtype=torch.long)
-    bias_U = torch.tensor([bias for _, bias in inside], device=z_GV.device, dtype=z_GV.dtype)
+    ids_U = on_device([token_id for token_id, _ in inside], torch.long, z_GV.device)
+    bias_U = on_device([bias for _, bias in inside], z_GV.dtype, z_GV.device)
     z_GV[:, ids_U] += bias_U
 
 
@@ -170,9 +171,13 @@ def _count(group: _Group, device: torch.device) -> tuple[Tensor, Tensor, Tensor]
         ]
     )
     is_in_prompt_U = places_N[:prompt_len].bincount(minlength=len(ids_U)) > 0
-    return ids_U.to(device), count_GU.to(device), is_in_prompt_U.to(device)
+    return (
+        to_device(ids_U, device),
+        to_device(count_GU, device),
+        to_device(is_in_prompt_U, device),
+    )
 
 
 def _in_vocabulary(token_ids: Sequence[int], z_GV: Tensor) -> Tensor:
     inside = [token_id for token_id in token_ids if token_id < z_GV.shape[1]]
-    return torch.tensor(inside, device=z_GV.device, dtype=torch.long)
+    return on_device(inside, torch.long, z_GV.device)

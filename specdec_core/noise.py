@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from specdec_core.host_copies import on_device
 from specdec_core.seeds import mix64
 
 _LARGEST_UNIFORM = 1.0 - 2.0**-24
@@ -25,7 +26,7 @@ def noise_keys(pairs: Sequence[tuple[int, int]], device: torch.device) -> Tensor
     """The keys of (seed, position) pairs, [N, 2] int32: the two halves of their 64-bit hash."""
     hashes = [mix64(seed, position) for seed, position in pairs]
     halves = [[_as_int32(h), _as_int32(h >> 32)] for h in hashes]
-    return torch.tensor(halves, dtype=torch.int32, device=device).view(len(pairs), 2)
+    return on_device(halves, torch.int32, device).view(len(pairs), 2)
 
 
 def _as_int32(value: int) -> int:

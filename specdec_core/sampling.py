@@ -18,6 +18,7 @@ from torch import Tensor
 
 from specdec_core.candidates import filter_candidates, first_candidates
 from specdec_core.choice_rules import ChoiceRow
+from specdec_core.host_copies import on_device
 from specdec_core.logit_processors import process
 from specdec_core.native_choice import UNDECIDED, choice_kernels_for
 from specdec_core.noise import (
@@ -94,7 +95,7 @@ def _take(z_NV: Tensor, indices: Sequence[int]) -> Tensor:
     """The named rows; all of them are not copied."""
     if len(indices) == len(z_NV):
         return z_NV
-    return z_NV[torch.tensor(indices, device=z_NV.device)]
+    return z_NV.index_select(0, on_device(indices, torch.long, z_NV.device))
 
 
 def _choose_among(z_NV: Tensor, rows: Sequence[ChoiceRow], num_candidates: int) -> Tensor:
@@ -143,7 +144,7 @@ def _noise_of(rows: Sequence[ChoiceRow], like: Tensor) -> tuple[Tensor, Tensor]:
     """Keys and temperatures, [N, 2] and [N, 1]."""
     keys_N2 = noise_keys([(row.rules.params.seed, row.position) for row in rows], like.device)
     temperatures = [[row.rules.params.temperature] for row in rows]
-    return keys_N2, torch.tensor(temperatures, dtype=like.dtype, device=like.device)
+    return keys_N2, on_device(temperatures, like.dtype, like.device)
 
 
 def _best(score_NC: Tensor, ids_NC: Tensor) -> tuple[Tensor, Tensor]:

@@ -14,6 +14,7 @@ class Stopwatch:
     """`with watch:` adds the time of its body to `seconds`. Never makes the host wait for a GPU."""
 
     def __init__(self, device: torch.device) -> None:
+        self._device = device
         self._is_cuda = device.type == "cuda"
         self._seconds = 0.0
         self._started_s = 0.0
@@ -22,7 +23,7 @@ class Stopwatch:
     def __enter__(self) -> None:
         if self._is_cuda:
             self._pending.append((_event(), _event()))
-            self._pending[-1][0].record()
+            self._pending[-1][0].record(torch.cuda.current_stream(self._device))
         else:
             self._started_s = time.perf_counter()
 
@@ -33,7 +34,7 @@ class Stopwatch:
         trace: TracebackType | None,
     ) -> None:
         if self._is_cuda:
-            self._pending[-1][1].record()
+            self._pending[-1][1].record(torch.cuda.current_stream(self._device))
             if len(self._pending) > _MAX_PENDING:
                 self._settle(_MAX_PENDING // 2)
         else:

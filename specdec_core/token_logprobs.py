@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from specdec_core.choice_rules import ChoiceRow
+from specdec_core.host_copies import on_device
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.sampling import NO_CHOICE
 from specdec_core.top_ids import first_ids
@@ -35,7 +36,7 @@ def measure_logprobs(
     asking = [i for i, count in enumerate(counts) if count is not None and tokens[i] != NO_CHOICE]
     if asking:
         asked = [counts[i] or 0 for i in asking]
-        found = _measure(logits[asking, :vocab_size], [tokens[i] for i in asking], asked)
+        found = _measure(_rows(logits[:, :vocab_size], asking), [tokens[i] for i in asking], asked)
         for i, entry in zip(asking, found, strict=True):
             report[i] = entry
     return report
@@ -72,7 +73,7 @@ def take_prompts(
         start += share.num_rows
         kept += range(start, start + share.num_choices)
         start += share.num_choices
-    return found, logits[kept]
+    return found, _rows(logits, kept)
 
 
 def _measure(
@@ -81,10 +82,14 @@ def _measure(
     """Of one token for every row, with as many of its most probable ids as it asks for."""
     logprobs_AV = logits_AV.float().log_softmax(dim=-1)
     ids_AT = first_ids(logprobs_AV, min(max(counts), logits_AV.shape[1]))
-    own_A1 = torch.tensor([[token] for token in tokens], device=logits_AV.device)
+    own_A1 = on_device(tokens, torch.long, logits_AV.device).unsqueeze(1)
     values = logprobs_AV.gather(1, torch.cat([own_A1, ids_AT], dim=1)).tolist()
     rows = zip(ids_AT.tolist(), values, counts, strict=True)
     return [
         TokenLogprobs(own, tuple(zip(ids, top, strict=True))[:count])
         for ids, (own, *top), count in rows
     ]
+
+
+def _rows(logits: Tensor, indices: Sequence[int]) -> Tensor:
+    return logits.index_select(0, on_device(indices, torch.long, logits.device))

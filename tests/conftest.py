@@ -21,6 +21,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Before Ray is: it looks only once. As `specdec serve` says it.
 os.environ.setdefault("RAY_raylet_start_wait_time_s", "180")
 
+# Before Triton is imported, as torch and transformers do: without a GPU its interpreter runs our
+# kernel.
+if not any(Path("/dev").glob("nvidia*")):
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
 # Until all is imported: it is looked through again and again, for a quarter of that time.
 gc.disable()
 

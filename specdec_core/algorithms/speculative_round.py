@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from specdec_core.choice_rules import ChoiceRow, ChoiceRules
+from specdec_core.host_copies import on_device
 from specdec_core.logit_processors import changes_logits
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.models.cached_model import DraftRow, DraftsInOneGo, Feed, ScoringModel
@@ -125,7 +126,7 @@ def _confident(
     if min_confidence == 0.0 or not tokens:
         return [token != NO_CHOICE for token in tokens]
     z_NV = logits[:, :vocab_size].float()
-    ids_N1 = torch.tensor(tokens, device=z_NV.device).unsqueeze(1)
+    ids_N1 = on_device(tokens, torch.long, z_NV.device).unsqueeze(1)
     z_N1 = z_NV.gather(1, ids_N1.clamp(min=0))
     confidence_N1 = (z_N1 - z_NV.logsumexp(dim=-1, keepdim=True)).exp()
     is_kept_N1 = (confidence_N1 >= min_confidence) & (ids_N1 != NO_CHOICE)

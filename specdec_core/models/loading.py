@@ -251,11 +251,15 @@ def make_decoder(
 
 
 def _device(name: str) -> torch.device:
+    """With its number: `cuda` and `cuda:0` are not equal."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if name.startswith("cuda") and not torch.cuda.is_available():
         raise InvalidRequestError(f"device {name} was asked for, but this process sees no GPU")
-    return torch.device(name)
+    device = torch.device(name)
+    if device.type == "cuda" and device.index is None:
+        return torch.device("cuda", torch.cuda.current_device())
+    return device
 
 
 def _end_token_ids(folder: Path, config: PreTrainedConfig) -> frozenset[int]:

@@ -20,6 +20,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from specdec_core.host_copies import on_device
 from specdec_core.kv.paged import KVShape
 from specdec_core.models.cached_model import Feed
 from specdec_core.models.numerics import AttentionShape
@@ -276,4 +277,4 @@ def _pool_rows(piece: Piece, kv: KVBlocks) -> Iterator[int]:
 
 
 def _index(values: list[int], kv: KVBlocks) -> Tensor:
-    return torch.tensor(values, dtype=torch.long, device=kv.shape.device)
+    return on_device(values, torch.long, kv.shape.device)

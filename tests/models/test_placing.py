@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from specdec_core.errors import InvalidRequestError
+from specdec_core.models import loading
 from specdec_core.models.loading import DType, LoadConfig, companion_of, load_pair
 from specdec_core.models.placing import Placing, place
 from tests.models.folders import save_model
@@ -46,3 +47,17 @@ def test_a_cache_that_holds_no_whole_sequence_is_refused() -> None:
     placing = Placing(vocab_size=VOCAB, max_model_len=100, kv_cache_tokens=99)
     with pytest.raises(InvalidRequestError, match=r"99 tokens .* max_model_len=100"):
         place(tiny_model("llama"), placing)
+
+
+@pytest.mark.parametrize("name", ["cuda", "auto", "cuda:0"])
+def test_a_draft_on_its_targets_gpu_is_counted_however_the_gpu_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    draft = save_model(tmp_path / "draft")
+    target_device = loading._device(name)
+    for draft_name in ("cuda", "auto", "cuda:0"):
+        config = LoadConfig(device=draft_name)
+        assert loading._companion(draft, config, target_device) is not None
+    assert loading._companion(draft, LoadConfig(device="cuda:1"), target_device) is None

@@ -137,8 +137,8 @@ MUTANTS = (
     Mutant(
         name="logprobs-over-the-padded-vocabulary",
         path=_LOGPROBS,
-        old="found = _measure(logits[asking, :vocab_size],",
-        new="found = _measure(logits[asking],",
+        old="found = _measure(_rows(logits[:, :vocab_size], asking),",
+        new="found = _measure(_rows(logits, asking),",
         breaks="ids that do not exist take part in the probabilities",
         killed_by=(_LOGPROB_TESTS + "test_a_padded_vocabulary_changes_no_probability",),
     ),

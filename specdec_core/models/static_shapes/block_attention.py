@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from specdec_core.host_copies import to_device
 from specdec_core.kv.paged import PagedKV
 from specdec_core.models.pass_plan import PassPlan
 from specdec_core.models.static_shapes.buckets import Bucket
@@ -135,9 +136,9 @@ def plan_block_rows(plan: PassPlan, device: torch.device) -> BlockRows:
     key_counts = starts + counts
     ends = torch.cat([firsts, (firsts + counts)[-1:]])
     return BlockRows(
-        query_ends=ends.to(device),
-        key_counts=key_counts.to(device),
-        blocks=plan.table.blocks.to(device),
+        query_ends=to_device(ends, device),
+        key_counts=to_device(key_counts, device),
+        blocks=to_device(plan.table.blocks, device),
         max_queries=int(counts.max()),
         max_keys=int(key_counts.max()),
     )

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from specdec_core.config import MAX_DRAFT_TOKENS
+from specdec_core.host_copies import copy_without_waiting
 from specdec_core.kv.paged import PagedKV
 from specdec_core.models.cached_model import DraftRow
 from specdec_core.models.pass_plan import Piece
@@ -28,7 +29,7 @@ from specdec_core.models.static_shapes.device_choice import (
     kind_of,
     pack_facts,
 )
-from specdec_core.models.static_shapes.pass_buffers import PassNumbers, copy_without_waiting
+from specdec_core.models.static_shapes.pass_buffers import PassNumbers
 from specdec_core.models.static_shapes.recorder import Work
 from specdec_core.models.static_shapes.static_passes import StaticPasses
 from specdec_core.sampling import NO_CHOICE

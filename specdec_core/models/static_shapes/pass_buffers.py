@@ -15,6 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from specdec_core.host_copies import copy_without_waiting
 from specdec_core.models.pass_plan import KVBlocks, Piece
 from specdec_core.models.static_shapes.buckets import Bucket
 
@@ -54,16 +55,9 @@ class PassBuffers:
         self._numbers.zero_()
 
     def fill(self, numbers: array[int]) -> None:
-        """Never waits for the device: what it reads is pinned, and not used again before."""
+        """Never waits for the device."""
         target = self._numbers[: len(numbers)]
         copy_without_waiting(torch.frombuffer(numbers, dtype=torch.int32), target)
-
-
-def copy_without_waiting(source: Tensor, target: Tensor) -> None:
-    """From memory that the caller may change at once."""
-    if target.device.type == "cuda":
-        source = source.pin_memory()
-    target.copy_(source, non_blocking=target.device.type == "cuda")
 
 
 def pack(pieces: Sequence[Piece], kv: KVBlocks, bucket: Bucket, scratch_block: int) -> array[int]:

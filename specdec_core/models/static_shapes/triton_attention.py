@@ -55,7 +55,10 @@ def _attend(  # type: ignore[no-untyped-def]
     mass_M = tl.zeros([QUERIES], tl.float32)
     mixed_MD = tl.zeros([QUERIES, HEAD_DIM], tl.float32)
     last_token = tl.minimum((tile * QUERIES + QUERIES - 1) // GROUPS, num_tokens - 1)
-    for first_key in range(0, num_keys - num_tokens + last_token + 1, KEYS):
+    # A long row gives its company tiles that have no queries: these read no key.
+    has_queries = tile * QUERIES < num_tokens * GROUPS
+    num_read = tl.where(has_queries, num_keys - num_tokens + last_token + 1, 0)
+    for first_key in range(0, num_read, KEYS):
         key_S = first_key + tl.arange(0, KEYS)
         is_key_S = key_S < num_keys
         block_S = tl.load(
@@ -94,22 +97,23 @@ class TritonAttention:
             num_key_heads,
             triton.cdiv(rows.max_queries * groups, _QUERIES),
         )
-        _attend[grid](
-            output_THD,
-            query_THD,
-            keys,
-            values,
-            rows.query_ends,
-            rows.key_counts,
-            rows.blocks,
-            scaling,
-            rows.blocks.shape[1],
-            GROUPS=groups,
-            KEY_HEADS=num_key_heads,
-            HEAD_DIM=head_dim,
-            BLOCK_SIZE=block_size,
-            QUERIES=_QUERIES,
-            KEYS=_KEYS,
-            num_warps=_NUM_WARPS,
-        )
+        with torch.cuda.device_of(query_THD):  # Triton launches on the current one
+            _attend[grid](
+                output_THD,
+                query_THD,
+                keys,
+                values,
+                rows.query_ends,
+                rows.key_counts,
+                rows.blocks,
+                scaling,
+                rows.blocks.shape[1],
+                GROUPS=groups,
+                KEY_HEADS=num_key_heads,
+                HEAD_DIM=head_dim,
+                BLOCK_SIZE=block_size,
+                QUERIES=_QUERIES,
+                KEYS=_KEYS,
+                num_warps=_NUM_WARPS,
+            )
         return output_THD

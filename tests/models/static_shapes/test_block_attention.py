@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from typing import Any
 
@@ -122,12 +123,17 @@ def test_a_cpu_has_none() -> None:
 
 
 def test_a_function_without_block_tables_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As torch 2.10 has it."""
+    """As torch 2.11 has it; 2.13 has all that is needed."""
 
-    def varlen_attn(query: Tensor, key: Tensor, value: Tensor, *, is_causal: bool) -> Tensor:
+    def varlen_attn(
+        query: Tensor, key: Tensor, value: Tensor, *, scale: float, window_size: tuple[int, int]
+    ) -> Tensor:
         raise AssertionError("never called")
 
     module = pytest.importorskip("torch.nn.attention.varlen")
-    assert attention_probe._varlen_function() is module.varlen_attn
+    is_new = "block_table" in inspect.signature(module.varlen_attn).parameters
+    assert (attention_probe._varlen_function() is module.varlen_attn) == is_new
+    monkeypatch.setattr(module, "varlen_attn", varlen_by_hand)
+    assert attention_probe._varlen_function() is varlen_by_hand
     monkeypatch.setattr(module, "varlen_attn", varlen_attn)
     assert attention_probe._varlen_function() is None

@@ -1,0 +1,146 @@
+"""A GPU without one: its tensors have shapes and no numbers, and whoever waits for it is seen.
+
+What lies on the host is computed in earnest. Tensors that say they are on a GPU are FakeTensors:
+an operation over tensors of both raises, as on a GPU; a number that the host asks for is 0 and
+counted as a wait, and so is every copy from memory that is not pinned.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from specdec_core.models import ragged_attention
+
+GPU = torch.device("cuda:0")
+_COPIES = frozenset({"_to_copy", "to", "copy_"})
+_PINNING = frozenset({"pin_memory", "_pin_memory"})
+_GUARDS = "_ZN3c104impl26device_guard_impl_registryE"
+"""c10::impl::device_guard_impl_registry, a guard for each type of device."""
+_CUDA, _META = 1, 14
+
+
+@contextmanager
+def fake_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The operations that made the host wait, as they come."""
+    waits: list[str] = []
+
+    def tolist(tensor: FakeTensor) -> Any:
+        waits.append("tolist")
+        return _zeros(tensor.shape)
+
+    monkeypatch.setattr(FakeTensor, "tolist", tolist)
+    # PyTorch asks a GPU which of its own it may take.
+    monkeypatch.setattr(ragged_attention, "scaled_dot_product_attention", _attention)
+    with _guarded(), FakeTensorMode(allow_non_fake_inputs=True), _Gpu(waits):
+        yield waits
+
+
+@contextmanager
+def _guarded() -> Iterator[None]:
+    """Whatever slices a tensor sets its device first, and PyTorch's builds for CPUs cannot set a
+    GPU: the guard of meta tensors, which does nothing, stands in."""
+    if torch.backends.cuda.is_built():
+        yield
+        return
+    library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))
+    guards = (ctypes.c_void_p * (_META + 1)).in_dll(library, _GUARDS)
+    guards[_CUDA] = guards[_META]
+    yield
+    guards[_CUDA] = None
+
+
+class _Gpu(TorchDispatchMode):
+    def __init__(self, waits: list[str]) -> None:
+        super().__init__()
+        self._waits = waits
+        self._pinned: list[Tensor] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        name = func.overloadpacket.__name__
+        if name == "is_pinned":
+            return any(args[0] is tensor for tensor in self._pinned)
+        if name in _PINNING:
+            return self._pin(args[0])
+        if not _is_on_gpu(args, kwargs):
+            with unset_fake_temporarily():
+                return func(*args, **kwargs)
+        if name == "_local_scalar_dense":
+            self._waits.append(str(func))
+            return 0
+        if name in ("index", "index_put", "index_put_") and _has_host_index(args[1]):
+            self._waits.append(f"{func} of the host")
+        if name in _COPIES:
+            return self._copy(func, args, kwargs)
+        return func(*args, **kwargs)
+
+    def _pin(self, tensor: Tensor) -> Tensor:
+        with unset_fake_temporarily():
+            self._pinned.append(tensor.clone())
+        return self._pinned[-1]
+
+    def _copy(self, func: Any, args: Any, kwargs: Any) -> Tensor:
+        is_in_place = func.overloadpacket.__name__ == "copy_"
+        source = args[1] if is_in_place else args[0]
+        device = args[0].device if is_in_place else _value_of("device", func, args, kwargs)
+        if device is None or device.type == source.device.type:
+            return func(*args, **kwargs)
+        is_pinned = any(source is tensor for tensor in self._pinned)
+        if not (is_pinned and _value_of("non_blocking", func, args, kwargs)):
+            self._waits.append(str(func))
+        if is_in_place:
+            return args[0]
+        dtype = _value_of("dtype", func, args, kwargs) or source.dtype
+        if device.type == "cuda":
+            return torch.empty(source.shape, dtype=dtype, device=device)
+        with unset_fake_temporarily():
+            return torch.zeros(source.shape, dtype=dtype)
+
+
+def _attention(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor, scale: float
+) -> Tensor:
+    return (query @ key.transpose(-1, -2) * scale + attn_mask).softmax(dim=-1) @ value
+
+
+def _zeros(shape: Sequence[int]) -> Any:
+    return [_zeros(shape[1:]) for _ in range(shape[0])] if shape else 0
+
+
+def _is_on_gpu(args: Any, kwargs: dict[str, Any]) -> bool:
+    values = list(_flat((args, kwargs)))
+    return any(isinstance(value, FakeTensor) for value in values) or any(
+        isinstance(value, torch.device) and value.type == "cuda" for value in values
+    )
+
+
+def _has_host_index(indices: Sequence[Tensor | None]) -> bool:
+    return any(index is not None and index.device.type == "cpu" for index in indices)
+
+
+def _value_of(name: str, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Of an argument by its name, wherever it stands."""
+    names = [argument.name for argument in func._schema.arguments]
+    if name in names[: len(args)]:
+        return args[names.index(name)]
+    return kwargs.get(name)
+
+
+def _flat(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, list | tuple):
+        yield value
+        return
+    for part in value:
+        yield from _flat(part)

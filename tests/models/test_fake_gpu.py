@@ -1,0 +1,177 @@
+"""On a GPU a round waits for it where it needs an answer, nowhere else, and mixes no devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from specdec_core.algorithms.speculative_round import Turn, propose, score_and_verify
+from specdec_core.choice_rules import ChoiceRules
+from specdec_core.models.cached_model import Feed
+from specdec_core.models.static_shapes.block_attention import BlockRows
+from specdec_core.models.static_shapes.recorder import DirectRecorder
+from specdec_core.models.transformers_adapter import TransformersModel
+from specdec_core.sampling_params import SamplingParams
+from tests.models.fake_gpu import GPU, fake_gpu
+from tests.tiny_models import VOCAB, tiny_decoder
+
+K = 4
+GREEDY = SamplingParams(temperature=0.0)
+SETTINGS = {
+    "greedy": GREEDY,
+    "sampled": SamplingParams(temperature=0.9, seed=2**60),
+    "top-p": SamplingParams(temperature=0.8, top_p=0.95, min_p=0.01),
+}
+RULES = {
+    "penalties": SamplingParams(temperature=0.0, repetition_penalty=1.2, frequency_penalty=0.5),
+    "bias": SamplingParams(temperature=0.0, logit_bias=((5, 1.0), (7, -100.0))),
+    "allowed ids": SamplingParams(temperature=0.0, allowed_token_ids=(3, 4, 5)),
+    "bad words": SamplingParams(temperature=0.0, bad_words=((5,), (1, 6))),
+}
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    with fake_gpu(monkeypatch) as waits:
+        yield waits
+
+
+def on_gpu(waits: list[str], decoder: str = "fused qwen3", **options: Any) -> TransformersModel:
+    """What waited while it was loaded does not count."""
+    weights = tiny_decoder(decoder).to(GPU)
+    model = TransformersModel(weights, vocab_size=VOCAB, kv_cache_tokens=2048, **options)
+    waits.clear()
+    return model
+
+
+def over_blocks(
+    query_THD: Tensor, keys: Tensor, values: Tensor, rows: BlockRows, scaling: float
+) -> Tensor:
+    """Attention's shapes, and that all it gets is on one device."""
+    assert {some.device for some in (query_THD, keys, values, *rows[:3])} == {GPU}
+    return query_THD * scaling
+
+
+def filled(model: TransformersModel, lengths: tuple[int, ...] = (40, 3, 17)) -> list[int]:
+    slots = [model.allocate() for _ in lengths]
+    model.score([Feed(s, range(2, 2 + n), 0) for s, n in zip(slots, lengths, strict=True)])
+    return slots
+
+
+def turns_of(slots: list[int], params: SamplingParams, proposal: tuple[int, ...]) -> list[Turn]:
+    rules = ChoiceRules(params, prompt_len=3)
+    history = tuple(range(2, 60))
+    return [Turn(slot, (7,), proposal, K + len(proposal) // K, rules, history) for slot in slots]
+
+
+@pytest.mark.parametrize(
+    ("decoder", "attention", "recorder"),
+    [
+        ("glm4", None, None),
+        ("fused qwen3", over_blocks, None),
+        ("glm4", over_blocks, DirectRecorder()),
+        ("fused qwen3", None, DirectRecorder()),
+    ],
+)
+def test_a_pass_never_waits(
+    waits: list[str], decoder: str, attention: Any, recorder: DirectRecorder | None
+) -> None:
+    """Neither of a prefill nor of a verification."""
+    model = on_gpu(waits, decoder, recorder=recorder, block_attention=attention)
+    slots = filled(model, (40, 3, 17, 60))
+    logits = model.score([Feed(slot, (5, 6, 7), 3) for slot in slots])
+    assert (logits.shape, logits.device) == ((12, VOCAB), GPU)
+    assert waits == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "min_confidence"), [("greedy", 0.0), ("sampled", 0.3), ("top-p", 0.3)]
+)
+def test_a_draft_waits_once(waits: list[str], settings: str, min_confidence: float) -> None:
+    model = on_gpu(waits, recorder=DirectRecorder())
+    turns = turns_of(filled(model), SETTINGS[settings], ())
+    proposals = propose(model, turns, min_confidence)
+    assert [len(proposal) for proposal in proposals] == [K, K, K]
+    assert waits == ["tolist"]
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_a_verification_waits_once(waits: list[str], settings: str) -> None:
+    """Where the first candidates decide every row."""
+    model = on_gpu(waits, recorder=DirectRecorder())
+    verdicts = score_and_verify(model, turns_of(filled(model), SETTINGS[settings], (0,) * K))
+    assert [verdict.num_accepted for verdict in verdicts] == [K, K, K]
+    assert waits == ["tolist"]
+
+
+def test_rules_that_change_logits_add_no_wait(waits: list[str]) -> None:
+    model = on_gpu(waits, recorder=DirectRecorder())
+    turns = [
+        turns_of([slot], params, (0,) * K)[0]
+        for slot, params in zip(filled(model, (40, 3, 17, 5)), RULES.values(), strict=True)
+    ]
+    score_and_verify(model, turns)
+    assert waits == ["tolist"]
+
+
+def test_log_probabilities_are_read_once_and_their_ids_once(waits: list[str]) -> None:
+    model = on_gpu(waits, recorder=DirectRecorder())
+    params = SamplingParams(temperature=0.0, num_logprobs=3)
+    (verdict, *_) = score_and_verify(model, turns_of(filled(model), params, (0,) * K))
+    assert len(verdict.logprobs) == K + 1
+    assert waits == ["tolist"] * 3
+
+
+def test_a_draft_asked_token_by_token_waits_for_each(waits: list[str]) -> None:
+    model = on_gpu(waits, recorder=DirectRecorder())
+    propose(model, turns_of(filled(model), RULES["bias"], ()))
+    assert waits == ["tolist"] * K
+
+
+HOST = torch.ones(3)
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda numbers: numbers.sum().item(),
+        lambda numbers: numbers.tolist(),
+        lambda numbers: bool(numbers[0] > 0),
+        lambda numbers: numbers.cpu(),
+        lambda numbers: numbers[torch.tensor([0, 1])],
+        lambda numbers: numbers[[0, 1]],
+        lambda numbers: torch.tensor([1, 2], device=GPU),
+        lambda numbers: HOST.to(GPU),
+        lambda numbers: HOST.to(GPU, non_blocking=True),
+        lambda numbers: numbers.copy_(HOST),
+    ],
+    ids=[
+        "item",
+        "tolist",
+        "bool",
+        "cpu",
+        "index of the host",
+        "list as an index",
+        "tensor",
+        "to",
+        "not pinned",
+        "copy_",
+    ],
+)
+def test_the_fake_sees_who_waits(waits: list[str], work: Callable[[Tensor], object]) -> None:
+    numbers = torch.ones(3, device=GPU)
+    assert waits == []
+    work(numbers)
+    assert len(waits) == 1
+
+
+def test_the_fake_lets_pinned_copies_pass_and_no_mixture(waits: list[str]) -> None:
+    numbers = HOST.pin_memory().to(GPU, non_blocking=True)
+    numbers.copy_(HOST.pin_memory(), non_blocking=True)
+    assert waits == []
+    with pytest.raises(RuntimeError, match="devices"):
+        numbers + HOST
