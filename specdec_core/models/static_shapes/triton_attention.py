@@ -97,7 +97,8 @@ class TritonAttention:
             num_key_heads,
             triton.cdiv(rows.max_queries * groups, _QUERIES),
         )
-        with torch.cuda.device_of(query_THD):  # Triton launches on the current one  # type: ignore[no-untyped-call]
+        # Triton launches on the current GPU, which need not be theirs.
+        with torch.cuda.device_of(query_THD):  # type: ignore[no-untyped-call]
             _attend[grid](
                 output_THD,
                 query_THD,
