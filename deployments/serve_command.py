@@ -164,9 +164,12 @@ GUARDED_EDGE = {
     "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "deployments.edge.proxy_hook:guard",
     "RAY_SERVE_GRPC_MAX_MESSAGE_SIZE": str(64 * 2**20),
     "RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH": str(64 * 2**20),
+    "PYTHONMALLOC": "malloc",
 }
 """What Serve's proxies take from clients, and say where a replica died. By themselves they take
-messages of 2 GiB and headers without an end, cut connections, and pass on no answer of 4 MiB."""
+messages of 2 GiB and headers without an end, cut connections, and pass on no answer of 4 MiB.
+Python's own allocator keeps an arena of a burst as long as something small lives in it, glibc's
+gives back the pages between: 3.5 % stay of a first burst instead of 9.2."""
 
 
 START_WAITS = {
