@@ -8,7 +8,7 @@ counted as a wait, and so is every copy from memory that is not pinned.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from specdec_core.models import ragged_attention
+from tests.models.static_shapes.recorders import flat
 
 GPU = torch.device("cuda:0")
 _COPIES = frozenset({"_to_copy", "to", "copy_"})
@@ -55,8 +56,10 @@ def _guarded() -> Iterator[None]:
     library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))
     guards = (ctypes.c_void_p * (_META + 1)).in_dll(library, _GUARDS)
     guards[_CUDA] = guards[_META]
-    yield
-    guards[_CUDA] = None
+    try:
+        yield
+    finally:
+        guards[_CUDA] = None
 
 
 class _Gpu(TorchDispatchMode):
@@ -118,7 +121,7 @@ def _zeros(shape: Sequence[int]) -> Any:
 
 
 def _is_on_gpu(args: Any, kwargs: dict[str, Any]) -> bool:
-    values = list(_flat((args, kwargs)))
+    values = list(flat((args, kwargs)))
     return any(isinstance(value, FakeTensor) for value in values) or any(
         isinstance(value, torch.device) and value.type == "cuda" for value in values
     )
@@ -134,13 +137,3 @@ def _value_of(name: str, func: Any, args: Sequence[Any], kwargs: dict[str, Any])
     if name in names[: len(args)]:
         return args[names.index(name)]
     return kwargs.get(name)
-
-
-def _flat(value: Any) -> Iterable[Any]:
-    if isinstance(value, dict):
-        value = value.values()
-    elif not isinstance(value, list | tuple):
-        yield value
-        return
-    for part in value:
-        yield from _flat(part)

@@ -79,7 +79,7 @@ class _Trace(TorchDispatchMode):
         read = [t for t in _tensors((args, kwargs)) if _address(t) not in self._made]
         self.outside |= {_address(t) for t in read}
         shapes = tuple((tuple(t.shape), t.stride()) for t in _tensors((args, kwargs)))
-        numbers = tuple(value for value in _flat((args, kwargs)) if not isinstance(value, Tensor))
+        numbers = tuple(value for value in flat((args, kwargs)) if not isinstance(value, Tensor))
         outside = tuple((_address(t), t.storage_offset()) for t in read)
         self.calls.append((str(func), shapes, repr(numbers), outside))
         result = func(*args, **(kwargs or {}))
@@ -89,18 +89,19 @@ class _Trace(TorchDispatchMode):
         return result
 
 
-def _flat(value: Any) -> Iterable[Any]:
+def flat(value: Any) -> Iterable[Any]:
+    """What lists, tuples and dicts of an operation's arguments hold."""
     if isinstance(value, dict):
         value = value.values()
     elif not isinstance(value, list | tuple):
         yield value
         return
     for part in value:
-        yield from _flat(part)
+        yield from flat(part)
 
 
 def _tensors(value: Any) -> list[Tensor]:
-    return [part for part in _flat(value) if isinstance(part, Tensor)]
+    return [part for part in flat(value) if isinstance(part, Tensor)]
 
 
 def _address(tensor: Tensor) -> int:
