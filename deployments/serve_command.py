@@ -23,6 +23,7 @@ from deployments.config import ServiceConfig
 from deployments.deploying import deploy
 from deployments.deployment_names import Part
 from deployments.ingress.access import is_loopback
+from deployments.local_ray import start_local_ray
 from deployments.preflight import check_own_node, check_start
 from deployments.telemetry.logs import begin_logs
 from deployments.telemetry.process import ProcessName
@@ -116,12 +117,7 @@ def _ray(config: ServiceConfig, joins: bool) -> Iterator[None]:
     if joins:
         ray.init(**quiet)
     else:
-        ray.init(
-            address="local",
-            num_cpus=num_cpus_needed(config),
-            include_dashboard=False,
-            **quiet,
-        )
+        start_local_ray(num_cpus=num_cpus_needed(config), include_dashboard=False, **quiet)
     try:
         _check_nodes(config, joins)
         yield
