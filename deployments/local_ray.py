@@ -8,8 +8,8 @@ from typing import Any
 logger = logging.getLogger(__name__)
 
 _NEVER_CAME_UP = "timed out during startup"
-"""What Ray says, in a bare Exception, when its raylet is not there after 30 s. Nothing sets how
-long it waits. Seen once: the process was gone and had left no word, not even a log."""
+"""What Ray says, in a bare Exception, when its raylet is not there in time. Seen twice, on a busy
+machine: the process had left no word, not even a log, and the next one came up."""
 
 
 def start_local_ray(**options: Any) -> None:
@@ -21,6 +21,6 @@ def start_local_ray(**options: Any) -> None:
     except Exception as error:
         if _NEVER_CAME_UP not in str(error):
             raise
-        logger.warning("Ray did not come up within 30 s: it is started once more")
+        logger.warning("Ray's raylet did not come up: Ray is started once more")
         ray.shutdown()
         ray.init(address="local", **options)

@@ -26,7 +26,7 @@ from deployments.generate.prompt_file import read_prompt_file
 from tests.conftest import StartedAlone
 from tests.service.own_service import PROMPTS, own_config
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(480)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(780)]
 
 NUM_REQUESTS = 12
 LIMIT_S = 200.0
