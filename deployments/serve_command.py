@@ -165,7 +165,7 @@ GUARDED_EDGE = {
 """What Serve's proxies take from clients, and say where a replica died. By themselves they take
 messages of 2 GiB and headers without an end, cut connections, and pass on no answer of 4 MiB.
 Python's own allocator keeps an arena of a burst as long as something small lives in it, glibc's
-gives back the pages between: 3.5 % stay of a first burst instead of 9.2."""
+gives back the pages between: 4 % stay of a first burst instead of 9."""
 
 
 START_WAITS = {
