@@ -170,14 +170,14 @@ gives back the pages between: 4 % stay of a first burst instead of 9."""
 
 START_WAITS = {
     "RAY_gcs_server_port_wait_time_s": "180",
-    "RAY_raylet_start_wait_time_s": "60",
+    "RAY_raylet_start_wait_time_s": "120",
     "RAY_agent_register_timeout_ms": "180000",
     "RAY_worker_register_timeout_seconds": "180",
     "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
 }
 """How long a Ray of our own may take to come up. By themselves its processes wait 30 s for each
 other, 60 s for a worker and 5 s for a proxy, which is then started anew: a slow disk takes longer
-to read their libraries for the first time. A raylet that is not there after a minute has died, and
+to read their libraries for the first time. A raylet that is not there after two minutes has died, and
 the next one comes up (local_ray.py)."""
 
 

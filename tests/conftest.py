@@ -19,7 +19,7 @@ from hypothesis import settings
 # Before torch is imported anywhere: the tests' tiny models are slower with more threads.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Before Ray is: it looks only once. As `specdec serve` says it.
-os.environ.setdefault("RAY_raylet_start_wait_time_s", "60")
+os.environ.setdefault("RAY_raylet_start_wait_time_s", "120")
 
 # Before Triton is imported, as torch and transformers do: without a GPU its interpreter runs our
 # kernel.
