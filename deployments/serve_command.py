@@ -177,8 +177,8 @@ START_WAITS = {
 }
 """How long a Ray of our own may take to come up. By themselves its processes wait 30 s for each
 other, 60 s for a worker and 5 s for a proxy, which is then started anew: a slow disk takes longer
-to read their libraries for the first time. A raylet that is not there after two minutes has died, and
-the next one comes up (local_ray.py)."""
+to read their libraries for the first time. A raylet that is not there after two minutes has died,
+and the next one comes up (local_ray.py)."""
 
 
 def prepare_environment() -> None:
