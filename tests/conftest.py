@@ -20,6 +20,10 @@ from hypothesis import settings
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Before Ray is: it looks only once. As `specdec serve` says it.
 os.environ.setdefault("RAY_raylet_start_wait_time_s", "120")
+# Before gRPC is: what Ray starts beside a server of ours would die between fork and exec
+# (grpc/grpc issue 43055): one in forty, one in eight of a busy machine, three in four of those that
+# are read from a disk for the first time.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 # Before Triton is imported, as torch and transformers do: without a GPU its interpreter runs our
 # kernel.
