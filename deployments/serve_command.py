@@ -23,7 +23,6 @@ from deployments.config import ServiceConfig
 from deployments.deploying import deploy
 from deployments.deployment_names import Part
 from deployments.ingress.access import is_loopback
-from deployments.local_ray import start_local_ray
 from deployments.preflight import check_own_node, check_start
 from deployments.telemetry.logs import begin_logs
 from deployments.telemetry.process import ProcessName
@@ -117,7 +116,12 @@ def _ray(config: ServiceConfig, joins: bool) -> Iterator[None]:
     if joins:
         ray.init(**quiet)
     else:
-        start_local_ray(num_cpus=num_cpus_needed(config), include_dashboard=False, **quiet)
+        ray.init(
+            address="local",
+            num_cpus=num_cpus_needed(config),
+            include_dashboard=False,
+            **quiet,
+        )
     try:
         _check_nodes(config, joins)
         yield
@@ -170,15 +174,14 @@ gives back the pages between: 4 % stay of a first burst instead of 9."""
 
 START_WAITS = {
     "RAY_gcs_server_port_wait_time_s": "180",
-    "RAY_raylet_start_wait_time_s": "120",
+    "RAY_raylet_start_wait_time_s": "180",
     "RAY_agent_register_timeout_ms": "180000",
     "RAY_worker_register_timeout_seconds": "180",
     "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
 }
 """How long a Ray of our own may take to come up. By themselves its processes wait 30 s for each
 other, 60 s for a worker and 5 s for a proxy, which is then started anew: a slow disk takes longer
-to read their libraries for the first time. A raylet that is not there after two minutes has died,
-and the next one comes up (local_ray.py)."""
+to read their libraries for the first time."""
 
 
 def prepare_environment() -> None:

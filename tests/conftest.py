@@ -19,7 +19,7 @@ from hypothesis import settings
 # Before torch is imported anywhere: the tests' tiny models are slower with more threads.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Before Ray is: it looks only once. As `specdec serve` says it.
-os.environ.setdefault("RAY_raylet_start_wait_time_s", "120")
+os.environ.setdefault("RAY_raylet_start_wait_time_s", "180")
 # Before gRPC is: what Ray starts beside a server of ours would die between fork and exec
 # (grpc/grpc issue 43055): one in forty, one in eight of a busy machine, three in four of those that
 # are read from a disk for the first time.
