@@ -3,7 +3,8 @@
 What lies on the host is computed in earnest. Tensors that say they are on a GPU are FakeTensors:
 an operation over tensors of both raises, as on a GPU; a number that the host asks for is 0 and
 counted as a wait, and so is every copy from memory that is not pinned. Two tensors are equal where
-the host asks. Events pass at once.
+the host asks. Events have passed, but where `Event.has_passed` is false; then whoever waits for one
+lets all pass.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def fake_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     monkeypatch.setattr(FakeTensor, "tolist", tolist)
     # PyTorch asks a GPU which of its own it may take.
     monkeypatch.setattr(ragged_attention, "scaled_dot_product_attention", _attention)
-    monkeypatch.setattr(stopwatch, "_event", lambda: _Event(waits))
+    monkeypatch.setattr(stopwatch, "_event", lambda: Event(waits))
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: None)
     with _guarded(), FakeTensorMode(allow_non_fake_inputs=True), _Gpu(waits):
         yield waits
@@ -87,8 +88,10 @@ def _guarded() -> Iterator[None]:
         guards[_CUDA] = None
 
 
-class _Event:
+class Event:
     """Of CUDA: a thousandth of a second lies between two."""
+
+    has_passed = True
 
     def __init__(self, waits: list[str]) -> None:
         self._waits = waits
@@ -97,12 +100,14 @@ class _Event:
         pass
 
     def query(self) -> bool:
-        return True
+        return self.has_passed
 
     def synchronize(self) -> None:
         self._waits.append("synchronize")
+        Event.has_passed = True
 
-    def elapsed_time(self, end: _Event) -> float:
+    def elapsed_time(self, end: Event) -> float:
+        assert self.has_passed, "CUDA raises an error"
         return 1.0
 
 

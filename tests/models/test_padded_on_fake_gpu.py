@@ -15,15 +15,15 @@ from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
 from specdec_core.stopwatch import Stopwatch
 from tests.models.exact_table import keep_to_classes
-from tests.models.fake_gpu import GPU, on_gpu
+from tests.models.fake_gpu import GPU, Event, on_gpu
 from tests.tiny_models import VOCAB
 
 K = 3
-PROMPT_LENS = (40, 3, 17)
+PROMPT_LENS = (20, 3, 9)
 
 
 def padded_on_gpu(waits: list[str], decoder: str, *, is_exact: bool) -> PaddedTransformersModel:
-    model: TransformersModel = on_gpu(waits, decoder, max_tokens_per_pass=32)
+    model: TransformersModel = on_gpu(waits, decoder, max_tokens_per_pass=16)
     if is_exact:
         keep_to_classes(model)
     return model.padded()
@@ -73,7 +73,7 @@ def test_a_round_waits_for_each_drafted_token_and_once_to_verify(
                 num_draft_tokens=k,
             )
         )
-    for _ in range(3):
+    for _ in range(2):
         waits.clear()
         events = running.step()
         assert [len(event.token_ids) for event in events] == [2, 3, 4]
@@ -81,7 +81,12 @@ def test_a_round_waits_for_each_drafted_token_and_once_to_verify(
     assert running.stats.aligned_bytes > 0
 
 
-def test_a_stopwatch_waits_for_who_reads_it_alone(waits: list[str]) -> None:
+@pytest.mark.parametrize("has_passed", [True, False])
+def test_a_stopwatch_makes_nobody_wait_but_who_reads_it(
+    waits: list[str], monkeypatch: pytest.MonkeyPatch, has_passed: bool
+) -> None:
+    """However far the GPU is behind."""
+    monkeypatch.setattr(Event, "has_passed", has_passed)
     watch = Stopwatch(GPU)
     for _ in range(1000):
         with watch:
