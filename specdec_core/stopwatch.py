@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time
+from itertools import takewhile
 from types import TracebackType
 
 import torch
 
 _MAX_PENDING = 256
+"""Stages that are kept before it is asked which of them have passed."""
 
 
 class Stopwatch:
-    """`with watch:` adds the time of its body to `seconds`. Never makes the host wait for a GPU."""
+    """`with watch:` adds the time of its body to `seconds`. Makes the host wait for a GPU only when
+    `seconds` is read."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -36,20 +39,29 @@ class Stopwatch:
         if self._is_cuda:
             self._pending[-1][1].record(torch.cuda.current_stream(self._device))
             if len(self._pending) > _MAX_PENDING:
-                self._settle(_MAX_PENDING // 2)
+                self._settle(self._num_past())
         else:
             self._seconds += time.perf_counter() - self._started_s
 
     @property
     def seconds(self) -> float:
+        if self._pending:
+            self._pending[-1][1].synchronize()
         self._settle(len(self._pending))
         return self._seconds
 
+    def _num_past(self) -> int:
+        """Stages that the GPU has behind it, from the first one on."""
+        return len(list(takewhile(_has_passed, self._pending)))
+
     def _settle(self, count: int) -> None:
         for first, last in self._pending[:count]:
-            last.synchronize()
             self._seconds += first.elapsed_time(last) / 1000
         del self._pending[:count]
+
+
+def _has_passed(stage: tuple[torch.cuda.Event, torch.cuda.Event]) -> bool:
+    return bool(stage[1].query())  # type: ignore[no-untyped-call]
 
 
 def _event() -> torch.cuda.Event:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from deployments.wire.translation import unpack_ids
+from deployments.wire.lease_translation import AnswerColumns
 from specdec.v1 import coordination_pb2 as pb
 from specdec_core.leases import ReplicaInfo
 
@@ -27,16 +27,17 @@ def check_introduction(info: ReplicaInfo) -> None:
         raise ValueError("replica_id is empty")
 
 
-def check_answer(message: pb.GroupResult, info: ReplicaInfo) -> None:
+def check_answer(message: pb.GroupResult, columns: AnswerColumns, info: ReplicaInfo) -> None:
     """Raises ValueError. An id that no model has would fail on every replica it is sent to.
 
-    `message` was read by `result_from_pb`. By column: half of what a loop over the rows takes.
+    `columns` made sense to `result_from_pb`. By column: half of what a loop over the rows takes.
     """
     if not (0 <= message.seconds < math.inf and 0 <= message.held_s < math.inf):
         raise ValueError(f"a pass cannot take {message.seconds} of {message.held_s} s")
-    shapes, token_ids = unpack_ids(message.shapes), unpack_ids(message.token_ids)
-    if shapes:
-        _check_shapes(shapes[1::4], shapes[3::4], info.num_blocks * info.block_size)
+    token_ids = columns.token_ids
+    if columns.cached_lens:
+        capacity = info.num_blocks * info.block_size
+        _check_shapes(columns.cached_lens, columns.nums_accepted, capacity)
     if token_ids and not 0 <= min(token_ids) <= max(token_ids) < info.vocab_size:
         raise ValueError(f"a token id is not in 0..{info.vocab_size - 1}")
 

@@ -21,6 +21,7 @@ from deployments.wire.lease_translation import (
     occupancy_from_pb,
     register_from_pb,
     result_from_pb,
+    unpack_answer,
     write_lease,
 )
 from deployments.wire.silence import SilenceError, beating, heard
@@ -168,8 +169,9 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
         match message.WhichOneof("kind"):
             case "result":
                 answer, came_s = message.result, driver.hear()
-                result = result_from_pb(answer, replica.info.replica_id)
-                check_answer(answer, replica.info)
+                columns = unpack_answer(answer)
+                result = result_from_pb(answer, columns, replica.info.replica_id)
+                check_answer(answer, columns, replica.info)
                 driver.on_occupancy(replica, occupancy_from_pb(answer.occupancy))
                 driver.on_result(replica, result)
                 held_s = answer.held_s

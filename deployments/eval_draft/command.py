@@ -27,14 +27,9 @@ def _range(part: str) -> range:
     return numbers
 
 
-Target = Annotated[str, typer.Option(help="Folder, hub id or name of a pulled demo model.")]
 Draft = Annotated[
     str | None,
     typer.Option(metavar="PATH_OR_ID", help="Draft model; without one prompt lookup drafts."),
-]
-Json = Annotated[
-    Path | None,
-    typer.Option(dir_okay=False, writable=True, help="Everything that was found, as JSON."),
 ]
 Plot = Annotated[
     Path | None,
@@ -48,9 +43,9 @@ SpecTokens = Annotated[
 def eval_draft(
     ctx: typer.Context,
     input: flag.Input,
-    target: Target = flag.DEMO_MODEL,
+    target: flag.Target = flag.DEMO_MODEL,
     draft: Draft = None,
-    json: Json = None,
+    json: flag.Json = None,
     plot: Plot = None,
     spec_method: flag.SpecMethodName = None,
     spec_tokens: SpecTokens = "1-8",

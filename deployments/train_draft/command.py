@@ -28,15 +28,6 @@ def _list_of(parse: Callable[[str], Value]) -> Callable[[str], tuple[Value, ...]
     return callback
 
 
-def _one_of(*known: str) -> Callable[[str | None], str | None]:
-    def callback(value: str | None) -> str | None:
-        if value is not None and value not in known:
-            raise typer.BadParameter(f"{value!r} is none of {', '.join(known)}")
-        return value
-
-    return callback
-
-
 _file = partial(typer.Option, exists=True, dir_okay=False, readable=True)
 _folder = partial(typer.Option, file_okay=False)
 _text = partial(typer.Option, rich_help_panel="Text")
@@ -44,7 +35,6 @@ _text_file = partial(_file, rich_help_panel="Text")
 _draft = partial(typer.Option, rich_help_panel="Draft")
 _training = partial(typer.Option, rich_help_panel="Training")
 
-Target = Annotated[str, typer.Option(help="Folder, hub id or name of a pulled demo model.")]
 Output = Annotated[Path, _folder(help="Folder of the finished draft.")]
 Work = Annotated[Path | None, _folder(help="Folder of checkpoints [OUTPUT/training].")]
 Compact = Annotated[
@@ -81,7 +71,7 @@ Init = Annotated[
     str | None,
     _draft(
         metavar="[layers|embeddings|random]",
-        callback=_one_of("layers", "embeddings", "random"),
+        callback=flag.one_of("layers", "embeddings", "random"),
         help="What of the target it begins with [layers; embeddings if narrower].",
     ),
 ]
@@ -96,7 +86,7 @@ Loss = Annotated[
     str,
     _training(
         metavar="[kl|hard]",
-        callback=_one_of("kl", "hard"),
+        callback=flag.one_of("kl", "hard"),
         help="Match the target's distribution, or its choice alone.",
     ),
 ]
@@ -117,7 +107,7 @@ Seed = Annotated[int, _training(min=0, help="Of the text, the weights and the or
 
 def train_draft(
     ctx: typer.Context,
-    target: Target,
+    target: flag.Target,
     output: Output,
     work: Work = None,
     compact: Compact = None,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -155,8 +154,4 @@ Logprobs = Annotated[
         help="Compare the log-probabilities of the tokens and of so many likeliest ids too.",
         rich_help_panel="Sampling",
     ),
-]
-Json = Annotated[
-    Path | None,
-    typer.Option(dir_okay=False, writable=True, help="Everything that was found, as JSON."),
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, chain
+from typing import NamedTuple
 
 from deployments.wire.translation import (
     logprobs_from_pb,
@@ -209,18 +210,38 @@ def write_result(message: pb.GroupResult, result: GroupResult) -> None:
             )
 
 
-def result_from_pb(message: pb.GroupResult, replica_id: str) -> GroupResult:
-    ids, shapes = unpack_ids(message.token_ids), unpack_ids(message.shapes)
+class AnswerColumns(NamedTuple):
+    """The packed numbers of a GroupResult, a column of its rows each."""
+
+    statuses: tuple[int, ...]
+    cached_lens: tuple[int, ...]
+    nums_tokens: tuple[int, ...]
+    nums_accepted: tuple[int, ...]
+    token_ids: tuple[int, ...]
+    """Of all rows, behind each other."""
+
+
+def unpack_answer(message: pb.GroupResult) -> AnswerColumns:
+    """Once, for all who look at them. Raises struct.error."""
+    shapes = unpack_ids(message.shapes)
     statuses, cached_lens, nums_tokens, nums_accepted = (shapes[i::4] for i in range(4))
+    return AnswerColumns(
+        statuses, cached_lens, nums_tokens, nums_accepted, unpack_ids(message.token_ids)
+    )
+
+
+def result_from_pb(message: pb.GroupResult, columns: AnswerColumns, replica_id: str) -> GroupResult:
+    """`columns` are the message's. Raises ValueError or LookupError."""
+    statuses, cached_lens, nums_tokens, nums_accepted, ids = columns
     ends = tuple(accumulate(nums_tokens))
     if nums_tokens and (min(nums_tokens) < 0 or ends[-1] > len(ids)):
         raise ValueError(_TOO_FEW_IDS)
-    columns = (message.sequence_ids, statuses, cached_lens, nums_tokens, ends, nums_accepted)
+    by_row = (message.sequence_ids, statuses, cached_lens, nums_tokens, ends, nums_accepted)
     rows = [
         RowResult(  # by place: keywords double its time
             sequence_id, _ROW_STATUSES_BACK[status], cached_len, ids[end - num : end], num_accepted
         )
-        for sequence_id, status, cached_len, num, end, num_accepted in zip(*columns, strict=True)
+        for sequence_id, status, cached_len, num, end, num_accepted in zip(*by_row, strict=True)
     ]
     if message.errors or message.logprobs:
         rows = _with_reports(rows, message)

@@ -20,6 +20,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from specdec_core.host_copies import on_device
 from specdec_core.kv.paged import KVShape
 
 COLUMN_STEP = 64
@@ -71,7 +72,7 @@ class PaddedKV:
         Mask and position ids both come from here.
         """
         device = self.shape.device
-        starts_B1 = torch.tensor(self.starts, device=device).unsqueeze(1)
+        starts_B1 = on_device(self.starts, torch.long, device).unsqueeze(1)
         return torch.arange(num_columns, device=device) - starts_B1
 
     def extend(self, counts: Mapping[int, int]) -> None:
@@ -109,7 +110,7 @@ class PaddedKV:
         """Row rows[j] with column s taken from column s + shifts[j]; the padding is anything."""
         device = self.shape.device
         planes, num_rows, old_columns, numbers = self._storage_PBSW.shape
-        sources_2J = torch.tensor([list(rows), list(shifts)], device=device).view(2, -1, 1)
+        sources_2J = on_device([list(rows), shifts], torch.long, device).view(2, -1, 1)
         columns_JS = torch.arange(num_columns, device=device) + sources_2J[1]
         index_JS = sources_2J[0] * old_columns + columns_JS.clamp_(0, old_columns - 1)
         flat_PNW = _as_words(self._storage_PBSW.view(planes, num_rows * old_columns, numbers))

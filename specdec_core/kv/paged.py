@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from specdec_core.host_copies import on_device
 from specdec_core.kv.blocks import BlockAllocator, BlockName, NamedBlock
 
 BLOCK_SIZE = 16
@@ -81,6 +82,10 @@ class PagedKV:
             (keys.flatten(0, 1), values.flatten(0, 1)) for keys, values in self._pool_L2NBHD
         ]
         """Keys and values of every layer, each [N * B, H, D]; views, for reading and writing."""
+        num_planes, num_rows = 2 * shape.num_layers, num_blocks + has_scratch_block
+        self._words_RX = self._pool_L2NBHD.view(num_planes * num_rows, -1).view(torch.int64)
+        """A row for each block of each layer's keys, and of its values."""
+        self._first_rows_P1 = torch.arange(num_planes, device=shape.device)[:, None] * num_rows
         self.scratch_block = num_blocks if has_scratch_block else None
         """Where padding reads and writes."""
         if self.scratch_block is not None:
@@ -214,7 +219,9 @@ class PagedKV:
     def _clear(self, blocks: Sequence[int]) -> None:
         """Zero blocks that change hands: a NaN in what memory or a request left must not spread.
 
-        A masked key weighs exactly 0, but 0 * NaN is NaN.
+        A masked key weighs exactly 0, but 0 * NaN is NaN. One operation for all: on a GPU one
+        over a part of every layer is a launch for every 2 GiB from its first byte to its last.
         """
-        for block in blocks:
-            self._pool_L2NBHD[:, :, block].zero_()
+        if blocks:
+            blocks_M = on_device(blocks, torch.long, self.shape.device)
+            self._words_RX.index_fill_(0, (self._first_rows_P1 + blocks_M).flatten(), 0)

@@ -27,7 +27,7 @@ from specdec_core.models.fused_decoder import FusedDecoder, fuse
 from specdec_core.models.numerics import NotExactError, Numerics
 from specdec_core.models.packed_linear import pack_linears
 from specdec_core.models.placing import Companion, Placing, place
-from specdec_core.models.support import check_supported
+from specdec_core.models.support import check_supported, freeze_rope
 from specdec_core.models.tokenizers import check_same_tokenizer, load_tokenizer
 from specdec_core.models.transformers_adapter import TransformersModel, kv_shape
 from specdec_core.native_choice import use_choice_kernels
@@ -231,6 +231,7 @@ def _weights(folder: Path, config: LoadConfig) -> PreTrainedModel | FusedDecoder
         )
     weights: PreTrainedModel = model.to(device)
     reduce_head(weights, folder)
+    freeze_rope(weights)
     if config.model_impl is ModelImpl.TRANSFORMERS:
         pack_linears(weights)
         return weights

@@ -16,6 +16,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
+from specdec_core.host_copies import on_device
 from specdec_core.kv.padded import COLUMN_STEP, PaddedKV
 from specdec_core.kv.paged import KVShape
 from specdec_core.models.cached_model import Feed
@@ -45,6 +46,9 @@ class RowOffsets:
     def block_table(self, slot: int) -> Sequence[int]:
         first = slot * self._kv.num_columns + self._kv.starts[slot]
         return range(first, first + self._kv.cached_lens[slot])
+
+    def pools(self, layer: int) -> tuple[Tensor, Tensor]:
+        return self._kv.pools(layer)
 
 
 class OffsetPass:
@@ -143,7 +147,7 @@ class RectanglePass:
         """0 where a query sees a column, -inf elsewhere: its row's content up to itself."""
         shape = self._kv.shape
         first = [n - count for n, count in zip(self._kv.cached_lens, counts, strict=True)]
-        first_B1 = torch.tensor(first, device=shape.device).unsqueeze(1)
+        first_B1 = on_device(first, torch.long, shape.device).unsqueeze(1)
         query_BQ1 = (first_B1 + torch.arange(self._num_queries, device=shape.device)).unsqueeze(2)
         column_B1S = self._kv.places(self._num_columns).unsqueeze(1)
         hidden_BQS = (column_B1S < 0) | (column_B1S > query_BQ1)
@@ -154,7 +158,7 @@ class RectanglePass:
 def plan_rectangle(kv: PaddedKV, feeds: Sequence[Feed]) -> PassPlan:
     """The pass that feeds every row its tokens, which `kv` counts as cached already."""
     device = kv.shape.device
-    write_index = torch.tensor(_columns(kv, feeds), dtype=torch.long, device=device)
+    write_index = on_device(_columns(kv, feeds), torch.long, device)
     ends = accumulate(len(feed.tokens) for feed in feeds)
     wanted = [
         index
@@ -163,10 +167,10 @@ def plan_rectangle(kv: PaddedKV, feeds: Sequence[Feed]) -> PassPlan:
     ]
     tokens = [token for feed in feeds for token in feed.tokens]
     return PassPlan(
-        input_ids=torch.tensor([tokens], dtype=torch.long, device=device),
+        input_ids=on_device(tokens, torch.long, device).unsqueeze(0),
         position_ids=kv.places(kv.num_columns).flatten()[write_index].unsqueeze(0),
         write_index=write_index,
-        logits_index=torch.tensor(wanted, dtype=torch.long, device=device),
+        logits_index=on_device(wanted, torch.long, device),
     )
 
 
@@ -185,7 +189,7 @@ def _query_index(counts: Sequence[int], kv: PaddedKV) -> Tensor:
     """Padded query of every token."""
     num_queries = max(counts)
     queries = [row * num_queries + i for row, count in enumerate(counts) for i in range(count)]
-    return torch.tensor(queries, device=kv.shape.device)
+    return on_device(queries, torch.long, kv.shape.device)
 
 
 def _write(

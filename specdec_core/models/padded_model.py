@@ -67,7 +67,9 @@ class PaddedTransformersModel:
         for pieces in split_into_passes(
             feeds, starts, model.max_tokens_per_pass, model.attention.queries.high
         ):
-            if pieces:
+            if pieces and model.block_attention is not None:
+                yield model.run_over_blocks(pieces, RowOffsets(kv))
+            elif pieces:
                 plan = model.plan(pieces, RowOffsets(kv))
                 yield model.run_pass(plan, OffsetPass(plan, kv, self._view_watch, model.kernels))
 

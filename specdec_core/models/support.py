@@ -6,6 +6,9 @@ of its pass.
 
 from __future__ import annotations
 
+from typing import Any
+
+from torch import nn
 from transformers import PreTrainedConfig
 
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
@@ -25,6 +28,18 @@ def check_supported(config: PreTrainedConfig, max_model_len: int) -> None:
     _check_length(config, name, max_model_len)
     _check_layers(config, name, max_model_len)
     _check_rope(config, name, max_model_len)
+
+
+def freeze_rope(model: nn.Module) -> None:
+    """Rotary embeddings whose frequencies change with the longest row keep those that they have.
+
+    Within the lengths that were checked no other come into question. transformers looks for the
+    longest row in every pass, and for most kinds makes the host wait for the device.
+    """
+    for module in model.modules():
+        rotary: Any = module
+        if getattr(rotary, "rope_type", None) in _LENGTH_DEPENDENT_ROPE:
+            rotary.rope_type = "default"
 
 
 def _check_decoder_only(config: PreTrainedConfig, name: str) -> None:

@@ -32,6 +32,7 @@ from specdec_core.models.pass_plan import (
 from specdec_core.models.ragged_attention import AttentionPass, RaggedPass
 from specdec_core.models.static_shapes.block_attention import (
     BlockAttention,
+    BlockCache,
     BlockPass,
     plan_block_rows,
 )
@@ -238,9 +239,7 @@ class TransformersModel:
             if logits is not None:
                 return logits
         if self.block_attention is not None:
-            plan = plan_native_pass(pieces, self._kv)
-            rows = plan_block_rows(plan, self.device)
-            return self.run_pass(plan, BlockPass(plan, rows, self._kv, self.block_attention))
+            return self.run_over_blocks(pieces, self._kv)
         plan = self.plan(pieces, self._kv)
         return self.run_pass(plan, RaggedPass(plan, self._kv, self.kernels))
 
@@ -249,6 +248,13 @@ class TransformersModel:
         if self.kernels is not None:
             return plan_native_pass(pieces, kv)
         return plan_pass(pieces, kv, self.num_query_groups, self.attention)
+
+    def run_over_blocks(self, pieces: Sequence[Piece], kv: BlockCache) -> Tensor:
+        """One pass of any lengths whose attention reads the blocks of `kv` where they lie."""
+        assert self.block_attention is not None
+        plan = plan_native_pass(pieces, kv)
+        rows = plan_block_rows(plan, self.device)
+        return self.run_pass(plan, BlockPass(plan, rows, kv, self.block_attention))
 
     def run_pass(self, plan: PassPlan, ragged_pass: AttentionPass) -> Tensor:
         """One forward pass with the attention of `ragged_pass`; the wanted logits, [N, V]."""

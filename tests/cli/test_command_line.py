@@ -64,6 +64,7 @@ def test_a_flag_of_another_server_is_refused_with_what_to_use_instead(
         ("--algorithm", "medusa", "autoregressive, eqspec, exspec-padded"),
         ("--dtype", "int8", "bfloat16"),
         ("--turns", "second", "first"),
+        ("--turns", "", "first"),
         ("--spec-method", "eagle", "draft_model"),
         ("--batch-size", "0", "equal to 1"),
     ],

@@ -5,14 +5,11 @@ from __future__ import annotations
 import dataclasses
 import gc
 import weakref
-from collections import Counter
-from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from specdec_core.kv.padded import PaddedKV, PaddedRow, stack
 from specdec_core.kv.padded_invariants import (
@@ -22,6 +19,7 @@ from specdec_core.kv.padded_invariants import (
     check_rectangle,
 )
 from specdec_core.kv.paged import KVShape
+from tests.kv.count_ops import CountOps
 
 SHAPE = KVShape(
     num_layers=3, num_kv_heads=2, head_dim=5, dtype=torch.float32, device=torch.device("cpu")
@@ -125,18 +123,6 @@ def test_a_row_that_caches_less_of_its_content_is_padded_by_its_content() -> Non
     assert_equal(read(kv), contents)
     check_rectangle(kv, [9, 7, 8])
     check_positions(kv)
-
-
-class CountOps(TorchDispatchMode):
-    """Counts every operation that reaches torch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.ops: Counter[str] = Counter()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.ops[func.name()] += 1
-        return func(*args, **(kwargs or {}))
 
 
 def test_realignment_takes_as_many_operations_for_many_rows_and_layers_as_for_few() -> None:

@@ -12,6 +12,7 @@ import torch
 
 from specdec_core.errors import OutOfBlocksError
 from specdec_core.kv.paged import KVShape, PagedKV
+from tests.kv.count_ops import CountOps
 
 SHAPE = KVShape(
     num_layers=2, num_kv_heads=1, head_dim=4, dtype=torch.float32, device=torch.device("cpu")
@@ -138,6 +139,17 @@ def test_a_block_that_is_taken_is_all_zeros(monkeypatch: pytest.MonkeyPatch) -> 
     for layer in range(SHAPE.num_layers):
         for pool in kv.pools(layer):
             assert not pool[: kv.block_size].any()
+
+
+def test_blocks_are_cleared_in_as_many_operations_as_one() -> None:
+    """Each is a launch, or several, on a GPU; a round of many rows takes dozens of blocks."""
+    kv = PagedKV(SHAPE, num_blocks=20)
+    counts = []
+    for num_tokens in (1, 160):
+        with CountOps() as mode:
+            kv.extend({kv.allocate(): num_tokens})
+        counts.append(mode.ops)
+    assert counts[0] == counts[1]
 
 
 def test_a_nan_does_not_outlive_its_request() -> None:

@@ -2,7 +2,9 @@
 
 What lies on the host is computed in earnest. Tensors that say they are on a GPU are FakeTensors:
 an operation over tensors of both raises, as on a GPU; a number that the host asks for is 0 and
-counted as a wait, and so is every copy from memory that is not pinned.
+counted as a wait, and so is every copy from memory that is not pinned. Two tensors are equal where
+the host asks. Events have passed, but where `Event.has_passed` is false; then whoever waits for one
+lets all pass.
 """
 
 from __future__ import annotations
@@ -19,11 +21,17 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from specdec_core import stopwatch
 from specdec_core.models import ragged_attention
+from specdec_core.models.static_shapes.block_attention import BlockRows
+from specdec_core.models.transformers_adapter import TransformersModel
 from tests.models.static_shapes.recorders import flat
+from tests.tiny_models import VOCAB, tiny_decoder
 
 GPU = torch.device("cuda:0")
 _COPIES = frozenset({"_to_copy", "to", "copy_"})
+_ANSWERS = {"_local_scalar_dense": 0, "equal": True}
+"""What the host learns of numbers that are not there."""
 _PINNING = frozenset({"pin_memory", "_pin_memory"})
 _GUARDS = "_ZN3c104impl26device_guard_impl_registryE"
 """c10::impl::device_guard_impl_registry, a guard for each type of device."""
@@ -42,8 +50,26 @@ def fake_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     monkeypatch.setattr(FakeTensor, "tolist", tolist)
     # PyTorch asks a GPU which of its own it may take.
     monkeypatch.setattr(ragged_attention, "scaled_dot_product_attention", _attention)
+    monkeypatch.setattr(stopwatch, "_event", lambda: Event(waits))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: None)
     with _guarded(), FakeTensorMode(allow_non_fake_inputs=True), _Gpu(waits):
         yield waits
+
+
+def on_gpu(waits: list[str], decoder: str = "fused qwen3", **options: Any) -> TransformersModel:
+    """A tiny model there. What waited while it was loaded does not count."""
+    weights = tiny_decoder(decoder).to(GPU)
+    model = TransformersModel(weights, vocab_size=VOCAB, kv_cache_tokens=2048, **options)
+    waits.clear()
+    return model
+
+
+def over_blocks(
+    query_THD: Tensor, keys: Tensor, values: Tensor, rows: BlockRows, scaling: float
+) -> Tensor:
+    """Attention's shapes, and that all it gets is on one device."""
+    assert {some.device for some in (query_THD, keys, values, *rows[:3])} == {GPU}
+    return query_THD * scaling
 
 
 @contextmanager
@@ -62,6 +88,29 @@ def _guarded() -> Iterator[None]:
         guards[_CUDA] = None
 
 
+class Event:
+    """Of CUDA: a thousandth of a second lies between two."""
+
+    has_passed = True
+
+    def __init__(self, waits: list[str]) -> None:
+        self._waits = waits
+
+    def record(self, stream: object) -> None:
+        pass
+
+    def query(self) -> bool:
+        return self.has_passed
+
+    def synchronize(self) -> None:
+        self._waits.append("synchronize")
+        Event.has_passed = True
+
+    def elapsed_time(self, end: Event) -> float:
+        assert self.has_passed, "CUDA raises an error"
+        return 1.0
+
+
 class _Gpu(TorchDispatchMode):
     def __init__(self, waits: list[str]) -> None:
         super().__init__()
@@ -78,9 +127,9 @@ class _Gpu(TorchDispatchMode):
         if not _is_on_gpu(args, kwargs):
             with unset_fake_temporarily():
                 return func(*args, **kwargs)
-        if name == "_local_scalar_dense":
+        if name in _ANSWERS:
             self._waits.append(str(func))
-            return 0
+            return _ANSWERS[name]
         if name in ("index", "index_put", "index_put_") and _has_host_index(args[1]):
             self._waits.append(f"{func} of the host")
         if name in _COPIES:

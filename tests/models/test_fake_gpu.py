@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+from specdec_core.algorithms.exspec import Exspec
 from specdec_core.algorithms.speculative_round import Turn, propose, score_and_verify
 from specdec_core.choice_rules import ChoiceRules
+from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.leases import GroupLease, GroupResult
 from specdec_core.models.cached_model import Feed
-from specdec_core.models.static_shapes.block_attention import BlockRows
 from specdec_core.models.static_shapes.recorder import DirectRecorder
 from specdec_core.models.transformers_adapter import TransformersModel
+from specdec_core.replica import Replica
+from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
-from tests.models.fake_gpu import GPU, fake_gpu
-from tests.tiny_models import VOCAB, tiny_decoder
+from tests.models.fake_gpu import GPU, on_gpu, over_blocks
+from tests.tiny_models import VOCAB
 
 K = 4
 GREEDY = SamplingParams(temperature=0.0)
@@ -32,28 +37,6 @@ RULES = {
     "allowed ids": SamplingParams(temperature=0.0, allowed_token_ids=(3, 4, 5)),
     "bad words": SamplingParams(temperature=0.0, bad_words=((5,), (1, 6))),
 }
-
-
-@pytest.fixture
-def waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    with fake_gpu(monkeypatch) as waits:
-        yield waits
-
-
-def on_gpu(waits: list[str], decoder: str = "fused qwen3", **options: Any) -> TransformersModel:
-    """What waited while it was loaded does not count."""
-    weights = tiny_decoder(decoder).to(GPU)
-    model = TransformersModel(weights, vocab_size=VOCAB, kv_cache_tokens=2048, **options)
-    waits.clear()
-    return model
-
-
-def over_blocks(
-    query_THD: Tensor, keys: Tensor, values: Tensor, rows: BlockRows, scaling: float
-) -> Tensor:
-    """Attention's shapes, and that all it gets is on one device."""
-    assert {some.device for some in (query_THD, keys, values, *rows[:3])} == {GPU}
-    return query_THD * scaling
 
 
 def filled(model: TransformersModel, lengths: tuple[int, ...] = (40, 3, 17)) -> list[int]:
@@ -108,6 +91,17 @@ def test_a_verification_waits_once(waits: list[str], settings: str) -> None:
     assert waits == ["tolist"]
 
 
+def test_a_verification_of_rows_that_choose_in_different_ways_waits_once(waits: list[str]) -> None:
+    """Rows without filters are looked at in another way than the others."""
+    model = on_gpu(waits, recorder=DirectRecorder())
+    turns = [
+        turns_of([slot], params, (0,) * K)[0]
+        for slot, params in zip(filled(model), SETTINGS.values(), strict=True)
+    ]
+    score_and_verify(model, turns)
+    assert waits == ["tolist"]
+
+
 def test_rules_that_change_logits_add_no_wait(waits: list[str]) -> None:
     model = on_gpu(waits, recorder=DirectRecorder())
     turns = [
@@ -124,6 +118,35 @@ def test_log_probabilities_are_read_once_and_their_ids_once(waits: list[str]) ->
     (verdict, *_) = score_and_verify(model, turns_of(filled(model), params, (0,) * K))
     assert len(verdict.logprobs) == K + 1
     assert waits == ["tolist"] * 3
+
+
+def test_every_lease_of_a_served_round_waits_once(
+    waits: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks that change hands or are shared, prefills and catch-ups add no wait."""
+    leases: list[tuple[bool, list[str]]] = []
+    execute = Replica.execute
+
+    def watched(replica: Replica, lease: GroupLease) -> GroupResult:
+        waits.clear()
+        result = execute(replica, lease)
+        leases.append((any(row.num_choices for row in lease.rows), list(waits)))
+        return result
+
+    monkeypatch.setattr(Replica, "execute", watched)
+    speculation = SpeculationConfig(method=SpecMethod.DRAFT_MODEL, num_draft_tokens=K)
+    config = PoolConfig(max_group_size=3, window=4, prefill_chunk=16, speculation=speculation)
+    target, draft = (on_gpu(waits, recorder=DirectRecorder()) for _ in range(2))
+    running = Exspec(target, draft, config=config)
+    for place, params in enumerate((*SETTINGS.values(), GREEDY)):
+        params = replace(params, max_tokens=2 * K)
+        prompt = tuple(range(2, 30))
+        running.add(Request(request_id=f"{place}", prompt_token_ids=prompt, params=params))
+    while running.has_work:
+        running.step()
+    assert {is_choosing for is_choosing, _ in leases} == {True, False}
+    for is_choosing, seen in leases:
+        assert seen == (["tolist"] if is_choosing else [])
 
 
 def test_a_draft_asked_token_by_token_waits_for_each(waits: list[str]) -> None:
@@ -148,6 +171,7 @@ HOST = torch.ones(3)
         lambda numbers: HOST.to(GPU),
         lambda numbers: HOST.to(GPU, non_blocking=True),
         lambda numbers: numbers.copy_(HOST),
+        lambda numbers: torch.equal(numbers, numbers),
     ],
     ids=[
         "item",
@@ -160,6 +184,7 @@ HOST = torch.ones(3)
         "to",
         "not pinned",
         "copy_",
+        "equal",
     ],
 )
 def test_the_fake_sees_who_waits(waits: list[str], work: Callable[[Tensor], object]) -> None:

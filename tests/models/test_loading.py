@@ -11,6 +11,7 @@ from transformers import T5Config
 
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
 from specdec_core.models.cached_model import Feed
+from specdec_core.models.fused_decoder import FusedDecoder
 from specdec_core.models.loading import DType, LoadConfig, load_model, load_pair, load_tokenizer
 from specdec_core.models.memory import available_host_bytes, default_kv_tokens
 from specdec_core.models.tokenizers import check_same_tokenizer
@@ -55,6 +56,15 @@ def test_dtype_and_length_follow_the_configuration(folder: str) -> None:
     assert model.max_model_len == 100
     slot = model.allocate()
     assert model.score([Feed(slot, [1, 2, 3], 1)]).dtype == torch.bfloat16
+
+
+def test_rotary_embeddings_do_not_look_for_the_longest_row(folder: str) -> None:
+    config = json.loads(Path(folder, "config.json").read_text())
+    config["rope_parameters"] |= {"rope_type": "dynamic", "factor": 2.0}
+    Path(folder, "config.json").write_text(json.dumps(config))
+    decoder = load_model(folder, SMALL).model.module
+    assert isinstance(decoder, FusedDecoder)
+    assert decoder.rotary.rope_type == "default"
 
 
 def test_bfloat16_logits_equal_those_of_transformers_bit_for_bit(folder: str) -> None:

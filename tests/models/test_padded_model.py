@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
 
 from specdec_core.models.cached_model import Feed
 from specdec_core.models.exact import make_exact
+from specdec_core.models.numerics import ANY_ATTENTION
 from specdec_core.models.packed_linear import pack_linears
 from specdec_core.models.transformers_adapter import TransformersModel
 from specdec_core.stopwatch import Stopwatch
+from tests.models.exact_table import keep_to_classes
+from tests.models.static_shapes.by_hand import BY_HAND
 from tests.tiny_models import ARCHITECTURES, VOCAB, tiny_decoder
 
 PROMPT_LENS = (5, 150, 33, 1, 70)
 
 
-def loaded(decoder: str, dtype: torch.dtype, max_tokens_per_pass: int) -> TransformersModel:
+def loaded(
+    decoder: str, dtype: torch.dtype, max_tokens_per_pass: int, **options: Any
+) -> TransformersModel:
     torch.set_num_threads(1)
     weights = tiny_decoder(decoder, dtype, initializer_range=0.05)
     pack_linears(weights)
@@ -27,6 +33,7 @@ def loaded(decoder: str, dtype: torch.dtype, max_tokens_per_pass: int) -> Transf
         vocab_size=VOCAB,
         kv_cache_tokens=4096,
         max_tokens_per_pass=max_tokens_per_pass,
+        **options,
     )
 
 
@@ -64,6 +71,14 @@ def test_exact_logits_are_those_of_the_in_place_cache(decoder: str, dtype: torch
     model = loaded(decoder, dtype, max_tokens_per_pass=64)
     make_exact(model)
     for padded_logits, logits in both_logits(model, num_rounds=8):
+        assert torch.equal(padded_logits, logits)
+
+
+def test_exact_logits_come_from_the_attention_over_blocks_where_there_is_one() -> None:
+    """Two kernels would be two orders of sums."""
+    model = loaded("fused qwen3", torch.float32, 64, block_attention=BY_HAND)
+    keep_to_classes(model, ANY_ATTENTION)
+    for padded_logits, logits in both_logits(model, num_rounds=2):
         assert torch.equal(padded_logits, logits)
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+import torch
 from transformers import (
     FalconMambaConfig,
     Gemma2Config,
@@ -16,9 +19,25 @@ from transformers import (
 )
 
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
-from specdec_core.models.support import check_supported
+from specdec_core.models.cached_model import Feed
+from specdec_core.models.fused_decoder import fuse
+from specdec_core.models.support import check_supported, freeze_rope
+from specdec_core.models.transformers_adapter import TransformersModel
+from tests.models.fake_gpu import GPU
+from tests.tiny_models import VOCAB, tiny_model
 
 ROPE = {"rope_theta": 1e4, "factor": 2.0, "original_max_position_embeddings": 2048}
+_FACTORS = {"short_factor": [1.0] * 8, "long_factor": [2.0] * 8}
+CHANGING = [
+    {**ROPE, "rope_type": "dynamic", "original_max_position_embeddings": 512},
+    {**ROPE, **_FACTORS, "rope_type": "longrope", "original_max_position_embeddings": 512},
+]
+"""Of rows that are longer than the tiny models' 512 tokens."""
+
+
+@pytest.fixture(params=CHANGING, ids=["dynamic", "longrope"])
+def rope(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return dict(request.param)
 
 
 @pytest.mark.parametrize(
@@ -71,3 +90,23 @@ def test_the_rest_is_refused_by_name(
 def test_a_length_outside_the_models_positions_is_the_callers_mistake(max_model_len: int) -> None:
     with pytest.raises(InvalidRequestError, match=f"1..2048, got {max_model_len}"):
         check_supported(LlamaConfig(), max_model_len)
+
+
+def test_frozen_rotary_embeddings_are_those_of_every_allowed_length(rope: dict[str, Any]) -> None:
+    model, reference = (tiny_model("llama", rope_parameters=rope) for _ in range(2))
+    freeze_rope(model)
+    with torch.inference_mode():
+        for length in (512, 3, 200):
+            ids = torch.arange(length)[None] % VOCAB
+            assert torch.equal(model(input_ids=ids).logits, reference(input_ids=ids).logits)
+
+
+def test_a_pass_does_not_ask_a_gpu_how_long_its_rows_are(
+    waits: list[str], rope: dict[str, Any]
+) -> None:
+    weights = tiny_model("llama", rope_parameters=rope).to(GPU)
+    freeze_rope(weights)
+    model = TransformersModel(fuse(weights), vocab_size=VOCAB, kv_cache_tokens=1024)
+    waits.clear()
+    model.score([Feed(model.allocate(), range(2, 90), 1)])
+    assert waits == []

@@ -117,8 +117,8 @@ MUTANTS = (
     Mutant(
         name="block-cleared-in-the-first-layer-only",
         path=_PAGED,
-        old="self._pool_L2NBHD[:, :, block].zero_()",
-        new="self._pool_L2NBHD[0, :, block].zero_()",
+        old="(self._first_rows_P1 + blocks_M).flatten()",
+        new="(self._first_rows_P1[:2] + blocks_M).flatten()",
         breaks="a NaN of an earlier request survives in the other layers",
         killed_by=(_PAGED_TESTS + "test_a_nan_does_not_outlive_its_request",),
     ),

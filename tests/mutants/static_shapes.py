@@ -95,4 +95,36 @@ MUTANTS = (
             "tests/models/test_memory.py::test_a_pass_needs_its_workspace_and_recorded_ones_another",
         ),
     ),
+    Mutant(
+        name="rows-that-choose-in-different-ways-are-read-apart",
+        path="specdec_core/sampling.py",
+        old="for step in (first, *([attempt] for attempt in others)):",
+        new="for step in ([attempt] for attempt in (*first, *others)):",
+        breaks="greedy rows beside sampled ones make the host wait twice for a GPU",
+        killed_by=(
+            "tests/models/test_fake_gpu.py::"
+            "test_a_verification_of_rows_that_choose_in_different_ways_waits_once",
+        ),
+    ),
+    Mutant(
+        name="exact-padded-rows-are-gathered",
+        path="specdec_core/models/padded_model.py",
+        old="if pieces and model.block_attention is not None:",
+        new="if False:",
+        breaks="exact eqspec on a GPU sums in another order than exact plain decoding",
+        killed_by=(
+            "tests/models/test_padded_model.py::"
+            "test_exact_logits_come_from_the_attention_over_blocks_where_there_is_one",
+        ),
+    ),
+    Mutant(
+        name="a-list-is-copied-as-it-is",
+        path="specdec_core/models/padded_attention.py",
+        old="on_device(tokens, torch.long, device).unsqueeze(0)",
+        new="torch.tensor([tokens], device=device)",
+        breaks="the host waits for a GPU before each pass of the padded algorithms",
+        killed_by=(
+            "tests/models/test_padded_on_fake_gpu.py::test_a_pass_over_a_rectangle_never_waits",
+        ),
+    ),
 )

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from specdec_core.host_copies import to_device
 from specdec_core.kv.paged import PagedKV
-from specdec_core.models.pass_plan import PassPlan
+from specdec_core.models.pass_plan import KVBlocks, PassPlan
 from specdec_core.models.static_shapes.buckets import Bucket
 from specdec_core.models.static_shapes.pass_buffers import PassNumbers
 
@@ -42,6 +42,14 @@ class BlockAttention(Protocol):
         self, query_THD: Tensor, keys: Tensor, values: Tensor, rows: BlockRows, scaling: float
     ) -> Tensor:
         """Over pools [N, B, K, D]; returns [T, H, D]."""
+        ...
+
+
+class BlockCache(KVBlocks, Protocol):
+    """A cache whose blocks are read where they lie."""
+
+    def pools(self, layer: int) -> tuple[Tensor, Tensor]:
+        """Keys and values of a layer, a row for each token."""
         ...
 
 
@@ -78,7 +86,7 @@ class BlockPass:
     block_pools = None
 
     def __init__(
-        self, plan: PassPlan, rows: BlockRows, kv: PagedKV, attention: BlockAttention
+        self, plan: PassPlan, rows: BlockRows, kv: BlockCache, attention: BlockAttention
     ) -> None:
         self._plan = plan
         self._rows = rows

@@ -17,6 +17,7 @@ from deployments.wire.lease_translation import (
     register_from_pb,
     register_to_pb,
     result_from_pb,
+    unpack_answer,
     write_lease,
     write_result,
 )
@@ -189,7 +190,7 @@ def test_results_come_back(result: GroupResult) -> None:
     write_result(written.result, result)
     wire = pb.WorkUp.FromString(written.SerializeToString())
     assert wire.WhichOneof("kind") == "result"
-    assert result_from_pb(wire.result, "r") == result
+    assert result_from_pb(wire.result, unpack_answer(wire.result), "r") == result
 
 
 @given(infos)
@@ -263,7 +264,7 @@ def test_a_result_whose_shapes_are_not_those_of_its_ids_is_refused(num_tokens: i
         token_ids=pack_ids((5, 6)),
     )
     with pytest.raises(ValueError, match="fewer ids than its shapes say"):
-        result_from_pb(wire, "t")
+        result_from_pb(wire, unpack_answer(wire), "t")
 
 
 @given(st.lists(st.integers(0, 2**31 - 1), min_size=4, max_size=4))

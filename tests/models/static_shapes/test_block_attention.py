@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 from typing import Any
 
 import pytest
@@ -18,53 +17,12 @@ from specdec_core.models.static_shapes.attention_probe import (
     is_right,
 )
 from specdec_core.models.static_shapes.block_attention import VarlenAttention
+from tests.models.static_shapes.by_hand import BY_HAND, varlen_by_hand
 from tests.models.static_shapes.models import Twins, fixed, ragged
 
 SHAPE = KVShape(
     num_layers=1, num_kv_heads=2, head_dim=16, dtype=torch.float32, device=torch.device("cpu")
 )
-
-
-def varlen_by_hand(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    cu_seq_q: Tensor,
-    cu_seq_k: None,
-    max_q: int,
-    max_k: int,
-    *,
-    scale: float,
-    window_size: tuple[int, int],
-    enable_gqa: bool,
-    seqused_k: Tensor,
-    block_table: Tensor,
-    num_splits: int,
-) -> Tensor:
-    """As the documentation of torch.nn.attention.varlen has it, a query at a time."""
-    assert window_size == (-1, 0)
-    assert num_splits == 1
-    assert enable_gqa == (query.shape[1] != key.shape[2])
-    output = torch.empty_like(query)
-    groups = query.shape[1] // key.shape[2]
-    for row in range(len(seqused_k)):
-        first, end = cu_seq_q[row : row + 2].tolist()
-        num_keys = int(seqused_k[row])
-        assert end - first <= max_q
-        assert num_keys <= max_k
-        keys, values = (pool[block_table[row]].flatten(0, 1) for pool in (key, value))
-        for token in range(first, end):
-            seen = num_keys - (end - 1 - token)
-            if seen <= 0:
-                output[token] = math.nan
-                continue
-            for head in range(query.shape[1]):
-                scores = keys[:seen, head // groups] @ query[token, head] * scale
-                output[token, head] = scores.softmax(0) @ values[:seen, head // groups]
-    return output
-
-
-BY_HAND = VarlenAttention(varlen_by_hand)
 
 
 @pytest.mark.parametrize("decoder", ["fused qwen3", "glm4"])

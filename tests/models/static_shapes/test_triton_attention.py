@@ -63,6 +63,21 @@ def test_a_query_has_the_same_bits_alone_and_in_company(attention: BlockAttentio
     assert torch.equal(last, whole[69:])
 
 
+def test_blocks_of_one_token_give_the_same_bits(attention: BlockAttention) -> None:
+    """The paper's cache, read row by row, is one of such blocks."""
+    torch.manual_seed(0)
+    keys, values = (torch.randn(12, BLOCK, 2, 32, device=DEVICE) for _ in range(2))
+    query = torch.randn(7, 8, 32, device=DEVICE)
+    blocks = torch.randperm(12, device=DEVICE).int().view(2, 6)
+    ends, counts = torch.tensor([[0, 5, 7], [90, 71, 0]], device=DEVICE).int()
+    rows = BlockRows(ends, counts[:2], blocks, 5, 96)
+    expected = attention(query, keys, values, rows, 0.2)
+    places = blocks.unsqueeze(-1) * BLOCK + torch.arange(BLOCK, device=DEVICE)
+    rows = rows._replace(blocks=places.flatten(1).int())
+    one_by_one = (pool.view(-1, 1, 2, 32) for pool in (keys, values))
+    assert torch.equal(attention(query, *one_by_one, rows, 0.2), expected)
+
+
 def test_what_lies_behind_the_last_key_never_spreads(attention: BlockAttention) -> None:
     keys, values = (torch.randn(3, BLOCK, 1, 16, device=DEVICE) for _ in range(2))
     query = torch.randn(1, 2, 16, device=DEVICE)

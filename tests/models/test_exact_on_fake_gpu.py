@@ -1,0 +1,81 @@
+"""Exact numerics on a GPU: the search at load mixes no devices, and rounds wait no more often."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from specdec_core.algorithms.speculative_round import Turn, propose, score_and_verify
+from specdec_core.choice_rules import ChoiceRules
+from specdec_core.models import exact, exact_attention, exact_linear
+from specdec_core.models.cached_model import Feed
+from specdec_core.models.exact import make_exact
+from specdec_core.models.exact_linear import ExactLinear
+from specdec_core.models.numerics import ANY_ATTENTION, Numerics, SizeRange
+from specdec_core.models.static_shapes.recorder import DirectRecorder
+from specdec_core.sampling_params import SamplingParams
+from tests.models.exact_table import ATTENTION, keep_to_classes
+from tests.models.fake_gpu import GPU, on_gpu, over_blocks
+from tests.tiny_models import VOCAB
+
+K = 4
+RULES = ChoiceRules(SamplingParams(temperature=0.0), prompt_len=3)
+WAYS = pytest.mark.parametrize(
+    ("decoder", "attention", "recorder"),
+    [
+        ("glm4", None, None),
+        ("fused qwen3", over_blocks, None),
+        ("glm4", over_blocks, DirectRecorder()),
+        ("fused qwen3", None, DirectRecorder()),
+    ],
+)
+
+
+@pytest.mark.parametrize("attention", [None, over_blocks])
+def test_the_search_at_load_runs_where_the_model_is(
+    waits: list[str], monkeypatch: pytest.MonkeyPatch, attention: Any
+) -> None:
+    """Every answer of this GPU is equal: the widest classes that are tried."""
+    for size in ("_MAX_ROWS", "_MIN_ROWS_COMPARED"):
+        monkeypatch.setattr(exact_linear, size, 4)
+    for size, number in {"_MAX_QUERIES": 3, "_KEY_STEP": 64, "_KEY_PERIOD": 128}.items():
+        monkeypatch.setattr(exact_attention, size, number)
+    monkeypatch.setattr(exact, "_CHECKED_LENGTHS", (3, 20))
+    model = on_gpu(waits, recorder=DirectRecorder(), block_attention=attention, max_model_len=128)
+    table = make_exact(model)
+    assert {rows for _, rows in table.linears} == {SizeRange(1, 4)}
+    assert table.attention == ANY_ATTENTION or table.attention.queries == SizeRange(1, 3)
+    assert (table.attention == ANY_ATTENTION) == (attention is not None)
+    assert model.numerics is Numerics.EXACT
+    assert any(isinstance(module, ExactLinear) for module in model.module.modules())
+
+
+@WAYS
+def test_an_exact_pass_never_waits(
+    waits: list[str], decoder: str, attention: Any, recorder: DirectRecorder | None
+) -> None:
+    model = on_gpu(waits, decoder, recorder=recorder, block_attention=attention)
+    keep_to_classes(model, ANY_ATTENTION if attention else ATTENTION)
+    slots = [model.allocate() for _ in range(4)]
+    model.score([Feed(s, range(2, 2 + n), 0) for s, n in zip(slots, (40, 3, 17, 60), strict=True)])
+    logits = model.score([Feed(slot, (5, 6, 7), 3) for slot in slots])
+    assert (logits.shape, logits.device) == ((12, VOCAB), GPU)
+    assert waits == []
+
+
+@WAYS
+def test_an_exact_round_waits_once_to_draft_and_once_to_verify(
+    waits: list[str], decoder: str, attention: Any, recorder: DirectRecorder | None
+) -> None:
+    """Without recordings a draft is asked token by token."""
+    model = on_gpu(waits, decoder, recorder=recorder, block_attention=attention)
+    keep_to_classes(model, ANY_ATTENTION if attention else ATTENTION)
+    slots = [model.allocate() for _ in range(2)]
+    model.score([Feed(slot, (2, 3, 4), 0) for slot in slots])
+    propose(model, [Turn(slot, (5,), (), K, RULES) for slot in slots])
+    assert waits == ["tolist"] * (1 if recorder else K)
+    waits.clear()
+    turns = [Turn(slot, (0,), (0,) * K, K + 1, RULES) for slot in slots]
+    score_and_verify(model, turns)
+    assert waits == ["tolist"]
