@@ -45,6 +45,11 @@ class RowPlan:
         return self.slot_len - self.row.end_len
 
     @property
+    def num_catching_up(self) -> int:
+        """Committed ids that it feeds besides the pending one."""
+        return len(self.row.new_ids) - 1
+
+    @property
     def num_choices(self) -> int:
         return self.row.num_choices
 
