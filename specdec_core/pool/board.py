@@ -7,6 +7,7 @@ that it forms, however many sequences live here.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 from specdec_core.pool.catching_up import within
 from specdec_core.pool.grouping import ReadyRows, RowPlan, rank_of
@@ -121,7 +122,7 @@ class Board:
         chosen = self.clients.choose(overdue_at)
         let_in = self._let_in
         if let_in:
-            chosen = sorted(chosen + let_in, key=_age)[: self._max_group_size]
+            chosen = self._oldest(chosen + let_in)
         num_seats = self._max_group_size - len(chosen)
         if not (self._background and num_seats):
             return chosen
@@ -133,12 +134,18 @@ class Board:
         """The ready row of the sequence that ranks first, if it may go now."""
         return within([min(self, key=rank_of)], self.num_out, self._max_prefill)
 
+    def _oldest(self, plans: list[RowPlan]) -> list[RowPlan]:
+        """As many as there are seats."""
+        if len(plans) <= self._max_group_size:
+            return plans
+        return sorted(plans, key=_age)[: self._max_group_size]
+
     @property
     def _let_in(self) -> list[RowPlan]:
         """Clients' rows that may catch up now, by age."""
         if not self.catching_up.cohort_of:
             return []
-        oldest = sorted(self.catching_up.choose(overdue_at=0.0), key=_age)
+        oldest = islice(self.catching_up.by_age(), self._max_group_size)
         return within(oldest, self.num_out, self._max_prefill)
 
     def __iter__(self) -> Iterator[RowPlan]:
