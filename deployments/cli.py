@@ -239,6 +239,7 @@ def serve(
     cells: flag.Cells = None,
     max_num_seqs: flag.MaxNumSeqs = None,
     max_group_size: flag.MaxGroupSize = None,
+    max_prefill_tokens: flag.MaxPrefillTokens = None,
     max_queued: flag.MaxQueued = None,
     stream_interval: flag.StreamInterval = None,
     log_format: flag.LogFormat = None,

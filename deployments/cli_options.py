@@ -255,6 +255,10 @@ IngressReplicas = Annotated[int | None, _scale(help="Replicas that take requests
 Cells = Annotated[int | None, _scale(help="Coordinators, each with replicas of its own.")]
 MaxNumSeqs = Annotated[int | None, _scale(help="Most admitted sequences per target replica.")]
 MaxGroupSize = Annotated[int | None, _scale(help="Most sequences per target pass.")]
+MaxPrefillTokens = Annotated[
+    int | None,
+    _scale(help="Most prompt tokens that streams of a target wait for; 512, on GPUs 8192."),
+]
 MaxQueued = Annotated[int | None, _scale(help="Most waiting requests; more are refused.")]
 StreamInterval = Annotated[
     int | None,

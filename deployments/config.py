@@ -248,7 +248,7 @@ class ServiceConfig(PoolSettings, ScaleSettings, TelemetrySettings, TlsSettings,
             min_confidence=self.spec_min_confidence,
             ngram=NgramConfig(lookup_max=self.prompt_lookup_max, lookup_min=self.prompt_lookup_min),
         )
-        return self.pool_config_with(speculation)
+        return self.pool_config_with(speculation, has_gpu=self.target_num_gpus > 0)
 
     def threads_per_replica(self, num_cores: int) -> int:
         """Torch threads of one replica when all of them share `num_cores` cores.

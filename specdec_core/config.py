@@ -122,6 +122,9 @@ class PoolConfig:
     """Most waiting requests; one more is refused with a retry hint."""
     prefill_chunk: int = 256
     """Most catch-up tokens of one row in one group, so that a prefill never blocks for long."""
+    max_prefill_tokens: int | None = None
+    """Most catch-up tokens of all rows that a target has at a time, open leases together; a row of
+    more goes when no other is there. None: no limit."""
     verification_budget: int | None = None
     """Most tokens that one target pass chooses, drafted ones included; raised to whole tiles of the
     replica. Beyond it the least promising drafted tokens are left out. None: no limit."""
@@ -154,6 +157,10 @@ class PoolConfig:
             raise ValueError(
                 f"verification_budget must be at least max_group_size={self.max_group_size}, "
                 f"got {self.verification_budget}"
+            )
+        if self.max_prefill_tokens is not None and self.max_prefill_tokens < 1:
+            raise ValueError(
+                f"max_prefill_tokens must be at least 1, got {self.max_prefill_tokens}"
             )
         if self.max_queued < 0:
             raise ValueError(f"max_queued must not be negative, got {self.max_queued}")

@@ -93,6 +93,7 @@ def _pool(random: Random, group: int) -> PoolConfig:
         window=group + random.randint(0, 8),
         max_queued=random.choice((4, 12, 60)),
         prefill_chunk=random.randint(3, 16),
+        max_prefill_tokens=random.choice((None, random.randint(1, 40))),
         verification_budget=random.choice((None, None, group + random.randint(0, 8))),
         max_group_wait_s=random.choice((0.0, 0.01, 0.05)),
         lease_ttl_s=LEASE_TTL_S,

@@ -7,7 +7,9 @@ that it forms, however many sequences live here.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
+from specdec_core.pool.catching_up import within
 from specdec_core.pool.grouping import ReadyRows, RowPlan, rank_of
 from specdec_core.pool.sequence import Sequence
 
@@ -15,9 +17,18 @@ from specdec_core.pool.sequence import Sequence
 class Board:
     """Plans of the ready rows, of clients and of background sequences."""
 
-    def __init__(self, max_group_size: int, by_shape: bool = True) -> None:
+    def __init__(
+        self, max_group_size: int, by_shape: bool = True, max_prefill_tokens: int | None = None
+    ) -> None:
+        """`max_prefill_tokens`: see PoolConfig."""
         self._max_group_size = max_group_size
+        self._max_prefill = max_prefill_tokens
         self.clients = ReadyRows(max_group_size, by_shape)
+        """With a limit of catch-up tokens: those that only decode."""
+        self.catching_up = ReadyRows(max_group_size, by_shape=False)
+        """Clients' rows that the limit may hold up, and that keep no other from its seat."""
+        self.num_out = 0
+        """Catch-up tokens of the replica's open leases; to be told before a choice."""
         self._background: dict[int, RowPlan] = {}
         self._out: dict[int, str] = {}
         """Sequence -> the target it is on, of those that are leased out and would join a group."""
@@ -26,7 +37,21 @@ class Board:
 
     @property
     def num_ready(self) -> int:
-        return len(self.clients.cohort_of) + len(self._background)
+        num_clients = len(self.clients.cohort_of) + len(self.catching_up.cohort_of)
+        return num_clients + len(self._background)
+
+    @property
+    def num_clients(self) -> int:
+        """Clients' rows that may go now."""
+        return len(self.clients.cohort_of) + len(self._let_in)
+
+    @property
+    def ready_since(self) -> float:
+        """Of the oldest client's row that may go now."""
+        sinces = [plan.sequence.ready_since for plan in self._let_in[:1]]
+        if len(self.clients):
+            sinces.append(self.clients.ready_since)
+        return min(sinces)
 
     @property
     def has_out(self) -> bool:
@@ -50,6 +75,8 @@ class Board:
         """The sequence, which is not noted here, has this row ready."""
         if plan.sequence.is_background:
             self._background[plan.sequence.sequence_id] = plan
+        elif self._max_prefill is not None and plan.num_catching_up:
+            self.catching_up.put(plan)
         else:
             self.clients.put(plan)
 
@@ -57,6 +84,8 @@ class Board:
         """The row, which is ready here, is leased out; only this board knows the sequence."""
         if sequence_id in self.clients.cohort_of:
             self.clients.discard(sequence_id)
+        elif sequence_id in self.catching_up.cohort_of:
+            self.catching_up.discard(sequence_id)
         else:
             del self._background[sequence_id]
         self._out[sequence_id] = target
@@ -76,24 +105,52 @@ class Board:
             self.undrafted.pop(sequence_id, None)
         if sequence_id in self.clients.cohort_of:
             self.clients.discard(sequence_id)
+        elif sequence_id in self.catching_up.cohort_of:
+            self.catching_up.discard(sequence_id)
         elif self._background:
             self._background.pop(sequence_id, None)
 
+    def num_catching_up(self, plans: list[RowPlan]) -> int:
+        """Catch-up tokens of ready rows, where there is a limit."""
+        if not (self.catching_up.cohort_of or self._background):
+            return 0
+        return sum(plan.num_catching_up for plan in plans)
+
     def choose(self, overdue_at: float) -> list[RowPlan]:
-        """The next group; background rows take the seats that clients leave."""
+        """The next group, of rows that may go; background rows take the seats that clients leave.
+        Empty only where all that are ready have to wait."""
         chosen = self.clients.choose(overdue_at)
+        let_in = self._let_in
+        if let_in:
+            chosen = self._oldest(chosen + let_in)
         num_seats = self._max_group_size - len(chosen)
         if not (self._background and num_seats):
             return chosen
+        num_out = self.num_out + self.num_catching_up(let_in)
         background = sorted(self._background.values(), key=_age)
-        return chosen + background[:num_seats]
+        return chosen + within(background, num_out, self._max_prefill)[:num_seats]
 
-    def first(self) -> RowPlan:
-        """The ready row of the sequence that ranks first."""
-        return min(self, key=rank_of)
+    def first(self) -> list[RowPlan]:
+        """The ready row of the sequence that ranks first, if it may go now."""
+        return within([min(self, key=rank_of)], self.num_out, self._max_prefill)
+
+    def _oldest(self, plans: list[RowPlan]) -> list[RowPlan]:
+        """As many as there are seats."""
+        if len(plans) <= self._max_group_size:
+            return plans
+        return sorted(plans, key=_age)[: self._max_group_size]
+
+    @property
+    def _let_in(self) -> list[RowPlan]:
+        """Clients' rows that may catch up now, by age."""
+        if not self.catching_up.cohort_of:
+            return []
+        oldest = islice(self.catching_up.by_age(), self._max_group_size)
+        return within(oldest, self.num_out, self._max_prefill)
 
     def __iter__(self) -> Iterator[RowPlan]:
         yield from self.clients
+        yield from self.catching_up
         yield from self._background.values()
 
 

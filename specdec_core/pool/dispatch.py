@@ -69,6 +69,8 @@ class Dispatcher:
         board, is_target = replica.board, replica.role is _TARGET
         replica.wake_at = None
         self._update_boards()
+        if is_target and self._config.max_prefill_tokens is not None:
+            board.num_out = sum([open_.num_catching_up for open_ in replica.leases.values()])
         if is_target and board.undrafted and self._going_without.fill(replica):
             self._update_boards()
         if not board.num_ready or not self._is_due(replica, now):
@@ -77,9 +79,9 @@ class Dispatcher:
         if is_target:
             group = self._budget.shorten(group, replica.info.tile_rows)
         plans = self._reserve_all(replica, group)
-        if not plans and board.num_ready:
+        if group and not plans and board.num_ready:
             # The oldest always gets room, whether it was chosen or not.
-            plans = self._reserve_all(replica, [board.first()])
+            plans = self._reserve_all(replica, board.first())
         if plans:
             self._send(replica, plans, now)
         return bool(plans)
@@ -161,15 +163,14 @@ class Dispatcher:
 
         Where sequences are split, those that are out are the other half.
         """
-        clients = replica.board.clients
-        num_clients = len(clients)
+        num_clients = replica.board.num_clients
         if self._half is not None and num_clients:
             return True
         if num_clients >= self._config.max_group_size or not _expects_more(replica):
             return True
         if not num_clients:
             return False  # background rows go along with a client's, or when there is none
-        bound = clients.ready_since + self._config.max_group_wait_s
+        bound = replica.board.ready_since + self._config.max_group_wait_s
         if bound > now:
             replica.wake_at = bound
         return bound <= now
@@ -224,6 +225,8 @@ class Dispatcher:
             self._placement.leave(victim, Role.DRAFT)
 
     def _send(self, replica: ReplicaRecord, plans: list[RowPlan], now: float) -> None:
+        is_limited = self._config.max_prefill_tokens is not None
+        num_catching_up = replica.board.num_catching_up(plans) if is_limited else 0
         self._lend(replica, plans)
         lease = GroupLease(
             lease_id=self._next_lease_id,
@@ -237,7 +240,9 @@ class Dispatcher:
         self._next_lease_id += 1
         is_split = self._half is not None
         self._tally.num_split_groups += is_split and replica.role is Role.TARGET
-        replica.leases[lease.lease_id] = OpenLease(lease, now + lease.ttl_s, self._since, is_split)
+        replica.leases[lease.lease_id] = OpenLease(
+            lease, now + lease.ttl_s, self._since, is_split, num_catching_up
+        )
         self._tally.record_lease(lease, _waits(plans, now))
         self._outbox.lease(lease)
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from math import inf
 
+from specdec_core.config import PoolConfig
 from specdec_core.errors import InvalidRequestError
 from specdec_core.leases import GroupLease, ReplicaInfo, Role
 from specdec_core.models.numerics import Numerics
@@ -34,6 +35,8 @@ class OpenLease:
     """When the host began with it: at the result that it followed, else when it was sent."""
     is_split: bool
     """See PoolConfig.overlap."""
+    num_catching_up: int
+    """Catch-up tokens of its rows, where PoolConfig limits them."""
 
 
 @dataclass(eq=False, slots=True)
@@ -168,9 +171,8 @@ class ReplicaRecord:
 class Fleet:
     """The replicas by id."""
 
-    def __init__(self, max_group_size: int, by_shape: bool = True) -> None:
-        self._max_group_size = max_group_size
-        self._by_shape = by_shape
+    def __init__(self, config: PoolConfig) -> None:
+        self._config = config
         self.records: dict[str, ReplicaRecord] = {}
         """By replica."""
         self.drafts: list[ReplicaRecord] = []
@@ -189,7 +191,9 @@ class Fleet:
 
     def add(self, info: ReplicaInfo, now: float) -> None:
         assert info.replica_id not in self.records, "the older incarnation is removed first"
-        board = Board(self._max_group_size, self._by_shape)
+        config = self._config
+        most = config.max_prefill_tokens if info.role is Role.TARGET else None
+        board = Board(config.max_group_size, config.group_by_shape, most)
         replica = ReplicaRecord(info, now, board, self.changed)
         self.records[info.replica_id] = replica
         self.of_role(info.role).append(replica)

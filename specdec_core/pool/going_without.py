@@ -19,7 +19,7 @@ class GoingWithout:
     def fill(self, target: ReplicaRecord) -> bool:
         """Make the target's next group a full one, if that leaves each draft a full one, too; say
         whether it was done."""
-        num_missing = self._max_group_size - len(target.board.clients)
+        num_missing = self._max_group_size - target.board.num_clients
         may_fill = 0 < num_missing <= len(target.board.undrafted)
         if not may_fill or not self._proposer.is_draft_short:
             return False

@@ -45,6 +45,11 @@ class RowPlan:
         return self.slot_len - self.row.end_len
 
     @property
+    def num_catching_up(self) -> int:
+        """Committed ids that it feeds besides the pending one."""
+        return len(self.row.new_ids) - 1
+
+    @property
     def num_choices(self) -> int:
         return self.row.num_choices
 
@@ -133,6 +138,14 @@ class ReadyRows:
         if self._by_shape and self._to_enter.pop(sequence_id, None) is None:
             self._alike.discard(sequence_id)
 
+    def by_age(self) -> Iterator[RowPlan]:
+        """All rows; whoever takes the first ones only does not pay for the others."""
+        self._drop_empty()
+        for since in self._sinces:
+            if since in self._unranked:
+                self._rank(since)
+            yield from self._cohorts[since].values()
+
     def choose(self, overdue_at: float) -> list[RowPlan]:
         """Rows ready at or before `overdue_at` first; else a full group of one shape; else alike.
 
@@ -151,15 +164,7 @@ class ReadyRows:
         return self._oldest_and_alike(overdue_at)
 
     def _oldest(self) -> list[RowPlan]:
-        chosen: list[RowPlan] = []
-        for since in self._sinces:
-            num_missing = self._max_size - len(chosen)
-            if not num_missing:
-                break
-            if since in self._unranked:
-                self._rank(since)
-            chosen += islice(self._cohorts[since].values(), num_missing)
-        return chosen
+        return list(islice(self.by_age(), self._max_size))
 
     def _rank(self, since: float) -> None:
         """Once for many choices: thousands may have become ready together."""

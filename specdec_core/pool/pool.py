@@ -40,7 +40,7 @@ class SequencePool:
         self._epoch = epoch
         self._heard_at: float | None = None
         """Of the last result that no groups were formed after."""
-        self._fleet = Fleet(config.max_group_size, config.group_by_shape)
+        self._fleet = Fleet(config)
         self._outbox = Outbox()
         self._tally = Tally()
         self._overlap = Overlap(config)

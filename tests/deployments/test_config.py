@@ -92,6 +92,16 @@ def test_overlap_reaches_the_pool() -> None:
     assert ServiceConfig().pool_config().overlap is OverlapMode.AUTO
 
 
+@pytest.mark.parametrize(
+    ("settings", "limit"),
+    [({}, 512), ({"target_num_gpus": 0.5}, 8192), ({"max_prefill_tokens": 1024}, 1024)],
+)
+def test_the_limit_of_prompt_tokens_goes_by_the_targets_device(
+    settings: dict[str, Any], limit: int
+) -> None:
+    assert ServiceConfig(**settings).pool_config().max_prefill_tokens == limit
+
+
 def test_the_method_follows_from_the_draft_model() -> None:
     assert ServiceConfig(model="m").method is SpecMethod.NGRAM
     assert ServiceConfig(spec_model="d").method is SpecMethod.DRAFT_MODEL

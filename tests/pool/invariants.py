@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from specdec_core.leases import Role
 from specdec_core.pool import SequencePool
 from specdec_core.pool.fleet import Fleet, ReplicaRecord
 from specdec_core.pool.sequence import Sequence
@@ -15,6 +16,7 @@ def check(pool: SequencePool) -> None:
     assert {s.sequence_id for s in waiting} == {i for i, s in live.items() if s.target is None}
     for replica in fleet:
         _check_replica(replica, live)
+        _check_catch_up(replica, pool._config.max_prefill_tokens)
     for sequence in live.values():
         _check_sequence(sequence, fleet)
 
@@ -42,6 +44,14 @@ def _check_replica(replica: ReplicaRecord, live: dict[int, Sequence]) -> None:
     if replica.is_fenced:
         assert not replica.sequences
         assert not replica.leases
+
+
+def _check_catch_up(replica: ReplicaRecord, limit: int | None) -> None:
+    """A target has no more than the limit, or one row."""
+    rows = [row for open_ in replica.leases.values() for row in open_.lease.rows]
+    counts = [len(row.new_ids) - 1 for row in rows if len(row.new_ids) > 1]
+    if limit is not None and replica.role is Role.TARGET:
+        assert sum(counts) <= limit or len(counts) == 1
 
 
 def _check_sequence(sequence: Sequence, fleet: Fleet) -> None:

@@ -30,6 +30,7 @@ configs = st.builds(
     max_group_size=st.integers(1, 4),
     window=st.integers(4, 8),
     prefill_chunk=st.integers(1, 9),
+    max_prefill_tokens=st.sampled_from([None, 1, 6, 20]),
     max_group_wait_s=st.sampled_from([0.0, 0.1, 1.0]),
     overlap=st.sampled_from(OverlapMode),
     group_by_shape=st.booleans(),

@@ -18,6 +18,7 @@ from deployments.simulation.record import Violation
 from deployments.simulation.tokens import Script
 from specdec_core.leases import EMPTY_HASH, GroupLease, LeaseRow, ReplicaInfo, Role
 from specdec_core.pool import SequencePool
+from specdec_core.pool.board import Board
 from specdec_core.pool.dispatch import Dispatcher
 from specdec_core.pool.sequence import Place, Sequence
 from specdec_core.request import Request
@@ -144,6 +145,13 @@ def test_a_row_that_nobody_plans_while_no_draft_serves_is_found(
 
     monkeypatch.setattr(Dispatcher, "_note_on_target", forgetful)
     assert found().startswith("(k)")
+
+
+def test_a_target_that_is_fed_more_prompts_than_it_may_be_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Board, "num_catching_up", lambda board, plans: 0)
+    assert "is to catch up by" in found()
 
 
 def test_a_book_that_grows_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""(a), (b), (c), (d), (f): every lease from its sending to its end, in a book of its own."""
+"""(a), (b), (c), (d), (f), (h): every lease from its sending to its end, in a book of its own."""
 
 from __future__ import annotations
 
@@ -34,6 +34,8 @@ class LeaseBook:
             self._check_row(record, lease, row, is_target)
         self.open[lease.lease_id] = lease
         self._expire_at[lease.lease_id] = now + lease.ttl_s
+        if is_target:
+            self._check_catch_up(lease.replica_id, pool._config.max_prefill_tokens)
 
     def freed(self, command: SendFree) -> None:
         """What is forgotten is owned no more."""
@@ -77,6 +79,15 @@ class LeaseBook:
         soonest = min(self._expire_at.values(), default=now + 1.0)
         if soonest <= now:
             raise Violation(f"(h) a lease is open at {now}, its {soonest} has passed")
+
+    def _check_catch_up(self, replica_id: str, most: int | None) -> None:
+        """(h) A stream waits for no more of others' catching up than the limit, or one row."""
+        if most is None:
+            return
+        here = [lease for lease in self.open.values() if lease.replica_id == replica_id]
+        counts = [len(row.new_ids) - 1 for lease in here for row in lease.rows]
+        if sum(counts) > most and sum(count > 0 for count in counts) > 1:
+            raise Violation(f"(h) {replica_id} is to catch up by {sum(counts)} ids at a time")
 
     def _begin_next(self, replica_id: str, now: float) -> None:
         for lease in self.open.values():

@@ -1,0 +1,74 @@
+"""Defects of the limit of catch-up tokens: what it lets through, and whom it starves."""
+
+from tests.mutants.mutant import Mutant
+
+_POOL = "specdec_core/pool/"
+_TESTS = "tests/pool/test_prefill_limit.py::"
+
+MUTANTS = (
+    Mutant(
+        name="prefill-limit-never-comes-back",
+        path=_POOL + "dispatch.py",
+        old="board.num_out = sum([",
+        new="board.num_out += sum([",
+        breaks="behind the first prompts nobody begins any more",
+        killed_by=(
+            _TESTS + "test_the_first_tokens_of_prompts_come_in_turn_and_right",
+            "tests/simulation/test_campaign.py"
+            "::test_no_seed_finds_a_violation_and_everything_that_can_happen_happens",
+        ),
+    ),
+    Mutant(
+        name="prefill-limit-of-each-lease",
+        path=_POOL + "dispatch.py",
+        old="board.num_out = sum([",
+        new="board.num_out = 0 * sum([",
+        breaks="a stream waits for the prompts of two groups",
+        killed_by=(
+            _TESTS + "test_all_leases_that_are_open_count",
+            _TESTS + "test_between_two_tokens_of_a_stream_its_target_catches_up_within_the_limit",
+        ),
+    ),
+    Mutant(
+        name="long-chunk-never-goes",
+        path=_POOL + "catching_up.py",
+        old="if count and num_out and num_out + count > most:",
+        new="if count and num_out + count > most:",
+        breaks="a prompt whose chunk is longer than the limit waits for ever",
+        killed_by=(_TESTS + "test_a_row_beyond_the_limit_goes_alone",),
+    ),
+    Mutant(
+        name="short-prompts-overtake",
+        path=_POOL + "catching_up.py",
+        old="            most = 0\n",
+        new="",
+        breaks="a long prompt waits for as long as short ones come",
+        killed_by=(_TESTS + "test_nobody_overtakes_a_prompt_that_has_to_wait",),
+    ),
+    Mutant(
+        name="streams-wait-as-prompts-do",
+        path=_POOL + "board.py",
+        old="elif self._max_prefill is not None and plan.num_catching_up:",
+        new="elif self._max_prefill is not None:",
+        breaks="no stream is given a seat while older prompts wait",
+        killed_by=(_TESTS + "test_prompts_that_wait_keep_no_stream_from_its_seat",),
+    ),
+    Mutant(
+        name="audits-beyond-the-prefill-limit",
+        path=_POOL + "board.py",
+        old="within(background, num_out, self._max_prefill)[:num_seats]",
+        new="background[:num_seats]",
+        breaks="clients wait for prompts of requests that nobody waits for",
+        killed_by=(_TESTS + "test_rows_that_nobody_waits_for_count_too",),
+    ),
+    Mutant(
+        name="first-rank-beyond-the-prefill-limit",
+        path=_POOL + "board.py",
+        old="        return within([min(self, key=rank_of)], self.num_out, self._max_prefill)\n",
+        new="        return [min(self, key=rank_of)]\n",
+        breaks="where blocks are short a target is sent more prompts than it may have",
+        killed_by=(
+            _TESTS + "test_who_ranks_first_takes_the_place_of_others_only_within_the_limit",
+        ),
+    ),
+)
