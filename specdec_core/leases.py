@@ -67,6 +67,8 @@ class ReplicaInfo:
     """Rows that one call of its narrowest linear takes; 0 where rows cost alike."""
     numerics: Numerics = Numerics.FAST
     """What it keeps. Only EXACT promises that a replay gives the same bits."""
+    device: str = ""
+    """Names its accelerator: replicas of one name take turns. Empty: it has one of its own."""
 
 
 class LeaseRow(NamedTuple):

@@ -20,7 +20,7 @@ def check_introduction(info: ReplicaInfo) -> None:
     sizes = (info.num_blocks, info.block_size, info.max_model_len, info.vocab_size)
     if min(sizes) < 1 or info.tile_rows < 0:
         raise ValueError(f"num_blocks, block_size, max_model_len and vocab_size cannot be {sizes}")
-    names = (info.replica_id, info.model_digest, info.fingerprint)
+    names = (info.replica_id, info.model_digest, info.fingerprint, info.device)
     if max(map(len, names)) > _MAX_NAME_LEN or not all(name.isprintable() for name in names):
         raise ValueError(f"names must be printable and at most {_MAX_NAME_LEN} characters long")
     if not info.replica_id:

@@ -39,7 +39,15 @@ class HostedModel:
             model_digest=self.loaded.digest,
             fingerprint=self.loaded.fingerprint,
             numerics=model.numerics,
+            device=accelerator_name(model.device),
         )
+
+
+def accelerator_name(device: torch.device) -> str:
+    """Of a GPU, whichever number a process knows it by. On a CPU processes run side by side."""
+    if device.type != "cuda":
+        return ""
+    return str(torch.cuda.get_device_properties(device).uuid)
 
 
 def host_model(config: ServiceConfig, role: Role, num_threads: int) -> HostedModel:

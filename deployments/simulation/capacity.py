@@ -136,7 +136,7 @@ class Cell:
 
     def _start(self) -> None:
         self._coordinator.start()
-        devices = [Accelerator() for _ in range(self._plant.num_targets)]
+        devices = [Accelerator(f"device-{n}") for n in range(self._plant.num_targets)]
         for place in range(self._plant.num_targets):
             self._replicas.append(self._replica(Role.TARGET, place, devices[place]))
         for place in range(self._plant.num_drafts):
@@ -155,6 +155,7 @@ class Cell:
             max_model_len=self._num_positions,
             vocab_size=_VOCAB_SIZE,
             model_digest="model",
+            device=device.name,
         )
         runner = ModelReplica(info, self._plant.acceptance)
         return ReplicaProcess(self._world, runner, self._step_seconds, accelerator=device)

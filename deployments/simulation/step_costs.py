@@ -64,7 +64,9 @@ class StepCosts:
 class Accelerator:
     """One device: whoever comes while it is busy waits."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "") -> None:
+        """`name`: what its replicas call it; those of a shared one must."""
+        self.name = name
         self._free_at = 0.0
 
     def take(self, now: float, seconds: float) -> float:

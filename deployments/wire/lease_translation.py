@@ -58,6 +58,7 @@ def register_to_pb(info: ReplicaInfo) -> pb.Register:
         model_digest=info.model_digest,
         fingerprint=info.fingerprint,
         numerics=info.numerics,
+        device=info.device,
     )
 
 
@@ -82,6 +83,7 @@ def register_from_pb(message: pb.Register) -> ReplicaInfo:
         model_digest=message.model_digest,
         fingerprint=message.fingerprint,
         numerics=Numerics(message.numerics),
+        device=message.device,
     )
 
 

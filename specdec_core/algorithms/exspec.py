@@ -27,6 +27,8 @@ from specdec_core.request import Request, TokenEvent
 
 _EPOCH = 1
 _INCARNATION = 1
+_DEVICE = "this process"
+"""Draft and target take turns in one thread."""
 
 
 class Exspec:
@@ -124,4 +126,5 @@ def _describe(model: CachedModel, role: Role) -> ReplicaInfo:
         vocab_size=model.vocab_size,
         tile_rows=model.tile_rows,
         model_digest="",
+        device=_DEVICE,
     )

@@ -6,7 +6,8 @@ from specdec_core.config import PoolConfig
 from specdec_core.leases import GroupLease, Role
 from specdec_core.pool.board import Board
 from specdec_core.pool.counters import Tally
-from specdec_core.pool.fleet import Fleet, OpenLease, ReplicaRecord
+from specdec_core.pool.device import OpenLease
+from specdec_core.pool.fleet import Fleet, ReplicaRecord
 from specdec_core.pool.going_without import GoingWithout
 from specdec_core.pool.grouping import RowPlan, rank_of
 from specdec_core.pool.k_cause import KCause
@@ -60,14 +61,14 @@ class Dispatcher:
         self._look_at_fleet()
         for replicas in (self._fleet.drafts, self._fleet.targets):
             for replica in replicas:
-                while len(replica.leases) < self._config.max_open_leases and replica.is_usable:
+                replica.wake_at = None
+                while replica.is_usable and replica.may_be_sent_more(self._config.max_open_leases):
                     if not self._dispatch_to(replica, now):
                         break
 
     def _dispatch_to(self, replica: ReplicaRecord, now: float) -> bool:
         """Send the replica's next group if it is due; say whether one was sent."""
         board, is_target = replica.board, replica.role is _TARGET
-        replica.wake_at = None
         self._update_boards()
         if is_target and self._config.max_prefill_tokens is not None:
             board.num_out = sum([open_.num_catching_up for open_ in replica.leases.values()])
@@ -96,7 +97,10 @@ class Dispatcher:
         num_targets, num_busy, _ = _count(self._fleet.targets)
         self._proposer.targets_per_draft = num_busy / num_drafts
         num_live = -(-num_drafted // max(num_targets, 1))
-        self._half = self._overlap.max_rows(num_live, num_targets, num_drafts)
+        # Where they share a device, neither works while the other does.
+        takes_turns = any(draft.device.is_shared for draft in self._fleet.drafts)
+        num_apart = 0 if takes_turns else num_drafts
+        self._half = self._overlap.max_rows(num_live, num_targets, num_apart)
 
     def _choose(self, board: Board, now: float) -> list[RowPlan]:
         group = board.choose(now - self._config.max_group_wait_s)
@@ -173,7 +177,7 @@ class Dispatcher:
         bound = replica.board.ready_since + self._config.max_group_wait_s
         if bound > now:
             replica.wake_at = bound
-        return bound <= now
+        return bound <= now and not replica.device.is_worth_waiting_for(replica.board.ready_since)
 
     def _reserve_all(self, replica: ReplicaRecord, plans: list[RowPlan]) -> list[RowPlan]:
         """The plans whose blocks are to be had, some of them shortened."""

@@ -8,35 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from math import inf
 
 from specdec_core.config import PoolConfig
 from specdec_core.errors import InvalidRequestError
-from specdec_core.leases import GroupLease, ReplicaInfo, Role
+from specdec_core.leases import ReplicaInfo, Role
 from specdec_core.models.numerics import Numerics
 from specdec_core.pool.board import Board
 from specdec_core.pool.counters import ReplicaCounters
+from specdec_core.pool.device import Device, OpenLease
 from specdec_core.pool.sequence import Place, Sequence
 from specdec_core.request import Request
 
 ROUNDS_PER_BLOCK = 4
 """A running sequence needs a new block every few rounds: a newcomer leaves that much, or it would
 be preempted as soon as it is admitted."""
-
-
-@dataclass(eq=False, slots=True)
-class OpenLease:
-    """A lease without a result yet."""
-
-    lease: GroupLease
-    deadline: float
-    """Set anew when the lease before it is answered: only then does the replica begin with it."""
-    since: float
-    """When the host began with it: at the result that it followed, else when it was sent."""
-    is_split: bool
-    """See PoolConfig.overlap."""
-    num_catching_up: int
-    """Catch-up tokens of its rows, where PoolConfig limits them."""
 
 
 @dataclass(eq=False, slots=True)
@@ -48,6 +33,7 @@ class ReplicaRecord:
     board: Board
     changed: dict[int, Sequence]
     """Of the whole fleet: sequences whose plans must be made again."""
+    device: Device
     replica_id: str = field(init=False)
     role: Role = field(init=False)
     is_exact: bool = field(init=False)
@@ -64,8 +50,6 @@ class ReplicaRecord:
     is_draining: bool = False
     wake_at: float | None = None
     """When a group that waits for more members goes without them."""
-    answered_at: float = -inf
-    """When its last result came: until then it had not begun with the next lease."""
     num_leases: int = 0
     num_rows: int = 0
     busy_s: float = 0.0
@@ -84,6 +68,12 @@ class ReplicaRecord:
     def num_free_blocks(self) -> int:
         """0 while fenced: its slots count as used until it has forgotten them."""
         return 0 if self.is_fenced else self.info.num_blocks - self.num_reserved_blocks
+
+    def may_be_sent_more(self, max_open_leases: int) -> bool:
+        """They are a device's, whichever replica has them: a draft leaves one to its target."""
+        if self.leases and self.role is Role.DRAFT and self.device.is_shared:
+            return False
+        return self.device.num_open < max_open_leases
 
     def num_blocks(self, length: int) -> int:
         return -(-length // self.info.block_size)
@@ -194,12 +184,14 @@ class Fleet:
         config = self._config
         most = config.max_prefill_tokens if info.role is Role.TARGET else None
         board = Board(config.max_group_size, config.group_by_shape, most)
-        replica = ReplicaRecord(info, now, board, self.changed)
+        replica = ReplicaRecord(info, now, board, self.changed, self._device_of(info))
+        replica.device.leases[info.replica_id] = replica.leases
         self.records[info.replica_id] = replica
         self.of_role(info.role).append(replica)
 
     def remove(self, replica_id: str) -> None:
         replica = self.records.pop(replica_id)
+        del replica.device.leases[replica_id]
         self.of_role(replica.role).remove(replica)
 
     def take_changed(self) -> list[Sequence]:
@@ -216,8 +208,16 @@ class Fleet:
         targets = [r for r in self.targets if len(r.sequences) < window]
         return _roomiest(targets, length)
 
-    def roomiest_draft(self, length: int) -> ReplicaRecord | None:
-        return _roomiest(self.drafts, length)
+    def roomiest_draft(self, length: int, target_id: str) -> ReplicaRecord | None:
+        """One on the target's device first: there its groups stay together."""
+        device = self.records[target_id].device
+        near = [draft for draft in self.drafts if draft.device is device]
+        return _roomiest(near, length) or _roomiest(self.drafts, length)
+
+    def _device_of(self, info: ReplicaInfo) -> Device:
+        """That of the others which name it, or else its own."""
+        others = (r.device for r in self if info.device and r.info.device == info.device)
+        return next(others, None) or Device()
 
     def check_compatible(self, info: ReplicaInfo) -> None:
         """Refuse a replica of another vocabulary, a target of another model or of other bits."""

@@ -68,7 +68,8 @@ class Placement:
         longest_len = max(draft.longest_len for draft in drafts)
         placed: list[int] = []
         for sequence in self._undrafted.values():
-            draft = self._fleet.roomiest_draft(len(sequence.ids) + 1)
+            assert sequence.target is not None, "who looks for a draft is admitted"
+            draft = self._fleet.roomiest_draft(len(sequence.ids) + 1, sequence.target.replica_id)
             if draft is not None:
                 draft.add(sequence, len(sequence.ids))
                 placed.append(sequence.sequence_id)

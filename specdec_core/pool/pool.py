@@ -11,8 +11,9 @@ from specdec_core.errors import InvalidRequestError, QueueFullError
 from specdec_core.leases import GroupResult, ReplicaInfo
 from specdec_core.pool.commands import Command
 from specdec_core.pool.counters import PoolCounters, Tally, dense
+from specdec_core.pool.device import OpenLease
 from specdec_core.pool.dispatch import Dispatcher
-from specdec_core.pool.fleet import Fleet, OpenLease, ReplicaRecord
+from specdec_core.pool.fleet import Fleet, ReplicaRecord
 from specdec_core.pool.goodput import make_k_policy
 from specdec_core.pool.k_cause import KCause
 from specdec_core.pool.k_policy import KPolicy
@@ -166,18 +167,13 @@ class SequencePool:
         replica.num_leases += 1
         replica.num_rows += len(lease.rows)
         replica.busy_s += result.seconds
-        self._observe(open_, replica, result, now)
-        replica.answered_at = now
+        self._observe(open_, replica.device.answered(open_, result.seconds, now), result)
         self._settlement.settle(replica, lease, result, now)
         if replica.is_draining:
             self._drain(replica)
 
-    def _observe(
-        self, open_: OpenLease, replica: ReplicaRecord, result: GroupResult, now: float
-    ) -> None:
-        """Who decides by what groups take hears of one, the host's part included."""
-        began = max(open_.since, replica.answered_at)
-        seconds = max(now - began, result.seconds)  # a driver's clock may stand still
+    def _observe(self, open_: OpenLease, seconds: float, result: GroupResult) -> None:
+        """Who decides by what groups take hears of one."""
         self._k_policy.observe(open_.lease, result, seconds)
         if self._fleet.drafts:
             self._overlap.observe(open_.lease, seconds, open_.is_split)

@@ -122,9 +122,9 @@ MUTANTS = (
     ),
     Mutant(
         name="the-hosts-time-is-not-seen",
-        path=_POOL + "pool.py",
-        old="seconds = max(now - began, result.seconds)",
-        new="seconds = result.seconds",
+        path=_POOL + "device.py",
+        old="return max(now - began, 0.0 if self.is_shared else pass_s)",
+        new="return pass_s",
         breaks="long proposals look dearer than they are: each saves the host a round",
         killed_by=(
             "tests/pool/test_round_seconds.py::test_the_time_between_result_and_next_lease_belongs_to_the_next_round",
@@ -132,9 +132,9 @@ MUTANTS = (
     ),
     Mutant(
         name="the-group-before-counts-twice",
-        path=_POOL + "pool.py",
-        old="max(open_.since, replica.answered_at)",
-        new="open_.since",
+        path=_POOL + "device.py",
+        old="max(lease.since, self._answers[-1])",
+        new="lease.since",
         breaks="a group that waited behind another one looks dear",
         killed_by=(
             "tests/pool/test_round_seconds.py::test_a_lease_behind_a_running_one_begins_when_that_one_is_answered",

@@ -75,6 +75,7 @@ def info(
     max_model_len: int = 1000,
     vocab_size: int = VOCAB_SIZE,
     model_digest: str = "m",
+    device: str = "",
 ) -> ReplicaInfo:
     return ReplicaInfo(
         replica_id=replica_id,
@@ -85,6 +86,7 @@ def info(
         max_model_len=max_model_len,
         vocab_size=vocab_size,
         model_digest=model_digest,
+        device=device,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from specdec_core.pool.board import Board
+from specdec_core.pool.device import Device
 from specdec_core.pool.fleet import ReplicaRecord
 from specdec_core.pool.sequence import Place, Sequence
 from tests.pool.cell import request
@@ -11,7 +12,11 @@ from tests.pool.fake_replica import info
 
 def placed(length: int, num_blocks: int = 10) -> tuple[ReplicaRecord, Place]:
     replica = ReplicaRecord(
-        info(num_blocks=num_blocks, block_size=4), last_seen=0.0, board=Board(4), changed={}
+        info(num_blocks=num_blocks, block_size=4),
+        last_seen=0.0,
+        board=Board(4),
+        changed={},
+        device=Device(),
     )
     sequence = Sequence(0, request("a"), 0.0)
     replica.add(sequence, length)
@@ -53,7 +58,7 @@ def test_a_sequence_that_leaves_takes_nothing_along() -> None:
 
 def test_an_empty_replica_has_room_for_what_fills_it() -> None:
     replica = ReplicaRecord(
-        info(num_blocks=2, block_size=4), last_seen=0.0, board=Board(4), changed={}
+        info(num_blocks=2, block_size=4), last_seen=0.0, board=Board(4), changed={}, device=Device()
     )
     assert replica.has_room(8)
     assert not replica.has_room(9)

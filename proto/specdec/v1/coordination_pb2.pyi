@@ -198,7 +198,7 @@ class WorkUp(_message.Message):
     def __init__(self, register: _Optional[_Union[Register, _Mapping]] = ..., result: _Optional[_Union[GroupResult, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., reset_done: _Optional[_Union[ResetDone, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ...) -> None: ...
 
 class Register(_message.Message):
-    __slots__ = ("protocol_version", "replica_id", "role", "incarnation", "num_blocks", "block_size", "max_model_len", "vocab_size", "model_digest", "fingerprint", "numerics", "tile_rows")
+    __slots__ = ("protocol_version", "replica_id", "role", "incarnation", "num_blocks", "block_size", "max_model_len", "vocab_size", "model_digest", "fingerprint", "numerics", "tile_rows", "device")
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     REPLICA_ID_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
@@ -211,6 +211,7 @@ class Register(_message.Message):
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     NUMERICS_FIELD_NUMBER: _ClassVar[int]
     TILE_ROWS_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
     protocol_version: int
     replica_id: str
     role: Role
@@ -223,7 +224,8 @@ class Register(_message.Message):
     fingerprint: str
     numerics: str
     tile_rows: int
-    def __init__(self, protocol_version: _Optional[int] = ..., replica_id: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., incarnation: _Optional[int] = ..., num_blocks: _Optional[int] = ..., block_size: _Optional[int] = ..., max_model_len: _Optional[int] = ..., vocab_size: _Optional[int] = ..., model_digest: _Optional[str] = ..., fingerprint: _Optional[str] = ..., numerics: _Optional[str] = ..., tile_rows: _Optional[int] = ...) -> None: ...
+    device: str
+    def __init__(self, protocol_version: _Optional[int] = ..., replica_id: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., incarnation: _Optional[int] = ..., num_blocks: _Optional[int] = ..., block_size: _Optional[int] = ..., max_model_len: _Optional[int] = ..., vocab_size: _Optional[int] = ..., model_digest: _Optional[str] = ..., fingerprint: _Optional[str] = ..., numerics: _Optional[str] = ..., tile_rows: _Optional[int] = ..., device: _Optional[str] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
     __slots__ = ("occupancy",)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from deployments.config import ServiceConfig
-from deployments.replica.model_host import host_model
+from deployments.replica.model_host import accelerator_name, host_model
 from deployments.serve_flags import service_config
 from specdec_core.leases import ReplicaInfo, Role
 from specdec_core.models.numerics import NotExactError, Numerics
@@ -40,6 +41,17 @@ def test_a_target_is_exact_when_asked_and_a_draft_is_always_fast(tmp_path: Path)
     assert (target.numerics, draft.numerics) == (Numerics.EXACT, Numerics.FAST)
     assert " exact " in target.fingerprint
     assert describe(folder, numerics="exact").fingerprint == target.fingerprint
+
+
+def test_a_gpu_has_one_name_whoever_asks_and_cpus_have_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a CPU, replicas run side by side."""
+    assert describe(save_tiny_llama(tmp_path)).device == ""
+    gpus = [SimpleNamespace(uuid="one"), SimpleNamespace(uuid="other")]
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: gpus[device.index])
+    names = [accelerator_name(torch.device("cuda", number)) for number in (0, 1, 0)]
+    assert names == ["one", "other", "one"]
 
 
 @pytest.mark.parametrize("role", Role)

@@ -73,10 +73,11 @@ class World:
 
     def __post_init__(self) -> None:
         self.pool = SequencePool(self.config, epoch=1, k_policy=self.k_policy)
+        device = "thread" if self.costs.has_one_thread else ""
         for number in range(self.num_targets):
-            self.pool.register(_info(Role.TARGET, number), self.now)
+            self.pool.register(_info(Role.TARGET, number, device), self.now)
         if self.config.speculation.method.uses_draft_model:
-            self.pool.register(_info(Role.DRAFT, 0), self.now)
+            self.pool.register(_info(Role.DRAFT, 0, device), self.now)
 
     def run(self, num_live: int, max_tokens: int, num_requests: int | None = None) -> Outcome:
         """Decode `num_requests` requests [as many as may be live], `num_live` of them at a time."""
@@ -197,7 +198,7 @@ def _verified(row: LeaseRow) -> RowResult:
     )
 
 
-def _info(role: Role, number: int) -> ReplicaInfo:
+def _info(role: Role, number: int, device: str) -> ReplicaInfo:
     return ReplicaInfo(
         replica_id=f"{role.value}{number}",
         role=role,
@@ -207,4 +208,5 @@ def _info(role: Role, number: int) -> ReplicaInfo:
         max_model_len=_ANY,
         vocab_size=1 << 20,
         model_digest="m",
+        device=device,
     )

@@ -1,0 +1,157 @@
+"""Draft and target on one accelerator take turns: what a pass took, and how much is sent ahead.
+
+The oracle of the seconds are the costs of the world, that of the rest the rule itself.
+"""
+
+from __future__ import annotations
+
+from statistics import mean
+
+import pytest
+
+from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.leases import GroupLease, Role
+from specdec_core.pool.device import Device, OpenLease
+from specdec_core.pool.fleet import Fleet
+from specdec_core.pool.k_policy import FixedK
+from specdec_core.pool.k_trace import Record, TracedK
+from tests.pool.cell import Cell, config, request
+from tests.pool.fake_replica import info
+from tests.pool.modelled.world import Costs, World
+
+PASS_S, STEP_S = 0.010, 0.003
+_LEASE = OpenLease(
+    GroupLease(lease_id=0, epoch=0, replica_id="", role=Role.TARGET, rows=(), ttl_s=1.0),
+    deadline=1.0,
+    since=0.0,
+    is_split=False,
+    num_catching_up=0,
+)
+
+
+def observed(num_live: int) -> list[Record]:
+    """What the K policy is told of groups of two sequences that draft two tokens."""
+    records: list[Record] = []
+    speculation = SpeculationConfig(method=SpecMethod.DRAFT_MODEL, num_draft_tokens=2)
+    limits = PoolConfig(max_group_size=2, window=6, max_open_leases=2, speculation=speculation)
+    costs = Costs(lambda *_: PASS_S, lambda _: STEP_S, has_one_thread=True)
+    World(limits, costs, 0.5, TracedK(FixedK(2), records.append)).run(num_live, 12)
+    return [record for record in records if record["event"] == "observe"]
+
+
+@pytest.mark.parametrize("num_live", [2, 4, 6])
+def test_a_pass_is_not_charged_for_the_turn_of_the_other_model(num_live: int) -> None:
+    records = observed(num_live)
+    assert {record["role"] for record in records} == {"target", "draft"}
+    for record in records:
+        num_steps = max(1, *(num_choices for _, _, num_choices in record["rows"]))
+        own_s = PASS_S if record["role"] == "target" else num_steps * STEP_S
+        assert record["seconds"] == pytest.approx(own_s)
+
+
+def test_a_replicas_clock_that_goes_on_in_anothers_turn_is_not_believed() -> None:
+    """A pass in a time slice of a GPU takes as long as both."""
+    records: list[Record] = []
+    limits = config(max_group_size=1, max_open_leases=2)
+    cell = Cell(limits, TracedK(FixedK(0), records.append))
+    for name in ("one", "other"):
+        cell.join(info(name, device="gpu"))
+        cell.add(request(name, max_tokens=1))
+    cell.advance()
+    for name in ("one", "other"):
+        cell.now += 2.0
+        cell.handle(name)
+        slow = cell.links[name].results.pop()
+        cell.links[name].results.append(slow._replace(seconds=cell.now))
+        cell.deliver(name)
+    assert [record["seconds"] for record in records] == [2.0, 2.0]
+
+
+def test_behind_the_pass_of_a_device_one_more_is_sent_whichever_replica_has_it() -> None:
+    fleet = Fleet(config())
+    for name in ("here", "there"):
+        fleet.add(info(name + " target", device=name), 0.0)
+        fleet.add(info(name + " draft", Role.DRAFT, device=name), 0.0)
+    target, draft, other = (fleet[name] for name in ("here target", "here draft", "there target"))
+    target.leases[0] = _LEASE
+    assert target.may_be_sent_more(2)
+    draft.leases[1] = _LEASE
+    assert not target.may_be_sent_more(2)
+    assert not draft.may_be_sent_more(2)
+    assert other.may_be_sent_more(2)
+
+
+def test_a_draft_that_does_not_answer_leaves_its_device_to_the_target() -> None:
+    fleet = Fleet(config())
+    fleet.add(info(device="gpu"), 0.0)
+    fleet.add(info("draft", Role.DRAFT, device="gpu"), 0.0)
+    fleet["draft"].leases[0] = _LEASE
+    assert not fleet["draft"].may_be_sent_more(2)
+    assert fleet["target"].may_be_sent_more(2)
+
+
+def test_a_small_group_lets_a_shared_device_run_three_passes_first() -> None:
+    """They may join it. A pass is answered each second; it is ready since the first answer."""
+    device = Device(leases={"target": {0: _LEASE}, "draft": {}})
+    for second in (1.0, 2.0, 3.0):
+        device.answered(_LEASE, 1.0, second)
+        assert device.is_worth_waiting_for(1.0)
+    device.answered(_LEASE, 1.0, 4.0)
+    assert device.is_worth_waiting_for(2.0)
+    assert not device.is_worth_waiting_for(1.0)
+
+
+def test_nobody_waits_for_an_idle_device_or_one_of_its_own() -> None:
+    idle = Device(leases={"target": {}, "draft": {}})
+    own = Device(leases={"target": {0: _LEASE}})
+    assert not idle.is_worth_waiting_for(0.0)
+    assert not own.is_worth_waiting_for(0.0)
+
+
+def test_groups_that_take_turns_stay_full_though_passes_take_longer_than_the_bound() -> None:
+    """Requests of unlike lengths come and go, so that groups break up."""
+    sizes: list[int] = []
+    records: list[Record] = []
+    speculation = SpeculationConfig(method=SpecMethod.DRAFT_MODEL, num_draft_tokens=2)
+    limits = PoolConfig(
+        max_group_size=8,
+        window=24,
+        max_open_leases=2,
+        max_group_wait_s=0.1 * PASS_S,
+        speculation=speculation,
+    )
+    costs = Costs(lambda *_: PASS_S, lambda _: STEP_S, has_one_thread=True)
+    rates = (0.9, 0.5, 0.1)
+    World(limits, costs, rates, TracedK(FixedK(2), records.append)).run(16, 40, 160)
+    for record in records:
+        if record["event"] == "observe" and record["role"] == "target":
+            sizes.append(len(record["rows"]))
+    steady = sizes[len(sizes) // 4 : -len(sizes) // 4]
+    assert mean(steady) >= 7.0
+
+
+def test_who_has_left_its_device_has_nothing_open_there() -> None:
+    fleet = Fleet(config())
+    for name in ("one", "other"):
+        fleet.add(info(name, device="gpu"), 0.0)
+    device = fleet["other"].device
+    assert device.is_shared
+    fleet.remove("one")
+    assert not device.is_shared
+
+
+def test_sequences_are_drafted_on_the_device_of_their_target() -> None:
+    cell = Cell(config(SpecMethod.DRAFT_MODEL, 2))
+    for name in ("x", "y"):
+        cell.join(info(f"target {name}", device=name))
+    for name in ("y", "x"):
+        cell.join(info(f"draft {name}", Role.DRAFT, device=name))
+    for number in range(6):
+        cell.add(request(str(number), max_tokens=12, seed=number))
+    cell.run()
+    devices: dict[int, set[str]] = {}
+    for lease in cell.leases:
+        for row in lease.rows:
+            devices.setdefault(row.sequence_id, set()).add(lease.replica_id[-1])
+    assert len(devices) == 6
+    assert all(len(names) == 1 for names in devices.values())
