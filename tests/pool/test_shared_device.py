@@ -140,11 +140,12 @@ def test_who_has_left_its_device_has_nothing_open_there() -> None:
 
 
 def test_sequences_are_drafted_on_the_device_of_their_target() -> None:
+    """Also where another has more room."""
     cell = Cell(config(SpecMethod.DRAFT_MODEL, 2))
     for name in ("x", "y"):
         cell.join(info(f"target {name}", device=name))
-    for name in ("y", "x"):
-        cell.join(info(f"draft {name}", Role.DRAFT, device=name))
+    for name, num_blocks in (("y", 5000), ("x", 1000)):
+        cell.join(info(f"draft {name}", Role.DRAFT, device=name, num_blocks=num_blocks))
     for number in range(6):
         cell.add(request(str(number), max_tokens=12, seed=number))
     cell.run()
