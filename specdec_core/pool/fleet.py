@@ -33,7 +33,7 @@ class ReplicaRecord:
     board: Board
     changed: dict[int, Sequence]
     """Of the whole fleet: sequences whose plans must be made again."""
-    device: Device
+    device: Device = field(default_factory=Device)
     replica_id: str = field(init=False)
     role: Role = field(init=False)
     is_exact: bool = field(init=False)

@@ -6,6 +6,7 @@ _POOL = "specdec_core/pool/"
 _COSTS = "tests/pool/test_step_costs.py::"
 _LOOKING = "tests/pool/test_looking.py::"
 _CAUSES = "tests/pool/test_k_cause.py::"
+_SHARED = "tests/pool/test_shared_device.py::"
 
 MUTANTS = (
     Mutant(
@@ -107,5 +108,49 @@ MUTANTS = (
         new="                cause = KCause.CONFIGURED\n",
         breaks="an operator cannot see that prompt lookup has nothing to offer",
         killed_by=(_CAUSES + "test_lookup_that_finds_nothing_is_why",),
+    ),
+    Mutant(
+        name="a-shared-device-keeps-no-order",
+        path=_POOL + "fleet.py",
+        old="return next(others, None) or Device()",
+        new="return Device()",
+        breaks="a draft that waits for its target's pass looks dear, and is given up",
+        killed_by=(_SHARED + "test_a_pass_is_not_charged_for_the_turn_of_the_other_model[4]",),
+    ),
+    Mutant(
+        name="drafted-on-any-device",
+        path=_POOL + "fleet.py",
+        old="return _roomiest(near, length) or _roomiest(self.drafts, length)",
+        new="return _roomiest(self.drafts, length)",
+        breaks="a group's rows come back from as many devices as there are, a few from each",
+        killed_by=(_SHARED + "test_sequences_are_drafted_on_the_device_of_their_target",),
+    ),
+    Mutant(
+        name="small-groups-go-ahead-to-a-busy-device",
+        path=_POOL + "device.py",
+        old="self.is_shared and self.num_open > 0 and self._answers[0] <= ready_since",
+        new="False",
+        breaks="groups that broke up once stay small, and the device runs twice as many passes",
+        killed_by=(
+            _SHARED + "test_a_small_group_lets_a_shared_device_run_three_passes_first",
+            _SHARED
+            + "test_groups_that_take_turns_stay_full_though_passes_take_longer_than_the_bound",
+        ),
+    ),
+    Mutant(
+        name="a-draft-takes-all-of-its-device",
+        path=_POOL + "fleet.py",
+        old="if self.leases and self.role is Role.DRAFT and self.device.is_shared:",
+        new="if False:",
+        breaks="a draft that hangs stops its target, too, until its lease is over",
+        killed_by=(_SHARED + "test_a_draft_that_does_not_answer_leaves_its_device_to_the_target",),
+    ),
+    Mutant(
+        name="a-time-that-has-passed-is-woken-for",
+        path=_POOL + "dispatch.py",
+        old="                replica.wake_at = None\n",
+        new="",
+        breaks="the pool is asked again and again while a shared device is busy",
+        killed_by=(_SHARED + "test_no_time_to_wake_has_passed_while_a_device_is_busy",),
     ),
 )

@@ -141,11 +141,12 @@ def test_who_has_left_its_device_has_nothing_open_there() -> None:
 
 
 def test_sequences_are_drafted_on_the_device_of_their_target() -> None:
+    """Also where another has more room."""
     cell = Cell(config(SpecMethod.DRAFT_MODEL, 2))
     for name in ("x", "y"):
         cell.join(info(f"target {name}", device=name))
-    for name in ("y", "x"):
-        cell.join(info(f"draft {name}", Role.DRAFT, device=name))
+    for name, num_blocks in (("y", 5000), ("x", 1000)):
+        cell.join(info(f"draft {name}", Role.DRAFT, device=name, num_blocks=num_blocks))
     for number in range(6):
         cell.add(request(str(number), max_tokens=12, seed=number))
     cell.run()
@@ -155,3 +156,24 @@ def test_sequences_are_drafted_on_the_device_of_their_target() -> None:
             devices.setdefault(row.sequence_id, set()).add(lease.replica_id[-1])
     assert len(devices) == 6
     assert all(len(names) == 1 for names in devices.values())
+
+
+def test_no_time_to_wake_has_passed_while_a_device_is_busy() -> None:
+    """A row waits for others, and the draft takes the device's next place meanwhile."""
+    limits = config(SpecMethod.DRAFT_MODEL, 2, max_group_size=2, max_open_leases=2, window=6)
+    cell = Cell(limits)
+    cell.join(info(device="gpu", num_blocks=4000))
+    cell.join(info("draft", Role.DRAFT, device="gpu", num_blocks=4000))
+    for number in range(5):
+        cell.add(request(str(number), max_tokens=40 + number, seed=number))
+    for _ in range(400):
+        cell.now += 0.03
+        cell.advance()
+        deadline = cell.pool.next_deadline()
+        assert deadline is None or deadline > cell.now
+        oldest = min(cell.leases, key=lambda lease: lease.lease_id, default=None)
+        if oldest is not None:
+            cell.leases.remove(oldest)
+            while cell.links[oldest.replica_id].inbox and not cell.links[oldest.replica_id].results:
+                cell.handle(oldest.replica_id)
+            cell.deliver(oldest.replica_id)

@@ -34,6 +34,9 @@ def speed(layout: str, cell: Cell, k: int, policy: KPolicyName) -> float:
         spec_policy=policy,
         prompt_len=128,
         output_len=128,
+        row_us=15.0,
+        message_us=130.0,
+        event_us=14.0,
         recommend=True,
     )
     plants: dict[str, Plant] = {one.name: one.plant for one in layouts(asked.plant(0), NUM_DEVICES)}
