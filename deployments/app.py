@@ -18,6 +18,7 @@ from deployments.coordinator.server import PortLimits
 from deployments.deployment_names import INGRESS, deployment_name
 from deployments.ingress.access import is_loopback
 from deployments.ingress_replica import Ingress
+from deployments.memory import STEADY_ALLOCATOR
 from deployments.replica.serving import DraftReplica, TargetReplica
 from deployments.scale_options import ingress_options, policy_of, replica_options
 from deployments.telemetry.settings import LogFormat
@@ -145,8 +146,10 @@ def _replicas(
     labels = config.target_labels(coordinator.cell) if is_target else config.draft_node_labels
     first = config.target_replicas if is_target else config.draft_replicas
     bounds = config.target_bounds if is_target else config.draft_bounds
-    threads = str(config.threads_per_replica(os.cpu_count() or 1))
-    spin_count = os.environ.get("GOMP_SPINCOUNT", _SPIN_COUNT)
+    threading = {
+        "OMP_NUM_THREADS": str(config.threads_per_replica(os.cpu_count() or 1)),
+        "GOMP_SPINCOUNT": os.environ.get("GOMP_SPINCOUNT", _SPIN_COUNT),
+    }
     deployment: Any = serve.deployment(
         kind,
         name=deployment_name(kind.role, coordinator.cell),
@@ -155,7 +158,7 @@ def _replicas(
             "num_cpus": config.target_num_cpus if is_target else config.draft_num_cpus,
             "num_gpus": config.target_num_gpus if is_target else config.draft_num_gpus,
             "label_selector": labels,
-            "runtime_env": {"env_vars": {"OMP_NUM_THREADS": threads, "GOMP_SPINCOUNT": spin_count}},
+            "runtime_env": {"env_vars": threading | STEADY_ALLOCATOR},
         },
         max_constructor_retry_count=3,
         **_HEALTH_CHECKS,

@@ -23,6 +23,7 @@ from deployments.config import ServiceConfig
 from deployments.deploying import deploy
 from deployments.deployment_names import Part
 from deployments.ingress.access import is_loopback
+from deployments.memory import BURST_ALLOCATOR
 from deployments.preflight import check_own_node, check_start
 from deployments.telemetry.logs import begin_logs
 from deployments.telemetry.process import ProcessName
@@ -164,12 +165,9 @@ GUARDED_EDGE = {
     "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "deployments.edge.proxy_hook:guard",
     "RAY_SERVE_GRPC_MAX_MESSAGE_SIZE": str(64 * 2**20),
     "RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH": str(64 * 2**20),
-    "PYTHONMALLOC": "malloc",
 }
 """What Serve's proxies take from clients, and say where a replica died. By themselves they take
-messages of 2 GiB and headers without an end, cut connections, and pass on no answer of 4 MiB.
-Python's own allocator keeps an arena of a burst as long as something small lives in it, glibc's
-gives back the pages between: 4 % stay of a first burst instead of 9."""
+messages of 2 GiB and headers without an end, cut connections, and pass on no answer of 4 MiB."""
 
 
 START_WAITS = {
@@ -193,7 +191,7 @@ def prepare_environment() -> None:
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     # Who joins a Ray would wait as long for an address at which there is none.
     waits = {} if "RAY_ADDRESS" in os.environ else START_WAITS
-    for name, value in (_SERVE_SETTINGS | GUARDED_EDGE | waits).items():
+    for name, value in (_SERVE_SETTINGS | GUARDED_EDGE | BURST_ALLOCATOR | waits).items():
         os.environ.setdefault(name, value)
     # Applications are importable where this process finds them, installed or not.
     paths = [path for path in sys.path if path]

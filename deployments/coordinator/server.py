@@ -14,6 +14,7 @@ import grpc
 
 from deployments.coordinator.pool_driver import PoolDriver
 from deployments.coordinator.service import REGISTER_TIMEOUT_S, CoordinatorServicer
+from deployments.memory import STEADY_ALLOCATOR
 from deployments.tls.files import TlsFiles
 from deployments.wire.endpoint import PROBE_OPTIONS, TOKEN_KEY, Endpoint
 from specdec.v1 import coordination_pb2_grpc as pb_grpc
@@ -96,13 +97,10 @@ def _bytes(value: str | bytes) -> bytes:
 
 
 def process_settings() -> dict[str, str]:
-    """For the environment of a coordinator's process; what it says of gRPC already wins.
-
-    Bursts do not reach it whole, and each lease makes hundreds of small objects: Python's own
-    allocator, whatever the edge has (serve_command.py), is the faster one for them.
-    """
+    """For the environment of a coordinator's process; what it says of gRPC already wins. Each lease
+    makes hundreds of small objects."""
     grpc_settings = {name: os.environ.get(name, value) for name, value in _GRPC_SETTINGS.items()}
-    return grpc_settings | {"PYTHONMALLOC": "pymalloc"}
+    return grpc_settings | STEADY_ALLOCATOR
 
 
 async def start_server(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from concurrent.futures import ThreadPoolExecutor
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from ray import serve
 
@@ -24,41 +24,51 @@ from deployments.telemetry.tracing import begin_tracing
 from deployments.tls.check import check_tls
 from specdec_core.leases import Role
 
+if TYPE_CHECKING:
+    from deployments.replica.model_host import HostedModel
+
 
 class _PoolReplica:
-    """One model in one process. torch runs in one thread, the loop stays free for health checks."""
+    """One model in one process. torch runs in one thread, the loop stays free for health checks.
+
+    Serve counts a replica as started when its first health check has passed, and that waits for the
+    model. The constructor does not: a controller that comes back from its own death ends every
+    replica whose constructor has not returned, and the model would be loaded twice.
+    """
 
     role: ClassVar[Role]
 
     def __init__(self, config: ServiceConfig, coordinator: CoordinatorSpec) -> None:
-        from deployments.replica.model_host import host_model
-
         check_tls(config.coordinator_tls)
-        replica_id = f"{self.role}-{serve.get_replica_context().replica_id.unique_id}"
-        process = ProcessName(role=Part(self.role), id=replica_id, cell=coordinator.cell)
+        self._id = f"{self.role}-{serve.get_replica_context().replica_id.unique_id}"
+        process = ProcessName(role=Part(self.role), id=self._id, cell=coordinator.cell)
         begin_replica_logs(process, config.log_format)
         self._tracing = begin_tracing(process)
         self._coordinator = coordinator
         self._graceful_shutdown_s = config.graceful_shutdown_s
+        self._starting = asyncio.get_running_loop().create_task(self._start(config))
+
+    async def _start(self, config: ServiceConfig) -> _Work:
         executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="torch")
-        num_threads = config.threads_per_replica(os.cpu_count() or 1)
-        hosted = executor.submit(host_model, config, self.role, num_threads).result()
-        self._loop = WorkLoop(
+        loop = asyncio.get_running_loop()
+        hosted = await loop.run_in_executor(executor, _load, config, self.role)
+        work = WorkLoop(
             hosted.runner,
-            describe=lambda incarnation: hosted.describe(replica_id, incarnation),
-            resolve=lambda: resolve(coordinator),
+            describe=lambda incarnation: hosted.describe(self._id, incarnation),
+            resolve=lambda: resolve(self._coordinator),
             executor=executor,
             spans=LeaseSpans(self._tracing.tracer),
         )
-        self._running = asyncio.get_running_loop().create_task(self._loop.run())
+        return _Work(work, loop.create_task(work.run()))
 
-    def check_health(self) -> None:
-        """Raises when leases cannot be run any more: Serve then replaces the replica."""
-        if self._loop.failure is not None:
-            raise RuntimeError("running a lease failed") from self._loop.failure
-        if self._running.done():
+    async def check_health(self) -> None:
+        """Raises when leases cannot be run, or not any more: Serve then replaces the replica."""
+        work = await asyncio.shield(self._starting)
+        if work.loop.failure is not None:
+            raise RuntimeError("running a lease failed") from work.loop.failure
+        if work.running.done():
             raise RuntimeError("the work loop has ended")
-        if self._loop.is_stuck:
+        if work.loop.is_stuck:
             raise RuntimeError("a lease does not end")
 
     async def pid(self) -> int:
@@ -66,10 +76,27 @@ class _PoolReplica:
 
     async def __del__(self) -> None:
         """Serve awaits this at a graceful stop: the sequences move before the process ends."""
-        if not self._running.done():
-            await self._loop.drain(self._graceful_shutdown_s)
-            self._running.cancel()
+        if not self._starting.cancel() and self._starting.exception() is None:
+            await self._starting.result().end(self._graceful_shutdown_s)
         await self._tracing.close()
+
+
+class _Work(NamedTuple):
+    """What a replica does once its model is loaded."""
+
+    loop: WorkLoop
+    running: asyncio.Task[None]
+
+    async def end(self, timeout_s: float) -> None:
+        if not self.running.done():
+            await self.loop.drain(timeout_s)
+            self.running.cancel()
+
+
+def _load(config: ServiceConfig, role: Role) -> HostedModel:
+    from deployments.replica.model_host import host_model
+
+    return host_model(config, role, config.threads_per_replica(os.cpu_count() or 1))
 
 
 class TargetReplica(_PoolReplica):

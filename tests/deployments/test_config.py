@@ -17,6 +17,7 @@ from deployments.app import (
     serve_config,
 )
 from deployments.config import ServiceConfig, load_service_config
+from deployments.coordinator.server import process_settings
 from specdec_core.config import KPolicyName, OverlapMode, SpecMethod
 
 
@@ -166,6 +167,14 @@ def test_how_long_threads_spin_is_short_unless_the_environment_says_otherwise(
     _, target = _deployments(build_app(ServiceConfig(spec_method="ngram")))
     told = target.ray_actor_options["runtime_env"]["env_vars"]
     assert told["GOMP_SPINCOUNT"] == used
+
+
+def test_replicas_and_coordinators_allocate_by_python_whatever_the_node_does() -> None:
+    ingress, target, draft = _deployments(build_app(ServiceConfig(model="m", spec_model="d")))
+    for replica in (target, draft):
+        assert replica.ray_actor_options["runtime_env"]["env_vars"]["PYTHONMALLOC"] == "pymalloc"
+    assert "runtime_env" not in ingress.ray_actor_options  # the node's
+    assert process_settings()["PYTHONMALLOC"] == "pymalloc"
 
 
 def test_every_cell_has_a_coordinator_and_replicas_of_its_own() -> None:

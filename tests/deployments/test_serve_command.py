@@ -41,6 +41,15 @@ def test_what_the_environment_says_of_serve_stays(monkeypatch: pytest.MonkeyPatc
     assert os.environ["RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD"] == "0"
 
 
+@pytest.mark.parametrize(("said", "used"), [({}, "malloc"), ({"PYTHONMALLOC": "p"}, "p")])
+def test_processes_allocate_by_glibc_unless_the_environment_says_otherwise(
+    said: dict[str, str], used: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "environ", said)
+    prepare_environment()
+    assert os.environ["PYTHONMALLOC"] == used
+
+
 def test_a_ray_of_our_own_has_minutes_to_come_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of the waits ends the start, or begins it anew."""
     monkeypatch.setattr(os, "environ", {})
