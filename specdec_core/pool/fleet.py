@@ -204,9 +204,13 @@ class Fleet:
         return self.drafts if role is Role.DRAFT else self.targets
 
     def roomiest_target(self, length: int, window: int) -> ReplicaRecord | None:
-        """The target with most free blocks among those with room; ties go to the lowest id."""
-        targets = [r for r in self.targets if len(r.sequences) < window]
-        return _roomiest(targets, length)
+        """The target with fewest sequences among those with room and half of their blocks free:
+        one that lacks a row of a full group waits for it. Else the one with most free blocks."""
+        able = [r for r in self.targets if len(r.sequences) < window and r.has_room(length)]
+        roomy = [r for r in able if 2 * r.num_free_blocks >= r.info.num_blocks]
+        if len(able) < 2 or not roomy:
+            return _roomiest(able, length)
+        return min(roomy, key=lambda r: (len(r.sequences), -r.num_free_blocks, r.replica_id))
 
     def roomiest_draft(self, length: int, target_id: str) -> ReplicaRecord | None:
         """One on the target's device first: there its groups stay together."""

@@ -62,6 +62,24 @@ MUTANTS = (
         killed_by=("tests/pool/test_admission.py::test_capacity_counts_as_a_length_limit_too",),
     ),
     Mutant(
+        name="short-requests-crowd-one-target",
+        path=_POOL + "fleet.py",
+        old="key=lambda r: (len(r.sequences), -r.num_free_blocks, r.replica_id)",
+        new="key=lambda r: (-r.num_free_blocks, r.replica_id)",
+        breaks="targets with a row less than a full group wait for it, pass by pass",
+        killed_by=(
+            "tests/pool/test_admission.py::test_targets_with_room_have_as_many_sequences_each",
+        ),
+    ),
+    Mutant(
+        name="half-full-target-not-spared",
+        path=_POOL + "fleet.py",
+        old="if 2 * r.num_free_blocks >= r.info.num_blocks",
+        new="if r.num_free_blocks",
+        breaks="a target is filled until it preempts, beside one with blocks free",
+        killed_by=("tests/pool/test_admission.py::test_a_target_that_is_half_full_is_spared",),
+    ),
+    Mutant(
         name="draining-replica-gets-work",
         path=_POOL + "fleet.py",
         old="return not (self.is_fenced or self.is_draining)",

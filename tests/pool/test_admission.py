@@ -29,7 +29,7 @@ def test_the_window_bounds_the_admitted_sequences_of_a_target() -> None:
     assert [r.num_sequences for r in cell.pool.counters().replicas] == [2, 2]
 
 
-def test_a_newcomer_goes_to_the_target_with_most_free_blocks() -> None:
+def test_of_equally_many_sequences_free_blocks_decide() -> None:
     cell = Cell(config())
     cell.join(info("t1", num_blocks=50))
     cell.join(info("t2", num_blocks=51))
@@ -39,6 +39,40 @@ def test_a_newcomer_goes_to_the_target_with_most_free_blocks() -> None:
     cell.advance()
     rows = {lease.replica_id: lease.rows[0].sequence_id for lease in cell.leases}
     assert rows == {"t2": 0, "t0": 1, "t1": 2}
+
+
+def places_of_four(num_blocks: int, prompt_len: int) -> dict[str, list[int]]:
+    """Target -> its sequences: a request of so many tokens, then three short ones; blocks of 4."""
+    cell = Cell(config())
+    cell.join(info("t1", num_blocks=num_blocks))
+    cell.join(info("t2", num_blocks=num_blocks))
+    for i, length in enumerate((prompt_len, 4, 4, 4)):
+        cell.add(request(str(i), prompt=(1,) * length))
+    cell.advance()
+    return {
+        lease.replica_id: sorted(row.sequence_id for row in lease.rows) for lease in cell.leases
+    }
+
+
+def test_targets_with_room_have_as_many_sequences_each() -> None:
+    """Whatever their lengths: groups are as full everywhere."""
+    assert places_of_four(num_blocks=100, prompt_len=40) == {"t1": [0, 3], "t2": [1, 2]}
+
+
+def test_a_target_that_is_half_full_is_spared() -> None:
+    """Or its sequences would be preempted while another has blocks that nobody needs."""
+    assert places_of_four(num_blocks=18, prompt_len=40) == {"t1": [0], "t2": [1, 2, 3]}
+
+
+def test_where_all_are_half_full_free_blocks_decide() -> None:
+    cell = Cell(config())
+    cell.join(info("t1", num_blocks=18))
+    cell.join(info("t2", num_blocks=18))
+    for i, length in enumerate((48, 40, 4, 4)):
+        cell.add(request(str(i), prompt=(1,) * length))
+    cell.advance()
+    on_t2 = [row.sequence_id for x in cell.leases if x.replica_id == "t2" for row in x.rows]
+    assert sorted(on_t2) == [1, 2, 3]
 
 
 def test_blocks_of_the_present_tokens_bound_admission_not_those_of_the_longest_output() -> None:

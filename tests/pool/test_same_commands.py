@@ -219,12 +219,12 @@ def bench(cell: BenchCell) -> str:
 
 
 _LIVES = {
-    (SpecMethod.NONE, 1): "12502b7c458171b9",
-    (SpecMethod.NGRAM, 2): "09a4fd969c43fe1b",
-    (SpecMethod.DRAFT_MODEL, 3): "e9441be5ffd4231f",
-    (SpecMethod.DRAFT_MODEL, 4): "15d93433263ce6ee",
-    (SpecMethod.HYBRID, 5): "f4371e1cf712e2ba",
-    (SpecMethod.HYBRID, 6): "d0bad172deb86481",
+    (SpecMethod.NONE, 1): "f17e3798cf649e6c",
+    (SpecMethod.NGRAM, 2): "b14274e0c746d97b",
+    (SpecMethod.DRAFT_MODEL, 3): "fe79fbf60b1a75b1",
+    (SpecMethod.DRAFT_MODEL, 4): "91308a3e2cb1f63d",
+    (SpecMethod.HYBRID, 5): "299b65b2057cb64f",
+    (SpecMethod.HYBRID, 6): "39b17c28c5ba52e6",
 }
 _WORLDS = {
     BenchCell(200, 1, 16, group_by_shape=True): "9fb4fb5e22100f22",
