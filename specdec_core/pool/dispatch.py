@@ -165,7 +165,9 @@ class Dispatcher:
     def _is_due(self, replica: ReplicaRecord, now: float) -> bool:
         """Full, or waited its bound, or nobody is about to join. Notes when to look again.
 
-        Where sequences are split, those that are out are the other half.
+        Behind a running group only a full one goes: the others would not run sooner for being sent,
+        and who is out may join them. Where sequences are split, those that are out are the other
+        half.
         """
         num_clients = replica.board.num_clients
         if self._half is not None and num_clients:
@@ -174,6 +176,8 @@ class Dispatcher:
             return True
         if not num_clients:
             return False  # background rows go along with a client's, or when there is none
+        if replica.leases:
+            return False
         bound = replica.board.ready_since + self._config.max_group_wait_s
         if bound > now:
             replica.wake_at = bound
