@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from specdec_core.config import PoolConfig
-from specdec_core.errors import InvalidRequestError
 from specdec_core.leases import ReplicaInfo, Role
 from specdec_core.models.numerics import Numerics
 from specdec_core.pool.board import Board
@@ -223,29 +222,6 @@ class Fleet:
         others = (r.device for r in self if info.device and r.info.device == info.device)
         return next(others, None) or Device()
 
-    def check_compatible(self, info: ReplicaInfo) -> None:
-        """Refuse a replica of another vocabulary, a target of another model or of other bits."""
-        for other in self:
-            if other.replica_id == info.replica_id:
-                continue
-            if other.info.vocab_size != info.vocab_size:
-                raise InvalidRequestError(
-                    f"replica {info.replica_id} has vocab_size {info.vocab_size}, "
-                    f"{other.replica_id} has {other.info.vocab_size}"
-                )
-            are_targets = info.role is other.role is Role.TARGET
-            if are_targets and other.info.model_digest != info.model_digest:
-                raise InvalidRequestError(
-                    f"target {info.replica_id} has model_digest {info.model_digest!r}, "
-                    f"{other.replica_id} has {other.info.model_digest!r}"
-                )
-            if are_targets and not _may_share_a_cell(info, other.info):
-                raise InvalidRequestError(
-                    f"target {info.replica_id} has the fingerprint {info.fingerprint!r}, "
-                    f"{other.replica_id} has {other.info.fingerprint!r}: with exact numerics the "
-                    "targets of a cell must be equal; it is let in when the others have left"
-                )
-
     def unequal(self, pinned_fingerprint: str) -> str | None:
         """Why no registered target may go on with what targets of this fingerprint began."""
         targets = self.targets
@@ -275,12 +251,6 @@ class Fleet:
             f"prompt of {len(request.prompt_token_ids)} tokens and max_tokens "
             f"{request.params.max_tokens} make {request.max_len}, the limit is {limit}"
         )
-
-
-def _may_share_a_cell(one: ReplicaInfo, other: ReplicaInfo) -> bool:
-    """Whether a sequence may move between them without breaking what either promises."""
-    promises_bits = Numerics.EXACT in (one.numerics, other.numerics)
-    return one.fingerprint == other.fingerprint or not promises_bits
 
 
 def _roomiest(replicas: Iterable[ReplicaRecord], length: int) -> ReplicaRecord | None:

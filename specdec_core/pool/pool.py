@@ -10,6 +10,7 @@ from specdec_core.config import PoolConfig
 from specdec_core.errors import InvalidRequestError, QueueFullError
 from specdec_core.leases import GroupResult, ReplicaInfo
 from specdec_core.pool.commands import Command
+from specdec_core.pool.compatibility import check_compatible
 from specdec_core.pool.counters import PoolCounters, Tally, dense
 from specdec_core.pool.device import OpenLease
 from specdec_core.pool.dispatch import Dispatcher
@@ -128,7 +129,7 @@ class SequencePool:
 
     def register(self, info: ReplicaInfo, now: float) -> None:
         """A replica offers itself, empty; an older incarnation of it is dead."""
-        self._fleet.check_compatible(info)
+        check_compatible(info, (replica.info for replica in self._fleet))
         self.deregister(info.replica_id, now)
         self._fleet.add(info, now)
 

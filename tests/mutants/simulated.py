@@ -125,7 +125,7 @@ MUTANTS = (
     ),
     _seeded(
         "foreign-bits-let-in",
-        _POOL + "fleet.py",
+        _POOL + "compatibility.py",
         old="return one.fingerprint == other.fingerprint or not promises_bits",
         new="return promises_bits in (True, False)",
         breaks="a target of other bits goes on with what exact ones began",

@@ -137,7 +137,7 @@ MUTANTS = (
     ),
     Mutant(
         name="unequal-targets-share-a-cell",
-        path="specdec_core/pool/fleet.py",
+        path="specdec_core/pool/compatibility.py",
         old="return one.fingerprint == other.fingerprint or not promises_bits",
         new="return True",
         breaks="a sequence moves to a target whose bits are others",

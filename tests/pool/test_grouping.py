@@ -106,7 +106,7 @@ def test_behind_a_running_group_only_a_full_one_is_sent() -> None:
     cell.now += 0.2
     cell.advance()
     assert [len(lease.rows) for lease in cell.leases] == [1]
-    cell.answer(cell.leases[0])
+    cell.turn()
     assert [len(lease.rows) for lease in cell.leases] == [1, 2]
 
 
