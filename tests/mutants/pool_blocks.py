@@ -182,6 +182,16 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        name="part-of-a-group-goes-behind-a-running-one",
+        path=_POOL + "dispatch.py",
+        old="        if replica.leases:\n            return False\n",
+        new="",
+        breaks="where passes are long, the parts of a group take turns for ever",
+        killed_by=(
+            "tests/pool/test_grouping.py::test_behind_a_running_group_only_a_full_one_is_sent",
+        ),
+    ),
+    Mutant(
         name="group-waits-beyond-its-bound",
         path=_POOL + "dispatch.py",
         old="return bound <= now",

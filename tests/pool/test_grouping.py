@@ -103,10 +103,12 @@ def test_behind_a_running_group_only_a_full_one_is_sent() -> None:
     cell.add(request("0"))
     cell.advance()
     cell.add(request("1"))
+    cell.advance()
     cell.now += 0.2
     cell.advance()
     assert [len(lease.rows) for lease in cell.leases] == [1]
     cell.turn()
+    cell.advance()
     assert [len(lease.rows) for lease in cell.leases] == [1, 2]
 
 
