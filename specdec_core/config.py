@@ -129,7 +129,8 @@ class PoolConfig:
     """Most tokens that one target pass chooses, drafted ones included; raised to whole tiles of the
     replica. Beyond it the least promising drafted tokens are left out. None: no limit."""
     max_group_wait_s: float = 0.1
-    """Longest that a ready sequence waits for others to fill its group."""
+    """Longest that a ready sequence waits for others to fill its group while its replica is idle;
+    behind a running group it waits for that one."""
     overlap: OverlapMode = OverlapMode.AUTO
     """With a draft model. Halves cost more than half where short passes take their time, too."""
     group_by_shape: bool = False
