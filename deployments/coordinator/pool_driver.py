@@ -181,14 +181,16 @@ class PoolDriver:
     def leave(self, replica: ConnectedReplica) -> None:
         """A replica's stream has ended."""
         self._end_stream(replica)
-        if self.replicas.get(replica.info.replica_id) is not replica:
-            return
-        del self.replicas[replica.info.replica_id]
-        info = replica.info
-        self._guard(
-            lambda now: self.pool.deregister(info.replica_id, now, incarnation=info.incarnation)
-        )
-        self._tell_state()
+        if self._is_here(replica):
+            info = replica.info
+            del self.replicas[info.replica_id]
+            deregister = partial(self.pool.deregister, incarnation=info.incarnation)
+            self._guard(partial(deregister, info.replica_id))
+            self._tell_state()
+
+    def _is_here(self, replica: ConnectedReplica) -> bool:
+        """Its stream has not ended, and it has not begun another one."""
+        return self.replicas.get(replica.info.replica_id) is replica
 
     def _end_stream(self, replica: ConnectedReplica) -> None:
         replica.outbox.close()
@@ -202,13 +204,16 @@ class PoolDriver:
         return now
 
     def on_result(self, replica: ConnectedReplica, result: GroupResult) -> None:
-        if self.replicas.get(replica.info.replica_id) is replica:
+        if self._is_here(replica):
+            self._leaving.hear(replica)
             self._guard(lambda now: self.pool.on_result(result, now))
 
     def on_occupancy(self, replica: ConnectedReplica, occupancy: Occupancy) -> None:
         """A sign of life, with the replica's own count of its memory."""
-        replica.occupancy = occupancy
-        self._guard(lambda now: self.pool.heartbeat(replica.info.replica_id, now))
+        if self._is_here(replica):
+            replica.occupancy = occupancy
+            self._leaving.hear(replica)
+            self._guard(lambda now: self.pool.heartbeat(replica.info.replica_id, now))
 
     def on_reset_done(self, replica: ConnectedReplica, incarnation: int) -> None:
         self._guard(lambda now: self.pool.on_reset_done(replica.info.replica_id, incarnation, now))
@@ -259,8 +264,7 @@ class PoolDriver:
 
     def _tell_all(self) -> None:
         self._tell_held()
-        replicas, has_ingress = self.replicas.values(), bool(self._ingresses)
-        for replica in self._leaving.let_go(replicas, has_ingress=has_ingress):
+        for replica in self._leaving.let_go(has_ingress=bool(self._ingresses)):
             self._guard(partial(self.pool.drain, replica.info.replica_id))
         self.replays.begin()
 

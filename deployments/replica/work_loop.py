@@ -100,6 +100,7 @@ class WorkLoop:
         self._spans = spans or LeaseSpans()
         self._outgoing: Outgoing = asyncio.Queue()
         self._is_registered = False
+        self._is_leaving = False
         self._drained = asyncio.Event()
         self._failed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -133,10 +134,12 @@ class WorkLoop:
                 await asyncio.sleep(backoff.next_wait_s())
 
     async def drain(self, timeout_s: float) -> None:
-        """Ask for no more leases and wait until the sequences have moved, at most `timeout_s`."""
+        """Ask for no more leases and wait until the sequences have moved, at most `timeout_s`.
+        Each coordinator that it registers with meanwhile is asked anew."""
         if not self._is_registered:
             self._drained.set()
             return
+        self._is_leaving = True
         self._outgoing.put_nowait(pb.WorkUp(drain=pb.Drain()))
         try:
             async with asyncio.timeout(timeout_s):
@@ -151,6 +154,8 @@ class WorkLoop:
         self._outgoing = asyncio.Queue()
         info = self._describe(random.getrandbits(64))
         self._outgoing.put_nowait(pb.WorkUp(register=register_to_pb(info)))
+        if self._is_leaving:
+            self._outgoing.put_nowait(pb.WorkUp(drain=pb.Drain()))
         async with endpoint.channel() as channel:
             stub = pb_grpc.CoordinatorServiceStub(channel)
             call = stub.Work(self._messages(self._outgoing), metadata=endpoint.metadata)

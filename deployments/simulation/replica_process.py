@@ -107,6 +107,8 @@ class ReplicaProcess(Connected):
         incarnation = self.world.random.getrandbits(64)
         self.runner.info = replace(self.runner.info, incarnation=incarnation)
         self.stream.up(self.runner.info)
+        if self.is_leaving:
+            self.stream.up(Drain())
 
     def drain(self) -> None:
         """Ask to leave; once drained, the process ends."""

@@ -60,6 +60,8 @@ class ScaledCell(Cell):
     def _tick(self) -> None:
         now = self._timeline.now
         self._timeline.at(now + _TICK_S, self._tick)
+        for process in self._replicas:
+            process.beat()
         signals = self._meter.note(self._coordinator.driver.pool.counters(), now)
         if signals is None:
             return

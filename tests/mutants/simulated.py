@@ -197,9 +197,10 @@ MUTANTS = (
     _seeded(
         "older-stream-ends-the-newer",
         "deployments/coordinator/pool_driver.py",
-        old="        if self.replicas.get(replica.info.replica_id) is not replica:\n"
-        "            return\n        del self.replicas[replica.info.replica_id]\n",
-        new="        self.replicas.pop(replica.info.replica_id, None)\n",
+        old="        if self._is_here(replica):\n            info = replica.info\n"
+        "            del self.replicas[info.replica_id]\n",
+        new="        if True:\n            info = replica.info\n"
+        "            self.replicas.pop(info.replica_id, None)\n",
         breaks="a replica that came back at once is sent nothing any more",
     ),
     _seeded(

@@ -6,6 +6,7 @@ _FOUND = (
     "tests/simulation/test_campaign.py"
     "::test_no_seed_finds_a_violation_and_everything_that_can_happen_happens",
 )
+_LAST = "tests/deployments/coordinator/test_last_target.py::"
 
 MUTANTS = (
     Mutant(
@@ -43,18 +44,45 @@ MUTANTS = (
     Mutant(
         name="last-target-before-the-ingresses",
         path="deployments/coordinator/pool_driver.py",
-        old="has_ingress = self.replicas.values(), bool(self._ingresses)",
-        new="has_ingress = self.replicas.values(), bool(self.owners.keys())",
+        old="has_ingress=bool(self._ingresses)",
+        new="has_ingress=bool(self.owners.keys())",
         breaks="in a redeploy what comes to an old ingress waits for a target in vain",
         killed_by=_FOUND,
     ),
     Mutant(
         name="who-goes-taken-for-who-stays",
         path="deployments/coordinator/leaving.py",
-        old="                replica.may_leave = True\n",
-        new="                self._asked = [r for r in self._asked if r is not replica]\n",
+        old="                replica.may_leave = True\n                yield replica\n",
+        new="                yield replica\n",
         breaks="of two targets that leave at once none stays until the ingresses have left",
         killed_by=_FOUND,
+    ),
+    Mutant(
+        name="who-has-gone-taken-for-who-stays",
+        path="deployments/coordinator/leaving.py",
+        old="            heard.discard(replica)\n",
+        new="            heard.add(replica)\n",
+        breaks="a target leaves behind the last one that could have stayed",
+        killed_by=(_LAST + "test_beside_a_target_that_has_gone_since_it_stays",),
+    ),
+    Mutant(
+        name="what-it-says-itself-lets-it-go",
+        path="deployments/coordinator/leaving.py",
+        old="                if asked is not replica:\n                    heard.add(replica)\n",
+        new="                heard.add(replica)\n",
+        breaks="the last target does not wait for the ingresses",
+        killed_by=_FOUND,
+    ),
+    Mutant(
+        name="asked-to-leave-only-once",
+        path="deployments/replica/work_loop.py",
+        old="        if self._is_leaving:\n",
+        new="        if False:\n",
+        breaks="who leaves gets work from the coordinator that follows, until its time is over",
+        killed_by=(
+            "tests/deployments/coordinator/test_cell.py"
+            "::test_a_leaving_replica_asks_the_next_coordinator_too",
+        ),
     ),
     Mutant(
         name="nobody-wakes-who-lets-it-go",
@@ -62,9 +90,6 @@ MUTANTS = (
         old="        self._wake.set()  # the last target may have waited for it\n",
         new="",
         breaks="an idle service ends only when the time to drain is over",
-        killed_by=(
-            "tests/deployments/coordinator/test_last_target.py"
-            "::test_an_ingress_that_leaves_wakes_who_lets_it_go",
-        ),
+        killed_by=(_LAST + "test_an_ingress_that_leaves_wakes_who_lets_it_go",),
     ),
 )

@@ -13,6 +13,7 @@ import pytest
 from deployments.coordinator.pool_driver import PoolDriver
 from deployments.errors import PoolUnavailableError
 from deployments.ingress.pool_client import PoolClient
+from deployments.wire import silence
 from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.errors import InvalidRequestError, QueueFullError
 from specdec_core.leases import GroupLease, GroupResult, Role
@@ -297,7 +298,30 @@ def test_the_last_target_waits_for_an_ingress_that_stays_for_so_long_at_most() -
     run(scenario)
 
 
-def test_the_last_target_leaves_at_once_when_another_one_comes() -> None:
+def test_a_leaving_replica_asks_the_next_coordinator_too() -> None:
+    """Its request to leave has died with the one before."""
+
+    async def scenario() -> None:
+        async with cell(PLAIN) as parts:
+            parts.start_replica("t0", Role.TARGET)
+            client = await parts.client()
+            await until(lambda: client.has_targets and parts.loops["t0"].is_registered)
+            draining = asyncio.create_task(parts.loops["t0"].drain(30))
+            await until(lambda: bool(parts.driver._leaving._asked))
+            await parts.kill_coordinator()
+            await parts.start_coordinator()
+            await until(lambda: bool(parts.driver._leaving._asked))
+            parts.start_replica("t1", Role.TARGET)
+            await asyncio.wait_for(draining, 20)
+
+    run(scenario)
+
+
+def test_the_last_target_leaves_when_another_one_comes_and_is_heard(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(silence, "HEARTBEAT_S", 0.01)
+
     async def scenario() -> None:
         async with cell(PLAIN) as parts:
             parts.start_replica("t0", Role.TARGET)

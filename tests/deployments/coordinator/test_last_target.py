@@ -9,7 +9,7 @@ import pytest
 from deployments.coordinator.connected import ConnectedReplica
 from deployments.coordinator.pool_driver import PoolDriver
 from specdec_core.config import PoolConfig
-from specdec_core.leases import ReplicaInfo, Role
+from specdec_core.leases import Occupancy, ReplicaInfo, Role
 from specdec_core.pool import Drained, SendLease, SequencePool
 from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
@@ -44,6 +44,10 @@ def may_leave(driver: PoolDriver, replica: ConnectedReplica) -> bool:
     for _ in range(2):  # the pool is told, and then tells the replica
         driver.decide()
     return is_told(replica)
+
+
+def beats(driver: PoolDriver, replica: ConnectedReplica) -> None:
+    driver.on_occupancy(replica, Occupancy(num_free_blocks=100))
 
 
 def is_told(replica: ConnectedReplica) -> bool:
@@ -97,15 +101,55 @@ def test_without_an_ingress_it_leaves_at_once(driver: PoolDriver) -> None:
 
 def test_beside_a_target_that_stays_it_leaves_at_once(driver: PoolDriver) -> None:
     """A service that scales down, and a redeploy that keeps the settings and has room for both."""
+    first, second = registered(driver, "t1"), registered(driver, "t2")
+    driver.attach()
+    driver.drain(first)
+    beats(driver, second)
+    assert may_leave(driver, first)
+
+
+def test_beside_a_target_that_says_nothing_it_stays(driver: PoolDriver) -> None:
+    """Who was heard from before it asked may hang by now, and is taken for dead seconds later."""
+    first, second = registered(driver, "t1"), registered(driver, "t2")
+    driver.attach()
+    beats(driver, second)
+    assert not asked_to_leave(driver, first)
+    driver.leave(second)
+    assert not may_leave(driver, first)
+
+
+def test_beside_a_target_that_has_gone_since_it_stays(driver: PoolDriver) -> None:
+    first, second = registered(driver, "t1"), registered(driver, "t2")
+    driver.attach()
+    driver.drain(first)
+    beats(driver, second)
+    driver.leave(second)
+    assert not may_leave(driver, first)
+    beats(driver, second)  # read only now
+    assert not may_leave(driver, first)
+
+
+def test_what_it_says_itself_does_not_let_it_go(driver: PoolDriver) -> None:
     first, _ = registered(driver, "t1"), registered(driver, "t2")
     driver.attach()
-    assert asked_to_leave(driver, first)
+    driver.drain(first)
+    beats(driver, first)
+    assert not may_leave(driver, first)
+
+
+def test_a_draft_is_nobody_who_stays(driver: PoolDriver) -> None:
+    first, draft = registered(driver, "t1"), registered(driver, "d", Role.DRAFT)
+    driver.attach()
+    driver.drain(first)
+    beats(driver, draft)
+    assert not may_leave(driver, first)
 
 
 def test_it_leaves_as_soon_as_another_one_has_come(driver: PoolDriver) -> None:
     old, _ = registered(driver, "old"), driver.attach()
     assert not asked_to_leave(driver, old)
-    registered(driver, "new")
+    new = registered(driver, "new")
+    beats(driver, new)
     assert may_leave(driver, old)
 
 
@@ -114,21 +158,33 @@ def test_of_all_targets_that_leave_the_last_one_stays(driver: PoolDriver, is_gon
     """Also while the one before it, which may go, has not gone yet."""
     first, last = registered(driver, "t1"), registered(driver, "t2")
     driver.attach()
-    assert asked_to_leave(driver, first)
+    driver.drain(first)
+    driver.drain(last)
+    for one in (first, last):
+        beats(driver, one)
+    assert may_leave(driver, first)
     if is_gone:
         driver.leave(first)
-    assert not asked_to_leave(driver, last)
+    assert not may_leave(driver, last)
+    beats(driver, last)
+    assert not may_leave(driver, last)
 
 
-def test_who_comes_back_while_it_leaves_is_another_one_that_stays(driver: PoolDriver) -> None:
-    """Its stream broke, and with it what it had asked for."""
+def test_who_comes_back_while_it_leaves_has_to_ask_again(driver: PoolDriver) -> None:
+    """Its stream broke, and with it what it had asked for. It asks right behind registering, so
+    until it has said more, nobody takes it for one that stays."""
     old, _ = registered(driver, "t"), driver.attach()
     driver.drain(old)
     new = registered(driver, "t")
     driver.leave(old)
     beside = registered(driver, "beside")
     assert not may_leave(driver, new)
-    assert asked_to_leave(driver, beside)
+    assert not asked_to_leave(driver, beside)
+    driver.drain(new)
+    for one in (new, beside):
+        beats(driver, one)
+    assert may_leave(driver, beside)
+    assert not may_leave(driver, new)
 
 
 def test_a_draft_leaves_at_once(driver: PoolDriver) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 from deployments.coordinator.pool_driver import PoolDriver
 from specdec_core.leases import Role
@@ -43,7 +43,7 @@ def met_after(first_s: float, then_s: float) -> tuple[float, list[float]]:
         running = asyncio.create_task(driver.run())
         await _until(lambda: len(pool.asked_s) == 1)
         pool.deadline = started + then_s
-        driver.drain(_replica())
+        driver.drain(cast(Any, _Draft()))
         await _until(lambda: pool.deadline is None)
         running.cancel()
 
@@ -51,9 +51,9 @@ def met_after(first_s: float, then_s: float) -> tuple[float, list[float]]:
     return started + then_s, pool.asked_s
 
 
-def _replica() -> Any:
+class _Draft:
     info = SimpleNamespace(replica_id="r", role=Role.DRAFT)
-    return SimpleNamespace(info=info, may_leave=False)
+    may_leave = False
 
 
 async def _until(is_so: Callable[[], bool]) -> None:
