@@ -28,6 +28,8 @@ class Surroundings:
     """Another version takes its place: its processes were told to end."""
     silence_s: float | None = None
     """After which a peer is given up; both ends beat ten times as often. None: nobody does."""
+    fingerprint: str = ""
+    """Of its targets that start now."""
 
 
 class Connected(Process):

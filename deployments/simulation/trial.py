@@ -59,8 +59,6 @@ class Trial:
         self._client_of_seed: dict[int, Client] = {}
         self._open: list[Client] = []
         """All that may still wait: whether one does is asked behind every event."""
-        self.fingerprint = FIRST_FINGERPRINT
-        """Of targets that start now."""
         self.healed_at = 0.0
         """Every fault so far is over by then."""
         self._num_replicas = self._num_ingresses = 0
@@ -91,11 +89,16 @@ class Trial:
         coordinator.start()
         return coordinator
 
-    def new_version(self) -> None:
+    def new_version(self, fingerprint: str) -> None:
         """A service beside those that there are."""
         coordinator = self._make_coordinator()
         self.surroundings = Surroundings(
-            self.timeline, self.network, self.random, coordinator, silence_s=self.scenario.silence_s
+            self.timeline,
+            self.network,
+            self.random,
+            coordinator,
+            silence_s=self.scenario.silence_s,
+            fingerprint=fingerprint,
         )
         coordinator.start()
         for _ in range(self.scenario.num_targets):
@@ -115,12 +118,13 @@ class Trial:
         """Start a new process, of the present version where no `world` is named; its id was never
         used before."""
         self._num_replicas += 1
+        world = world or self.surroundings
         info = self.scenario.replica(
-            f"{role}-{self._num_replicas}", role, fingerprint or self.fingerprint
+            f"{role}-{self._num_replicas}", role, fingerprint or world.fingerprint
         )
         runner = ModelReplica(info, self.scenario.agreement, FIRST_FINGERPRINT)
         process = ReplicaProcess(
-            world or self.surroundings,
+            world,
             runner,
             self._step_seconds,
             repeats=_REPEATS,
@@ -148,7 +152,7 @@ class Trial:
         """A client sends its request to some ingress."""
         request, is_invalid = draw_request(self.random, len(self.clients))
         client = Client(request, is_invalid, lambda: self.now)
-        fingerprints = {FIRST_FINGERPRINT, self.fingerprint}
+        fingerprints = {FIRST_FINGERPRINT, self.surroundings.fingerprint}
         client.scripts = [Script(request, bits, VOCAB_SIZE) for bits in sorted(fingerprints)]
         self.clients[request.request_id] = client
         self._open.append(client)
@@ -169,8 +173,8 @@ class Trial:
             ingress.cancel(client.request.request_id)
 
     def new_fingerprint(self, fingerprint: str) -> None:
-        """Targets that start from now on have other bits."""
-        self.fingerprint = fingerprint
+        """Targets of the present version that start from now on have other bits."""
+        self.surroundings.fingerprint = fingerprint
         for client in self.clients.values():
             client.scripts.append(Script(client.request, fingerprint, VOCAB_SIZE))
 
@@ -206,7 +210,7 @@ class Trial:
         return coordinator
 
     def _start(self) -> None:
-        self.new_version()
+        self.new_version(FIRST_FINGERPRINT)
         self._num_to_come = NUM_REQUESTS
         for _ in range(NUM_REQUESTS):
             time = self.random.uniform(_FIRST_ARRIVAL_S, ARRIVALS_S)

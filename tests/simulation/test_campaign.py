@@ -9,7 +9,10 @@ import pytest
 
 from deployments.simulation import campaign
 from deployments.simulation.client import Outcome
-from deployments.simulation.faults import FaultKind
+from deployments.simulation.faults import FaultKind, on_coordinators
+from deployments.simulation.scenario import FIRST_FINGERPRINT
+from deployments.simulation.trial import Trial
+from specdec_core.leases import Role
 
 NUM_SEEDS = 500
 
@@ -39,6 +42,19 @@ def test_a_trace_changes_nothing_and_another_seed_is_another_world() -> None:
     assert traced.record.messages == plain.record.messages
     assert traced.record.faults == plain.record.faults
     assert plain.record.messages != other.record.messages
+
+
+def test_targets_of_an_older_version_are_replaced_by_their_own() -> None:
+    """Others would be refused until the last one has gone, which a redeploy waits for."""
+    trial = Trial(1)
+    trial.new_version(FIRST_FINGERPRINT)
+    older = trial.surroundings
+    assert on_coordinators.redeploy(trial) is not None
+    trial.new_fingerprint("other-bits")
+    replacement = trial.add_replica(Role.TARGET, world=older)
+    newest = trial.add_replica(Role.TARGET)
+    assert replacement.runner.info.fingerprint == FIRST_FINGERPRINT
+    assert newest.runner.info.fingerprint == "other-bits"
 
 
 def test_the_world_loads_neither_torch_nor_grpc_nor_ray() -> None:

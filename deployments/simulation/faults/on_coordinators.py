@@ -70,7 +70,7 @@ def redeploy(trial: Trial) -> str | None:
     old = trial.surroundings
     if not old.coordinator.is_up:
         return None
-    trial.new_version()
+    trial.new_version(old.fingerprint)
     trial.later(trial.random.uniform(_POLL_S, _ROUTED_S), partial(_retire, trial, old))
     return old.coordinator.name
 
