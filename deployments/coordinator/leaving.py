@@ -3,44 +3,61 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from deployments.coordinator.connected import ConnectedReplica
 from specdec_core.leases import Role
+
+
+@dataclass(eq=False, slots=True)
+class _Asked:
+    """One that has asked."""
+
+    asked_s: float
+    """When first, by the coordinator's clock."""
+    heard: set[ConnectedReplica] = field(default_factory=set)
+    """The other targets that have been heard from since."""
 
 
 class Leaving:
     """Keeps those that have asked, and are still here."""
 
     def __init__(self) -> None:
-        self._asked: dict[ConnectedReplica, set[ConnectedReplica]] = {}
-        """With the other targets that have been heard from since."""
+        self._asked: dict[ConnectedReplica, _Asked] = {}
 
-    def ask(self, replica: ConnectedReplica) -> None:
-        self._asked.setdefault(replica, set())
+    def ask(self, replica: ConnectedReplica, asked_s: float) -> None:
+        """It asked first at `asked_s`, maybe another coordinator."""
+        self._asked.setdefault(replica, _Asked(asked_s))
 
     def hear(self, replica: ConnectedReplica) -> None:
         """It has said something."""
         if replica.info.role is Role.TARGET:
-            for asked, heard in self._asked.items():
-                if asked is not replica:
-                    heard.add(replica)
+            for other, asked in self._asked.items():
+                if other is not replica:
+                    asked.heard.add(replica)
 
     def end(self, replica: ConnectedReplica) -> None:
         """Its stream has ended."""
         self._asked.pop(replica, None)
-        for heard in self._asked.values():
-            heard.discard(replica)
+        for asked in self._asked.values():
+            asked.heard.discard(replica)
 
     def let_go(self, *, has_ingress: bool) -> Iterator[ConnectedReplica]:
         """Who may leave now, each of them once. As long as an ingress is there, with clients or
         without, a target stays: nobody else would serve what comes to it."""
-        for replica, heard in self._asked.items():
+        for replica, asked in self._asked.items():
             is_needed = has_ingress and replica.info.role is Role.TARGET
-            if not replica.may_leave and (not is_needed or _has_successor(heard)):
+            if not replica.may_leave and not (is_needed and self._is_last(asked)):
                 replica.may_leave = True
                 yield replica
 
+    def _is_last(self, asked: _Asked) -> bool:
+        """Whether no target outlasts it that has been heard from: who is connected and says nothing
+        may hang, and who asked earlier has less time left to drain."""
+        return not any(self._outlasts(other, asked) for other in asked.heard)
 
-def _has_successor(heard: set[ConnectedReplica]) -> bool:
-    """Whether a target stays behind. Who is connected and says nothing may hang."""
-    return any(not other.may_leave for other in heard)
+    def _outlasts(self, other: ConnectedReplica, asked: _Asked) -> bool:
+        if other.may_leave:
+            return False
+        others = self._asked.get(other)
+        return others is None or others.asked_s >= asked.asked_s

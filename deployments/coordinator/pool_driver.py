@@ -223,10 +223,10 @@ class PoolDriver:
         if self.pool.num_live != self._told_live:
             self._tell_state()
 
-    def drain(self, replica: ConnectedReplica) -> None:
+    def drain(self, replica: ConnectedReplica, asked_ago_s: float = 0.0) -> None:
         """A replica is about to leave: replays of finished requests shall not hold it up."""
         self.replays.drop()
-        self._leaving.ask(replica)
+        self._leaving.ask(replica, self._clock() - asked_ago_s)
         self._wake.set()
 
     def _guard(self, call: Callable[[float], object]) -> None:

@@ -181,7 +181,7 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
             case "reset_done":
                 driver.on_reset_done(replica, message.reset_done.incarnation)
             case "drain":
-                driver.drain(replica)
+                driver.drain(replica, message.drain.asked_ago_s)
             case other:
                 logger.warning("a replica sent %s, which is not expected here", other)
 

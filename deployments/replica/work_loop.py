@@ -100,7 +100,8 @@ class WorkLoop:
         self._spans = spans or LeaseSpans()
         self._outgoing: Outgoing = asyncio.Queue()
         self._is_registered = False
-        self._is_leaving = False
+        self._asked_s: float | None = None
+        """When it asked first to leave."""
         self._drained = asyncio.Event()
         self._failed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -139,8 +140,8 @@ class WorkLoop:
         if not self._is_registered:
             self._drained.set()
             return
-        self._is_leaving = True
-        self._outgoing.put_nowait(pb.WorkUp(drain=pb.Drain()))
+        self._asked_s = time.monotonic()
+        self._ask_to_leave()
         try:
             async with asyncio.timeout(timeout_s):
                 await self._drained.wait()
@@ -148,14 +149,18 @@ class WorkLoop:
             logger.warning("not drained after %.0f s: the rest is replayed elsewhere", timeout_s)
             self._drained.set()
 
+    def _ask_to_leave(self) -> None:
+        if self._asked_s is not None:
+            ago_s = time.monotonic() - self._asked_s
+            self._outgoing.put_nowait(pb.WorkUp(drain=pb.Drain(asked_ago_s=ago_s)))
+
     async def _serve_stream(self, backoff: Backoff) -> None:
         endpoint = await self._resolve()
         await self._in_thread(self._runner.reset)
         self._outgoing = asyncio.Queue()
         info = self._describe(random.getrandbits(64))
         self._outgoing.put_nowait(pb.WorkUp(register=register_to_pb(info)))
-        if self._is_leaving:
-            self._outgoing.put_nowait(pb.WorkUp(drain=pb.Drain()))
+        self._ask_to_leave()
         async with endpoint.channel() as channel:
             stub = pb_grpc.CoordinatorServiceStub(channel)
             call = stub.Work(self._messages(self._outgoing), metadata=endpoint.metadata)

@@ -38,6 +38,9 @@ class ResetDone(NamedTuple):
 class Drain(NamedTuple):
     """The replica is about to leave."""
 
+    asked_ago_s: float = 0.0
+    """Since it asked first."""
+
 
 WorkUp = ReplicaInfo | GroupResult | Heartbeat | ResetDone | Drain
 WorkDown = Registered | Beat | SendLease | SendFree | SendReset | Drained

@@ -12,6 +12,7 @@ from deployments.replica.lives import Lives
 from deployments.simulation.connected import Connected, Surroundings
 from deployments.simulation.messages import Drain, Heartbeat, Registered, ResetDone, WorkDown
 from deployments.simulation.model_replica import ModelReplica
+from deployments.simulation.network import Stream
 from deployments.simulation.step_costs import Accelerator
 from specdec_core.leases import GroupLease, GroupResult
 from specdec_core.pool import Drained, SendFree, SendLease, SendReset
@@ -54,6 +55,8 @@ class ReplicaProcess(Connected):
         self.busy_s = 0.0
         self.is_registered = False
         self.is_leaving = False
+        self._asked_at: float | None = None
+        """To leave."""
         self._step_seconds = step_seconds
         self._repeats = repeats
         self._accelerator = accelerator or Accelerator()
@@ -108,15 +111,21 @@ class ReplicaProcess(Connected):
         self.runner.info = replace(self.runner.info, incarnation=incarnation)
         self.stream.up(self.runner.info)
         if self.is_leaving:
-            self.stream.up(Drain())
+            self._ask_to_leave(self.stream)
 
     def drain(self) -> None:
         """Ask to leave; once drained, the process ends."""
         self.is_leaving = True
         if self.stream is not None and self.is_registered:
-            self.stream.up(Drain())
+            self._ask_to_leave(self.stream)
         else:
             self.crash()
+
+    def _ask_to_leave(self, stream: Stream) -> None:
+        now = self.world.timeline.now
+        if self._asked_at is None:
+            self._asked_at = now
+        stream.up(Drain(now - self._asked_at))
 
     def beat(self) -> None:
         if self.stream is not None:

@@ -179,7 +179,7 @@ class WorkSession:
         elif isinstance(message, ResetDone):
             driver.on_reset_done(replica, message.incarnation)
         elif isinstance(message, Drain):
-            driver.drain(replica)
+            driver.drain(replica, message.asked_ago_s)
 
 
 def _nothing() -> bool:

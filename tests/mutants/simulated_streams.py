@@ -60,24 +60,33 @@ MUTANTS = (
     Mutant(
         name="who-has-gone-taken-for-who-stays",
         path="deployments/coordinator/leaving.py",
-        old="            heard.discard(replica)\n",
-        new="            heard.add(replica)\n",
+        old="            asked.heard.discard(replica)\n",
+        new="            asked.heard.add(replica)\n",
         breaks="a target leaves behind the last one that could have stayed",
         killed_by=(_LAST + "test_beside_a_target_that_has_gone_since_it_stays",),
     ),
     Mutant(
         name="what-it-says-itself-lets-it-go",
         path="deployments/coordinator/leaving.py",
-        old="                if asked is not replica:\n                    heard.add(replica)\n",
-        new="                heard.add(replica)\n",
+        old="                if other is not replica:\n"
+        "                    asked.heard.add(replica)\n",
+        new="                asked.heard.add(replica)\n",
         breaks="the last target does not wait for the ingresses",
         killed_by=_FOUND,
     ),
     Mutant(
+        name="who-asked-first-stays",
+        path="deployments/coordinator/leaving.py",
+        old="others.asked_s >= asked.asked_s",
+        new="others.asked_s <= asked.asked_s",
+        breaks="the target that stays for the ingresses is the one whose time to drain ends first",
+        killed_by=(_LAST + "test_of_those_that_leave_who_asked_last_stays",),
+    ),
+    Mutant(
         name="asked-to-leave-only-once",
         path="deployments/replica/work_loop.py",
-        old="        if self._is_leaving:\n",
-        new="        if False:\n",
+        old="        self._ask_to_leave()\n        async with",
+        new="        async with",
         breaks="who leaves gets work from the coordinator that follows, until its time is over",
         killed_by=(
             "tests/deployments/coordinator/test_cell.py"

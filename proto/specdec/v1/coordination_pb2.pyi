@@ -252,8 +252,10 @@ class ResetDone(_message.Message):
     def __init__(self, incarnation: _Optional[int] = ...) -> None: ...
 
 class Drain(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("asked_ago_s",)
+    ASKED_AGO_S_FIELD_NUMBER: _ClassVar[int]
+    asked_ago_s: float
+    def __init__(self, asked_ago_s: _Optional[float] = ...) -> None: ...
 
 class WorkDown(_message.Message):
     __slots__ = ("registered", "lease", "free", "reset", "drained")

@@ -21,7 +21,7 @@ from specdec_core.logprobs import TokenLogprobs
 from specdec_core.pool import SequencePool
 from specdec_core.request import FinishReason, Request
 from specdec_core.sampling_params import SamplingParams
-from tests.deployments.cell import cell
+from tests.deployments.cell import Cell, cell
 from tests.deployments.fake_replica import FakeReplica, continuation, expected_logprobs
 
 DRAFTING = PoolConfig(speculation=SpeculationConfig(method=SpecMethod.DRAFT_MODEL))
@@ -299,7 +299,10 @@ def test_the_last_target_waits_for_an_ingress_that_stays_for_so_long_at_most() -
 
 
 def test_a_leaving_replica_asks_the_next_coordinator_too() -> None:
-    """Its request to leave has died with the one before."""
+    """Its request to leave has died with the one before. The next one hears when that was."""
+
+    def first_asked_s(parts: Cell) -> float:
+        return min(asked.asked_s for asked in parts.driver._leaving._asked.values())
 
     async def scenario() -> None:
         async with cell(PLAIN) as parts:
@@ -308,9 +311,11 @@ def test_a_leaving_replica_asks_the_next_coordinator_too() -> None:
             await until(lambda: client.has_targets and parts.loops["t0"].is_registered)
             draining = asyncio.create_task(parts.loops["t0"].drain(30))
             await until(lambda: bool(parts.driver._leaving._asked))
+            asked_s = first_asked_s(parts)
             await parts.kill_coordinator()
             await parts.start_coordinator()
             await until(lambda: bool(parts.driver._leaving._asked))
+            assert first_asked_s(parts) == pytest.approx(asked_s, abs=0.1)
             parts.start_replica("t1", Role.TARGET)
             await asyncio.wait_for(draining, 20)
 

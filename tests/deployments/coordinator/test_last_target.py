@@ -170,6 +170,20 @@ def test_of_all_targets_that_leave_the_last_one_stays(driver: PoolDriver, is_gon
     assert not may_leave(driver, last)
 
 
+def test_of_those_that_leave_who_asked_last_stays(driver: PoolDriver) -> None:
+    """It has the most time left, whichever coordinator the others asked before this one."""
+    restarted, redeployed = registered(driver, "t1"), registered(driver, "t2")
+    driver.attach()
+    driver.drain(redeployed)
+    driver.drain(restarted, asked_ago_s=5.0)
+    beats(driver, restarted)
+    assert not may_leave(driver, redeployed)
+    assert not may_leave(driver, restarted)
+    beats(driver, redeployed)
+    assert may_leave(driver, restarted)
+    assert not may_leave(driver, redeployed)
+
+
 def test_who_comes_back_while_it_leaves_has_to_ask_again(driver: PoolDriver) -> None:
     """Its stream broke, and with it what it had asked for. It asks right behind registering, so
     until it has said more, nobody takes it for one that stays."""
