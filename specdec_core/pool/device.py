@@ -36,6 +36,8 @@ class Device:
     """The open ones of each replica, by replica."""
     _answers: deque[float] = field(default_factory=lambda: deque([-inf] * _PATIENCE, _PATIENCE))
     """When the last results of any of them came."""
+    _passes: deque[float] = field(default_factory=lambda: deque([0.0] * _PATIENCE, _PATIENCE))
+    """Seconds that they took."""
 
     @property
     def is_shared(self) -> bool:
@@ -45,10 +47,13 @@ class Device:
     def num_open(self) -> int:
         return sum(map(len, self.leases.values()))
 
-    def is_worth_waiting_for(self, ready_since: float) -> bool:
-        """Whether rows that are no full group wait on: a device that is shared runs others, which
-        may join them, and would run nothing sooner for their being sent."""
-        return self.is_shared and self.num_open > 0 and self._answers[0] <= ready_since
+    def worth_waiting_until(self, ready_since: float) -> float:
+        """Until when rows that are no full group wait on: a device that is shared runs others,
+        which may join them, and would run nothing sooner for their being sent. What it runs may
+        hang, or be the device's only work for long."""
+        if not (self.is_shared and self.num_open) or self._answers[0] > ready_since:
+            return -inf
+        return max(self._answers[-1], ready_since) + _PATIENCE * max(self._passes)
 
     def answered(self, lease: OpenLease, pass_s: float, now: float) -> float:
         """Seconds that a lease took which is answered now, the host's part included, and no time
@@ -57,4 +62,6 @@ class Device:
         began = max(lease.since, self._answers[-1])  # until then it had not begun with this one
         self._answers.append(now)
         # A driver's clock may stand still.
-        return max(now - began, 0.0 if self.is_shared else pass_s)
+        seconds = max(now - began, 0.0 if self.is_shared else pass_s)
+        self._passes.append(seconds)
+        return seconds

@@ -178,10 +178,12 @@ class Dispatcher:
             return False  # background rows go along with a client's, or when there is none
         if replica.leases:
             return False
-        bound = replica.board.ready_since + self._config.max_group_wait_s
+        ready_since = replica.board.ready_since
+        bound = ready_since + self._config.max_group_wait_s
+        bound = max(bound, replica.device.worth_waiting_until(ready_since))
         if bound > now:
             replica.wake_at = bound
-        return bound <= now and not replica.device.is_worth_waiting_for(replica.board.ready_since)
+        return bound <= now
 
     def _reserve_all(self, replica: ReplicaRecord, plans: list[RowPlan]) -> list[RowPlan]:
         """The plans whose blocks are to be had, some of them shortened."""

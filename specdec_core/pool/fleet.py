@@ -69,8 +69,11 @@ class ReplicaRecord:
         return 0 if self.is_fenced else self.info.num_blocks - self.num_reserved_blocks
 
     def may_be_sent_more(self, max_open_leases: int) -> bool:
-        """They are a device's, whichever replica has them: a draft leaves one to its target."""
-        if self.leases and self.role is Role.DRAFT and self.device.is_shared:
+        """They are a device's, whichever replica has them: a draft leaves one to its target. Who
+        has none is always sent one, or those before it in the fleet's order would have all."""
+        if not self.leases:
+            return True
+        if self.role is Role.DRAFT and self.device.is_shared:
             return False
         return self.device.num_open < max_open_leases
 

@@ -123,8 +123,8 @@ MUTANTS = (
     Mutant(
         name="the-hosts-time-is-not-seen",
         path=_POOL + "device.py",
-        old="return max(now - began, 0.0 if self.is_shared else pass_s)",
-        new="return pass_s",
+        old="seconds = max(now - began, 0.0 if self.is_shared else pass_s)",
+        new="seconds = pass_s",
         breaks="long proposals look dearer than they are: each saves the host a round",
         killed_by=(
             "tests/pool/test_round_seconds.py::test_the_time_between_result_and_next_lease_belongs_to_the_next_round",

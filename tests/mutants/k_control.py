@@ -128,8 +128,8 @@ MUTANTS = (
     Mutant(
         name="small-groups-go-ahead-to-a-busy-device",
         path=_POOL + "device.py",
-        old="self.is_shared and self.num_open > 0 and self._answers[0] <= ready_since",
-        new="False",
+        old="if not (self.is_shared and self.num_open) or self._answers[0] > ready_since:",
+        new="if True:",
         breaks="groups that broke up once stay small, and the device runs twice as many passes",
         killed_by=(
             _SHARED + "test_a_small_group_lets_a_shared_device_run_three_passes_first",
@@ -138,9 +138,29 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        name="a-hung-pass-holds-up-its-device",
+        path=_POOL + "device.py",
+        old="return max(self._answers[-1], ready_since) + _PATIENCE * max(self._passes)",
+        new="return inf",
+        breaks="a request waits for a pass of another replica that does not end",
+        killed_by=(_SHARED + "test_a_pass_that_does_not_end_holds_up_no_group_of_another_replica",),
+    ),
+    Mutant(
+        name="the-first-of-a-device-takes-all",
+        path=_POOL + "fleet.py",
+        old="        if not self.leases:\n            return True\n",
+        new="",
+        breaks="of two targets on one accelerator the second runs when the first has nothing left",
+        killed_by=(
+            _SHARED + "test_who_has_nothing_of_a_full_device_is_sent_one",
+            _SHARED + "test_of_two_targets_on_one_device_none_starves[none]",
+            _SHARED + "test_of_two_targets_on_one_device_none_starves[draft_model]",
+        ),
+    ),
+    Mutant(
         name="a-draft-takes-all-of-its-device",
         path=_POOL + "fleet.py",
-        old="if self.leases and self.role is Role.DRAFT and self.device.is_shared:",
+        old="if self.role is Role.DRAFT and self.device.is_shared:",
         new="if False:",
         breaks="a draft that hangs stops its target, too, until its lease is over",
         killed_by=(_SHARED + "test_a_draft_that_does_not_answer_leaves_its_device_to_the_target",),

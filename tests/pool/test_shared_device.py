@@ -9,8 +9,9 @@ from statistics import mean
 
 import pytest
 
-from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.config import OverlapMode, PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.leases import GroupLease, Role
+from specdec_core.pool import SendLease
 from specdec_core.pool.device import Device, OpenLease
 from specdec_core.pool.fleet import Fleet
 from specdec_core.pool.k_policy import FixedK
@@ -81,6 +82,74 @@ def test_behind_the_pass_of_a_device_one_more_is_sent_whichever_replica_has_it()
     assert other.may_be_sent_more(2)
 
 
+def test_who_has_nothing_of_a_full_device_is_sent_one() -> None:
+    """It would starve: whoever comes first in the fleet's order takes every place that is left."""
+    fleet = Fleet(config())
+    for name in ("one", "other"):
+        fleet.add(info(name, device="gpu"), 0.0)
+    fleet.add(info("draft", Role.DRAFT, device="gpu"), 0.0)
+    fleet["one"].leases |= {0: _LEASE, 1: _LEASE}
+    assert not fleet["one"].may_be_sent_more(2)
+    assert fleet["other"].may_be_sent_more(2)
+    assert fleet["draft"].may_be_sent_more(2)
+
+
+@pytest.mark.parametrize("method", [SpecMethod.NONE, SpecMethod.DRAFT_MODEL])
+def test_of_two_targets_on_one_device_none_starves(method: SpecMethod) -> None:
+    speculation = SpeculationConfig(method=method, num_draft_tokens=2)
+    limits = PoolConfig(max_group_size=4, window=16, max_open_leases=2, speculation=speculation)
+    costs = Costs(lambda *_: PASS_S, lambda _: STEP_S, has_one_thread=True)
+    world = World(limits, costs, 0.5, FixedK(2), num_targets=2)
+    world.run(32, 40, 96)
+    assert world.pool.counters().max_wait_s < 40 * PASS_S
+
+
+def test_a_pass_that_does_not_end_holds_up_no_group_of_another_replica() -> None:
+    """The draft's lease hangs, and is fenced after 30 s; a request comes to the idle target."""
+    limits = config(
+        SpecMethod.DRAFT_MODEL,
+        2,
+        max_group_size=4,
+        window=8,
+        max_open_leases=2,
+        lease_ttl_s=30.0,
+        overlap=OverlapMode.NEVER,
+    )
+    cell = Cell(limits, FixedK(2))
+    cell.join(info(device="gpu"))
+    cell.join(info("draft", Role.DRAFT, device="gpu"))
+    for number in range(3):
+        cell.add(request(str(number), max_tokens=40, seed=number))
+    while not _is_drafting_for(cell, 3):
+        cell.now += PASS_S
+        cell.advance()
+        for name in ("target", "draft"):
+            if cell.links[name].inbox and not _is_drafting_for(cell, 3):
+                cell.handle(name)
+                cell.deliver(name)
+    came_at = cell.now
+    late = cell.add(request("late", max_tokens=4, seed=9))
+    cell.advance()
+    while not late.token_ids:
+        if cell.links["target"].inbox:
+            cell.handle("target")
+            cell.deliver("target")
+        else:
+            deadline = cell.pool.next_deadline()
+            assert deadline is not None
+            cell.now = deadline
+        cell.advance()
+    assert cell.now - came_at < limits.max_group_wait_s + 5 * PASS_S
+
+
+def _is_drafting_for(cell: Cell, num_rows: int) -> bool:
+    """The draft has not begun with its last lease, to propose for so many."""
+    messages = cell.links["draft"].inbox
+    if not messages or not isinstance(messages[-1], SendLease):
+        return False
+    return sum(row.num_choices > 0 for row in messages[-1].lease.rows) == num_rows
+
+
 def test_a_draft_that_does_not_answer_leaves_its_device_to_the_target() -> None:
     fleet = Fleet(config())
     fleet.add(info(device="gpu"), 0.0)
@@ -95,17 +164,17 @@ def test_a_small_group_lets_a_shared_device_run_three_passes_first() -> None:
     device = Device(leases={"target": {0: _LEASE}, "draft": {}})
     for second in (1.0, 2.0, 3.0):
         device.answered(_LEASE, 1.0, second)
-        assert device.is_worth_waiting_for(1.0)
+        assert device.worth_waiting_until(1.0) == second + 3 * 1.0
     device.answered(_LEASE, 1.0, 4.0)
-    assert device.is_worth_waiting_for(2.0)
-    assert not device.is_worth_waiting_for(1.0)
+    assert device.worth_waiting_until(2.0) == 4.0 + 3 * 1.0
+    assert device.worth_waiting_until(1.0) < 4.0
 
 
 def test_nobody_waits_for_an_idle_device_or_one_of_its_own() -> None:
     idle = Device(leases={"target": {}, "draft": {}})
     own = Device(leases={"target": {0: _LEASE}})
-    assert not idle.is_worth_waiting_for(0.0)
-    assert not own.is_worth_waiting_for(0.0)
+    assert idle.worth_waiting_until(0.0) < 0.0
+    assert own.worth_waiting_until(0.0) < 0.0
 
 
 def test_groups_that_take_turns_stay_full_though_passes_take_longer_than_the_bound() -> None:

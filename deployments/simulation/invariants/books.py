@@ -38,6 +38,7 @@ _KEPT = (
     "driver.pool._fleet.records[].board.clients._sinces",
     "driver.pool._fleet.records[].board.clients._unranked",
     "driver.pool._fleet.records[].device._answers",
+    "driver.pool._fleet.records[].device._passes",
     "driver.pool._fleet.records[].device.leases",
     "driver.pool._placement._proposer._known_drafting",
     "driver.pool._timeouts._heap",
