@@ -15,7 +15,7 @@ from specdec_core.config import KPolicyName, PoolConfig
 from specdec_core.leases import GroupLease, GroupResult, LeaseRow, Role
 from specdec_core.pool.acceptance_belief import AcceptanceBelief
 from specdec_core.pool.draft_sharing import Crowd, Plan
-from specdec_core.pool.group_choice import Count, Group, best, counts
+from specdec_core.pool.group_choice import Count, DraftedToken, Group, best, counts, likeliest_first
 from specdec_core.pool.k_cause import KCause
 from specdec_core.pool.k_policy import (
     AcceptanceHistory,
@@ -140,8 +140,8 @@ class GoodputK:
             return lengths
         self._num_choices += 1
         self.cause = KCause.PROBE
-        for _, _, index in tokens[: self._num_kept(offers, [-token[0] for token in tokens])]:
-            lengths[index] += 1
+        for token in tokens[: self._num_kept(offers, [token.chance for token in tokens])]:
+            lengths[token.row] += 1
         return lengths
 
     def learn(
@@ -177,18 +177,16 @@ class GoodputK:
         self.is_promising = self._steps_since > 0 and 2 * num_accepted > num_drafted
         self.last_steps, self._steps_since = self._steps_since, 0
 
-    def _open_tokens(self, offers: Sequence[Offer]) -> list[tuple[float, int, int]]:
-        """Every drafted token that may be left out, likeliest first: its chance below 0, its place
-        in the proposal, its row."""
+    def _open_tokens(self, offers: Sequence[Offer]) -> list[DraftedToken]:
+        """Every one that may be left out."""
         tokens = []
         for index, offer in enumerate(offers):
             if offer.num_drafted and not offer.is_fixed:
                 rate, chance = self._rate(offer.history, offer.drafter), 1.0
                 for place in range(offer.num_drafted):
                     chance *= rate
-                    tokens.append((-chance, place, index))
-        tokens.sort()
-        return tokens
+                    tokens.append(DraftedToken(chance, place, index, offer.num_left))
+        return likeliest_first(tokens)
 
     def _num_kept(self, offers: Sequence[Offer], chances: Sequence[float]) -> int:
         if self._num_choices <= len(_FIRST_CHOICES):

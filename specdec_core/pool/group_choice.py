@@ -8,13 +8,28 @@ chooses alike within a given number of rows).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from specdec_core.pool.step_costs import StepCost
 
-_GAIN = 0.03
-"""By so much drafted tokens must beat none at all, relatively: estimates are noisy."""
+_GAIN = 0.05
+"""By so much drafted tokens must beat none at all, relatively: estimates are noisy, and a batch
+that ends waits for its last row, which gains the least."""
+_ALIKE = 0.1
+"""Chances that differ by less are taken for one."""
+
+
+class DraftedToken(NamedTuple):
+    """One that may be checked or left out."""
+
+    chance: float
+    """That it and all before it are accepted."""
+    place: int
+    """In its row's proposal."""
+    row: int
+    num_left: int
+    """Tokens that its row may still emit."""
 
 
 class Count(NamedTuple):
@@ -33,9 +48,15 @@ class Group(NamedTuple):
     num_tokens: float
     """Expected without them."""
     chances: Sequence[float]
-    """Of the drafted tokens, the greatest first."""
+    """Of the drafted tokens, in the order in which they are kept."""
     spent_s: float = 0.0
     """What the round takes besides the pass: drafting."""
+
+
+def likeliest_first(tokens: Iterable[DraftedToken]) -> list[DraftedToken]:
+    """Among those alike, of who has the most left: the last rows of a batch keep its passes to
+    themselves."""
+    return sorted(tokens, key=_order)
 
 
 def counts(group: Group, cost: StepCost) -> list[Count]:
@@ -60,3 +81,7 @@ def _count(group: Group, cost: StepCost, num_kept: int, tokens: float) -> Count:
     num_rows = group.num_rows + num_kept
     seconds = group.spent_s + cost.at(group.num_sequences, num_rows)
     return Count(num_kept, num_rows, tokens / seconds)
+
+
+def _order(token: DraftedToken) -> tuple[int, int, int, int]:
+    return -round(token.chance / _ALIKE), token.place, -token.num_left, token.row

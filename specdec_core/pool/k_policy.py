@@ -89,6 +89,8 @@ class Offer(NamedTuple):
     num_drafted: int
     is_fixed: bool = False
     """Its request has named its K: nothing is left out."""
+    num_left: int = 0
+    """Tokens that it may still emit."""
 
 
 class KPolicy(Protocol):

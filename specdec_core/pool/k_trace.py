@@ -55,7 +55,7 @@ class TracedK:
         return k
 
     def num_checked(self, offers: Sequence[Offer], tile_rows: int) -> list[int]:
-        told = [(_rates(o.history), o.drafter.value, o.num_drafted, o.is_fixed) for o in offers]
+        told = [(_rates(o.history), o.drafter.value, *o[2:]) for o in offers]
         lengths = self._policy.num_checked(offers, tile_rows)
         record = {"event": "check", "offers": told, "tile_rows": tile_rows, "decided": lengths}
         self._write(record)
@@ -103,8 +103,8 @@ def replay(records: Iterable[Record], policy: KPolicy) -> Iterator[Decision]:
                 yield Decision(record, k)
             case "check":
                 offers = [
-                    Offer(_history(rates), Drafter(drafter), num_drafted, is_fixed)
-                    for rates, drafter, num_drafted, is_fixed in record["offers"]
+                    Offer(_history(rates), Drafter(drafter), *rest)
+                    for rates, drafter, *rest in record["offers"]
                 ]
                 yield Decision(record, policy.num_checked(offers, record["tile_rows"]))
             case "learn":

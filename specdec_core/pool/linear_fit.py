@@ -32,9 +32,13 @@ def fit_line(points: Sequence[Point], first_share: float) -> tuple[float, list[f
             product[i] += ridge * first_share * mean_value / mean[i]
     slopes = _non_negative(square, product)
     base = mean_value - sum(slope * at for slope, at in zip(slopes, mean, strict=True))
-    if base < 0.0:
-        return 0.0, [mean_value / mean[0], *(0.0 for _ in mean[1:])]
-    return base, slopes
+    if base >= 0.0:
+        return base, slopes
+    for i in range(size):
+        product[i] += mean[i] * mean_value  # moments about the origin, through which it goes
+        for j in range(size):
+            square[i][j] += mean[i] * mean[j]
+    return 0.0, _non_negative(square, product)
 
 
 def _means(points: Sequence[Point]) -> tuple[float, float, list[float]]:

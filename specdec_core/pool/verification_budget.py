@@ -51,6 +51,7 @@ def _offer(plan: RowPlan) -> Offer:
         Drafter.MODEL if is_drafted else Drafter.LOOKUP,
         len(plan.proposal),
         sequence.request.num_draft_tokens is not None,
+        sequence.max_len - len(sequence.ids),
     )
 
 

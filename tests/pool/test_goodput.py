@@ -8,12 +8,13 @@ and tokens alone.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from statistics import mean, median
 
 import pytest
 
 from specdec_core.leases import GroupLease, GroupResult, LeaseRow, Role, RowResult
-from specdec_core.pool.goodput import GoodputK
+from specdec_core.pool.goodput import _FIRST_CHOICES, GoodputK
 from specdec_core.pool.k_policy import AcceptanceHistory, Drafter, FixedK, KPolicy, Offer
 from specdec_core.pool.verification_budget import whole_tiles
 
@@ -64,6 +65,8 @@ class Run:
     noise: random.Random = field(default_factory=lambda: random.Random(4))
     seconds: float = 0.0
     num_tokens: int = 0
+    max_tokens: int = 2048
+    """Of every sequence."""
 
     def tokens_per_second(self) -> float:
         histories = self.new_histories()
@@ -85,7 +88,10 @@ class Run:
         ]
         if world.drafter is Drafter.MODEL and any(ks):
             self._draft([k for k in ks if k])
-        offers = [Offer(h, world.drafter, k) for h, k in zip(histories, ks, strict=True)]
+        offers = [
+            Offer(h, world.drafter, k, num_left=self.max_tokens - h.num_rounds - h.num_accepted)
+            for h, k in zip(histories, ks, strict=True)
+        ]
         ks = self.policy.num_checked(offers, world.tile_rows)
         rows, results = [], []
         for number, (history, k, limit) in enumerate(zip(histories, ks, limits, strict=True)):
@@ -170,6 +176,43 @@ def test_it_is_near_the_best_fixed_k_and_not_below_plain_decoding(world: World) 
     reached = Run(world, GoodputK(max_group_size=64)).tokens_per_second()
     assert reached >= 0.95 * max(fixed)
     assert reached >= 0.97 * fixed[0]
+
+
+def closed_batch_s(world: World, policy: KPolicy, seed: int) -> float:
+    """Seconds until 48 tokens of every sequence are there: who is done leaves its place empty."""
+    luck, noise = random.Random(seed), random.Random(1000 + seed)
+    histories, seconds = Run(world, policy).new_histories(), 0.0
+    while histories:
+        rates = world.rates[: len(histories)]
+        run = Run(replace(world, rates=rates), policy, luck, noise, max_tokens=48)
+        run._round(histories)
+        seconds += run.seconds
+        histories = [h for h in histories if h.num_rounds + h.num_accepted < 48]
+    return seconds
+
+
+@pytest.mark.parametrize("size", [2, 4, 8, 16])
+def test_a_batch_that_ends_is_no_slower_than_without_drafts(size: int) -> None:
+    """Its last sequence says how long it takes, however many tokens the others gain by round."""
+    world = World((0.2,) * size, 13.0, 0.17)
+    plain = closed_batch_s(world, FixedK(0), 0)
+    ratios = []
+    for seed in range(12):
+        policy = GoodputK(max_group_size=64)
+        turns = [closed_batch_s(world, policy, 10 * seed + turn) for turn in range(6)]
+        ratios.append(plain / median(turns[1:]))
+    assert min(ratios) > 0.95
+    assert mean(ratios) > 0.985
+
+
+def test_of_chances_alike_those_are_checked_whose_sequences_have_the_most_left() -> None:
+    """The sequences behind catch up, and the batch ends sooner."""
+    policy = GoodputK(max_group_size=64)
+    Run(World((0.5,) * 8, 1.0, 2.0), policy).tokens_per_second()
+    histories = [AcceptanceHistory() for _ in range(8)]
+    offers = [Offer(h, Drafter.LOOKUP, 1, False, 10 * n) for n, h in enumerate(histories)]
+    policy._num_choices = len(_FIRST_CHOICES) - 2  # the next choice is half of them
+    assert policy.num_checked(offers, tile_rows=0) == [0, 0, 0, 0, 1, 1, 1, 1]
 
 
 def test_sequences_of_one_batch_get_each_its_own_k() -> None:

@@ -43,6 +43,26 @@ def test_a_line_is_told_apart_by_rows_sequences_and_tiles() -> None:
         assert found == pytest.approx(expected, rel=0.08)
 
 
+def test_a_line_through_the_origin_does_not_say_that_rows_cost_everything() -> None:
+    """One pass met other work, and the slope is so steep that no base is left."""
+    seen = (
+        (3, 3, 1, 10.16, 2.0),
+        (7, 7, 1, 14.49, 4.0),
+        (8, 8, 1, 14.92, 50.0),
+        (10, 8, 1, 15.7, 3.0),
+        (12, 8, 1, 14.84, 1.0),
+        (16, 8, 1, 15.55, 2.0),
+        (24, 8, 2, 53.57, 1.0),
+    )
+    points = [
+        Point((float(rows), float(sequences), float(tiles)), ms, weight / ms**2)
+        for rows, sequences, tiles, ms, weight in seen
+    ]
+    base, slopes = fit_line(points, first_share=0.5)
+    assert base == 0.0
+    assert 16 * slopes[0] + 8 * slopes[1] + slopes[2] == pytest.approx(15.55, rel=0.2)
+
+
 def test_of_one_size_alone_half_the_pass_is_taken_to_grow_with_the_rows() -> None:
     cost = StepCost()
     cost.observe(8, 8, 0.04)
