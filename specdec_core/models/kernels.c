@@ -16,7 +16,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#ifdef __AMX_BF16__
+#if defined(__AMX_BF16__) || defined(__AVX512BF16__)
+#define MULTIPLIES_PAIRS /* of bfloat16 numbers, sixteen or more at once */
 #include <immintrin.h>
 #endif
 
@@ -240,6 +241,15 @@ static void begin_tiles(void) {
 
 static void end_tiles(void) { _tile_release(); }
 
+#else
+
+static void begin_tiles(void) {}
+static void end_tiles(void) {}
+
+#endif
+
+#ifdef MULTIPLIES_PAIRS
+
 /* Pairs of numbers of every query, [D / 2][lane]. */
 typedef struct {
     uint32_t pairs[MAX_HEAD / 2][LANES] __attribute__((aligned(64)));
@@ -253,23 +263,16 @@ static void read_queries(const Attention *a, const Unit *u, Queries *queries) {
     }
 }
 
-static void score_tile(const Tile *tile, const Queries *queries, int64_t size, v16 *scores) {
-    _tile_zero(2);
-    for (int64_t d = 0; d < size; d += 32) {
-        _tile_loadd(0, tile->rows + d, tile->stride * sizeof(bf16));
-        _tile_loadd(1, queries->pairs[d / 2], 64);
-        _tile_dpbf16ps(2, 0, 1);
-    }
-    _tile_stored(2, scores, 64);
-}
-
 static const bf16 no_row[MAX_HEAD];
 
-/* sums[lane][d] += weights[key][lane] * value[key][d] over two tiles of keys. */
-static void add_tiles(const Tile *tiles, const v16 *weights, int64_t size, Sums *sums) {
-    uint32_t across[KEYS][LANES] __attribute__((aligned(64)));
+/* Weights of pairs of keys, and the pairs of values that they belong to. */
+typedef struct {
     uint32_t factor[LANES][KEYS] __attribute__((aligned(64)));
     uint32_t values[MAX_HEAD / LANES][KEYS][LANES] __attribute__((aligned(64)));
+} Pairs;
+
+static void read_pairs(const Tile *tiles, const v16 *weights, int64_t size, Pairs *pairs) {
+    uint32_t across[KEYS][LANES] __attribute__((aligned(64)));
     for (int64_t pair = 0; pair < KEYS; pair++) {
         u16 both = rounded(weights[2 * pair]) | rounded(weights[2 * pair + 1]) << 16;
         memcpy(across[pair], &both, sizeof both);
@@ -282,24 +285,82 @@ static void add_tiles(const Tile *tiles, const v16 *weights, int64_t size, Sums 
             memcpy(&low, even + d, sizeof low);
             memcpy(&high, odd + d, sizeof high);
             both = __builtin_convertvector(low, u16) | __builtin_convertvector(high, u16) << 16;
-            memcpy(values[d / LANES][pair], &both, sizeof both);
+            memcpy(pairs->values[d / LANES][pair], &both, sizeof both);
         }
     }
     for (int64_t lane = 0; lane < LANES; lane++)
-        for (int64_t pair = 0; pair < KEYS; pair++) factor[lane][pair] = across[pair][lane];
-    _tile_loadd(0, factor, 64);
+        for (int64_t pair = 0; pair < KEYS; pair++) pairs->factor[lane][pair] = across[pair][lane];
+}
+
+#endif
+
+#ifdef __AMX_BF16__
+
+static void score_tile(const Tile *tile, const Queries *queries, int64_t size, v16 *scores) {
+    _tile_zero(2);
+    for (int64_t d = 0; d < size; d += 32) {
+        _tile_loadd(0, tile->rows + d, tile->stride * sizeof(bf16));
+        _tile_loadd(1, queries->pairs[d / 2], 64);
+        _tile_dpbf16ps(2, 0, 1);
+    }
+    _tile_stored(2, scores, 64);
+}
+
+/* sums[lane][d] += weights[key][lane] * value[key][d] over two tiles of keys. */
+static void add_tiles(const Tile *tiles, const v16 *weights, int64_t size, int64_t num_lanes,
+                      Sums *sums) {
+    (void)num_lanes;
+    Pairs pairs;
+    read_pairs(tiles, weights, size, &pairs);
+    _tile_loadd(0, pairs.factor, 64);
     for (int64_t d = 0; d < size; d += LANES) {
         _tile_loadd(2, sums->of[0] + d, sizeof sums->of[0]);
-        _tile_loadd(1, values[d / LANES], 64);
+        _tile_loadd(1, pairs.values[d / LANES], 64);
         _tile_dpbf16ps(2, 0, 1);
         _tile_stored(2, sums->of[0] + d, sizeof sums->of[0]);
     }
 }
 
-#else
+#elif defined(MULTIPLIES_PAIRS)
 
-static void begin_tiles(void) {}
-static void end_tiles(void) {}
+static inline __m512 add_products(__m512 sum, const uint32_t *vector, uint32_t other) {
+    __m512bh numbers;
+    memcpy(&numbers, vector, sizeof numbers);
+    return _mm512_dpbf16_ps(sum, (__m512bh)_mm512_set1_epi32(other), numbers);
+}
+
+static void score_tile(const Tile *tile, const Queries *queries, int64_t size, v16 *scores) {
+    for (int64_t j = 0; j < KEYS; j += 8) {
+        __m512 s[8];
+        for (int i = 0; i < 8; i++) s[i] = _mm512_setzero_ps();
+        for (int64_t d = 0; d < size; d += 2)
+            for (int i = 0; i < 8; i++) {
+                uint32_t both;
+                memcpy(&both, tile->rows + (j + i) * tile->stride + d, sizeof both);
+                s[i] = add_products(s[i], queries->pairs[d / 2], both);
+            }
+        memcpy(scores + j, s, sizeof s);
+    }
+}
+
+/* sums[lane][d] += weights[key][lane] * value[key][d] over two tiles of keys, of the first lanes. */
+static void add_tiles(const Tile *tiles, const v16 *weights, int64_t size, int64_t num_lanes,
+                      Sums *sums) {
+    Pairs pairs;
+    read_pairs(tiles, weights, size, &pairs);
+    for (int64_t lane = 0; lane < num_lanes; lane += 4)
+        for (int64_t d = 0; d < size; d += LANES) {
+            __m512 s[4];
+            for (int i = 0; i < 4; i++) memcpy(s + i, sums->of[lane + i] + d, sizeof *s);
+            for (int64_t pair = 0; pair < KEYS; pair++)
+                for (int i = 0; i < 4; i++)
+                    s[i] = add_products(s[i], pairs.values[d / LANES][pair],
+                                        pairs.factor[lane + i][pair]);
+            for (int i = 0; i < 4; i++) memcpy(sums->of[lane + i] + d, s + i, sizeof *s);
+        }
+}
+
+#else
 
 typedef struct {
     v16 of[MAX_HEAD];
@@ -335,12 +396,13 @@ static void score_tile(const Tile *tile, const Queries *queries, int64_t size, v
     }
 }
 
-/* sums[lane][d] += weights[key][lane] * value[key][d] over two tiles of keys. */
-static void add_tiles(const Tile *tiles, const v16 *weights, int64_t size, Sums *sums) {
+/* sums[lane][d] += weights[key][lane] * value[key][d] over two tiles of keys, of the first lanes. */
+static void add_tiles(const Tile *tiles, const v16 *weights, int64_t size, int64_t num_lanes,
+                      Sums *sums) {
     float values[2 * KEYS * MAX_HEAD] __attribute__((aligned(64)));
     widen(tiles, size, values);
     widen(tiles + 1, size, values + KEYS * size);
-    for (int64_t lane = 0; lane < LANES; lane += 4)
+    for (int64_t lane = 0; lane < num_lanes; lane += 4)
         for (int64_t d = 0; d < size; d += LANES) {
             v16 s[4];
             for (int i = 0; i < 4; i++) memcpy(s + i, sums->of[lane + i] + d, sizeof *s);
@@ -387,7 +449,7 @@ static void attend(const Attention *a, const Unit *u) {
             for (int64_t j = 0; j < KEYS; j++) scores[key + KEYS + j] = least;
         for (int64_t j = key; j < key + 2 * KEYS; j++)
             total += scores[j] = exp_of(scores[j] - highest);
-        add_tiles(tiles, scores + key, size, &sums);
+        add_tiles(tiles, scores + key, size, u->num_lanes, &sums);
     }
     for (int64_t lane = 0; lane < u->num_lanes; lane++) {
         int64_t index = u->first_lane + lane;
@@ -444,10 +506,35 @@ void specdec_attend(const Attention *a) {
     }
 }
 
-#ifdef __AMX_BF16__
+#ifdef MULTIPLIES_PAIRS
 
 /* Outputs of a block of packed weights: [I / 32][2][16 pairs of inputs][16 outputs][2]. */
 #define OUTPUTS 32
+
+static const bf16 no_bias[OUTPUTS];
+
+/* A product [M, I] x [I, O]. */
+typedef struct {
+    const bf16 *x, *weights, *bias;
+    bf16 *out;
+    int64_t rows, inputs, outputs;
+} Product;
+
+static const bf16 *block_of(const Product *p, int64_t block) {
+    return p->weights + block * OUTPUTS * p->inputs;
+}
+
+/* Write a row's sums of a block. */
+static inline void put(const Product *p, int64_t row, int64_t block, v16 low, v16 high) {
+    const bf16 *bias = p->bias ? p->bias + block * OUTPUTS : no_bias;
+    low += load(bias);
+    high += load(bias + LANES);
+    __m512bh both = _mm512_cvtne2ps_pbh((__m512)high, (__m512)low);
+    memcpy(p->out + row * p->outputs + block * OUTPUTS, &both, sizeof both);
+}
+
+#ifdef __AMX_BF16__
+
 /* What is read next is asked for by so many bytes before; the rest of a page the machine foresees. */
 #define AHEAD 1024
 
@@ -512,73 +599,159 @@ static void multiply_two_tiles(const bf16 *rows, const bf16 *more_rows, int64_t 
     end_sums(sums);
 }
 
-static const bf16 no_bias[OUTPUTS];
-
-/* A product [M, I] x [I, O]. */
-typedef struct {
-    const bf16 *x, *last; /* `last`: the rows behind the last whole tile, and zeros */
-    const bf16 *weights, *bias;
-    bf16 *out;
-    int64_t rows, inputs, outputs;
-} Product;
-
-static const bf16 *tile_of_rows(const Product *p, int64_t first) {
-    return first + 16 <= p->rows ? p->x + first * p->inputs : p->last;
+/* The rows behind the last whole tile, and zeros. */
+static const bf16 *last_tile(const Product *p) {
+    int64_t num_left = p->rows % 16;
+    if (!num_left) return NULL;
+    bf16 *last = (bf16 *)scratch_of(16 * p->inputs);
+    memcpy(last, p->x + (p->rows - num_left) * p->inputs, num_left * p->inputs * sizeof *last);
+    memset(last + num_left * p->inputs, 0, (16 - num_left) * p->inputs * sizeof *last);
+    return last;
 }
 
-static const bf16 *block_of(const Product *p, int64_t block) {
-    return p->weights + block * OUTPUTS * p->inputs;
+static const bf16 *tile_of_rows(const Product *p, const bf16 *last, int64_t first) {
+    return first + 16 <= p->rows ? p->x + first * p->inputs : last;
 }
 
 /* Write the sums of a tile of rows, from row `first` on, times a block. */
-static void put(const Product *p, int64_t first, int64_t block, float sums[2][256]) {
-    const bf16 *bias = p->bias ? p->bias + block * OUTPUTS : no_bias;
-    v16 low_bias = load(bias), high_bias = load(bias + LANES);
+static void put_tile(const Product *p, int64_t first, int64_t block, float sums[2][256]) {
     for (int64_t j = 0; j < 16 && first + j < p->rows; j++) {
         v16 low, high;
         memcpy(&low, sums[0] + j * LANES, sizeof low);
         memcpy(&high, sums[1] + j * LANES, sizeof high);
-        __m512bh both = _mm512_cvtne2ps_pbh((__m512)(high + high_bias), (__m512)(low + low_bias));
-        memcpy(p->out + (first + j) * p->outputs + block * OUTPUTS, &both, sizeof both);
+        put(p, first + j, block, low, high);
     }
 }
 
 /* All rows times two blocks, or times one that is named twice. */
-static void multiply(const Product *p, int64_t block, int64_t other) {
+static void multiply(const Product *p, const bf16 *last, int64_t block, int64_t other) {
     Sums4 sums;
     int64_t row = 0;
     for (; row + 16 < p->rows; row += 32)
         for (int64_t b = block; b <= other; b++) {
-            multiply_two_tiles(tile_of_rows(p, row), tile_of_rows(p, row + 16), p->inputs,
-                               block_of(p, b), row == 0, sums);
-            put(p, row, b, sums);
-            put(p, row + 16, b, sums + 2);
+            multiply_two_tiles(tile_of_rows(p, last, row), tile_of_rows(p, last, row + 16),
+                               p->inputs, block_of(p, b), row == 0, sums);
+            put_tile(p, row, b, sums);
+            put_tile(p, row + 16, b, sums + 2);
         }
     if (row < p->rows) {
-        multiply_two_blocks(tile_of_rows(p, row), p->inputs, block_of(p, block), block_of(p, other),
-                            sums);
-        put(p, row, block, sums);
-        put(p, row, other, sums + 2);
+        multiply_two_blocks(tile_of_rows(p, last, row), p->inputs, block_of(p, block),
+                            block_of(p, other), sums);
+        put_tile(p, row, block, sums);
+        put_tile(p, row, other, sums + 2);
     }
 }
+
+#else
+
+/* What is read next is asked for by so many bytes before. */
+#define AHEAD 3072
+/* Rows that are multiplied at once: two sums of each and block stay in registers. */
+#define ROWS 12
+#define ROWS_OF_TWO_BLOCKS 6
+
+#define INLINE static inline __attribute__((always_inline))
+
+/* `count` rows from `first` on times `num_blocks` blocks, both known when this is compiled. A sum
+ * takes its pairs of inputs in their order, whatever the counts. */
+INLINE void multiply_rows(const Product *p, int64_t first, const int count, const int64_t *blocks,
+                          const int num_blocks) {
+    const bf16 *x = p->x + first * p->inputs;
+    const bf16 *weights[2] = {block_of(p, blocks[0]), block_of(p, blocks[1])};
+    __m512 sums[ROWS][4];
+#pragma GCC unroll 12
+    for (int r = 0; r < count; r++)
+#pragma GCC unroll 4
+        for (int b = 0; b < 2 * num_blocks; b++) sums[r][b] = _mm512_setzero_ps();
+    for (int64_t i = 0; i < p->inputs; i += 32)
+#pragma GCC unroll 2
+        for (int pair = 0; pair < 16; pair++) {
+            __m512bh vectors[4];
+#pragma GCC unroll 4
+            for (int b = 0; b < 2 * num_blocks; b++) {
+                const bf16 *from = weights[b / 2] + 32 * i + b % 2 * 512 + pair * 32;
+                _mm_prefetch((const char *)from + AHEAD, _MM_HINT_T0);
+                memcpy(vectors + b, from, sizeof *vectors);
+            }
+#pragma GCC unroll 12
+            for (int r = 0; r < count; r++) {
+                int32_t both;
+                memcpy(&both, x + r * p->inputs + i + 2 * pair, sizeof both);
+                __m512bh numbers = (__m512bh)_mm512_set1_epi32(both);
+#pragma GCC unroll 4
+                for (int b = 0; b < 2 * num_blocks; b++)
+                    sums[r][b] = _mm512_dpbf16_ps(sums[r][b], numbers, vectors[b]);
+            }
+        }
+#pragma GCC unroll 12
+    for (int r = 0; r < count; r++)
+#pragma GCC unroll 2
+        for (int b = 0; b < num_blocks; b++)
+            put(p, first + r, blocks[b], (v16)sums[r][2 * b], (v16)sums[r][2 * b + 1]);
+}
+
+/* Few rows wait for memory, and two places of it are read faster than one. */
+static void multiply_few(const Product *p, int64_t first, int64_t count, const int64_t *blocks) {
+    switch (count) {
+    case 0: return;
+    case 1: return multiply_rows(p, first, 1, blocks, 2);
+    case 2: return multiply_rows(p, first, 2, blocks, 2);
+    case 3: return multiply_rows(p, first, 3, blocks, 2);
+    case 4: return multiply_rows(p, first, 4, blocks, 2);
+    case 5: return multiply_rows(p, first, 5, blocks, 2);
+    default: return multiply_rows(p, first, 6, blocks, 2);
+    }
+}
+
+static void multiply_many(const Product *p, int64_t first, int64_t count, const int64_t *block) {
+    switch (count) {
+    case 6: return multiply_rows(p, first, 6, block, 1);
+    case 7: return multiply_rows(p, first, 7, block, 1);
+    case 8: return multiply_rows(p, first, 8, block, 1);
+    case 9: return multiply_rows(p, first, 9, block, 1);
+    case 10: return multiply_rows(p, first, 10, block, 1);
+    case 11: return multiply_rows(p, first, 11, block, 1);
+    default: return multiply_rows(p, first, 12, block, 1);
+    }
+}
+
+/* All rows times two blocks, or times one that is named twice. */
+static void multiply(const Product *p, const bf16 *last, int64_t block, int64_t other) {
+    (void)last;
+    const int64_t both[2] = {block, other}, twice[2] = {other, other};
+    if (p->rows <= ROWS_OF_TWO_BLOCKS) {
+        multiply_few(p, 0, p->rows, both);
+        return;
+    }
+    int64_t num_groups = (p->rows + ROWS - 1) / ROWS;
+    for (int64_t b = block; b <= other; b++)
+        for (int64_t group = 0; group < num_groups; group++) {
+            int64_t first = p->rows * group / num_groups;
+            int64_t count = p->rows * (group + 1) / num_groups - first;
+            multiply_many(p, first, count, b == other ? twice : both);
+        }
+}
+
+static const bf16 *last_tile(const Product *p) {
+    (void)p;
+    return NULL;
+}
+
+#endif
 
 /* out [M, O] = x [M, I] times packed weights, plus a bias [O] unless it is NULL. */
 void specdec_linear(const bf16 *x, const bf16 *weights, const bf16 *bias, bf16 *out, int64_t rows,
                     int64_t inputs, int64_t outputs) {
-    int64_t num_left = rows % 16, num_blocks = outputs / OUTPUTS;
-    bf16 *last = (bf16 *)scratch_of(16 * inputs);
-    if (num_left) {
-        memcpy(last, x + (rows - num_left) * inputs, num_left * inputs * sizeof *x);
-        memset(last + num_left * inputs, 0, (16 - num_left) * inputs * sizeof *x);
-    }
-    Product product = {x, last, weights, bias, out, rows, inputs, outputs};
+    int64_t num_blocks = outputs / OUTPUTS;
+    Product product = {x, weights, bias, out, rows, inputs, outputs};
+    const bf16 *last = last_tile(&product);
 #pragma omp parallel
     {
         int64_t count = omp_get_num_threads(), thread = omp_get_thread_num();
         int64_t begin = num_blocks * thread / count, end = num_blocks * (thread + 1) / count;
         begin_tiles();
         for (int64_t block = begin; block < end; block += 2)
-            multiply(&product, block, block + 1 < end ? block + 1 : block);
+            multiply(&product, last, block, block + 1 < end ? block + 1 : block);
         end_tiles();
     }
 }

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import math
 import random
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 import torch
@@ -31,15 +33,31 @@ from specdec_core.models.transformers_adapter import TransformersModel
 from tests.tiny_models import VOCAB, tiny_model
 
 WIDE = {"hidden_size": 192, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 64}
-BUILDS = {"as this machine is": FLAGS, "without AMX": (*FLAGS, "-mno-amx-bf16")}
+NO_AMX = (*FLAGS, "-mno-amx-bf16")
+_EMULATED = Path(__file__).with_name("emulated_amx.h")
+_DIGEST = hashlib.sha256(_EMULATED.read_bytes()).hexdigest()
+BUILDS = {
+    "as this machine is": FLAGS,
+    "without AMX": NO_AMX,
+    "without products": (*NO_AMX, "-mno-avx512bf16"),
+    "emulated AMX": (*FLAGS, f"-DEMULATION={_DIGEST}", "-include", str(_EMULATED)),
+}
 
 
 @pytest.fixture(scope="module", params=BUILDS)
 def kernels(request: pytest.FixtureRequest) -> NativeKernels:
-    if load_kernels() is None:
+    return built(request.param)
+
+
+def built(name: str) -> NativeKernels:
+    """Skips where this machine cannot."""
+    own = load_kernels()
+    if own is None:
         pytest.skip("no C compiler")
+    if name == "emulated AMX" and not own.has_linear:
+        pytest.skip("what is behind AMX's tiles is written for AVX-512 BF16")
     torch.set_num_threads(2)
-    return build_kernels(BUILDS[request.param])
+    return build_kernels(BUILDS[name])
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:
@@ -249,11 +267,11 @@ def test_blocks_of_any_size_give_the_same_bits(kernels: NativeKernels) -> None:
     assert torch.equal(actual, expected)
 
 
-@pytest.fixture(scope="module")
-def linear_kernels() -> NativeKernels:
-    kernels = load_kernels()
-    if kernels is None or not kernels.has_linear:
-        pytest.skip("this machine has no AMX")
+@pytest.fixture(scope="module", params=["as this machine is", "without AMX", "emulated AMX"])
+def linear_kernels(request: pytest.FixtureRequest) -> NativeKernels:
+    kernels = built(request.param)
+    if not kernels.has_linear:
+        pytest.skip("this machine multiplies no bfloat16 numbers")
     return kernels
 
 
@@ -276,6 +294,7 @@ def test_a_linear_is_a_product_and_a_row_never_sees_its_company(
         torch.testing.assert_close(
             all_at_once.double() / scale, exact / scale, rtol=2**-7, atol=2**-16
         )
+        assert linear(rows[:0]).shape == (0, shape[1])
         for size in (*range(1, 67), 100, 149):
             for first in (0, 150 - size):
                 part = linear(rows[first : first + size].contiguous())
