@@ -17,7 +17,7 @@ _GAIN = 0.05
 """By so much drafted tokens must beat none at all, relatively: estimates are noisy, and a batch
 that ends waits for its last row, which gains the least."""
 _ALIKE = 0.1
-"""Chances that differ by less are taken for one."""
+"""Steps in which chances are told apart."""
 
 
 class DraftedToken(NamedTuple):

@@ -78,9 +78,17 @@ MUTANTS = (
     Mutant(
         name="a-kernel-linear-loses-the-last-rows",
         path=_KERNELS,
-        old="memcpy(last, x + (rows - num_left) * inputs,",
-        new="memcpy(last, x,",
+        old="memcpy(last, p->x + (p->rows - num_left) * p->inputs,",
+        new="memcpy(last, p->x,",
         breaks="rows behind the last whole tile are those of another request",
+        killed_by=(_KERNEL_TESTS + "test_a_linear_is_a_product_and_a_row_never_sees_its_company",),
+    ),
+    Mutant(
+        name="a-kernel-linear-forgets-a-row-of-thirteen",
+        path=_KERNELS,
+        old="case 6: return multiply_rows(p, first, 6, block, 1);",
+        new="case 6: return multiply_rows(p, first, 5, block, 1);",
+        breaks="without AMX one row of 13 is what was in memory",
         killed_by=(_KERNEL_TESTS + "test_a_linear_is_a_product_and_a_row_never_sees_its_company",),
     ),
 )
