@@ -9,7 +9,7 @@ import pytest
 
 from deployments.simulation import campaign
 from deployments.simulation.client import Outcome
-from deployments.simulation.faults import FaultKind, on_coordinators
+from deployments.simulation.faults import FaultKind, on_coordinators, plan
 from deployments.simulation.scenario import FIRST_FINGERPRINT
 from deployments.simulation.trial import Trial
 from specdec_core.leases import Role
@@ -42,6 +42,16 @@ def test_a_trace_changes_nothing_and_another_seed_is_another_world() -> None:
     assert traced.record.messages == plain.record.messages
     assert traced.record.faults == plain.record.faults
     assert plain.record.messages != other.record.messages
+
+
+def test_what_cannot_happen_gives_its_place_to_kinds_that_were_seldom() -> None:
+    """No replica has a slot yet that a row could fail in."""
+    trial = Trial(1)
+    trial._start()
+    for _ in range(4):
+        plan._plan(trial, FaultKind.ROW_FAILS, tries=0)
+    assert not trial.record.faults[FaultKind.ROW_FAILS]
+    assert len(+trial.record.faults) >= 4
 
 
 def test_targets_of_an_older_version_are_replaced_by_their_own() -> None:

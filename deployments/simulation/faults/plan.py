@@ -131,14 +131,16 @@ def _kinds(trial: Trial) -> list[FaultKind]:
 
 def _plan(trial: Trial, kind: FaultKind, tries: int) -> None:
     """Let it happen, a little later where there is nothing that it could happen to; where that does
-    not change, more requests are needed."""
+    not change, something else, of a kind that was seldom so far."""
     struck = _several_at_once(trial) if kind is FaultKind.SEVERAL_AT_ONCE else _strike(trial, kind)
     if struck:
         return
     if tries:
         trial.later(_RETRY_S, partial(_plan, trial, kind, tries - 1))
     else:
-        _strike(trial, FaultKind.CLIENT_FLOODS)
+        others = [other for other in _kinds(trial) if other not in _ONCE]
+        others.sort(key=lambda other: trial.record.faults[other])
+        any(_strike(trial, other) for other in others)
 
 
 def _strike(trial: Trial, kind: FaultKind) -> bool:
