@@ -10,6 +10,7 @@ import pytest
 
 from deployments.coordinator.pool_status import pool_status
 from deployments.errors import PoolUnavailableError
+from deployments.wire import silence
 from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.leases import LeaseRow, Role, RowResult
 from specdec_core.models.numerics import Numerics
@@ -148,7 +149,12 @@ def test_what_was_noted_of_a_client_that_left_is_forgotten() -> None:
     run(scenario)
 
 
-def test_a_leaving_replica_takes_the_replays_with_it_and_no_request() -> None:
+def test_a_leaving_replica_takes_the_replays_with_it_and_no_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The other one is heard at once: the late request must not end before, and be a replay."""
+    monkeypatch.setattr(silence, "HEARTBEAT_S", 0.01)
+
     async def scenario() -> None:
         async with cell(audit_share=1.0) as parts:
             parts.start_replica("t0", Role.TARGET, exact())
