@@ -518,6 +518,7 @@ typedef struct {
     const bf16 *x, *weights, *bias;
     bf16 *out;
     int64_t rows, inputs, outputs;
+    const bf16 *last; /* of AMX: the rows behind the last whole tile, and zeros */
 } Product;
 
 static const bf16 *block_of(const Product *p, int64_t block) {
@@ -609,8 +610,8 @@ static const bf16 *last_tile(const Product *p) {
     return last;
 }
 
-static const bf16 *tile_of_rows(const Product *p, const bf16 *last, int64_t first) {
-    return first + 16 <= p->rows ? p->x + first * p->inputs : last;
+static const bf16 *tile_of_rows(const Product *p, int64_t first) {
+    return first + 16 <= p->rows ? p->x + first * p->inputs : p->last;
 }
 
 /* Write the sums of a tile of rows, from row `first` on, times a block. */
@@ -624,19 +625,19 @@ static void put_tile(const Product *p, int64_t first, int64_t block, float sums[
 }
 
 /* All rows times two blocks, or times one that is named twice. */
-static void multiply(const Product *p, const bf16 *last, int64_t block, int64_t other) {
+static void multiply(const Product *p, int64_t block, int64_t other) {
     Sums4 sums;
     int64_t row = 0;
     for (; row + 16 < p->rows; row += 32)
         for (int64_t b = block; b <= other; b++) {
-            multiply_two_tiles(tile_of_rows(p, last, row), tile_of_rows(p, last, row + 16),
-                               p->inputs, block_of(p, b), row == 0, sums);
+            multiply_two_tiles(tile_of_rows(p, row), tile_of_rows(p, row + 16), p->inputs,
+                               block_of(p, b), row == 0, sums);
             put_tile(p, row, b, sums);
             put_tile(p, row + 16, b, sums + 2);
         }
     if (row < p->rows) {
-        multiply_two_blocks(tile_of_rows(p, last, row), p->inputs, block_of(p, block),
-                            block_of(p, other), sums);
+        multiply_two_blocks(tile_of_rows(p, row), p->inputs, block_of(p, block), block_of(p, other),
+                            sums);
         put_tile(p, row, block, sums);
         put_tile(p, row, other, sums + 2);
     }
@@ -716,11 +717,10 @@ static void multiply_many(const Product *p, int64_t first, int64_t count, const 
 }
 
 /* All rows times two blocks, or times one that is named twice. */
-static void multiply(const Product *p, const bf16 *last, int64_t block, int64_t other) {
-    (void)last;
-    const int64_t both[2] = {block, other}, twice[2] = {other, other};
+static void multiply(const Product *p, int64_t block, int64_t other) {
     if (p->rows <= ROWS_OF_TWO_BLOCKS) {
-        multiply_few(p, 0, p->rows, both);
+        const int64_t blocks[2] = {block, other};
+        multiply_few(p, 0, p->rows, blocks);
         return;
     }
     int64_t num_groups = (p->rows + ROWS - 1) / ROWS;
@@ -728,13 +728,9 @@ static void multiply(const Product *p, const bf16 *last, int64_t block, int64_t 
         for (int64_t group = 0; group < num_groups; group++) {
             int64_t first = p->rows * group / num_groups;
             int64_t count = p->rows * (group + 1) / num_groups - first;
-            multiply_many(p, first, count, b == other ? twice : both);
+            const int64_t alone[2] = {b, b};
+            multiply_many(p, first, count, alone);
         }
-}
-
-static const bf16 *last_tile(const Product *p) {
-    (void)p;
-    return NULL;
 }
 
 #endif
@@ -743,15 +739,17 @@ static const bf16 *last_tile(const Product *p) {
 void specdec_linear(const bf16 *x, const bf16 *weights, const bf16 *bias, bf16 *out, int64_t rows,
                     int64_t inputs, int64_t outputs) {
     int64_t num_blocks = outputs / OUTPUTS;
-    Product product = {x, weights, bias, out, rows, inputs, outputs};
-    const bf16 *last = last_tile(&product);
+    Product product = {x, weights, bias, out, rows, inputs, outputs, NULL};
+#ifdef __AMX_BF16__
+    product.last = last_tile(&product);
+#endif
 #pragma omp parallel
     {
         int64_t count = omp_get_num_threads(), thread = omp_get_thread_num();
         int64_t begin = num_blocks * thread / count, end = num_blocks * (thread + 1) / count;
         begin_tiles();
         for (int64_t block = begin; block < end; block += 2)
-            multiply(&product, last, block, block + 1 < end ? block + 1 : block);
+            multiply(&product, block, block + 1 < end ? block + 1 : block);
         end_tiles();
     }
 }

@@ -116,7 +116,7 @@ def plan_faults(trial: Trial) -> None:
     """At least 8 faults of at least 4 kinds, while requests come."""
     kinds = [*_kinds(trial), FaultKind.SEVERAL_AT_ONCE]
     chosen = trial.random.sample(kinds, _NUM_KINDS)
-    more = [kind for kind in kinds if kind not in _ONCE]
+    more = [*_repeatable(trial), FaultKind.SEVERAL_AT_ONCE]
     chosen += trial.random.choices(more, k=trial.random.randint(4, 8))
     for kind in chosen:
         time = trial.random.uniform(_FIRST_S, ARRIVALS_S)
@@ -129,6 +129,11 @@ def _kinds(trial: Trial) -> list[FaultKind]:
     return [kind for kind in _STRIKES if is_exact or kind not in _OF_EXACT_TARGETS]
 
 
+def _repeatable(trial: Trial) -> list[FaultKind]:
+    """What may strike more than once."""
+    return [kind for kind in _kinds(trial) if kind not in _ONCE]
+
+
 def _plan(trial: Trial, kind: FaultKind, tries: int) -> None:
     """Let it happen, a little later where there is nothing that it could happen to; where that does
     not change, something else, of a kind that was seldom so far."""
@@ -138,8 +143,7 @@ def _plan(trial: Trial, kind: FaultKind, tries: int) -> None:
     if tries:
         trial.later(_RETRY_S, partial(_plan, trial, kind, tries - 1))
     else:
-        others = [other for other in _kinds(trial) if other not in _ONCE]
-        others.sort(key=lambda other: trial.record.faults[other])
+        others = sorted(_repeatable(trial), key=lambda other: trial.record.faults[other])
         any(_strike(trial, other) for other in others)
 
 
@@ -151,7 +155,7 @@ def _strike(trial: Trial, kind: FaultKind) -> bool:
 
 
 def _several_at_once(trial: Trial) -> bool:
-    able = [kind for kind in _kinds(trial) if kind not in _ONCE]
+    able = _repeatable(trial)
     struck = [kind for kind in trial.random.sample(able, _AT_ONCE) if _strike(trial, kind)]
     if len(struck) > 1:
         trial.record.fault(FaultKind.SEVERAL_AT_ONCE, ", ".join(struck))
