@@ -186,24 +186,24 @@ def _own_address() -> str:
     return address
 
 
-_answered: set[str] = set()
-"""Coordinators whose last answer to this process was one: only of those is silence a hang, and not
-a start that takes its time."""
+_answered: dict[str, ActorHandle[Any]] = {}
+"""By name, the coordinators whose last answer to this process was one: only of those is silence a
+hang. One that is created anew after the old one ended itself has another handle, and its time."""
 
 
 async def resolve(spec: CoordinatorSpec) -> Endpoint:
     """Where the coordinator's server is. Raises ConnectionError while there is none."""
-    is_known = spec.actor_name in _answered
+    is_known = False
     try:
         handle = await asyncio.to_thread(find_or_create, spec)
+        is_known = _answered.pop(spec.actor_name, None) == handle
         async with asyncio.timeout(_HUNG_S if is_known else _RESOLVE_TIMEOUT_S):
             endpoint: Endpoint = await handle.endpoint.remote()
     except (RayError, asyncio.InvalidStateError, TimeoutError, ValueError) as error:
-        _answered.discard(spec.actor_name)
         if is_known and isinstance(error, TimeoutError):
             await asyncio.to_thread(_restart, spec)
         raise ConnectionError(f"no coordinator: {type(error).__name__}") from error
-    _answered.add(spec.actor_name)
+    _answered[spec.actor_name] = handle
     return endpoint
 
 

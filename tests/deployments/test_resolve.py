@@ -38,7 +38,7 @@ async def restarts() -> Endpoint:
 def killed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Which actors were killed, and whether for good."""
     found: list[Any] = []
-    monkeypatch.setattr(coordinator, "_answered", set())
+    monkeypatch.setattr(coordinator, "_answered", {})
     monkeypatch.setattr(coordinator, "_HUNG_S", 0.05)
     monkeypatch.setattr(coordinator, "_RESOLVE_TIMEOUT_S", 0.05)
     monkeypatch.setattr(coordinator.ray, "get_actor", lambda name, namespace: name)
@@ -48,10 +48,17 @@ def killed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return found
 
 
-def ask(monkeypatch: pytest.MonkeyPatch, *course: Answer) -> None:
+class Handle(SimpleNamespace):
+    """One actor's, as Ray compares them: by the actor's id."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Handle) and other.id == self.id
+
+
+def ask(monkeypatch: pytest.MonkeyPatch, *course: Answer, actor_id: str = "first") -> None:
     """Resolve once for each answer; what fails is a ConnectionError."""
     for answer in course:
-        handle = SimpleNamespace(endpoint=SimpleNamespace(remote=answer))
+        handle = Handle(id=actor_id, endpoint=SimpleNamespace(remote=answer))
         monkeypatch.setattr(coordinator, "find_or_create", lambda spec, handle=handle: handle)
         if answer is answers:
             assert asyncio.run(resolve(SPEC)) == HERE
@@ -75,6 +82,16 @@ def test_only_who_has_answered_last_time_is_taken_for_hung(
 ) -> None:
     ask(monkeypatch, *course)
     assert killed == [(SPEC.actor_name, False)] * num_kills
+
+
+def test_who_is_created_after_the_known_one_ended_itself_has_the_time_of_a_start(
+    monkeypatch: pytest.MonkeyPatch, killed: list[Any]
+) -> None:
+    ask(monkeypatch, answers)
+    ask(monkeypatch, hangs, hangs, answers, actor_id="second")
+    assert killed == []
+    ask(monkeypatch, hangs, actor_id="second")
+    assert killed == [(SPEC.actor_name, False)]
 
 
 @pytest.mark.parametrize("said", [None, "", "-another"])

@@ -19,7 +19,8 @@ import pytest
 import ray
 
 from deployments.app import coordinator_spec
-from deployments.coordinator.actor import NAMESPACE, end, resolve
+from deployments.coordinator.actor import NAMESPACE, CoordinatorSpec, end, resolve
+from deployments.wire.endpoint import Endpoint
 from specdec.v1 import generation_pb2 as pb
 from tests.service.conftest import Oracle, Service
 
@@ -222,14 +223,25 @@ def test_models_and_health(http: httpx.Client, stub: Any) -> None:
 
 def test_a_coordinator_that_nobody_uses_ends_itself(service: Service) -> None:
     spec = replace(coordinator_spec(service.config), application="unused", idle_exit_s=1.0)
-    first = asyncio.run(resolve(spec))
+    first = _resolved(spec)
     deadline = time.monotonic() + 30
     while _exists(spec.actor_name):
         assert time.monotonic() < deadline
         time.sleep(0.2)
-    second = asyncio.run(resolve(spec))
+    second = _resolved(spec)
     assert second.token != first.token
     end(spec)
+
+
+def _resolved(spec: CoordinatorSpec, limit_s: float = 60) -> Endpoint:
+    """Asked for as often as the service does: its process may take its time to start."""
+    deadline = time.monotonic() + limit_s
+    while True:
+        try:
+            return asyncio.run(resolve(spec))
+        except ConnectionError:
+            if time.monotonic() > deadline:
+                raise
 
 
 def _exists(actor_name: str) -> bool:
