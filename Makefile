@@ -3,6 +3,7 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do $$p
 TORCH ?= torch==2.13.0
 BIN := .venv/bin
 INSTALLED := .venv/.installed
+SBOM_TOOL := .venv-sbom/bin/cyclonedx-py
 
 .PHONY: setup serve test lint format proto proto-check manifests dashboards bench audit audit-deps sbom mutants mutmut test-floor
 
@@ -25,7 +26,7 @@ serve: setup
 # they compute. tests/conftest.py says what shares a worker, and the order.
 # pytest ends with 5 where ARGS leave nothing of a half.
 SIDE_BY_SIDE := --dist loadfile --no-loadscope-reorder
-test: setup
+test: setup $(SBOM_TOOL)
 	$(BIN)/python -m pytest -m "not slow" --durations 15 --numprocesses 3 $(SIDE_BY_SIDE) $(ARGS) || [ $$? -eq 5 ]
 	$(BIN)/python -m pytest -m slow --durations 15 --numprocesses 2 $(SIDE_BY_SIDE) $(ARGS) || [ $$? -eq 5 ]
 
@@ -72,9 +73,15 @@ audit-deps: $(INSTALLED)
 	$(BIN)/python -m tests.supply_chain $(ARGS)
 
 # What is installed, as CycloneDX JSON.
-sbom: $(INSTALLED)
+sbom: $(INSTALLED) $(SBOM_TOOL)
 	@mkdir -p build
-	$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --output-file build/sbom.json $(BIN)/python
+	$(SBOM_TOOL) environment --pyproject pyproject.toml --output-file build/sbom.json $(BIN)/python
+
+# Beside .venv: pyproject.toml's extra "sbom" says why.
+$(SBOM_TOOL): requirements.lock
+	test -x .venv-sbom/bin/python || $(PYTHON) -m venv .venv-sbom
+	.venv-sbom/bin/python -m pip install --quiet --constraint requirements.lock cyclonedx-bom
+	@touch $@
 
 # Seeded defects, each of which must make a named test fail.
 mutants: setup

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from deployments.coordinator.connected import ConnectedReplica
 from specdec_core.leases import Role
 
+_INGRESS_COMES_S = 15.0
+"""A coordinator that has just begun may follow one that died: its ingresses come back by then."""
+
 
 @dataclass(eq=False, slots=True)
 class _Asked:
@@ -22,8 +25,13 @@ class _Asked:
 class Leaving:
     """Keeps those that have asked, and are still here."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: float) -> None:
         self._asked: dict[ConnectedReplica, _Asked] = {}
+        self._expects_ingress_until = now + _INGRESS_COMES_S
+
+    @property
+    def is_anybody(self) -> bool:
+        return bool(self._asked)
 
     def ask(self, replica: ConnectedReplica, asked_s: float) -> None:
         """It asked first at `asked_s`, maybe another coordinator."""
@@ -42,11 +50,15 @@ class Leaving:
         for asked in self._asked.values():
             asked.heard.discard(replica)
 
-    def let_go(self, *, has_ingress: bool) -> Iterator[ConnectedReplica]:
+    def let_go(self, *, has_ingress: bool, now: float) -> Iterator[ConnectedReplica]:
         """Who may leave now, each of them once. As long as an ingress is there, with clients or
-        without, a target stays: nobody else would serve what comes to it."""
+        without, or is about to come back, a target stays: nobody else would serve what it brings.
+        """
+        if has_ingress:
+            self._expects_ingress_until = now
+        needs_target = has_ingress or now < self._expects_ingress_until
         for replica, asked in self._asked.items():
-            is_needed = has_ingress and replica.info.role is Role.TARGET
+            is_needed = needs_target and replica.info.role is Role.TARGET
             if not replica.may_leave and not (is_needed and self._is_last(asked)):
                 replica.may_leave = True
                 yield replica

@@ -74,7 +74,7 @@ class PoolDriver:
         """Decided, and not told yet."""
         self._notes: list[Callable[[], object]] = []
         self._told_live = 0
-        self._leaving = Leaving()
+        self._leaving = Leaving(clock())
         self._wake = Wake(clock)
 
     @property
@@ -225,7 +225,7 @@ class PoolDriver:
 
     def drain(self, replica: ConnectedReplica, asked_ago_s: float = 0.0) -> None:
         """A replica is about to leave: replays of finished requests shall not hold it up."""
-        self.replays.drop()
+        self.replays.drop()  # nor begin any, as long as it is here
         self._leaving.ask(replica, self._clock() - asked_ago_s)
         self._wake.set()
 
@@ -264,9 +264,10 @@ class PoolDriver:
 
     def _tell_all(self) -> None:
         self._tell_held()
-        for replica in self._leaving.let_go(has_ingress=bool(self._ingresses)):
+        for replica in self._leaving.let_go(has_ingress=bool(self._ingresses), now=self._clock()):
             self._guard(partial(self.pool.drain, replica.info.replica_id))
-        self.replays.begin()
+        if not self._leaving.is_anybody:
+            self.replays.begin()
 
     def _tell_held(self) -> None:
         """Before anything else happens to a request, whose new attempt shall hear nothing of it."""

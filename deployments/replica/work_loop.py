@@ -100,6 +100,8 @@ class WorkLoop:
         self._spans = spans or LeaseSpans()
         self._outgoing: Outgoing = asyncio.Queue()
         self._is_registered = False
+        self._has_registered = False
+        """Ever: sequences may come back to it that a coordinator has given it."""
         self._asked_s: float | None = None
         """When it asked first to leave."""
         self._drained = asyncio.Event()
@@ -137,7 +139,7 @@ class WorkLoop:
     async def drain(self, timeout_s: float) -> None:
         """Ask for no more leases and wait until the sequences have moved, at most `timeout_s`.
         Each coordinator that it registers with meanwhile is asked anew."""
-        if not self._is_registered:
+        if not self._has_registered:
             self._drained.set()
             return
         self._asked_s = time.monotonic()
@@ -151,8 +153,7 @@ class WorkLoop:
 
     def _ask_to_leave(self) -> None:
         if self._asked_s is not None:
-            ago_s = time.monotonic() - self._asked_s
-            self._outgoing.put_nowait(pb.WorkUp(drain=pb.Drain(asked_ago_s=ago_s)))
+            self._outgoing.put_nowait(pb.WorkUp(drain=pb.Drain()))
 
     async def _serve_stream(self, backoff: Backoff) -> None:
         endpoint = await self._resolve()
@@ -187,6 +188,8 @@ class WorkLoop:
 
     async def _messages(self, outgoing: Outgoing) -> AsyncIterator[pb.WorkUp]:
         while (message := await outgoing.get()) is not None:
+            if message.HasField("drain") and self._asked_s is not None:
+                message.drain.asked_ago_s = time.monotonic() - self._asked_s  # when it is sent
             yield message
 
     async def _beat(self, outgoing: Outgoing) -> None:
@@ -198,7 +201,7 @@ class WorkLoop:
     async def _carry_out(self, message: pb.WorkDown, info: ReplicaInfo, backoff: Backoff) -> None:
         match message.WhichOneof("kind"):
             case "registered":
-                self._is_registered = True
+                self._is_registered = self._has_registered = True
                 backoff.succeeded()
                 logger.info("registered as %s %s", info.role, info.replica_id)
             case "lease":

@@ -54,6 +54,8 @@ class ReplicaProcess(Connected):
         self.slowness = 1.0
         self.busy_s = 0.0
         self.is_registered = False
+        self._has_registered = False
+        """Since it started."""
         self.is_leaving = False
         self._asked_at: float | None = None
         """To leave."""
@@ -91,7 +93,7 @@ class ReplicaProcess(Connected):
 
     def start(self) -> None:
         super().start()
-        self._is_busy = self._is_lost = False
+        self._is_busy = self._is_lost = self._has_registered = False
         self.open_stream()
 
     def crash(self) -> None:
@@ -116,10 +118,10 @@ class ReplicaProcess(Connected):
     def drain(self) -> None:
         """Ask to leave; once drained, the process ends."""
         self.is_leaving = True
-        if self.stream is not None and self.is_registered:
-            self._ask_to_leave(self.stream)
-        else:
+        if not self._has_registered:
             self.crash()
+        elif self.stream is not None:
+            self._ask_to_leave(self.stream)
 
     def _ask_to_leave(self, stream: Stream) -> None:
         now = self.world.timeline.now
@@ -190,7 +192,7 @@ class ReplicaProcess(Connected):
                 self.listening.hear()
             self._answer(ResetDone(message.incarnation))
         elif isinstance(message, Registered):
-            self.is_registered = True
+            self.is_registered = self._has_registered = True
             self.connected()
         elif isinstance(message, Drained):
             self.crash()

@@ -94,6 +94,39 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        name="no-ingress-is-expected-back",
+        path="deployments/coordinator/leaving.py",
+        old="has_ingress or now < self._expects_ingress_until",
+        new="has_ingress",
+        breaks="the last target leaves a new coordinator before its ingresses have come back",
+        killed_by=(
+            _LAST
+            + "test_a_coordinator_that_has_just_begun_expects_the_ingresses_of_the_one_before",
+        ),
+    ),
+    Mutant(
+        name="leaves-while-no-coordinator-is-there",
+        path="deployments/replica/work_loop.py",
+        old="        if not self._has_registered:\n",
+        new="        if not self._is_registered:\n",
+        breaks="the last target leaves while its coordinator restarts, which it would serve",
+        killed_by=(
+            "tests/deployments/coordinator/test_cell.py"
+            "::test_who_is_asked_to_leave_while_no_coordinator_is_there_serves_what_the_next_one_brings",
+        ),
+    ),
+    Mutant(
+        name="a-replay-holds-who-leaves",
+        path="deployments/coordinator/pool_driver.py",
+        old="        if not self._leaving.is_anybody:\n            self.replays.begin()\n",
+        new="        self.replays.begin()\n",
+        breaks="who leaves waits for replays that began after it asked",
+        killed_by=(
+            "tests/deployments/coordinator/test_audit_cell.py"
+            "::test_while_a_replica_leaves_no_replay_begins_that_could_hold_it_up",
+        ),
+    ),
+    Mutant(
         name="nobody-wakes-who-lets-it-go",
         path="deployments/coordinator/pool_driver.py",
         old="        self._wake.set()  # the last target may have waited for it\n",

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _POLL_S = 0.1
 _DRAIN_BUDGET_S = 1.0
+_DIES_AS_WELL = 0.3
 _ROUTED_S = 1.0
 """So long after a redeploy a version's replicas hear of it, and after that its ingresses may still
 be sent requests."""
@@ -78,7 +79,8 @@ def redeploy(trial: Trial) -> str | None:
 def _retire(trial: Trial, old: Surroundings) -> None:
     """Serve asks all of them at once. Replicas hear it first: what is routed to an ingress may
     still come to it. Who breaks down at that time ends as Serve's time to drain says, so this
-    waits until nobody does, and no fault strikes the version from then on."""
+    waits until nobody does. From then on no fault strikes the version, but that its coordinator may
+    die, which Ray starts again."""
     ingresses = [ingress for ingress in trial.ingresses if ingress.world is old]
     replicas = [process for process in trial.replicas.values() if process.world is old]
     if not _is_well(old, ingresses, replicas):
@@ -89,6 +91,10 @@ def _retire(trial: Trial, old: Surroundings) -> None:
         if process.is_up and not process.is_leaving:
             process.drain()
         process.is_leaving = True
+    if trial.random.random() < _DIES_AS_WELL:
+        dies_s = trial.random.uniform(0.0, _ROUTED_S)
+        trial.later(dies_s, old.coordinator.crash)
+        trial.later(dies_s + trial.random.uniform(0.05, 0.5), old.coordinator.start)
     for ingress in ingresses:
         trial.later(trial.random.uniform(0.0, _ROUTED_S), ingress.stop_taking)
     trial.later(_ROUTED_S, partial(_end_idle, trial, old))

@@ -15,9 +15,21 @@ from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
 
 
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
 @pytest.fixture
-def driver() -> PoolDriver:
-    return PoolDriver(SequencePool(PoolConfig(), epoch=1), epoch=1)
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def driver(clock: Clock) -> PoolDriver:
+    return PoolDriver(SequencePool(PoolConfig(), epoch=1), epoch=1, clock=clock)
 
 
 def registered(driver: PoolDriver, name: str, role: Role = Role.TARGET) -> ConnectedReplica:
@@ -95,8 +107,25 @@ def test_an_ingress_that_leaves_wakes_who_lets_it_go(driver: PoolDriver) -> None
     asyncio.run(asyncio.wait_for(scenario(), 20))
 
 
-def test_without_an_ingress_it_leaves_at_once(driver: PoolDriver) -> None:
-    assert asked_to_leave(driver, registered(driver, "t"))
+def test_when_every_ingress_has_gone_it_leaves_at_once(driver: PoolDriver) -> None:
+    target = registered(driver, "t")
+    ingress = driver.attach()
+    driver.decide()
+    driver.detach(ingress)
+    assert asked_to_leave(driver, target)
+
+
+def test_a_coordinator_that_has_just_begun_expects_the_ingresses_of_the_one_before(
+    driver: PoolDriver, clock: Clock
+) -> None:
+    """They bring back what they have not got to the end, and nobody else would serve it."""
+    target, draft = registered(driver, "t"), registered(driver, "d", Role.DRAFT)
+    assert not asked_to_leave(driver, target)
+    assert asked_to_leave(driver, draft)
+    clock.now += 14
+    assert not may_leave(driver, target)
+    clock.now += 2
+    assert may_leave(driver, target)
 
 
 def test_beside_a_target_that_stays_it_leaves_at_once(driver: PoolDriver) -> None:
