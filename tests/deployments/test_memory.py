@@ -10,6 +10,7 @@ import weakref
 
 import pytest
 
+from deployments import memory
 from deployments.memory import keep_trimming
 
 _PROGRAM = """
@@ -71,3 +72,20 @@ def test_a_request_in_a_cycle_of_garbage_goes_too() -> None:
         asyncio.run(asyncio.wait_for(scenario(), 60))
     finally:
         gc.enable()
+
+
+def test_under_load_memory_is_given_back_and_nothing_is_looked_through(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(memory, "trim", lambda: calls.append("trim"))
+    monkeypatch.setattr(memory.gc, "collect", lambda: calls.append("collect"))
+    loads = iter([False, False, True])
+
+    async def scenario() -> None:
+        task = asyncio.create_task(keep_trimming(every_s=0.001, is_calm=lambda: next(loads)))
+        with pytest.raises(RuntimeError):  # the loads are over
+            await task
+
+    asyncio.run(scenario())
+    assert calls == ["trim", "trim", "collect", "trim"]
