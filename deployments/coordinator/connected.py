@@ -22,6 +22,12 @@ class ConnectedReplica:
     times: LeaseTimes
     may_leave: bool = False
     """It has asked, and nobody needs it any more."""
+    is_fenced: bool = False
+    """It was told to forget everything, and has not said that it did."""
+
+    def fence(self) -> None:
+        self.is_fenced = True
+        self.times.void()
 
 
 def origin_of(replicas: Collection[ConnectedReplica]) -> Origin | None:

@@ -10,6 +10,8 @@ from specdec_core.leases import Role
 
 _INGRESS_COMES_S = 15.0
 """A coordinator that has just begun may follow one that died: its ingresses come back by then."""
+_INGRESS_COMES_BACK_S = 2.0
+"""One whose stream broke is back by then: it tries at once, and every second."""
 
 
 @dataclass(eq=False, slots=True)
@@ -55,7 +57,7 @@ class Leaving:
         without, or is about to come back, a target stays: nobody else would serve what it brings.
         """
         if has_ingress:
-            self._expects_ingress_until = now
+            self._expects_ingress_until = now + _INGRESS_COMES_BACK_S
         needs_target = has_ingress or now < self._expects_ingress_until
         for replica, asked in self._asked.items():
             is_needed = needs_target and replica.info.role is Role.TARGET
@@ -65,11 +67,12 @@ class Leaving:
 
     def _is_last(self, asked: _Asked) -> bool:
         """Whether no target outlasts it that has been heard from: who is connected and says nothing
-        may hang, and who asked earlier has less time left to drain."""
+        may hang, as may the pass of one that is fenced, and who asked earlier has less time left to
+        drain."""
         return not any(self._outlasts(other, asked) for other in asked.heard)
 
     def _outlasts(self, other: ConnectedReplica, asked: _Asked) -> bool:
-        if other.may_leave:
+        if other.may_leave or other.is_fenced:
             return False
         others = self._asked.get(other)
         return others is None or others.asked_s >= asked.asked_s

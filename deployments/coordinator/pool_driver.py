@@ -137,9 +137,8 @@ class PoolDriver:
         self._tell_held()
         request_id = request.request_id
         if request_id in self.owners and not resume:
-            message = f"request_id {request_id!r} is in use"
-            self.refuse(outbox, request_id, InvalidRequestError(message))
-            return
+            in_use = InvalidRequestError(f"request_id {request_id!r} is in use")
+            return self.refuse(outbox, request_id, in_use)
         try:
             self.owners.begin(outbox, request, self._clock(), is_resumed=resume)
             self._guard(lambda now: self.pool.add(request, now))
@@ -216,6 +215,7 @@ class PoolDriver:
             self._guard(lambda now: self.pool.heartbeat(replica.info.replica_id, now))
 
     def on_reset_done(self, replica: ConnectedReplica, incarnation: int) -> None:
+        replica.is_fenced = False
         self._guard(lambda now: self.pool.on_reset_done(replica.info.replica_id, incarnation, now))
 
     def tell_load(self) -> None:
@@ -288,7 +288,7 @@ class PoolDriver:
         if isinstance(command, SendLease):
             replica.times.decided(command.lease.lease_id, self._heard_s)
         elif isinstance(command, SendReset):
-            replica.times.void()
+            replica.fence()
         replica.outbox.put(command)
 
     def _tell_state(self) -> None:

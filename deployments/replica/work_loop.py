@@ -42,7 +42,7 @@ from deployments.wire.lease_translation import (
 from deployments.wire.silence import heard
 from specdec.v1 import coordination_pb2 as pb
 from specdec.v1 import coordination_pb2_grpc as pb_grpc
-from specdec_core.leases import GroupLease, GroupResult, Occupancy, ReplicaInfo
+from specdec_core.leases import GroupLease, GroupResult, Occupancy, ReplicaInfo, Role
 
 logger = logging.getLogger(__name__)
 
@@ -100,8 +100,8 @@ class WorkLoop:
         self._spans = spans or LeaseSpans()
         self._outgoing: Outgoing = asyncio.Queue()
         self._is_registered = False
-        self._has_registered = False
-        """Ever: sequences may come back to it that a coordinator has given it."""
+        self._was_target = False
+        """Registered, ever: the next coordinator's clients may have nobody else."""
         self._asked_s: float | None = None
         """When it asked first to leave."""
         self._drained = asyncio.Event()
@@ -135,11 +135,12 @@ class WorkLoop:
             self._is_registered = False
             if not self._drained.is_set():
                 await asyncio.sleep(backoff.next_wait_s())
+        self._drained.set()  # who asks it to leave need not wait
 
     async def drain(self, timeout_s: float) -> None:
         """Ask for no more leases and wait until the sequences have moved, at most `timeout_s`.
         Each coordinator that it registers with meanwhile is asked anew."""
-        if not self._has_registered:
+        if not (self._is_registered or self._was_target):
             self._drained.set()
             return
         self._asked_s = time.monotonic()
@@ -201,7 +202,8 @@ class WorkLoop:
     async def _carry_out(self, message: pb.WorkDown, info: ReplicaInfo, backoff: Backoff) -> None:
         match message.WhichOneof("kind"):
             case "registered":
-                self._is_registered = self._has_registered = True
+                self._is_registered = True
+                self._was_target = info.role is Role.TARGET
                 backoff.succeeded()
                 logger.info("registered as %s %s", info.role, info.replica_id)
             case "lease":

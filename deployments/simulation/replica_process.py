@@ -14,7 +14,7 @@ from deployments.simulation.messages import Drain, Heartbeat, Registered, ResetD
 from deployments.simulation.model_replica import ModelReplica
 from deployments.simulation.network import Stream
 from deployments.simulation.step_costs import Accelerator
-from specdec_core.leases import GroupLease, GroupResult
+from specdec_core.leases import GroupLease, GroupResult, Role
 from specdec_core.pool import Drained, SendFree, SendLease, SendReset
 
 _KEPT_RESULTS = 64
@@ -54,8 +54,8 @@ class ReplicaProcess(Connected):
         self.slowness = 1.0
         self.busy_s = 0.0
         self.is_registered = False
-        self._has_registered = False
-        """Since it started."""
+        self._was_target = False
+        """Registered, since it started."""
         self.is_leaving = False
         self._asked_at: float | None = None
         """To leave."""
@@ -93,7 +93,7 @@ class ReplicaProcess(Connected):
 
     def start(self) -> None:
         super().start()
-        self._is_busy = self._is_lost = self._has_registered = False
+        self._is_busy = self._is_lost = self._was_target = False
         self.open_stream()
 
     def crash(self) -> None:
@@ -118,14 +118,15 @@ class ReplicaProcess(Connected):
     def drain(self) -> None:
         """Ask to leave; once drained, the process ends."""
         self.is_leaving = True
-        if not self._has_registered:
+        self._asked_at = self.world.timeline.now
+        if not (self.is_registered or self._was_target):
             self.crash()
         elif self.stream is not None:
             self._ask_to_leave(self.stream)
 
     def _ask_to_leave(self, stream: Stream) -> None:
         now = self.world.timeline.now
-        if self._asked_at is None:
+        if self._asked_at is None:  # it was down when it was to be asked
             self._asked_at = now
         stream.up(Drain(now - self._asked_at))
 
@@ -192,7 +193,8 @@ class ReplicaProcess(Connected):
                 self.listening.hear()
             self._answer(ResetDone(message.incarnation))
         elif isinstance(message, Registered):
-            self.is_registered = self._has_registered = True
+            self.is_registered = True
+            self._was_target = self.runner.info.role is Role.TARGET
             self.connected()
         elif isinstance(message, Drained):
             self.crash()

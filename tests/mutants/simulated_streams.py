@@ -36,8 +36,8 @@ MUTANTS = (
     Mutant(
         name="void-lease-timed-for-ever",
         path="deployments/coordinator/pool_driver.py",
-        old="            replica.times.void()\n",
-        new="            replica.times.sent(-1)\n",
+        old="            replica.fence()\n",
+        new="            replica.is_fenced = True\n",
         breaks="the coordinator's memory grows with every fence",
         killed_by=_FOUND,
     ),
@@ -107,13 +107,29 @@ MUTANTS = (
     Mutant(
         name="leaves-while-no-coordinator-is-there",
         path="deployments/replica/work_loop.py",
-        old="        if not self._has_registered:\n",
+        old="        if not (self._is_registered or self._was_target):\n",
         new="        if not self._is_registered:\n",
         breaks="the last target leaves while its coordinator restarts, which it would serve",
         killed_by=(
             "tests/deployments/coordinator/test_cell.py"
             "::test_who_is_asked_to_leave_while_no_coordinator_is_there_serves_what_the_next_one_brings",
         ),
+    ),
+    Mutant(
+        name="a-fenced-target-stays",
+        path="deployments/coordinator/leaving.py",
+        old="other.may_leave or other.is_fenced",
+        new="other.may_leave",
+        breaks="a target leaves beside one whose pass hangs",
+        killed_by=(_LAST + "test_beside_a_target_that_is_fenced_it_stays",),
+    ),
+    Mutant(
+        name="an-ingress-is-not-expected-back",
+        path="deployments/coordinator/leaving.py",
+        old="now + _INGRESS_COMES_BACK_S",
+        new="now",
+        breaks="the last target leaves while an ingress's stream is broken for a moment",
+        killed_by=(_LAST + "test_when_every_ingress_has_gone_it_leaves_unless_one_comes_back",),
     ),
     Mutant(
         name="a-replay-holds-who-leaves",

@@ -80,17 +80,18 @@ def test_the_last_target_serves_what_an_ingress_brings_although_it_was_asked_to_
     assert any(isinstance(command, SendLease) for command in target.outbox.take_news() or [])
 
 
-def test_it_stays_until_the_last_ingress_has_left(driver: PoolDriver) -> None:
+def test_it_stays_until_the_last_ingress_has_left(driver: PoolDriver, clock: Clock) -> None:
     target, first, second = registered(driver, "t"), driver.attach(), driver.attach()
     assert not asked_to_leave(driver, target)
     driver.detach(first)
     assert not may_leave(driver, target)
     driver.detach(second)
+    clock.now += 3
     assert may_leave(driver, target)
 
 
-def test_an_ingress_that_leaves_wakes_who_lets_it_go(driver: PoolDriver) -> None:
-    """Without a request nothing else happens."""
+def test_an_ingress_that_leaves_wakes_who_lets_it_go(driver: PoolDriver, clock: Clock) -> None:
+    """Without a request nothing else happens. Here its time to come back is over at once."""
 
     async def scenario() -> None:
         target, ingress = registered(driver, "t"), driver.attach()
@@ -99,6 +100,7 @@ def test_an_ingress_that_leaves_wakes_who_lets_it_go(driver: PoolDriver) -> None
         for _ in range(10):
             await asyncio.sleep(0)
         assert not is_told(target)
+        clock.now += 3
         driver.detach(ingress)
         while not is_told(target):
             await asyncio.sleep(0.001)
@@ -107,12 +109,22 @@ def test_an_ingress_that_leaves_wakes_who_lets_it_go(driver: PoolDriver) -> None
     asyncio.run(asyncio.wait_for(scenario(), 20))
 
 
-def test_when_every_ingress_has_gone_it_leaves_at_once(driver: PoolDriver) -> None:
-    target = registered(driver, "t")
-    ingress = driver.attach()
+def test_when_every_ingress_has_gone_it_leaves_unless_one_comes_back(
+    driver: PoolDriver, clock: Clock
+) -> None:
+    """Whose stream broke is back within a second."""
+    target, ingress = registered(driver, "t"), driver.attach()
     driver.decide()
     driver.detach(ingress)
-    assert asked_to_leave(driver, target)
+    assert not asked_to_leave(driver, target)
+    clock.now += 1.5
+    ingress = driver.attach()
+    assert not may_leave(driver, target)
+    driver.detach(ingress)
+    clock.now += 1.5
+    assert not may_leave(driver, target)
+    clock.now += 1
+    assert may_leave(driver, target)
 
 
 def test_a_coordinator_that_has_just_begun_expects_the_ingresses_of_the_one_before(
@@ -145,6 +157,29 @@ def test_beside_a_target_that_says_nothing_it_stays(driver: PoolDriver) -> None:
     assert not asked_to_leave(driver, first)
     driver.leave(second)
     assert not may_leave(driver, first)
+
+
+def test_beside_a_target_that_is_fenced_it_stays(driver: PoolDriver, clock: Clock) -> None:
+    """Its pass hangs, and its heartbeats, which another thread sends, go on."""
+    first, second = registered(driver, "t1"), registered(driver, "t2")
+    ingress = driver.attach()
+    for name in "ab":
+        params = SamplingParams(max_tokens=3)
+        request = Request(request_id=name, prompt_token_ids=(1, 2), params=params)
+        driver.submit(ingress, request, resume=False)
+    driver.decide()
+    clock.now += PoolConfig().lease_ttl_s + 1
+    driver.decide()
+    assert first.is_fenced
+    assert second.is_fenced
+    driver.on_reset_done(first, 1)
+    driver.drain(first)
+    beats(driver, second)
+    driver.decide()
+    assert not first.may_leave
+    driver.on_reset_done(second, 1)
+    driver.decide()
+    assert first.may_leave
 
 
 def test_beside_a_target_that_has_gone_since_it_stays(driver: PoolDriver) -> None:

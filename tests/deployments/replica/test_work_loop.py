@@ -82,6 +82,7 @@ def test_behind_a_failed_lease_nothing_runs_and_the_loop_ends_at_once() -> None:
             answers = asyncio.gather(*(collect(client, one) for one in asked))
             await until(lambda: parts.loops["t0"].failure is not None)
             await until(lambda: "t0" not in parts.driver.replicas)
+            await asyncio.wait_for(parts.loops["t0"].drain(30), 5)
             parts.start_replica("t1", Role.TARGET)
             assert await answers == [expected(one) for one in asked]
             assert lost.num_leases == 3
