@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _POLL_S = 0.1
 _DRAIN_BUDGET_S = 1.0
+_ASKED_S = 0.3
+"""Serve asks the replicas of a version within this time."""
 _DIES_AS_WELL = 0.3
 _ROUTED_S = 1.0
 """So long after a redeploy a version's replicas hear of it, and after that its ingresses may still
@@ -77,7 +79,7 @@ def redeploy(trial: Trial) -> str | None:
 
 
 def _retire(trial: Trial, old: Surroundings) -> None:
-    """Serve asks all of them at once. Replicas hear it first: what is routed to an ingress may
+    """Serve asks all of them. Replicas hear it first: what is routed to an ingress may
     still come to it. Who breaks down at that time ends as Serve's time to drain says, so this
     waits until nobody does. From then on no fault strikes the version, but that its coordinator may
     die, which Ray starts again."""
@@ -89,8 +91,9 @@ def _retire(trial: Trial, old: Surroundings) -> None:
     old.is_retiring = True
     for process in replicas:
         if process.is_up and not process.is_leaving:
-            process.drain()
-        process.is_leaving = True
+            trial.later(trial.random.uniform(0.0, _ASKED_S), partial(_ask_to_leave, process))
+        else:
+            process.is_leaving = True
     if trial.random.random() < _DIES_AS_WELL:
         dies_s = trial.random.uniform(0.0, _ROUTED_S)
         trial.later(dies_s, old.coordinator.crash)
@@ -98,6 +101,11 @@ def _retire(trial: Trial, old: Surroundings) -> None:
     for ingress in ingresses:
         trial.later(trial.random.uniform(0.0, _ROUTED_S), ingress.stop_taking)
     trial.later(_ROUTED_S, partial(_end_idle, trial, old))
+
+
+def _ask_to_leave(process: ReplicaProcess) -> None:
+    if process.is_up and not process.is_leaving:
+        process.drain()
 
 
 def _is_well(
