@@ -224,8 +224,8 @@ class PoolDriver:
             self._tell_state()
 
     def drain(self, replica: ConnectedReplica, asked_ago_s: float = 0.0) -> None:
-        """A replica is about to leave: replays of finished requests shall not hold it up."""
-        self.replays.drop()  # nor begin any, as long as it is here
+        """A replica is about to leave: until it has, no replay shall hold it up."""
+        self.replays.drop()
         self._leaving.ask(replica, self._clock() - asked_ago_s)
         self._wake.set()
 

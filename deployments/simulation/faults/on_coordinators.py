@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 _POLL_S = 0.1
 _DRAIN_BUDGET_S = 1.0
 _ASKED_S = 0.3
-"""Serve asks the replicas of a version within this time."""
+"""Within so long Serve asks all replicas of a version to leave."""
 _DIES_AS_WELL = 0.3
+"""Share of redeploys in which the old coordinator dies meanwhile."""
 _ROUTED_S = 1.0
 """So long after a redeploy a version's replicas hear of it, and after that its ingresses may still
 be sent requests."""
@@ -79,10 +80,10 @@ def redeploy(trial: Trial) -> str | None:
 
 
 def _retire(trial: Trial, old: Surroundings) -> None:
-    """Serve asks all of them. Replicas hear it first: what is routed to an ingress may
-    still come to it. Who breaks down at that time ends as Serve's time to drain says, so this
-    waits until nobody does. From then on no fault strikes the version, but that its coordinator may
-    die, which Ray starts again."""
+    """Serve asks them all. Replicas hear it first: what is routed to an ingress may still come to
+    it. Who breaks down at that time ends as Serve's time to drain says, so this waits until nobody
+    does. From then on no fault strikes the version but one: its coordinator may die, and Ray starts
+    it again."""
     ingresses = [ingress for ingress in trial.ingresses if ingress.world is old]
     replicas = [process for process in trial.replicas.values() if process.world is old]
     if not _is_well(old, ingresses, replicas):
