@@ -9,7 +9,7 @@ from specdec_core.config import OverlapMode, PoolConfig, SpeculationConfig
 
 MAX_OPEN_LEASES = 2
 """The next group's way to a replica, some 3 ms here, is hidden behind the group that it runs."""
-_CPU_PREFILL_TOKENS = 512
+_CPU_PREFILL_TOKENS = 256
 _GPU_PREFILL_TOKENS = 8192
 """As vLLM."""
 
@@ -26,7 +26,7 @@ class PoolSettings(BaseSettings):
     """Most prompt tokens of one sequence per target pass."""
     max_prefill_tokens: int | None = Field(default=None, ge=1)
     """Of all sequences, at a target at a time, or else the chunk of one: streams wait for them.
-    None: 512 for targets on CPUs, 8192 on GPUs."""
+    None: 256 for targets on CPUs, 8192 on GPUs."""
     max_group_wait_s: float = Field(default=0.1, ge=0)
     group_by_shape: bool = False
     """Prefer sequences that share a pass without padding to those that wait longest."""

@@ -70,9 +70,11 @@ class Dispatcher:
         """Send the replica's next group if it is due; say whether one was sent."""
         board, is_target = replica.board, replica.role is _TARGET
         self._update_boards()
+        if not (board.num_ready or board.undrafted):
+            return False
         if is_target and self._config.max_prefill_tokens is not None:
             board.num_out = sum([open_.num_catching_up for open_ in replica.leases.values()])
-        if is_target and board.undrafted and self._going_without.fill(replica):
+        if board.undrafted and self._going_without.fill(replica):
             self._update_boards()
         if not board.num_ready or not self._is_due(replica, now):
             return False
@@ -127,11 +129,10 @@ class Dispatcher:
             board.put_out(sequence.sequence_id, place.replica_id)
             return
         proposal = self._proposer.proposal(sequence, len(replica.sequences))
-        if proposal is None:
-            if not (sequence.is_background or self._proposer.has_fixed_k(sequence)):
-                board.put_undrafted(sequence)
-        else:
+        if proposal is not None:
             board.put(plan_verification(sequence, place, proposal, self._config.prefill_chunk))
+        elif not (sequence.is_background or self._proposer.has_fixed_k(sequence)):
+            board.put_undrafted(sequence)
 
     def _note_on_draft(self, sequence: Sequence, place: Place) -> None:
         replica = self._records[place.replica_id]
@@ -235,8 +236,7 @@ class Dispatcher:
             self._placement.leave(victim, Role.DRAFT)
 
     def _send(self, replica: ReplicaRecord, plans: list[RowPlan], now: float) -> None:
-        is_limited = self._config.max_prefill_tokens is not None
-        num_catching_up = replica.board.num_catching_up(plans) if is_limited else 0
+        num_catching_up = replica.board.num_catching_up(plans)
         self._lend(replica, plans)
         lease = GroupLease(
             lease_id=self._next_lease_id,
@@ -249,7 +249,7 @@ class Dispatcher:
         )
         self._next_lease_id += 1
         is_split = self._half is not None
-        self._tally.num_split_groups += is_split and replica.role is Role.TARGET
+        self._tally.num_split_groups += is_split and replica.role is _TARGET
         replica.leases[lease.lease_id] = OpenLease(
             lease, now + lease.ttl_s, self._since, is_split, num_catching_up
         )

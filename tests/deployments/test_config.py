@@ -95,7 +95,7 @@ def test_overlap_reaches_the_pool() -> None:
 
 @pytest.mark.parametrize(
     ("settings", "limit"),
-    [({}, 512), ({"target_num_gpus": 0.5}, 8192), ({"max_prefill_tokens": 1024}, 1024)],
+    [({}, 256), ({"target_num_gpus": 0.5}, 8192), ({"max_prefill_tokens": 1024}, 1024)],
 )
 def test_the_limit_of_prompt_tokens_goes_by_the_targets_device(
     settings: dict[str, Any], limit: int

@@ -131,19 +131,19 @@ class DecisionChecks:
     ) -> None:
         if record.num_reserved_blocks != reserved or reserved > record.info.num_blocks:
             raise Violation(f"(f) {record.num_reserved_blocks} blocks counted, {reserved} reserved")
-        if not record.leases.keys() <= leases.keys():
+        if record.leases and not record.leases.keys() <= leases.keys():
             raise Violation(f"(b) {record.replica_id} may still answer a void lease")
         process = self._replicas.get(record.replica_id)
         connected = driver.replicas.get(record.replica_id)
         if process is None or connected is None:
             return
-        runner = process.runner
-        is_same = runner.info.incarnation == record.info.incarnation
         num_waiting = len(connected.outbox._commands)
         if num_waiting > self._bounds.num_commands:
             raise Violation(f"(i) {num_waiting} commands wait for {record.replica_id}")
-        is_free = is_same and is_told_all and not (record.leases or record.is_fenced)
-        if is_free and process.is_idle:
+        if not is_told_all or record.leases or record.is_fenced:
+            return
+        runner = process.runner
+        if runner.info.incarnation == record.info.incarnation and process.is_idle:
             _check_idle(record, runner, reserved)
 
 
