@@ -257,7 +257,7 @@ MaxNumSeqs = Annotated[int | None, _scale(help="Most admitted sequences per targ
 MaxGroupSize = Annotated[int | None, _scale(help="Most sequences per target pass.")]
 MaxPrefillTokens = Annotated[
     int | None,
-    _scale(help="Most prompt tokens that streams of a target wait for; 512, on GPUs 8192."),
+    _scale(help="Most prompt tokens that streams of a target wait for; 256, on GPUs 8192."),
 ]
 MaxQueued = Annotated[int | None, _scale(help="Most waiting requests; more are refused.")]
 StreamInterval = Annotated[

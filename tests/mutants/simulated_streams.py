@@ -47,7 +47,7 @@ MUTANTS = (
         old="has_ingress=bool(self._ingresses)",
         new="has_ingress=bool(self.owners.keys())",
         breaks="in a redeploy what comes to an old ingress waits for a target in vain",
-        killed_by=_FOUND,
+        killed_by=(_LAST + "test_it_stays_until_the_last_ingress_has_left",),
     ),
     Mutant(
         name="who-goes-taken-for-who-stays",
@@ -55,7 +55,7 @@ MUTANTS = (
         old="                replica.may_leave = True\n                yield replica\n",
         new="                yield replica\n",
         breaks="of two targets that leave at once none stays until the ingresses have left",
-        killed_by=_FOUND,
+        killed_by=(_LAST + "test_of_all_targets_that_leave_the_last_one_stays",),
     ),
     Mutant(
         name="who-has-gone-taken-for-who-stays",
