@@ -69,6 +69,8 @@ class ReplicaInfo:
     """What it keeps. Only EXACT promises that a replay gives the same bits."""
     device: str = ""
     """Names its accelerator: replicas of one name take turns. Empty: it has one of its own."""
+    keeps_prefixes: bool = False
+    """Whether a sequence finds what others of the same beginning have left cached."""
 
 
 class LeaseRow(NamedTuple):

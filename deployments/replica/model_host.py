@@ -40,6 +40,7 @@ class HostedModel:
             fingerprint=self.loaded.fingerprint,
             numerics=model.numerics,
             device=accelerator_name(model.device),
+            keeps_prefixes=model.prefix_cache is not None,
         )
 
 

@@ -64,6 +64,7 @@ class Scenario:
             model_digest=str(role),
             fingerprint=fingerprint if is_target else "",
             numerics=self.numerics if is_target else Numerics.FAST,
+            keeps_prefixes=is_target and self.block_size % 2 == 0,
         )
 
 

@@ -59,6 +59,7 @@ def register_to_pb(info: ReplicaInfo) -> pb.Register:
         fingerprint=info.fingerprint,
         numerics=info.numerics,
         device=info.device,
+        keeps_prefixes=info.keeps_prefixes,
     )
 
 
@@ -84,6 +85,7 @@ def register_from_pb(message: pb.Register) -> ReplicaInfo:
         fingerprint=message.fingerprint,
         numerics=Numerics(message.numerics),
         device=message.device,
+        keeps_prefixes=message.keeps_prefixes,
     )
 
 

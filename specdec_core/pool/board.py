@@ -6,11 +6,13 @@ that it forms, however many sequences live here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
+from specdec_core.leases import LeaseRow
 from specdec_core.pool.catching_up import within
 from specdec_core.pool.grouping import ReadyRows, RowPlan, rank_of
+from specdec_core.pool.known_prefixes import KnownPrefixes
 from specdec_core.pool.sequence import Sequence
 
 
@@ -18,11 +20,16 @@ class Board:
     """Plans of the ready rows, of clients and of background sequences."""
 
     def __init__(
-        self, max_group_size: int, by_shape: bool = True, max_prefill_tokens: int | None = None
+        self,
+        max_group_size: int,
+        by_shape: bool = True,
+        max_prefill_tokens: int | None = None,
+        known: KnownPrefixes | None = None,
     ) -> None:
-        """`max_prefill_tokens`: see PoolConfig."""
+        """`max_prefill_tokens`: see PoolConfig. `known` ones do not count."""
         self._max_group_size = max_group_size
         self._max_prefill = max_prefill_tokens
+        self._known = known
         self.clients = ReadyRows(max_group_size, by_shape)
         """With a limit of catch-up tokens: those that only decode."""
         self.catching_up = ReadyRows(max_group_size, by_shape=False)
@@ -114,7 +121,12 @@ class Board:
         """Catch-up tokens of ready rows, where there is a limit."""
         if not (self.catching_up.cohort_of or self._background):
             return 0
-        return sum(plan.num_catching_up for plan in plans)
+        return sum(map(self._num_computed, plans))
+
+    def note_fed(self, sequence: Sequence, row: LeaseRow) -> None:
+        """The replica has run a row that caught up."""
+        if self._known is not None:
+            self._known.learn(sequence, row)
 
     def choose(self, overdue_at: float) -> list[RowPlan]:
         """The next group, of rows that may go; background rows take the seats that clients leave.
@@ -128,11 +140,11 @@ class Board:
             return chosen
         num_out = self.num_out + self.num_catching_up(let_in)
         background = sorted(self._background.values(), key=_age)
-        return chosen + within(background, num_out, self._max_prefill)[:num_seats]
+        return chosen + self._within(background, num_out)[:num_seats]
 
     def first(self) -> list[RowPlan]:
         """The ready row of the sequence that ranks first, if it may go now."""
-        return within([min(self, key=rank_of)], self.num_out, self._max_prefill)
+        return self._within([min(self, key=rank_of)], self.num_out)
 
     def _oldest(self, plans: list[RowPlan]) -> list[RowPlan]:
         """As many as there are seats."""
@@ -146,7 +158,17 @@ class Board:
         if not self.catching_up.cohort_of:
             return []
         oldest = islice(self.catching_up.by_age(), self._max_group_size)
-        return within(oldest, self.num_out, self._max_prefill)
+        return self._within(oldest, self.num_out)
+
+    def _within(self, plans: Iterable[RowPlan], num_out: int) -> list[RowPlan]:
+        return within(plans, num_out, self._max_prefill, self._num_computed)
+
+    def _num_computed(self, plan: RowPlan) -> int:
+        """Catch-up tokens that the replica has yet to compute."""
+        count = plan.num_catching_up
+        if count and self._known is not None:
+            return max(count - self._known.num_found(plan.sequence, plan.row), 0)
+        return count
 
     def __iter__(self) -> Iterator[RowPlan]:
         yield from self.clients

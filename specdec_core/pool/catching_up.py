@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from specdec_core.pool.grouping import RowPlan
 
 
-def within(plans: Iterable[RowPlan], num_out: int, most: int | None) -> list[RowPlan]:
+def within(
+    plans: Iterable[RowPlan], num_out: int, most: int | None, count_of: Callable[[RowPlan], int]
+) -> list[RowPlan]:
     """The plans that may go, by turns, while so many catch-up tokens are out; at most `most` are.
 
     A row that only decodes goes always, one that catches up when it is the only one of its kind:
@@ -18,7 +20,7 @@ def within(plans: Iterable[RowPlan], num_out: int, most: int | None) -> list[Row
         return list(plans)
     going: list[RowPlan] = []
     for plan in plans:
-        count = plan.num_catching_up
+        count = count_of(plan)
         if count and num_out and num_out + count > most:
             most = 0
             continue

@@ -15,6 +15,7 @@ from specdec_core.models.numerics import Numerics
 from specdec_core.pool.board import Board
 from specdec_core.pool.counters import ReplicaCounters
 from specdec_core.pool.device import Device, OpenLease
+from specdec_core.pool.known_prefixes import KnownPrefixes
 from specdec_core.pool.sequence import Place, Sequence
 from specdec_core.request import Request
 
@@ -185,7 +186,9 @@ class Fleet:
         assert info.replica_id not in self.records, "the older incarnation is removed first"
         config = self._config
         most = config.max_prefill_tokens if info.role is Role.TARGET else None
-        board = Board(config.max_group_size, config.group_by_shape, most)
+        is_looked_up = most is not None and info.keeps_prefixes
+        known = KnownPrefixes(info.block_size, info.num_blocks) if is_looked_up else None
+        board = Board(config.max_group_size, config.group_by_shape, most, known)
         replica = ReplicaRecord(info, now, board, self.changed, self._device_of(info))
         replica.device.leases[info.replica_id] = replica.leases
         self.records[info.replica_id] = replica

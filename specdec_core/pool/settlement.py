@@ -61,6 +61,8 @@ class Settlement:
             elif not _is_consistent(sequence, row, answer):
                 self._fail(sequence, "the replica's answer does not belong to the row")
             else:
+                if len(row.new_ids) > 1:
+                    replica.board.note_fed(sequence, row)
                 if answer.prompt_logprobs:
                     sequence.take_scores(row.base_len, answer.prompt_logprobs)
                 if row.num_choices > 0:

@@ -4,6 +4,7 @@ from tests.mutants.mutant import Mutant
 
 _POOL = "specdec_core/pool/"
 _TESTS = "tests/pool/test_prefill_limit.py::"
+_KNOWN = "tests/pool/test_known_prefixes.py::"
 
 MUTANTS = (
     Mutant(
@@ -24,10 +25,7 @@ MUTANTS = (
         old="board.num_out = sum([",
         new="board.num_out = 0 * sum([",
         breaks="a stream waits for the prompts of two groups",
-        killed_by=(
-            _TESTS + "test_all_leases_that_are_open_count",
-            _TESTS + "test_between_two_tokens_of_a_stream_its_target_catches_up_within_the_limit",
-        ),
+        killed_by=(_TESTS + "test_all_leases_that_are_open_count",),
     ),
     Mutant(
         name="long-chunk-never-goes",
@@ -56,7 +54,7 @@ MUTANTS = (
     Mutant(
         name="audits-beyond-the-prefill-limit",
         path=_POOL + "board.py",
-        old="within(background, num_out, self._max_prefill)[:num_seats]",
+        old="self._within(background, num_out)[:num_seats]",
         new="background[:num_seats]",
         breaks="clients wait for prompts of requests that nobody waits for",
         killed_by=(_TESTS + "test_rows_that_nobody_waits_for_count_too",),
@@ -64,11 +62,43 @@ MUTANTS = (
     Mutant(
         name="first-rank-beyond-the-prefill-limit",
         path=_POOL + "board.py",
-        old="        return within([min(self, key=rank_of)], self.num_out, self._max_prefill)\n",
+        old="        return self._within([min(self, key=rank_of)], self.num_out)\n",
         new="        return [min(self, key=rank_of)]\n",
         breaks="where blocks are short a target is sent more prompts than it may have",
         killed_by=(
             _TESTS + "test_who_ranks_first_takes_the_place_of_others_only_within_the_limit",
         ),
+    ),
+    Mutant(
+        name="prefixes-of-others-believed",
+        path=_POOL + "known_prefixes.py",
+        old="extend_hash(prefix_hash, salt.encode()) if salt else prefix_hash",
+        new="prefix_hash",
+        breaks="streams wait for prompts that one tenant's cache has and another's may not use",
+        killed_by=(_KNOWN + "test_another_salt_finds_nothing",),
+    ),
+    Mutant(
+        name="prefixes-known-for-ever",
+        path=_POOL + "known_prefixes.py",
+        old="self._most = min(num_blocks, _MOST)",
+        new="self._most = num_blocks * _MOST",
+        breaks="the coordinator's memory grows with the prompts that have been",
+        killed_by=(_KNOWN + "test_the_blocks_that_were_fed_last_are_remembered",),
+    ),
+    Mutant(
+        name="prefixes-never-learnt",
+        path=_POOL + "settlement.py",
+        old="                if len(row.new_ids) > 1:\n",
+        new="                if len(row.new_ids) < 1:\n",
+        breaks="prompts that share a cached beginning begin one by one",
+        killed_by=(_KNOWN + "test_prompts_of_a_known_beginning_go_at_once",),
+    ),
+    Mutant(
+        name="scored-prompts-believed-cached",
+        path=_POOL + "known_prefixes.py",
+        old="if row.num_scored or not self._known:",
+        new="if not self._known:",
+        breaks="streams wait for prompts of which every logit is computed",
+        killed_by=(_KNOWN + "test_a_prompt_whose_logprobs_are_asked_for_is_computed",),
     ),
 )

@@ -36,6 +36,13 @@ MUTANTS = (
         breaks="the requests of a replica that hangs wait for as long as it does",
     ),
     _seeded(
+        "prefixes-believed-beyond-what-was-fed",
+        _POOL + "known_prefixes.py",
+        old="return ends[num_known - 1] - row.base_len",
+        new="return len(row.new_ids)",
+        breaks="streams wait for prompts of which the cache has a block",
+    ),
+    _seeded(
         "fenced-with-its-sequences",
         _POOL + "pool.py",
         old="        self._tally.record_fence(replica.role, len(replica.leases))\n"

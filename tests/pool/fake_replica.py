@@ -76,6 +76,7 @@ def info(
     vocab_size: int = VOCAB_SIZE,
     model_digest: str = "m",
     device: str = "",
+    keeps_prefixes: bool = False,
 ) -> ReplicaInfo:
     return ReplicaInfo(
         replica_id=replica_id,
@@ -87,6 +88,7 @@ def info(
         vocab_size=vocab_size,
         model_digest=model_digest,
         device=device,
+        keeps_prefixes=keeps_prefixes,
     )
 
 

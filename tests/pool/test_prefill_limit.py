@@ -13,6 +13,9 @@ from hypothesis import strategies as st
 from specdec_core.config import PoolConfig, SpecMethod
 from specdec_core.leases import GroupLease, Role
 from specdec_core.pool import SendLease
+from specdec_core.pool.board import Board
+from specdec_core.pool.rows import plan_verification
+from specdec_core.pool.sequence import Place, Sequence
 from tests.pool import invariants
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info
@@ -155,19 +158,14 @@ def test_rows_that_nobody_waits_for_count_too() -> None:
 
 
 def test_who_ranks_first_takes_the_place_of_others_only_within_the_limit() -> None:
-    """0 is the last to be given a block, and there is none: 2 would go instead, were it not for 1,
-    which is out."""
-    cell = Cell(config(max_prefill_tokens=4, max_open_leases=2, max_group_wait_s=0.0))
-    cell.join(info(num_blocks=5, block_size=4, max_model_len=20))
-    cell.add(request("0", (1,) * 3, 12, priority=1))
-    cell.turn()
-    cell.turn()
-    cell.now = 1.0
-    add(cell, 5, 5)
-    cell.advance()
-    assert [fed(lease) for lease in cell.leases[2:]] == [{1: 5}]
-    cell.run()
-    invariants.check_empty(cell.pool)
+    """As it does where those that were chosen got no blocks."""
+    board = Board(8, by_shape=False, max_prefill_tokens=4)
+    place = Place("target", cached_len=0)
+    first = plan_verification(Sequence(0, request("0", (1,) * 5), arrived_at=0.0), place, (), 8)
+    board.put(first)
+    assert board.first() == [first]
+    board.num_out = 1
+    assert board.first() == []
 
 
 def test_the_first_tokens_of_prompts_come_in_turn_and_right() -> None:

@@ -34,6 +34,7 @@ _KEPT = (
     "driver.pool._fleet.records[].board.catching_up._cohorts",
     "driver.pool._fleet.records[].board.catching_up._sinces",
     "driver.pool._fleet.records[].board.catching_up._unranked",
+    "driver.pool._fleet.records[].board._known._known",
     "driver.pool._fleet.records[].board.clients._cohorts",
     "driver.pool._fleet.records[].board.clients._sinces",
     "driver.pool._fleet.records[].board.clients._unranked",
@@ -43,7 +44,7 @@ _KEPT = (
     "driver.pool._placement._proposer._known_drafting",
     "driver.pool._timeouts._heap",
 )
-"""By replica, stream, client, setting, kind or bucket; cohorts, timeouts: swept when many."""
+"""By replica, stream, client, setting, kind, bucket, block; cohorts, timeouts: swept when many."""
 _FIGURES = ("driver.pool._k_policy.", "driver.pool._overlap.", "driver.pool._tally.")
 """What was measured, by kind."""
 

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 
 from deployments.simulation.invariants.whose import Whose
 from deployments.simulation.record import Violation
-from specdec_core.leases import GroupLease, GroupResult, LeaseRow, Role
+from specdec_core.leases import (
+    GroupLease,
+    GroupResult,
+    LeaseRow,
+    ReplicaInfo,
+    Role,
+    hashes_behind,
+)
 from specdec_core.models.numerics import Numerics
 from specdec_core.pool import SendFree, SequencePool
 from specdec_core.pool.fleet import ReplicaRecord
@@ -22,6 +30,8 @@ class LeaseBook:
         self._expire_at: dict[int, float] = {}
         self._owners: dict[int, int] = {}
         """Sequence -> the lease that owns it."""
+        self._fed: defaultdict[int, set[int]] = defaultdict(set)
+        """Incarnation of a replica -> hashes of what it was ever fed to the end of a block."""
         self._resetting: set[str] = set()
         """Replicas that have not said yet that they forgot everything."""
 
@@ -35,7 +45,7 @@ class LeaseBook:
         self.open[lease.lease_id] = lease
         self._expire_at[lease.lease_id] = now + lease.ttl_s
         if is_target:
-            self._check_catch_up(lease.replica_id, pool._config.max_prefill_tokens)
+            self._check_catch_up(record.info, pool._config.max_prefill_tokens)
 
     def freed(self, command: SendFree) -> None:
         """What is forgotten is owned no more."""
@@ -68,6 +78,7 @@ class LeaseBook:
         num_committed = pool._tally.num_committed
         if is_live and lease is not None:
             _check_lengths(pool, lease)
+            self._note_fed(pool._fleet[lease.replica_id].info, lease)
             self._close(lease)
             self._begin_next(lease.replica_id, now)
         pass_on()
@@ -80,14 +91,28 @@ class LeaseBook:
         if soonest <= now:
             raise Violation(f"(h) a lease is open at {now}, its {soonest} has passed")
 
-    def _check_catch_up(self, replica_id: str, most: int | None) -> None:
-        """(h) A stream waits for no more of others' catching up than the limit, or one row."""
+    def _check_catch_up(self, info: ReplicaInfo, most: int | None) -> None:
+        """(h) A stream waits for no more of others' catching up than the limit, or one row. What
+        the replica was fed before is cached, where it keeps that."""
         if most is None:
             return
-        here = [lease for lease in self.open.values() if lease.replica_id == replica_id]
-        counts = [len(row.new_ids) - 1 for lease in here for row in lease.rows]
+        here = [lease for lease in self.open.values() if lease.replica_id == info.replica_id]
+        counts = [self._num_unfed(info, row) for lease in here for row in lease.rows]
         if sum(counts) > most and sum(count > 0 for count in counts) > 1:
-            raise Violation(f"(h) {replica_id} is to catch up by {sum(counts)} ids at a time")
+            raise Violation(f"(h) {info.replica_id} is to catch up by {sum(counts)} ids at a time")
+
+    def _num_unfed(self, info: ReplicaInfo, row: LeaseRow) -> int:
+        """Of those besides the pending one."""
+        count, fed = len(row.new_ids) - 1, self._fed[info.incarnation]
+        if count and info.keeps_prefixes and not row.num_scored:
+            known = [length for length, key in _block_ends(info, row) if key in fed]
+            count -= max(known, default=row.base_len) - row.base_len
+        return max(count, 0)
+
+    def _note_fed(self, info: ReplicaInfo, lease: GroupLease) -> None:
+        if lease.role is Role.TARGET and info.keeps_prefixes:
+            for row in lease.rows:
+                self._fed[info.incarnation].update(key for _, key in _block_ends(info, row))
 
     def _begin_next(self, replica_id: str, now: float) -> None:
         for lease in self.open.values():
@@ -125,6 +150,16 @@ class LeaseBook:
             if length < len(script.hashes) and script.hashes[length] == row.base_hash:
                 return
         raise Violation(f"(c) {sequence.request_id}: KV up to {length} comes from other ids")
+
+
+def _block_ends(info: ReplicaInfo, row: LeaseRow) -> Iterator[tuple[int, int]]:
+    """Lengths of whole blocks that the row fills, with the hash up to there."""
+    if len(row.new_ids) == 1:
+        return
+    hashes = hashes_behind(row.base_hash, row.new_ids)
+    for length, key in enumerate(hashes, row.base_len + 1):
+        if length % info.block_size == 0:
+            yield length, key
 
 
 def _check_lengths(pool: SequencePool, lease: GroupLease) -> None:

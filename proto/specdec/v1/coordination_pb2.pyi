@@ -198,7 +198,7 @@ class WorkUp(_message.Message):
     def __init__(self, register: _Optional[_Union[Register, _Mapping]] = ..., result: _Optional[_Union[GroupResult, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., reset_done: _Optional[_Union[ResetDone, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ...) -> None: ...
 
 class Register(_message.Message):
-    __slots__ = ("protocol_version", "replica_id", "role", "incarnation", "num_blocks", "block_size", "max_model_len", "vocab_size", "model_digest", "fingerprint", "numerics", "tile_rows", "device")
+    __slots__ = ("protocol_version", "replica_id", "role", "incarnation", "num_blocks", "block_size", "max_model_len", "vocab_size", "model_digest", "fingerprint", "numerics", "tile_rows", "device", "keeps_prefixes")
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     REPLICA_ID_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
@@ -212,6 +212,7 @@ class Register(_message.Message):
     NUMERICS_FIELD_NUMBER: _ClassVar[int]
     TILE_ROWS_FIELD_NUMBER: _ClassVar[int]
     DEVICE_FIELD_NUMBER: _ClassVar[int]
+    KEEPS_PREFIXES_FIELD_NUMBER: _ClassVar[int]
     protocol_version: int
     replica_id: str
     role: Role
@@ -225,7 +226,8 @@ class Register(_message.Message):
     numerics: str
     tile_rows: int
     device: str
-    def __init__(self, protocol_version: _Optional[int] = ..., replica_id: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., incarnation: _Optional[int] = ..., num_blocks: _Optional[int] = ..., block_size: _Optional[int] = ..., max_model_len: _Optional[int] = ..., vocab_size: _Optional[int] = ..., model_digest: _Optional[str] = ..., fingerprint: _Optional[str] = ..., numerics: _Optional[str] = ..., tile_rows: _Optional[int] = ..., device: _Optional[str] = ...) -> None: ...
+    keeps_prefixes: bool
+    def __init__(self, protocol_version: _Optional[int] = ..., replica_id: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., incarnation: _Optional[int] = ..., num_blocks: _Optional[int] = ..., block_size: _Optional[int] = ..., max_model_len: _Optional[int] = ..., vocab_size: _Optional[int] = ..., model_digest: _Optional[str] = ..., fingerprint: _Optional[str] = ..., numerics: _Optional[str] = ..., tile_rows: _Optional[int] = ..., device: _Optional[str] = ..., keeps_prefixes: _Optional[bool] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
     __slots__ = ("occupancy",)

@@ -159,6 +159,7 @@ infos = st.builds(
     tile_rows=st.integers(0, 2**31 - 1),
     numerics=st.sampled_from([Numerics.EXACT, Numerics.FAST]),
     device=st.text(max_size=5),
+    keeps_prefixes=st.booleans(),
 )
 
 
@@ -281,7 +282,7 @@ def test_every_field_of_the_core_records_is_carried() -> None:
     assert len(dataclasses.fields(SamplingParams)) == 18
     is_background = 1  # made and read by the coordinator alone
     assert len(dataclasses.fields(Request)) == 13 + is_background
-    assert len(dataclasses.fields(ReplicaInfo)) == 12
+    assert len(dataclasses.fields(ReplicaInfo)) == 13
     assert len(LeaseRow._fields) == 8
     assert len(RowResult._fields) == 8
     compiled = 1  # never travels

@@ -1,0 +1,127 @@
+"""What a target finds in its prefix cache holds no stream up: it is not counted as catching up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specdec_core.leases import LeaseRow
+from specdec_core.pool.known_prefixes import KnownPrefixes
+from specdec_core.pool.rows import plan_verification
+from specdec_core.pool.sequence import Place, Sequence
+from tests.pool.cell import Cell, config, request
+from tests.pool.fake_replica import info
+
+BLOCK = 4
+COMMON = (1, 2, 3, 4, 0, 1, 2, 3)
+
+
+def sequence(ids: tuple[int, ...], *, salt: str = "", is_scored: bool = False) -> Sequence:
+    asked = replace(request("a", ids, max_tokens=4), cache_salt=salt)
+    if is_scored:
+        asked = replace(asked, params=replace(asked.params, num_prompt_logprobs=0))
+    return Sequence(0, asked, arrived_at=0.0)
+
+
+def row_of(one: Sequence, cached_len: int = 0, chunk: int = 100) -> LeaseRow:
+    return plan_verification(one, Place("t", cached_len=cached_len), (), chunk).row
+
+
+def known(*prompts: tuple[int, ...], num_blocks: int = 100) -> KnownPrefixes:
+    prefixes = KnownPrefixes(BLOCK, num_blocks)
+    for ids in prompts:
+        one = sequence(ids)
+        prefixes.learn(one, row_of(one))
+    return prefixes
+
+
+def num_found(prefixes: KnownPrefixes, one: Sequence, cached_len: int = 0) -> int:
+    return prefixes.num_found(one, row_of(one, cached_len))
+
+
+def test_equal_beginnings_are_found_in_whole_blocks() -> None:
+    prefixes = known((*COMMON, 4, 4, 4))
+    assert num_found(prefixes, sequence((*COMMON, 4, 0))) == 8
+    assert num_found(prefixes, sequence((*COMMON[:6], 0, 0, 0))) == 4
+    assert num_found(prefixes, sequence((0, *COMMON))) == 0
+
+
+def test_what_is_cached_already_is_not_found_once_more() -> None:
+    assert num_found(known((*COMMON, 4)), sequence((*COMMON, 0, 0)), cached_len=5) == 3
+
+
+def test_the_id_that_is_chosen_behind_is_fed_all_the_same() -> None:
+    one = sequence(COMMON)
+    assert num_found(known(COMMON), one) == 4
+    chunk = row_of(sequence((*COMMON, 1)), chunk=8)
+    assert known(COMMON).num_found(sequence((*COMMON, 1)), chunk) == 8
+
+
+def test_another_salt_finds_nothing() -> None:
+    prefixes = known(COMMON)
+    assert num_found(prefixes, sequence((*COMMON, 1), salt="theirs")) == 0
+    theirs = sequence(COMMON, salt="theirs")
+    prefixes.learn(theirs, row_of(theirs))
+    assert num_found(prefixes, sequence((*COMMON, 1), salt="theirs")) == 8
+
+
+def test_a_prompt_whose_logprobs_are_asked_for_is_computed() -> None:
+    assert num_found(known(COMMON), sequence((*COMMON, 1), is_scored=True)) == 0
+
+
+def test_the_blocks_that_were_fed_last_are_remembered() -> None:
+    first, second, third = (3,) * 8, (2,) * 8, (1,) * 8
+    prefixes = known(first, second, first, third, num_blocks=4)
+    assert len(prefixes) == 4
+    found = [num_found(prefixes, sequence((*ids, 0))) for ids in (first, second, third)]
+    assert found == [8, 0, 8]
+
+
+@given(
+    fed=st.lists(st.lists(st.integers(0, 1), min_size=1, max_size=20), max_size=5),
+    ids=st.lists(st.integers(0, 1), min_size=1, max_size=20),
+    cached_len=st.integers(0, 19),
+    chunk=st.integers(1, 20),
+)
+def test_as_much_is_found_as_some_prompt_shares(
+    fed: list[list[int]], ids: list[int], cached_len: int, chunk: int
+) -> None:
+    one = sequence(tuple(ids))
+    row = row_of(one, min(cached_len, len(ids) - 1), chunk)
+    most = row.end_len - min(row.num_choices, 1)
+    ends = [
+        end
+        for end in range(BLOCK, most + 1, BLOCK)
+        if end > row.base_len and any(other[:end] == ids[:end] for other in fed)
+    ]
+    expected = max(ends, default=row.base_len) - row.base_len
+    assert known(*map(tuple, fed)).num_found(one, row) == expected
+
+
+def burst(cell: Cell, *names: str) -> list[int]:
+    """How many ids the next lease feeds of each request, all of one beginning."""
+    for name in names:
+        cell.add(request(name, (*COMMON, len(cell.clients)), max_tokens=2))
+    cell.advance()
+    return [len(row.new_ids) for row in cell.leases[-1].rows]
+
+
+@pytest.mark.parametrize(("keeps_prefixes", "at_once"), [(True, [9, 9, 9]), (False, [9])])
+def test_prompts_of_a_known_beginning_go_at_once(keeps_prefixes: bool, at_once: list[int]) -> None:
+    cell = Cell(config(max_prefill_tokens=8))
+    cell.join(info(keeps_prefixes=keeps_prefixes))
+    assert burst(cell, "a") == [9]
+    cell.run()
+    assert burst(cell, "b", "c", "d") == at_once
+
+
+def test_a_replica_that_comes_back_has_forgotten() -> None:
+    cell = Cell(config(max_prefill_tokens=8))
+    cell.join(info(keeps_prefixes=True))
+    burst(cell, "a")
+    cell.run()
+    cell.join(info(keeps_prefixes=True, incarnation=2))
+    assert burst(cell, "b", "c", "d") == [9]
