@@ -7,13 +7,19 @@ from dataclasses import replace
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 
 from specdec_core import SamplingParams
 from specdec_core import replica as replica_module
 from specdec_core.choice_rules import ChoiceRules
 from specdec_core.leases import EMPTY_HASH, LeaseRow, Role, RowResult, RowStatus
+from specdec_core.pool.known_prefixes import KnownPrefixes
+from specdec_core.pool.rows import plan_verification
+from specdec_core.pool.sequence import Place, Sequence
 from specdec_core.replica import Replica
+from specdec_core.request import Request
 from tests.core.test_replica import greedy, row, run
 from tests.paged_fake import PagedTokenModel
 
@@ -258,3 +264,26 @@ def test_penalties_count_what_was_adopted() -> None:
     (adopting,) = cell.run(first(ids, 2, rules=rules))
     assert cell.num_fed == 1
     assert adopting.tokens == alone.tokens != greedy(cell.model, ids, 1)
+
+
+@given(
+    prompts=st.lists(st.lists(st.integers(0, 1), min_size=1, max_size=20), min_size=1, max_size=6),
+    chunk=st.integers(1, 20),
+)
+@settings(max_examples=60, deadline=None)
+def test_the_pool_believes_what_the_replica_finds(prompts: list[list[int]], chunk: int) -> None:
+    cell = Cell()
+    known = KnownPrefixes(cell.model.block_size, cell.model.num_blocks)
+    for number, prompt in enumerate(prompts):
+        request = Request(
+            request_id=str(number), prompt_token_ids=tuple(prompt), params=RULES.params
+        )
+        sequence, place = Sequence(number, request, arrived_at=0.0), Place("t")
+        while place.cached_len < len(prompt):
+            lease_row = plan_verification(sequence, place, (), chunk).row
+            expected = len(lease_row.new_ids) - known.num_found(sequence, lease_row)
+            (result,) = cell.run(lease_row)
+            assert cell.num_fed == expected
+            known.learn(sequence, lease_row)
+            place.cached_len, place.has_rules = result.cached_len, True
+        cell.replica.free([number])
