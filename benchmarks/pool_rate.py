@@ -42,6 +42,8 @@ _SHORT = (16, 64)
 """Of the soak: sequences end all the time, and others take their places."""
 _PATIENT_S = 100.0
 """Nothing is overdue: groups go by shape and likeness."""
+_PREFILL_TOKENS = 8192
+"""As the service has it for targets on GPUs."""
 _NUM_CHECKS = 10
 _TICK_S = 0.001
 
@@ -83,6 +85,7 @@ class World:
             max_group_size=self.cell.group_size,
             window=window,
             max_queued=self.cell.sequences,
+            max_prefill_tokens=_PREFILL_TOKENS,
             max_group_wait_s=self.cell.max_group_wait_s,
             group_by_shape=self.cell.group_by_shape,
             speculation=speculation,
@@ -150,6 +153,7 @@ def _target(index: int, num_blocks: int) -> ReplicaInfo:
         max_model_len=_MAX_LEN,
         vocab_size=_VOCAB,
         model_digest="none",
+        keeps_prefixes=True,
     )
 
 

@@ -124,7 +124,8 @@ class PoolConfig:
     """Most catch-up tokens of one row in one group, so that a prefill never blocks for long."""
     max_prefill_tokens: int | None = None
     """Most catch-up tokens of all rows that a target has at a time, open leases together; a row of
-    more goes when no other is there. None: no limit."""
+    more goes when no other is there. What it is known to have cached is not counted. None: no
+    limit."""
     verification_budget: int | None = None
     """Most tokens that one target pass chooses, drafted ones included; raised to whole tiles of the
     replica. Beyond it the least promising drafted tokens are left out. None: no limit."""

@@ -26,6 +26,7 @@ class PoolSettings(BaseSettings):
     """Most prompt tokens of one sequence per target pass."""
     max_prefill_tokens: int | None = Field(default=None, ge=1)
     """Of all sequences, at a target at a time, or else the chunk of one: streams wait for them.
+    What it has lately cached is not counted.
     None: 256 for targets on CPUs, 8192 on GPUs."""
     max_group_wait_s: float = Field(default=0.1, ge=0)
     group_by_shape: bool = False

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from specdec_core.leases import LeaseRow
 from specdec_core.pool.catching_up import within
 from specdec_core.pool.grouping import ReadyRows, RowPlan, rank_of
 from specdec_core.pool.known_prefixes import KnownPrefixes
@@ -26,10 +25,10 @@ class Board:
         max_prefill_tokens: int | None = None,
         known: KnownPrefixes | None = None,
     ) -> None:
-        """`max_prefill_tokens`: see PoolConfig. `known` ones do not count."""
+        """`max_prefill_tokens`: see PoolConfig. What is `known` to be cached does not count."""
         self._max_group_size = max_group_size
         self._max_prefill = max_prefill_tokens
-        self._known = known
+        self.known = known
         self.clients = ReadyRows(max_group_size, by_shape)
         """With a limit of catch-up tokens: those that only decode."""
         self.catching_up = ReadyRows(max_group_size, by_shape=False)
@@ -118,15 +117,10 @@ class Board:
             self._background.pop(sequence_id, None)
 
     def num_catching_up(self, plans: list[RowPlan]) -> int:
-        """Catch-up tokens of ready rows, where there is a limit."""
+        """Catch-up tokens of ready rows that the replica has yet to compute, where they count."""
         if not (self.catching_up.cohort_of or self._background):
             return 0
         return sum(map(self._num_computed, plans))
-
-    def note_fed(self, sequence: Sequence, row: LeaseRow) -> None:
-        """The replica has run a row that caught up."""
-        if self._known is not None:
-            self._known.learn(sequence, row)
 
     def choose(self, overdue_at: float) -> list[RowPlan]:
         """The next group, of rows that may go; background rows take the seats that clients leave.
@@ -165,10 +159,13 @@ class Board:
 
     def _num_computed(self, plan: RowPlan) -> int:
         """Catch-up tokens that the replica has yet to compute."""
-        count = plan.num_catching_up
-        if count and self._known is not None:
-            return max(count - self._known.num_found(plan.sequence, plan.row), 0)
-        return count
+        count, known = plan.num_catching_up, self.known
+        if not count or known is None:
+            return count
+        if plan.found_at != known.version:
+            plan.found_at = known.version
+            plan.num_found = known.num_found(plan.sequence, plan.row)
+        return max(count - plan.num_found, 0)
 
     def __iter__(self) -> Iterator[RowPlan]:
         yield from self.clients

@@ -25,7 +25,7 @@ class OpenLease:
     is_split: bool
     """See PoolConfig.overlap."""
     num_catching_up: int
-    """Catch-up tokens of its rows, where PoolConfig limits them."""
+    """Catch-up tokens that its rows have yet to compute, where PoolConfig limits them."""
 
 
 @dataclass(eq=False, slots=True)

@@ -33,6 +33,9 @@ class RowPlan:
     """Rows of equal shape need no padding and no mask of their own."""
     likeness: Likeness
     """Rows are alike as far as these numbers are near, the first one first."""
+    num_found: int = 0
+    """New ids that the target has cached, as was known at version `found_at` (KnownPrefixes)."""
+    found_at: int = 0
 
     @property
     def end_len(self) -> int:

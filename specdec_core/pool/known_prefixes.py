@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from collections import OrderedDict
 
-from specdec_core.leases import LeaseRow, extend_hash
+from specdec_core.leases import LeaseRow
 from specdec_core.pool.sequence import Sequence
 
 _MOST = 4096
@@ -12,7 +12,7 @@ _MOST = 4096
 
 
 class KnownPrefixes:
-    """Of one target, in whole blocks, those that it was fed last.
+    """Of one target, in whole blocks, those that it cached last.
 
     The replica decides what it finds (docs/decisions/0009-prefix-cache.md). What it has given away
     meanwhile is computed once more, so that a pass takes longer than was thought.
@@ -21,40 +21,44 @@ class KnownPrefixes:
     def __init__(self, block_size: int, num_blocks: int) -> None:
         self._block_size = block_size
         self._most = min(num_blocks, _MOST)
-        self._known: dict[int, None] = {}
-        """Hash of ids and salt up to a block's end; the latest one last."""
+        self._known: OrderedDict[int | tuple[int, str], None] = OrderedDict()
+        """Hash of ids up to a block's end, and salt; what is forgotten last comes last."""
+        self.version = 1
+        """Another one after every change."""
 
     def __len__(self) -> int:
         return len(self._known)
 
-    def learn(self, sequence: Sequence, row: LeaseRow) -> None:
-        """The target has run the row."""
-        for length in self._ends(row.base_len, row.end_len):
+    def learn(self, sequence: Sequence, base_len: int, end_len: int) -> None:
+        """The target has cached these places. As there, ends are forgotten before beginnings."""
+        ends = self._ends(base_len, min(end_len, len(sequence.prefix_hashes) - 1))
+        if not ends:
+            return
+        self.version += 1
+        known = self._known
+        for length in reversed(ends):
             key = _key(sequence, length)
-            self._known.pop(key, None)
-            self._known[key] = None
-        while len(self._known) > self._most:
-            del self._known[next(iter(self._known))]
+            known[key] = None
+            known.move_to_end(key)
+        while len(known) > self._most:
+            known.popitem(last=False)
 
     def num_found(self, sequence: Sequence, row: LeaseRow) -> int:
         """How many of the row's new ids the target will find cached. A row that scores its prompt
         needs all of it computed."""
-        if row.num_scored or not self._known:
-            return 0
-        ends = self._ends(row.base_len, row.end_len - min(row.num_choices, 1))
-        if not ends or _key(sequence, ends[0]) not in self._known:
-            return 0
-        # Whoever was fed up to one end was fed up to those before it.
-        num_known = bisect_left(
-            ends, True, key=lambda length: _key(sequence, length) not in self._known
-        )
-        return ends[num_known - 1] - row.base_len
+        found_len = row.base_len
+        if self._known and not row.num_scored:
+            for length in self._ends(found_len, row.end_len - min(row.num_choices, 1)):
+                if _key(sequence, length) not in self._known:
+                    break
+                found_len = length
+        return found_len - row.base_len
 
     def _ends(self, base_len: int, end_len: int) -> range:
         size = self._block_size
         return range((base_len // size + 1) * size, end_len + 1, size)
 
 
-def _key(sequence: Sequence, length: int) -> int:
+def _key(sequence: Sequence, length: int) -> int | tuple[int, str]:
     prefix_hash, salt = sequence.prefix_hashes[length], sequence.request.cache_salt
-    return extend_hash(prefix_hash, salt.encode()) if salt else prefix_hash
+    return (prefix_hash, salt) if salt else prefix_hash

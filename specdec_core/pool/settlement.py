@@ -40,7 +40,7 @@ class Settlement:
         answers = {answer.sequence_id: answer for answer in result.rows}
         # Read once, and nothing called that can be written out: this loop is a third of a decision.
         is_target, lease_id = lease.role is Role.TARGET, lease.lease_id
-        sequences, changed = replica.sequences, replica.changed
+        sequences, changed, known = replica.sequences, replica.changed, replica.board.known
         for row in lease.rows:
             sequence_id = row.sequence_id
             sequence = sequences.get(sequence_id)
@@ -61,8 +61,6 @@ class Settlement:
             elif not _is_consistent(sequence, row, answer):
                 self._fail(sequence, "the replica's answer does not belong to the row")
             else:
-                if len(row.new_ids) > 1:
-                    replica.board.note_fed(sequence, row)
                 if answer.prompt_logprobs:
                     sequence.take_scores(row.base_len, answer.prompt_logprobs)
                 if row.num_choices > 0:
@@ -70,6 +68,8 @@ class Settlement:
                 else:
                     place.cached_len = min(answer.cached_len, row.end_len)
                     replica.settle(place, answer.cached_len, len(sequence.ids))
+                if known is not None:
+                    known.learn(sequence, row.base_len, answer.cached_len)
 
     def _not_run(
         self, replica: ReplicaRecord, sequence: Sequence, row: LeaseRow, answer: RowResult

@@ -284,6 +284,6 @@ def test_the_pool_believes_what_the_replica_finds(prompts: list[list[int]], chun
             expected = len(lease_row.new_ids) - known.num_found(sequence, lease_row)
             (result,) = cell.run(lease_row)
             assert cell.num_fed == expected
-            known.learn(sequence, lease_row)
+            known.learn(sequence, lease_row.base_len, result.cached_len)
             place.cached_len, place.has_rules = result.cached_len, True
         cell.replica.free([number])

@@ -38,8 +38,8 @@ MUTANTS = (
     _seeded(
         "prefixes-believed-beyond-what-was-fed",
         _POOL + "known_prefixes.py",
-        old="return ends[num_known - 1] - row.base_len",
-        new="return len(row.new_ids)",
+        old="return found_len - row.base_len",
+        new="return len(row.new_ids) if found_len > row.base_len else 0",
         breaks="streams wait for prompts of which the cache has a block",
     ),
     _seeded(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -34,7 +35,7 @@ def known(*prompts: tuple[int, ...], num_blocks: int = 100) -> KnownPrefixes:
     prefixes = KnownPrefixes(BLOCK, num_blocks)
     for ids in prompts:
         one = sequence(ids)
-        prefixes.learn(one, row_of(one))
+        prefixes.learn(one, 0, len(ids))
     return prefixes
 
 
@@ -64,8 +65,18 @@ def test_another_salt_finds_nothing() -> None:
     prefixes = known(COMMON)
     assert num_found(prefixes, sequence((*COMMON, 1), salt="theirs")) == 0
     theirs = sequence(COMMON, salt="theirs")
-    prefixes.learn(theirs, row_of(theirs))
+    prefixes.learn(theirs, 0, len(COMMON))
     assert num_found(prefixes, sequence((*COMMON, 1), salt="theirs")) == 8
+
+
+def test_a_long_salt_costs_as_little_as_none() -> None:
+    """Whoever sends requests chooses it: it is not hashed for every block."""
+    salted = sequence(COMMON * 30, salt="s" * 256)
+    started = time.process_time()
+    for _ in range(100):
+        known(COMMON * 30).num_found(salted, row_of(salted))
+        known().learn(salted, 0, 240)
+    assert time.process_time() - started < 0.5
 
 
 def test_a_prompt_whose_logprobs_are_asked_for_is_computed() -> None:
@@ -99,6 +110,31 @@ def test_as_much_is_found_as_some_prompt_shares(
     ]
     expected = max(ends, default=row.base_len) - row.base_len
     assert known(*map(tuple, fed)).num_found(one, row) == expected
+
+
+def test_ends_are_forgotten_before_beginnings() -> None:
+    prefixes = known((*COMMON, 1, 1, 1, 1), (4,) * 4, num_blocks=3)
+    assert num_found(prefixes, sequence((*COMMON, 1, 1, 1, 1, 0))) == 8
+
+
+def test_behind_what_was_forgotten_nothing_is_found() -> None:
+    prefixes, one = known((4,) * 4, num_blocks=3), sequence((*COMMON, 1, 1, 1, 1, 0))
+    prefixes.learn(one, 0, 8)
+    prefixes.learn(one, 8, 12)
+    assert num_found(prefixes, one) == 12
+    prefixes.learn(sequence((4,) * 4), 0, 4)
+    assert num_found(prefixes, one) == 4
+
+
+def test_what_is_decoded_is_known_too() -> None:
+    cell = Cell(config(max_prefill_tokens=8))
+    cell.join(info(keeps_prefixes=True))
+    asked = cell.add(request("a", COMMON, max_tokens=6))
+    cell.run()
+    board = cell.pool._fleet["target"].board
+    turn = sequence((*COMMON, *asked.token_ids, 1, 1))
+    assert board.known is not None
+    assert num_found(board.known, turn) == 12
 
 
 def burst(cell: Cell, *names: str) -> list[int]:

@@ -34,7 +34,7 @@ _KEPT = (
     "driver.pool._fleet.records[].board.catching_up._cohorts",
     "driver.pool._fleet.records[].board.catching_up._sinces",
     "driver.pool._fleet.records[].board.catching_up._unranked",
-    "driver.pool._fleet.records[].board._known._known",
+    "driver.pool._fleet.records[].board.known._known",
     "driver.pool._fleet.records[].board.clients._cohorts",
     "driver.pool._fleet.records[].board.clients._sinces",
     "driver.pool._fleet.records[].board.clients._unranked",

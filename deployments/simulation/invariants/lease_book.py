@@ -13,12 +13,15 @@ from specdec_core.leases import (
     LeaseRow,
     ReplicaInfo,
     Role,
+    RowStatus,
     hashes_behind,
 )
 from specdec_core.models.numerics import Numerics
 from specdec_core.pool import SendFree, SequencePool
 from specdec_core.pool.fleet import ReplicaRecord
 from specdec_core.pool.sequence import Sequence
+
+_OK = RowStatus.OK
 
 
 class LeaseBook:
@@ -78,7 +81,7 @@ class LeaseBook:
         num_committed = pool._tally.num_committed
         if is_live and lease is not None:
             _check_lengths(pool, lease)
-            self._note_fed(pool._fleet[lease.replica_id].info, lease)
+            self._note_fed(pool._fleet[lease.replica_id].info, lease, result)
             self._close(lease)
             self._begin_next(lease.replica_id, now)
         pass_on()
@@ -105,14 +108,21 @@ class LeaseBook:
         """Of those besides the pending one."""
         count, fed = len(row.new_ids) - 1, self._fed[info.incarnation]
         if count and info.keeps_prefixes and not row.num_scored:
-            known = [length for length, key in _block_ends(info, row) if key in fed]
+            ends = _block_ends(info, row.base_len, row.base_hash, row.new_ids)
+            known = [length for length, key in ends if key in fed]
             count -= max(known, default=row.base_len) - row.base_len
         return max(count, 0)
 
-    def _note_fed(self, info: ReplicaInfo, lease: GroupLease) -> None:
-        if lease.role is Role.TARGET and info.keeps_prefixes:
-            for row in lease.rows:
-                self._fed[info.incarnation].update(key for _, key in _block_ends(info, row))
+    def _note_fed(self, info: ReplicaInfo, lease: GroupLease, result: GroupResult) -> None:
+        if lease.role is Role.DRAFT or not info.keeps_prefixes:
+            return
+        cached = {answer.sequence_id: answer for answer in result.rows if answer.status is _OK}
+        for row in lease.rows:
+            answer = cached.get(row.sequence_id)
+            if answer is not None:
+                ids = (*row.new_ids, *answer.tokens)[: answer.cached_len - row.base_len]
+                ends = _block_ends(info, row.base_len, row.base_hash, ids)
+                self._fed[info.incarnation].update(key for _, key in ends)
 
     def _begin_next(self, replica_id: str, now: float) -> None:
         for lease in self.open.values():
@@ -152,13 +162,15 @@ class LeaseBook:
         raise Violation(f"(c) {sequence.request_id}: KV up to {length} comes from other ids")
 
 
-def _block_ends(info: ReplicaInfo, row: LeaseRow) -> Iterator[tuple[int, int]]:
-    """Lengths of whole blocks that the row fills, with the hash up to there."""
-    if len(row.new_ids) == 1:
+def _block_ends(
+    info: ReplicaInfo, base_len: int, base_hash: int, ids: tuple[int, ...]
+) -> Iterator[tuple[int, int]]:
+    """Lengths of whole blocks that the ids fill, with the hash up to there."""
+    size = info.block_size
+    if base_len // size == (base_len + len(ids)) // size:
         return
-    hashes = hashes_behind(row.base_hash, row.new_ids)
-    for length, key in enumerate(hashes, row.base_len + 1):
-        if length % info.block_size == 0:
+    for length, key in enumerate(hashes_behind(base_hash, ids), base_len + 1):
+        if length % size == 0:
             yield length, key
 
 
