@@ -42,8 +42,8 @@ _SHORT = (16, 64)
 """Of the soak: sequences end all the time, and others take their places."""
 _PATIENT_S = 100.0
 """Nothing is overdue: groups go by shape and likeness."""
-_PREFILL_TOKENS = 8192
-"""As the service has it for targets on GPUs."""
+_GPU_PREFILL_TOKENS = 8192
+"""As the service has it."""
 _NUM_CHECKS = 10
 _TICK_S = 0.001
 
@@ -56,6 +56,8 @@ class Cell(NamedTuple):
     group_size: int
     max_group_wait_s: float = 0.1
     group_by_shape: bool = False
+    max_prefill_tokens: int = 0
+    """0: no limit, and no beginnings are remembered."""
 
 
 class Decision(NamedTuple):
@@ -85,7 +87,7 @@ class World:
             max_group_size=self.cell.group_size,
             window=window,
             max_queued=self.cell.sequences,
-            max_prefill_tokens=_PREFILL_TOKENS,
+            max_prefill_tokens=self.cell.max_prefill_tokens or None,
             max_group_wait_s=self.cell.max_group_wait_s,
             group_by_shape=self.cell.group_by_shape,
             speculation=speculation,
@@ -217,6 +219,7 @@ def main(
         Cell(64, 1, 64),
         Cell(sequences, 1, 8),
         Cell(sequences, 1, 64),
+        Cell(sequences, 1, 64, max_prefill_tokens=_GPU_PREFILL_TOKENS),
         Cell(sequences, 8, 64),
         Cell(sequences, 32, 32),
         Cell(sequences, 32, 32, _PATIENT_S, group_by_shape=True),
