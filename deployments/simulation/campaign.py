@@ -161,7 +161,7 @@ def _silence() -> Iterator[None]:
 @contextmanager
 def _no_garbage_looked_for() -> Iterator[None]:
     """What is imported is never looked at, and what a world leaves only behind it: while it still
-    is in the processor's caches that takes a tenth of what it takes of thirty worlds at once."""
+    is in the processor's caches that takes a fifth of what it takes of thirty worlds at once."""
     was_enabled = gc.isenabled()
     gc.freeze()
     gc.disable()

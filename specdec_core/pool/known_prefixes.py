@@ -30,7 +30,8 @@ class KnownPrefixes:
         return len(self._known)
 
     def learn(self, sequence: Sequence, base_len: int, end_len: int) -> None:
-        """The target has cached these places. As there, ends are forgotten before beginnings."""
+        """The target has cached these places; of a sequence that has ended, those that it has ids
+        for. As there, ends are forgotten before beginnings."""
         ends = self._ends(base_len, min(end_len, len(sequence.prefix_hashes) - 1))
         if not ends:
             return

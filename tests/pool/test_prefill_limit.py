@@ -157,6 +157,21 @@ def test_rows_that_nobody_waits_for_count_too() -> None:
     assert fed(cell.leases[1]) == {0: 1, 1: 6, 2: 4}
 
 
+def test_where_blocks_are_short_no_more_goes_than_the_limit_lets() -> None:
+    """0 is the last to be given a block, and there is none; 2 waits for 1, which is out."""
+    cell = Cell(config(max_prefill_tokens=4, max_open_leases=2, max_group_wait_s=0.0))
+    cell.join(info(num_blocks=5, block_size=4, max_model_len=20))
+    cell.add(request("0", (1,) * 3, 12, priority=1))
+    cell.turn()
+    cell.turn()
+    cell.now = 1.0
+    add(cell, 5, 5)
+    cell.advance()
+    assert [fed(lease) for lease in cell.leases[2:]] == [{1: 5}]
+    cell.run()
+    invariants.check_empty(cell.pool)
+
+
 def test_who_ranks_first_takes_the_place_of_others_only_within_the_limit() -> None:
     """As it does where those that were chosen got no blocks."""
     board = Board(8, by_shape=False, max_prefill_tokens=4)
