@@ -141,7 +141,8 @@ class PoolConfig:
     """Groups that a replica has at most, the one that it runs among them. With 2 the next one's way
     is hidden behind the one that runs, where there are sequences for both."""
     lease_ttl_s: float = 30.0
-    """A replica that has not answered a lease by then is fenced."""
+    """A replica that has not answered a lease by then is fenced; one of n that share a device has n
+    times as long."""
     speculation: SpeculationConfig = field(default_factory=SpeculationConfig)
     check_invariants: bool = False
     """Let the padded algorithms assert the paper's invariants in every round. Waits for the device:

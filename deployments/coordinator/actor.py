@@ -19,7 +19,7 @@ from ray.exceptions import RayError
 from deployments.autoscaling.sampling import SignalSampler
 from deployments.autoscaling.signals import SignalMeter
 from deployments.coordinator.client_ledger import ClientLimits
-from deployments.coordinator.garbage import look_seldom
+from deployments.coordinator.garbage import is_look_short, look_seldom
 from deployments.coordinator.pool_driver import PoolDriver
 from deployments.coordinator.pool_status import pool_status
 from deployments.coordinator.server import PortLimits, process_settings, start_server
@@ -116,8 +116,11 @@ class Coordinator:
             asyncio.ensure_future(self._drive()),
             asyncio.ensure_future(self._watch(spec.idle_exit_s)),
             asyncio.ensure_future(self._metrics.run()),
-            asyncio.ensure_future(keep_trimming(is_calm=lambda: not self._driver.pool.num_live)),
+            asyncio.ensure_future(keep_trimming(is_calm=self._is_calm)),
         ]
+
+    def _is_calm(self) -> bool:
+        return is_look_short(self._driver.pool.num_live)
 
     async def endpoint(self) -> Endpoint:
         """Where the gRPC server is."""

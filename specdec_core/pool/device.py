@@ -44,6 +44,11 @@ class Device:
         return len(self.leases) > 1
 
     @property
+    def num_replicas(self) -> int:
+        """So many passes may run before a lease's own, or share the device's time with it."""
+        return len(self.leases)
+
+    @property
     def num_open(self) -> int:
         return sum(map(len, self.leases.values()))
 

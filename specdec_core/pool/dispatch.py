@@ -244,7 +244,7 @@ class Dispatcher:
             replica_id=replica.replica_id,
             role=replica.role,
             rows=tuple([plan.row for plan in plans]),
-            ttl_s=self._config.lease_ttl_s,
+            ttl_s=self._config.lease_ttl_s * replica.device.num_replicas,
             min_confidence=self._config.speculation.min_confidence,
         )
         self._next_lease_id += 1

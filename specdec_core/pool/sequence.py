@@ -26,6 +26,7 @@ PRIORITY_STEP_S = 30.0
 credit is fixed, a request of low priority overtakes every later one in the end: none starves."""
 BACKGROUND_RANK = float("inf")
 """Behind every client's request, however late that comes."""
+_FEW_STOP_IDS = 64
 _DRAFT = Role.DRAFT  # to name the member of an enumeration takes as long as a call
 Rank = tuple[float, int]
 
@@ -232,9 +233,14 @@ class Sequence:
         self.prefix_hashes.fromlist(hashes_behind(self.prefix_hashes[-1], token_ids))
 
 
-@lru_cache(maxsize=1024)
 def _shared(stop_ids: frozenset[int]) -> frozenset[int]:
-    """One object for all sequences alike: each that a sequence has of its own is a cache miss."""
+    """One object for all sequences alike: each that a sequence has of its own is a cache miss. A
+    large set, which a client made up, goes with its sequence."""
+    return _kept(stop_ids) if len(stop_ids) <= _FEW_STOP_IDS else stop_ids
+
+
+@lru_cache(maxsize=1024)
+def _kept(stop_ids: frozenset[int]) -> frozenset[int]:
     return stop_ids
 
 

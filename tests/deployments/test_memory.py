@@ -74,6 +74,18 @@ def test_a_request_in_a_cycle_of_garbage_goes_too() -> None:
         gc.enable()
 
 
+def test_to_give_back_makes_no_garbage() -> None:
+    """A class for each look into the C library was 1 MiB an hour."""
+    memory.trim()
+    gc.collect()
+    gc.disable()
+    try:
+        memory.trim()
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
+
+
 def test_under_load_memory_is_given_back_and_nothing_is_looked_through(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -82,6 +82,44 @@ def test_behind_the_pass_of_a_device_one_more_is_sent_whichever_replica_has_it()
     assert other.may_be_sent_more(2)
 
 
+_TTL_S = 30.0
+
+
+def four_on_a_device() -> Cell:
+    """Targets, each with a lease."""
+    cell = Cell(config(max_group_size=1, lease_ttl_s=_TTL_S))
+    for name in "abcd":
+        cell.join(info(name, device="gpu"))
+        cell.add(request(name, max_tokens=3))
+    cell.advance()
+    return cell
+
+
+@pytest.mark.parametrize(
+    "answered_at", [(8, 16, 24, 32), (32, 32, 32, 32)], ids=["in turn", "in time slices"]
+)
+def test_who_waits_for_its_turn_on_a_device_is_not_fenced(answered_at: tuple[int, ...]) -> None:
+    cell = four_on_a_device()
+    for name, cell.now in zip("abcd", answered_at, strict=True):
+        cell.advance()
+        cell.handle(name)
+        cell.deliver(name)
+    counters = cell.pool.counters()
+    assert (counters.num_fenced, counters.num_stale_results) == (0, 0)
+
+
+def test_who_does_not_answer_though_the_others_do_is_fenced_after_all_their_turns() -> None:
+    cell = four_on_a_device()
+    for cell.now in range(8, 128, 8):
+        for name in "abc":
+            while cell.links[name].inbox:
+                cell.handle(name)
+            while cell.links[name].results:
+                cell.deliver(name)
+        cell.advance()
+        assert cell.pool.counters().num_fenced == (cell.now >= 4 * _TTL_S)
+
+
 def test_who_has_nothing_of_a_full_device_is_sent_one() -> None:
     """It would starve: whoever comes first in the fleet's order takes every place that is left."""
     fleet = Fleet(config())
@@ -105,7 +143,7 @@ def test_of_two_targets_on_one_device_none_starves(method: SpecMethod) -> None:
 
 
 def test_a_pass_that_does_not_end_holds_up_no_group_of_another_replica() -> None:
-    """The draft's lease hangs, and is fenced after 30 s; a request comes to the idle target."""
+    """The draft's lease hangs, and is fenced after 60 s; a request comes to the idle target."""
     limits = config(
         SpecMethod.DRAFT_MODEL,
         2,

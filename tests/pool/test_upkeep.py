@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import random
 import sys
+import weakref
 from typing import NoReturn
 
 import pytest
@@ -136,3 +137,14 @@ def test_a_row_that_left_before_it_was_compared_with_others_is_not_chosen() -> N
     for plan in others:
         ready.put(plan)
     assert ready.choose(overdue_at=-1) == others[:1]
+
+
+def test_the_stop_ids_that_a_client_made_up_go_with_its_request() -> None:
+    """Small sets, which most share, are kept: of a large one each is megabytes."""
+    kept = [weakref.ref(_sequence(tuple(range(10, 10 + length))).stop_ids) for length in (3, 100)]
+    gc.collect()
+    assert [ref() is not None for ref in kept] == [True, False]
+
+
+def _sequence(stop_token_ids: tuple[int, ...]) -> Sequence:
+    return Sequence(sequence_id=0, request=request(stop_token_ids=stop_token_ids), arrived_at=0.0)
