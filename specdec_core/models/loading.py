@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
+from torch import nn
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -21,6 +22,7 @@ from specdec_core.config import DEFAULT_GPU_MEMORY_UTILIZATION, DType, ModelImpl
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
 from specdec_core.models.draft_vocabulary import reduce_head
 from specdec_core.models.exact import make_exact
+from specdec_core.models.exact_linear import make_linears_exact
 from specdec_core.models.files import local_folder, model_digest, weight_files
 from specdec_core.models.fingerprint import numerics_fingerprint
 from specdec_core.models.fused_decoder import FusedDecoder, fuse
@@ -153,8 +155,9 @@ def load_model(
         gpu_memory_utilization=config.gpu_memory_utilization,
         companion=companion,
     )
+    numerics = _numerics_of_linears(weights, config.numerics)
     model = place(weights, placing)
-    settle_numerics(model, config.numerics)
+    settle_numerics(model, numerics)
     digest = model_digest(folder)
     return LoadedModel(
         model=model,
@@ -190,9 +193,25 @@ def settle_numerics(model: TransformersModel, numerics: Numerics) -> None:
     try:
         make_exact(model)
     except NotExactError as error:
-        if numerics is Numerics.EXACT:
-            raise
-        _logger.warning("%s; going on with fast numerics", error)
+        _go_on_fast(numerics, error)
+
+
+def _numerics_of_linears(weights: nn.Module, numerics: Numerics) -> Numerics:
+    """Search for the classes of linears before a cache takes the memory that this needs, so that
+    the passes which are measured for the cache are exact ones; returns what is still possible."""
+    if numerics is not Numerics.FAST:
+        try:
+            make_linears_exact(weights)
+        except NotExactError as error:
+            return _go_on_fast(numerics, error)
+    return numerics
+
+
+def _go_on_fast(numerics: Numerics, error: NotExactError) -> Numerics:
+    if numerics is Numerics.EXACT:
+        raise error
+    _logger.warning("%s; going on with fast numerics", error)
+    return Numerics.FAST
 
 
 def _model_config(folder: Path) -> PreTrainedConfig:

@@ -33,7 +33,7 @@ MUTANTS = (
     Mutant(
         name="whole-class-padded",
         path=_LINEAR,
-        old="num_missing = self.rows.low - tile_MI.shape[0]",
+        old="num_missing = self.rows.fit(tile_MI.shape[0]) - tile_MI.shape[0]",
         new="num_missing = self.rows.high - tile_MI.shape[0]",
         breaks="nothing but speed: every call pays for the largest one",
         killed_by=(_LINEAR_TESTS + "test_calls_stay_in_the_class",),
@@ -66,8 +66,8 @@ MUTANTS = (
     Mutant(
         name="only-the-first-linear-of-a-shape-wrapped",
         path=_LINEAR,
-        old="        model.set_submodule(name, ExactLinear(linear, found[shape]))\n",
-        new="            model.set_submodule(name, ExactLinear(linear, found[shape]))\n",
+        old="    for name, linear in linears:\n",
+        new="    for name, linear in linears[:1]:\n",
         breaks="all layers but the first run at any shape",
         killed_by=(_LINEAR_TESTS + "test_every_linear_is_wrapped_by_the_class_of_its_shape",),
     ),
