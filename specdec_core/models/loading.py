@@ -67,7 +67,8 @@ class LoadConfig:
     """PyTorch's own operations only, one by one, where there are kernels of ours as well, or passes
     that a GPU repeats as a whole."""
     gpu_memory_utilization: float = DEFAULT_GPU_MEMORY_UTILIZATION
-    """Share of a GPU's memory that may be taken, weights and all; the cache gets what is left."""
+    """Share of a GPU's memory that this process may take, weights and all; the cache gets what is
+    left. What other processes take does not count, so the shares of all have to fit."""
     enable_prefix_caching: bool = True
     """Prompts that begin alike share what is cached of them."""
 
