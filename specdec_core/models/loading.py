@@ -18,7 +18,12 @@ from transformers import (
     PreTrainedModel,
 )
 
-from specdec_core.config import DEFAULT_GPU_MEMORY_UTILIZATION, DType, ModelImpl
+from specdec_core.config import (
+    DEFAULT_GPU_MEMORY_UTILIZATION,
+    DEFAULT_MAX_CHOICES,
+    DType,
+    ModelImpl,
+)
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
 from specdec_core.models.draft_vocabulary import reduce_head
 from specdec_core.models.exact import make_exact
@@ -69,6 +74,8 @@ class LoadConfig:
     gpu_memory_utilization: float = DEFAULT_GPU_MEMORY_UTILIZATION
     """Share of a GPU's memory that this process may take, weights and all; the cache gets what is
     left. What other processes take does not count, so the shares of all have to fit."""
+    max_choices: int = DEFAULT_MAX_CHOICES
+    """Most tokens that one call chooses, whose logits and choice a GPU's cache leaves room for."""
     enable_prefix_caching: bool = True
     """Prompts that begin alike share what is cached of them."""
 
@@ -80,7 +87,7 @@ class LoadConfig:
             raise InvalidRequestError(
                 f"gpu_memory_utilization must be in (0, 1], got {self.gpu_memory_utilization}"
             )
-        for name in ("max_model_len", "kv_cache_tokens"):
+        for name in ("max_model_len", "kv_cache_tokens", "max_choices"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InvalidRequestError(f"{name} must be at least 1, got {value}")
@@ -154,6 +161,7 @@ def load_model(
         enable_prefix_caching=config.enable_prefix_caching,
         enforce_eager=config.enforce_eager,
         gpu_memory_utilization=config.gpu_memory_utilization,
+        max_choices=config.max_choices,
         companion=companion,
     )
     numerics = _numerics_of_linears(weights, config.numerics)

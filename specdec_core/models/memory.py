@@ -57,6 +57,8 @@ class KVNeeds:
     num_layers: int
     workspace_bytes: int = 0
     """Of the largest pass. Recorded passes take theirs from a pool of their own, once for all."""
+    choice_bytes: int = 0
+    """What the choice of a verification's tokens takes beyond that; none of it is recorded."""
     is_recorded: bool = False
     reads_blocks: bool = False
     """Attention reads the blocks in place: no pass copies keys and values."""
@@ -68,7 +70,7 @@ class KVNeeds:
 def plan_kv_tokens(memory: DeviceMemory, needs: KVNeeds, utilization: float) -> int:
     """Tokens of KV that fit. Raises InvalidRequestError where not one does."""
     budget = memory.budget(utilization) - needs.companion_bytes
-    budget -= needs.workspace_bytes * (1 + needs.is_recorded)
+    budget -= needs.workspace_bytes * (1 + needs.is_recorded) + needs.choice_bytes
     budget -= RECORDING_BYTES * needs.is_recorded
     copied = 0 if needs.reads_blocks else _GATHERED_LAYERS * needs.bytes_per_token
     per_token = needs.bytes_per_token + needs.companion_bytes_per_token

@@ -49,6 +49,11 @@ def test_a_pass_needs_its_workspace_and_recorded_ones_another() -> None:
     assert plan_kv_tokens(H200, recorded, 0.9) == (102 * GIB - RECORDING_BYTES) // 1024
 
 
+def test_the_choice_of_a_verification_is_counted_once() -> None:
+    needs = replace(PLAIN, workspace_bytes=2 * GIB, choice_bytes=3 * GIB, is_recorded=True)
+    assert plan_kv_tokens(H200, needs, 0.9) == (99 * GIB - RECORDING_BYTES) // 1024
+
+
 def test_keys_that_are_gathered_need_two_layers_more() -> None:
     needs = replace(PLAIN, reads_blocks=False)
     assert plan_kv_tokens(H200, needs, 0.9) == 106 * GIB * 32 // (1024 * 34)
