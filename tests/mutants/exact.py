@@ -162,4 +162,20 @@ MUTANTS = (
         breaks="one query is a class of its own on models without grouped queries",
         killed_by=(_EXACT_TESTS + "test_attention_is_called_in_its_shapes_only",),
     ),
+    Mutant(
+        name="norms-known-by-their-name-alone",
+        path="specdec_core/models/exact_norm.py",
+        old="return looks_plain and _computes_the_same(module)",
+        new="return looks_plain",
+        breaks="a norm that adds 1 to its weights is computed without",
+        killed_by=("tests/models/test_exact_norm.py::test_a_variant_is_left_alone",),
+    ),
+    Mutant(
+        name="sizes-of-one-order-kept-apart",
+        path=_LINEAR,
+        old="if torch.equal(other, first)), len(firsts))",
+        new="if other is first), len(firsts))",
+        breaks="nothing but speed: on a GPU large calls or small ones are of another class",
+        killed_by=(_LINEAR_TESTS + "test_sizes_of_one_order_are_one_class_wherever_they_lie",),
+    ),
 )
