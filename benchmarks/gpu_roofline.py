@@ -3,7 +3,8 @@
 Needs torch and transformers alone. What a pass must read is its weights once and the keys and
 values of its rows; the bound is that over the bandwidth that a plain sum reaches. Proposals come
 from a recorded plain continuation, each right with a chosen probability; draft passes run for their
-cost, and the target verifies in earnest.
+cost, and the target verifies in earnest. Each is measured in fast and in exact numerics of the
+target, where it can keep them.
 
     python -m benchmarks.gpu_roofline --device cuda --output gpu_roofline.json
 """
@@ -23,10 +24,12 @@ from benchmarks.gpu_work import (
     Options,
     bytes_per_second,
     decoding,
+    make_targets_exact,
     pair_of,
     passes,
     random_weights,
 )
+from specdec_core.models.numerics import Numerics
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -50,14 +53,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "decoding": [],
     }
     decoded = ["recorded"] if asked.recorded_only else list(modes)
-    for batch in options.batches:
-        result["passes"] += _shown(passes(modes, batch, bandwidth, options))
-        _write(result, asked.output)
-    for batch in options.batches:
-        result["decoding"] += _shown(
-            [decoding(name, modes[name], batch, options) for name in decoded]
-        )
-        _write(result, asked.output)
+    for numerics in _numerics(asked):
+        if numerics is Numerics.EXACT:
+            result["exact"] = make_targets_exact(modes)
+            if modes["recorded"].target.numerics is Numerics.FAST:
+                break
+        for batch in options.batches:
+            result["passes"] += _shown(numerics, passes(modes, batch, bandwidth, options))
+            _write(result, asked.output)
+        for batch in options.batches:
+            cells = [decoding(name, modes[name], batch, options) for name in decoded]
+            result["decoding"] += _shown(numerics, cells)
+            _write(result, asked.output)
+    _write(result, asked.output)
+
+
+def _numerics(asked: argparse.Namespace) -> list[Numerics]:
+    """Fast ones first: the modes share their linears, which exact ones wrap."""
+    both = [Numerics.FAST, Numerics.EXACT]
+    return [one for one in both if asked.numerics in (one, "both")]
 
 
 def _write(result: dict[str, Any], output: Path | None) -> None:
@@ -66,8 +80,9 @@ def _write(result: dict[str, Any], output: Path | None) -> None:
         output.write_text(json.dumps(result, indent=1, default=str) + "\n")
 
 
-def _shown(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Printed, and returned."""
+def _shown(numerics: Numerics, cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Printed, and returned, each with its numerics."""
+    cells = [{"numerics": str(numerics), **cell} for cell in cells]
     for cell in cells:
         figures = (f"{v:.3f}" if isinstance(v, float) else str(v) for v in cell.values())
         print("  ".join(f"{n} {v}" for n, v in zip(cell, figures, strict=True)), flush=True)
@@ -84,6 +99,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--k", type=int, default=4, help="drafted tokens of a round")
     parser.add_argument("--tokens", type=int, default=96, help="decoded for every prompt")
     parser.add_argument("--acceptance", type=float, default=0.7)
+    parser.add_argument("--numerics", choices=["exact", "fast", "both"], default="both")
     parser.add_argument("--repeats", type=int, default=15, help="timed passes; medians count")
     parser.add_argument("--recorded-only", action="store_true", help="decode without eager passes")
     parser.add_argument("--output", type=Path, default=None, help="JSON file")

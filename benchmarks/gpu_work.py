@@ -19,7 +19,9 @@ from specdec_core.algorithms.speculative_round import Turn, propose
 from specdec_core.choice_rules import ChoiceRules
 from specdec_core.engine import Engine
 from specdec_core.models.cached_model import Feed
+from specdec_core.models.exact import make_exact
 from specdec_core.models.fused_decoder import FusedDecoder, fuse
+from specdec_core.models.numerics import NotExactError
 from specdec_core.models.placing import MAX_TOKENS, block_attention_for
 from specdec_core.models.static_shapes.recorder import DirectRecorder, recorder_for
 from specdec_core.models.transformers_adapter import TransformersModel
@@ -94,6 +96,18 @@ def pair_of(weights: Sequence[FusedDecoder], options: Options, *, is_recorded: b
         for network in weights
     )
     return Pair(target=target, draft=draft)
+
+
+def make_targets_exact(modes: dict[str, Pair]) -> str:
+    """The classes that were found, or why there are none. The modes share their weights, so that
+    all targets keep exact numerics afterwards or none does."""
+    try:
+        tables = [make_exact(pair.target) for pair in modes.values()]
+    except NotExactError as error:
+        for pair in modes.values():
+            pair.target.class_table = None
+        return f"refused: {error}"
+    return str(tables[0])
 
 
 def passes(

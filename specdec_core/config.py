@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 MAX_DRAFT_TOKENS = 32
+DEFAULT_MAX_CHOICES = 1024
+"""What loading allows for on a GPU where nobody says: 128 sequences of 8 tokens each."""
 DEFAULT_GPU_MEMORY_UTILIZATION = 0.9
 """Share of a GPU's memory that a model and its cache take; vLLM's default."""
 
@@ -147,6 +149,11 @@ class PoolConfig:
     check_invariants: bool = False
     """Let the padded algorithms assert the paper's invariants in every round. Waits for the device:
     for tests."""
+
+    @property
+    def max_choices(self) -> int:
+        """Most tokens that one target pass chooses."""
+        return self.max_group_size * (self.speculation.num_draft_tokens + 1)
 
     def __post_init__(self) -> None:
         for name in ("max_group_size", "window", "prefill_chunk", "max_open_leases"):

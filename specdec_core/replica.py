@@ -155,6 +155,14 @@ class Replica:
         return -(-(row.end_len + drafted) // size) - -(-row.base_len // size)
 
     def _run(self, rows: list[LeaseRow], min_confidence: float) -> dict[int, RowResult]:
+        """Rows that choose nothing are waited for as those that do: the pool sends the next part of
+        a prompt when this one is done, and `seconds` are those of this lease."""
+        answers = self._pass(rows, min_confidence)
+        if not any(row.num_choices for row in rows):
+            self._model.wait()
+        return answers
+
+    def _pass(self, rows: list[LeaseRow], min_confidence: float) -> dict[int, RowResult]:
         turns = [self._turn(row) for row in rows]
         if self._role is Role.TARGET:
             verdicts = score_and_verify(self._model, turns)

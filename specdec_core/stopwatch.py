@@ -1,4 +1,4 @@
-"""Seconds that a stage takes, added up: by the clock on a host, by events on a GPU."""
+"""When work is done and how long a stage takes: by the clock on a host, by events on a GPU."""
 
 from __future__ import annotations
 
@@ -58,6 +58,14 @@ class Stopwatch:
         for first, last in self._pending[:count]:
             self._seconds += first.elapsed_time(last) / 1000
         del self._pending[:count]
+
+
+def wait_for(device: torch.device) -> None:
+    """Until a GPU has done what it was given. A CPU has when it returns."""
+    if device.type == "cuda":
+        behind = _event()
+        behind.record(torch.cuda.current_stream(device))
+        behind.synchronize()
 
 
 def _has_passed(stage: tuple[torch.cuda.Event, torch.cuda.Event]) -> bool:

@@ -73,6 +73,9 @@ class TokenListModel:
     def free(self, slot: int) -> None:
         del self._slots[slot]
 
+    def wait(self) -> None:
+        """Passes are done when they return."""
+
     def cached_len(self, slot: int) -> int:
         return len(self._slots[slot])
 

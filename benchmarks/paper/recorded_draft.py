@@ -43,6 +43,9 @@ class RecordedDraft:
         self._model.free(slot)
         self._numbers.pop(slot, None)
 
+    def wait(self) -> None:
+        self._model.wait()
+
     def cached_len(self, slot: int) -> int:
         return self._model.cached_len(slot)
 

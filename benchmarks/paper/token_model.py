@@ -48,6 +48,9 @@ class _NoPasses:
     def free(self, slot: int) -> None:
         del self._lens[slot]
 
+    def wait(self) -> None:
+        """Passes are done when they return."""
+
     def cached_len(self, slot: int) -> int:
         return self._lens[slot]
 

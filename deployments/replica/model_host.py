@@ -57,6 +57,7 @@ def host_model(config: ServiceConfig, role: Role, num_threads: int) -> HostedMod
     is_target = role is Role.TARGET
     path = config.model if is_target else config.draft
     assert path is not None, "draft replicas exist only with a draft model"
+    pool = config.pool_config()
     loaded = load_model(
         resolve_model(path),
         LoadConfig(
@@ -70,6 +71,7 @@ def host_model(config: ServiceConfig, role: Role, num_threads: int) -> HostedMod
             enable_prefix_caching=config.enable_prefix_caching,
             enforce_eager=config.enforce_eager,
             gpu_memory_utilization=config.gpu_memory_utilization,
+            max_choices=pool.max_choices if is_target else pool.max_group_size,
         ),
     )
     # Draft and target share the tokenizer: a grammar means the same to both.

@@ -145,3 +145,8 @@ class CachedModel(ScoringModel, Protocol):
     def free(self, slot: int) -> None:
         """Give the slot and its blocks back."""
         ...
+
+    def wait(self) -> None:
+        """Return when the device has done what was asked of it: a pass of which nothing was read
+        may still be under way."""
+        ...

@@ -20,6 +20,7 @@ from specdec_core.models.exact_activation import (
 )
 from specdec_core.models.exact_attention import find_attention_shape
 from specdec_core.models.exact_linear import ExactLinear, make_linears_exact, undo_exact_linears
+from specdec_core.models.exact_norm import ExactNorm, make_norms_exact, undo_exact_norms
 from specdec_core.models.numerics import ANY_ATTENTION, AttentionShape, ClassTable, NotExactError
 from specdec_core.models.transformers_adapter import TransformersModel, kv_shape
 
@@ -35,12 +36,14 @@ def make_exact(model: TransformersModel) -> ClassTable:
     model.class_table = table
     if model.device.type == "cpu":
         make_activations_exact(model.module)
+    make_norms_exact(model.module)
     try:
         check_rows(model)
     except NotExactError:
         model.class_table = None
         undo_exact_linears(model.module)
         undo_exact_activations(model.module)
+        undo_exact_norms(model.module)
         raise
     return table
 
@@ -152,7 +155,7 @@ def _first_dependent(model: TransformersModel, sequences: Sequence[Sequence[int]
 
 def _operations(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """The smallest modules; one that was wrapped counts as one."""
-    is_wrapped = isinstance(module, ExactLinear | ExactActivation)
+    is_wrapped = isinstance(module, ExactLinear | ExactActivation | ExactNorm)
     children = [] if is_wrapped else list(module.named_children())
     if not children:
         yield name, module
@@ -176,4 +179,6 @@ def _describe(module: nn.Module) -> str:
     if isinstance(module, ExactLinear):
         linear = module.linear
         return f"linear {linear.in_features}x{linear.out_features}, {module.rows} rows"
-    return type(module.activation if isinstance(module, ExactActivation) else module).__name__
+    if isinstance(module, ExactActivation):
+        return type(module.activation).__name__
+    return type(module.plain if isinstance(module, ExactNorm) else module).__name__

@@ -7,41 +7,57 @@ changes with every version. Shape legend: M rows of a call, I inputs, O outputs.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 
-from specdec_core.models.numerics import SizeRange, cheapest_run
+from specdec_core.models.numerics import (
+    NotExactError,
+    SizeRange,
+    SizeSet,
+    cheapest_run,
+    fastest_class,
+)
 from specdec_core.models.packed_linear import PackedLinear
 
-_MAX_ROWS = 128
-"""Row counts that are tried; more rows run in several calls, which by then costs nothing more."""
-_MAX_ROWS_LARGE = 32
+_MAX_ROWS = {"cpu": 128, "cuda": 640}
+"""Row counts that are tried; more rows run in several calls. On a CPU those cost nothing more by
+then; a GPU verifies all proposals of 128 sequences in one."""
+_MAX_ROWS_LARGE = {"cpu": 32, "cuda": 640}
 _MIN_ROWS_COMPARED = 32
 """So many rows are compared even for calls of one row: a difference need not show in each."""
 _MIN_ROWS_COMPARED_LARGE = 8
 _LARGE_WEIGHT = 1 << 24
-"""Weights of more numbers than this are tried with fewer rows, or loading would take seconds."""
+"""Weights of more numbers than this are tried with fewer rows on a CPU, or loading would take
+seconds."""
 
 _TYPICAL_ROWS = (1, 8, 40)
 _CALL_COST = 16
 """Reading the weights takes as long as so many rows of arithmetic, or more."""
+_TYPICAL_ROWS_GPU = (1, 8, 40, 128, 640, 4096)
+_CALL_COST_GPU = 256
+"""A GPU computes while it reads. By its data sheet an H100 does 295 rows meanwhile in bfloat16."""
+_PROBE_BLOCK = 512
+"""Outputs of a probe with weights of their own; those behind have the same ones again."""
 
 Linear = nn.Linear | PackedLinear
+LinearClasses = tuple[tuple[str, SizeSet], ...]
+"""The class of every shape of linear of a model, sorted."""
 
 
 class ExactLinear(nn.Module):
     """Calls `linear` with numbers of rows in `rows` only, so that a row never sees its company."""
 
-    def __init__(self, linear: Linear, rows: SizeRange) -> None:
+    def __init__(self, linear: Linear, rows: SizeSet) -> None:
         super().__init__()
         self.linear = linear
         self.rows = rows
 
     def forward(self, input: Tensor) -> Tensor:
         num_rows = input.numel() // input.shape[-1]
-        if self.rows.low <= num_rows <= self.rows.high or num_rows == 0:
+        if num_rows == 0 or self._is_whole(num_rows):
             output: Tensor = self.linear(input)
             return output
         flat_MI = input.reshape(num_rows, -1)
@@ -50,8 +66,11 @@ class ExactLinear(nn.Module):
         output = tiles[0] if num_calls == 1 else torch.cat(tiles)
         return output.view(*input.shape[:-1], -1)
 
+    def _is_whole(self, num_rows: int) -> bool:
+        return num_rows <= self.rows.high and self.rows.fit(num_rows) == num_rows
+
     def _call(self, tile_MI: Tensor) -> Tensor:
-        num_missing = self.rows.low - tile_MI.shape[0]
+        num_missing = self.rows.fit(tile_MI.shape[0]) - tile_MI.shape[0]
         if num_missing <= 0:
             output: Tensor = self.linear(tile_MI)
             return output
@@ -61,17 +80,43 @@ class ExactLinear(nn.Module):
 
 
 @torch.inference_mode()
-def make_linears_exact(model: nn.Module) -> tuple[tuple[str, SizeRange], ...]:
-    """Wrap the linears of `model`; returns the class of every shape of linear, sorted."""
-    found: dict[str, SizeRange] = {}
-    linears = [item for item in model.named_modules() if isinstance(item[1], Linear)]
-    for name, linear in linears:
-        assert isinstance(linear, Linear)
+def make_linears_exact(model: nn.Module) -> LinearClasses:
+    """Wrap the linears of `model`, which may be wrapped already; returns the class of every shape
+    of linear, sorted.
+
+    Takes memory for a second copy of the largest linear: on a GPU it comes before the cache, which
+    takes what is left. Raises NotExactError where a linear has no class, before any is wrapped.
+    """
+    found = {
+        _shape_name(module.linear): module.rows
+        for module in model.modules()
+        if isinstance(module, ExactLinear)
+    }
+    linears = list(_plain_linears("", model))
+    for _, linear in linears:
         shape = _shape_name(linear)
         if shape not in found:
-            found[shape] = find_row_range(linear)
-        model.set_submodule(name, ExactLinear(linear, found[shape]))
+            found[shape] = _searched(linear)
+    for name, linear in linears:
+        model.set_submodule(name, ExactLinear(linear, found[_shape_name(linear)]))
     return tuple(sorted(found.items()))
+
+
+def _searched(linear: Linear) -> SizeSet:
+    try:
+        return find_row_range(linear)
+    except torch.OutOfMemoryError as error:
+        raise NotExactError(
+            f"no memory is left to search the classes of a linear {_shape_name(linear)}: {error}"
+        ) from error
+
+
+def _plain_linears(name: str, module: nn.Module) -> Iterator[tuple[str, Linear]]:
+    if isinstance(module, Linear):
+        yield name, module
+    elif not isinstance(module, ExactLinear):
+        for child_name, child in module.named_children():
+            yield from _plain_linears(f"{name}.{child_name}".strip("."), child)
 
 
 def undo_exact_linears(model: nn.Module) -> None:
@@ -83,8 +128,8 @@ def undo_exact_linears(model: nn.Module) -> None:
 
 
 @torch.inference_mode()
-def find_row_range(linear: Linear) -> SizeRange:
-    """A range of row counts in which every row of such a linear has the same bits.
+def find_row_range(linear: Linear) -> SizeSet:
+    """Row counts for which every row of such a linear has the same bits.
 
     Every row count is tried, with every row at two places. The weights are made up: the terms of
     every sum cancel, so that what remains is rounding alone and each change of order shows, where
@@ -92,14 +137,50 @@ def find_row_range(linear: Linear) -> SizeRange:
     """
     generator = torch.Generator().manual_seed(0)
     probe = _cancelling_linear(linear, generator)
+    device_type = _device(linear).type
     is_large = linear.in_features * linear.out_features > _LARGE_WEIGHT
-    num_rows = _MAX_ROWS_LARGE if is_large else _MAX_ROWS
-    min_rows = _MIN_ROWS_COMPARED_LARGE if is_large else _MIN_ROWS_COMPARED
+    num_rows = (_MAX_ROWS_LARGE if is_large else _MAX_ROWS)[device_type]
+    is_short = is_large and device_type == "cpu"
+    min_rows = _MIN_ROWS_COMPARED_LARGE if is_short else _MIN_ROWS_COMPARED
     rows_MI = _cancelling_rows(linear, num_rows, generator)
     sizes = range(1, num_rows + 1)
     results = (_result_in_calls_of(probe, rows_MI, size, min_rows) for size in sizes)
-    agree = [_agree(shorter, longer) for shorter, longer in pairwise(results)]
-    return cheapest_run(agree, _TYPICAL_ROWS, _CALL_COST)
+    if device_type == "cpu":
+        agree = [_agree(shorter, longer) for shorter, longer in pairwise(results)]
+        return SizeSet((cheapest_run(agree, _TYPICAL_ROWS, _CALL_COST),))
+    classes = _classes_of(results, min_rows)
+    if not classes:
+        raise NotExactError(f"no call of a linear {_shape_name(linear)} keeps its rows apart")
+    return fastest_class(classes, _TYPICAL_ROWS_GPU, _CALL_COST_GPU)
+
+
+def _classes_of(results: Iterable[Tensor | None], min_rows: int) -> list[SizeSet]:
+    """Sizes 1, 2, ... by their bits: a GPU's kernels come back to an order at other sizes, and a
+    class with small and large ones neither pads few rows much nor reads the weights twice.
+
+    Neighbours are compared in all rows, others in the first `min_rows`.
+    """
+    firsts: list[Tensor] = []
+    ranges: list[list[SizeRange]] = []
+    previous: Tensor | None = None
+    current = 0
+    for size, result in enumerate(results, start=1):
+        if _agree(previous, result):
+            ranges[current][-1] = SizeRange(ranges[current][-1].low, size)
+        elif result is not None:
+            current = _place_of(result[:min_rows], firsts)
+            ranges += [[] for _ in firsts[len(ranges) :]]
+            ranges[current].append(SizeRange(size, size))
+        previous = result
+    return [SizeSet(tuple(some)) for some in ranges]
+
+
+def _place_of(first: Tensor, firsts: list[Tensor]) -> int:
+    """Of equal bits in `firsts`, to which they are added if they are new."""
+    place = next((i for i, other in enumerate(firsts) if torch.equal(other, first)), len(firsts))
+    if place == len(firsts):
+        firsts.append(first.clone())
+    return place
 
 
 def _result_in_calls_of(probe: Linear, rows_MI: Tensor, size: int, min_rows: int) -> Tensor | None:
@@ -123,18 +204,27 @@ def _agree(shorter_MO: Tensor | None, longer_MO: Tensor | None) -> bool:
 
 
 def _cancelling_linear(linear: Linear, generator: torch.Generator) -> Linear:
-    """A linear like the given one whose columns come in pairs of equal weights."""
-    half = linear.in_features // 2
-    weight_OI = torch.zeros(linear.out_features, linear.in_features)
-    paired = torch.randn(linear.out_features, half, generator=generator)
+    """A linear like the given one whose columns come in pairs of equal weights.
+
+    A kernel goes by the whole shape, so it has all outputs; only a block of them is made on the
+    host, for a large head would take gigabytes there.
+    """
+    half, outputs = linear.in_features // 2, linear.out_features
+    block_OI = torch.zeros(min(outputs, _PROBE_BLOCK), linear.in_features)
+    paired = torch.randn(len(block_OI), half, generator=generator)
     order = _pair_order(linear.in_features)
-    weight_OI[:, order[:half]] = paired
-    weight_OI[:, order[half : 2 * half]] = paired
-    probe = nn.Linear(linear.in_features, linear.out_features, bias=linear.bias is not None)
-    probe = probe.to(_device(linear), _dtype(linear))
-    probe.weight.copy_(weight_OI)
-    if probe.bias is not None:
-        probe.bias.zero_()
+    block_OI[:, order[:half]] = paired
+    block_OI[:, order[half : 2 * half]] = paired
+    block_OI = block_OI.to(_device(linear), _dtype(linear))
+    weight_OI = block_OI.new_empty(outputs, linear.in_features)
+    for start in range(0, outputs, _PROBE_BLOCK):
+        some_OI = weight_OI[start : start + _PROBE_BLOCK]
+        some_OI.copy_(block_OI[: len(some_OI)])
+    has_bias = linear.bias is not None
+    probe = nn.Linear(linear.in_features, outputs, bias=has_bias, device="meta")
+    probe.weight = nn.Parameter(weight_OI, requires_grad=False)
+    if has_bias:
+        probe.bias = nn.Parameter(block_OI.new_zeros(outputs), requires_grad=False)
     return PackedLinear(probe) if isinstance(linear, PackedLinear) else probe
 
 

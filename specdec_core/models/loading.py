@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
+from torch import nn
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -17,10 +18,16 @@ from transformers import (
     PreTrainedModel,
 )
 
-from specdec_core.config import DEFAULT_GPU_MEMORY_UTILIZATION, DType, ModelImpl
+from specdec_core.config import (
+    DEFAULT_GPU_MEMORY_UTILIZATION,
+    DEFAULT_MAX_CHOICES,
+    DType,
+    ModelImpl,
+)
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
 from specdec_core.models.draft_vocabulary import reduce_head
 from specdec_core.models.exact import make_exact
+from specdec_core.models.exact_linear import make_linears_exact
 from specdec_core.models.files import local_folder, model_digest, weight_files
 from specdec_core.models.fingerprint import numerics_fingerprint
 from specdec_core.models.fused_decoder import FusedDecoder, fuse
@@ -65,7 +72,10 @@ class LoadConfig:
     """PyTorch's own operations only, one by one, where there are kernels of ours as well, or passes
     that a GPU repeats as a whole."""
     gpu_memory_utilization: float = DEFAULT_GPU_MEMORY_UTILIZATION
-    """Share of a GPU's memory that may be taken, weights and all; the cache gets what is left."""
+    """Share of a GPU's memory that this process may take, weights and all; the cache gets what is
+    left. What other processes take does not count, so the shares of all have to fit."""
+    max_choices: int = DEFAULT_MAX_CHOICES
+    """Most tokens that one call chooses, whose logits and choice a GPU's cache leaves room for."""
     enable_prefix_caching: bool = True
     """Prompts that begin alike share what is cached of them."""
 
@@ -77,7 +87,7 @@ class LoadConfig:
             raise InvalidRequestError(
                 f"gpu_memory_utilization must be in (0, 1], got {self.gpu_memory_utilization}"
             )
-        for name in ("max_model_len", "kv_cache_tokens"):
+        for name in ("max_model_len", "kv_cache_tokens", "max_choices"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InvalidRequestError(f"{name} must be at least 1, got {value}")
@@ -151,10 +161,12 @@ def load_model(
         enable_prefix_caching=config.enable_prefix_caching,
         enforce_eager=config.enforce_eager,
         gpu_memory_utilization=config.gpu_memory_utilization,
+        max_choices=config.max_choices,
         companion=companion,
     )
+    numerics = _numerics_of_linears(weights, config.numerics)
     model = place(weights, placing)
-    settle_numerics(model, config.numerics)
+    settle_numerics(model, numerics)
     digest = model_digest(folder)
     return LoadedModel(
         model=model,
@@ -190,9 +202,25 @@ def settle_numerics(model: TransformersModel, numerics: Numerics) -> None:
     try:
         make_exact(model)
     except NotExactError as error:
-        if numerics is Numerics.EXACT:
-            raise
-        _logger.warning("%s; going on with fast numerics", error)
+        _go_on_fast(numerics, error)
+
+
+def _numerics_of_linears(weights: nn.Module, numerics: Numerics) -> Numerics:
+    """Search for the classes of linears before a cache takes the memory that this needs, so that
+    the passes which are measured for the cache are exact ones; returns what is still possible."""
+    if numerics is not Numerics.FAST:
+        try:
+            make_linears_exact(weights)
+        except NotExactError as error:
+            return _go_on_fast(numerics, error)
+    return numerics
+
+
+def _go_on_fast(numerics: Numerics, error: NotExactError) -> Numerics:
+    if numerics is Numerics.EXACT:
+        raise error
+    _logger.warning("%s; going on with fast numerics", error)
+    return Numerics.FAST
 
 
 def _model_config(folder: Path) -> PreTrainedConfig:

@@ -33,13 +33,20 @@ class DeviceMemory:
 
     free: int
     total: int
+    own: int = 0
+    """What this process has taken. What others have is gone from `free` alone."""
 
     @classmethod
     def now(cls, device: torch.device) -> DeviceMemory:
         """What the caching allocator holds and does not use counts as free."""
         torch.cuda.empty_cache()
         free, total = torch.cuda.mem_get_info(device)
-        return cls(free=free, total=total)
+        return cls(free=free, total=total, own=torch.cuda.memory_reserved(device))
+
+    def budget(self, utilization: float) -> int:
+        """What this process may still take of its share, which is its own alone: replicas that
+        share a GPU, started together or not, have what they planned if their shares fit in it."""
+        return min(self.free, round(self.total * utilization) - self.own)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +57,8 @@ class KVNeeds:
     num_layers: int
     workspace_bytes: int = 0
     """Of the largest pass. Recorded passes take theirs from a pool of their own, once for all."""
+    choice_bytes: int = 0
+    """What the choice of a verification's tokens takes beyond that; none of it is recorded."""
     is_recorded: bool = False
     reads_blocks: bool = False
     """Attention reads the blocks in place: no pass copies keys and values."""
@@ -60,8 +69,8 @@ class KVNeeds:
 
 def plan_kv_tokens(memory: DeviceMemory, needs: KVNeeds, utilization: float) -> int:
     """Tokens of KV that fit. Raises InvalidRequestError where not one does."""
-    budget = memory.free - round(memory.total * (1 - utilization)) - needs.companion_bytes
-    budget -= needs.workspace_bytes * (1 + needs.is_recorded)
+    budget = memory.budget(utilization) - needs.companion_bytes
+    budget -= needs.workspace_bytes * (1 + needs.is_recorded) + needs.choice_bytes
     budget -= RECORDING_BYTES * needs.is_recorded
     copied = 0 if needs.reads_blocks else _GATHERED_LAYERS * needs.bytes_per_token
     per_token = needs.bytes_per_token + needs.companion_bytes_per_token
@@ -69,8 +78,9 @@ def plan_kv_tokens(memory: DeviceMemory, needs: KVNeeds, utilization: float) -> 
     if tokens < 1:
         raise InvalidRequestError(
             f"no memory is left for a KV cache: {memory.free / 2**30:.1f} of "
-            f"{memory.total / 2**30:.1f} GiB are free behind the weights; raise "
-            f"gpu_memory_utilization={utilization} or name kv_cache_tokens"
+            f"{memory.total / 2**30:.1f} GiB are free behind the weights, of which this process "
+            f"has {memory.own / 2**30:.1f}; raise gpu_memory_utilization={utilization} or name "
+            "kv_cache_tokens"
         )
     return tokens
 

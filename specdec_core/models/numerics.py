@@ -42,6 +42,23 @@ class SizeRange(NamedTuple):
         return f"{self.low}-{self.high}"
 
 
+class SizeSet(NamedTuple):
+    """Ranges of sizes, ascending, whose results all have equal bits."""
+
+    ranges: tuple[SizeRange, ...]
+
+    @property
+    def high(self) -> int:
+        return self.ranges[-1].high
+
+    def fit(self, size: int) -> int:
+        """The least of the sizes that holds `size`, which is at most `high`."""
+        return next(max(size, low) for low, high in self.ranges if size <= high)
+
+    def __str__(self) -> str:
+        return "/".join(map(str, self.ranges))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionShape:
     """The shapes in which attention is called."""
@@ -75,7 +92,7 @@ ANY_ATTENTION = AttentionShape(queries=SizeRange(1, sys.maxsize), key_lens=(1,))
 class ClassTable:
     """What exact numerics found on a machine for a model: the sizes that it keeps to."""
 
-    linears: tuple[tuple[str, SizeRange], ...]
+    linears: tuple[tuple[str, SizeSet], ...]
     """(inputs x outputs, rows) of every shape of linear."""
     attention: AttentionShape
 
@@ -106,3 +123,20 @@ def cheapest_run(
         return units, sizes.low - sizes.high
 
     return min((SizeRange(*ends) for ends in zip(lows, highs, strict=True)), key=cost)
+
+
+def fastest_class(
+    classes: Sequence[SizeSet], typical_sizes: Sequence[int], call_cost: int
+) -> SizeSet:
+    """The class that slows `typical_sizes` down the least where a call takes as long as
+    `call_cost` units or its own, whichever are more; of equals the one with most sizes."""
+
+    def slowdown(sizes: SizeSet) -> tuple[float, int]:
+        total = 0.0
+        for size in typical_sizes:
+            num_calls = -(-size // sizes.high)
+            call = max(sizes.fit(-(-size // num_calls)), call_cost)
+            total += num_calls * call / max(size, call_cost)
+        return total, sum(low - high - 1 for low, high in sizes.ranges)
+
+    return min(classes, key=slowdown)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from torch import Tensor
 from transformers import PreTrainedModel
 
-from specdec_core.config import DEFAULT_GPU_MEMORY_UTILIZATION
+from specdec_core.choice_rules import ChoiceRow, ChoiceRules
+from specdec_core.config import DEFAULT_GPU_MEMORY_UTILIZATION, DEFAULT_MAX_CHOICES
 from specdec_core.errors import InvalidRequestError
 from specdec_core.kv.paged import BLOCK_SIZE, KVShape
 from specdec_core.models.cached_model import Feed
@@ -23,10 +25,13 @@ from specdec_core.models.static_shapes.attention_probe import find_block_attenti
 from specdec_core.models.static_shapes.block_attention import BlockAttention
 from specdec_core.models.static_shapes.recorder import recorder_for
 from specdec_core.models.transformers_adapter import TransformersModel, kv_shape
+from specdec_core.sampling import choose
+from specdec_core.sampling_params import SamplingParams
 
 MAX_TOKENS = {"cpu": 512, "cuda": 4096}
 """Of a pass. A GPU verifies all proposals of 128 sequences in one: it reads the weights once."""
-_PROBED_LOGITS = 1024
+_CHOSEN_BY = (SamplingParams(temperature=1.0), SamplingParams(temperature=0.8, top_p=0.95))
+"""The choice takes most memory without filters, where every id gets its noise; or with them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +44,8 @@ class Placing:
     enable_prefix_caching: bool = True
     enforce_eager: bool = False
     gpu_memory_utilization: float = DEFAULT_GPU_MEMORY_UTILIZATION
+    max_choices: int = DEFAULT_MAX_CHOICES
+    """Most tokens that one call chooses."""
     companion: Companion | None = None
 
 
@@ -83,10 +90,12 @@ def _planned_tokens(
     shape = kv_shape(weights.config, weights.dtype, weights.device)
     if shape.device.type != "cuda":
         return default_kv_tokens(shape.bytes_per_token)
+    pass_bytes, round_bytes = _workspace_bytes(weights, placing, attention)
     needs = KVNeeds(
         bytes_per_token=shape.bytes_per_token,
         num_layers=shape.num_layers,
-        workspace_bytes=_workspace_bytes(weights, placing, attention),
+        workspace_bytes=pass_bytes,
+        choice_bytes=max(round_bytes - pass_bytes, 0),
         is_recorded=not placing.enforce_eager,
         reads_blocks=attention is not None,
     )
@@ -108,18 +117,38 @@ def _beside(needs: KVNeeds, companion: Companion) -> KVNeeds:
 
 def _workspace_bytes(
     weights: PreTrainedModel | FusedDecoder, placing: Placing, attention: BlockAttention | None
-) -> int:
-    """What the largest pass takes beside weights and cache, measured: one long prefill whose last
-    logits are as many as a large group's."""
+) -> tuple[int, int]:
+    """What the largest pass takes beside weights and cache, and what it takes with the choice of
+    its tokens, measured: a long prefill whose last logits are as many as a large group's."""
     count = min(MAX_TOKENS["cuda"], placing.max_model_len)
+    num_slots = -(-placing.max_choices // count)
     model = TransformersModel(
         weights,
         vocab_size=placing.vocab_size,
-        kv_cache_tokens=count,
+        kv_cache_tokens=num_slots * -(-count // BLOCK_SIZE) * BLOCK_SIZE,
         max_model_len=placing.max_model_len,
-        max_tokens_per_pass=count,
+        max_tokens_per_pass=MAX_TOKENS["cuda"],
         block_attention=attention,
     )
-    ids: Sequence[int] = [0] * count
-    feed = Feed(model.allocate(), ids, min(count, _PROBED_LOGITS))
-    return peak_bytes(lambda: model.score([feed]), weights.device)
+    wanted = [min(count, placing.max_choices - start * count) for start in range(num_slots)]
+    return (
+        peak_bytes(lambda: _score(model, count, wanted), weights.device),
+        peak_bytes(lambda: _score_and_choose(model, count, wanted), weights.device),
+    )
+
+
+def _score(model: TransformersModel, count: int, wanted: Sequence[int]) -> Tensor:
+    """Logits of the last `wanted` of `count` tokens, of a slot each."""
+    slots = [model.allocate() for _ in wanted]
+    logits = model.score([Feed(s, [0] * count, n) for s, n in zip(slots, wanted, strict=True)])
+    for slot in slots:
+        model.free(slot)
+    return logits
+
+
+def _score_and_choose(model: TransformersModel, count: int, wanted: Sequence[int]) -> None:
+    logits = _score(model, count, wanted)
+    for params in _CHOSEN_BY:
+        rules = ChoiceRules(params, prompt_len=0)
+        rows = [ChoiceRow(rules, place) for place in range(len(logits))]
+        choose(logits, rows, model.vocab_size)

@@ -40,6 +40,7 @@ from specdec_core.models.static_shapes.draft_loop import DraftLoop
 from specdec_core.models.static_shapes.recorder import Recorder
 from specdec_core.models.static_shapes.static_passes import StaticModel, StaticPasses
 from specdec_core.models.support import check_supported
+from specdec_core.stopwatch import wait_for
 
 
 class _Fixed(NamedTuple):
@@ -160,6 +161,9 @@ class TransformersModel:
 
     def free(self, slot: int) -> None:
         self._kv.free(slot)
+
+    def wait(self) -> None:
+        wait_for(self.device)
 
     def cached_len(self, slot: int) -> int:
         return self._kv.cached_len(slot)

@@ -16,7 +16,7 @@ from specdec_core.kv.paged import KVShape
 from specdec_core.models import exact, exact_linear
 from specdec_core.models.exact_attention import find_attention_shape
 from specdec_core.models.exact_linear import find_row_range
-from specdec_core.models.numerics import AttentionShape, SizeRange
+from specdec_core.models.numerics import AttentionShape, SizeSet
 from tests.cli.tiny_folder import make_tiny_folder
 
 
@@ -54,7 +54,7 @@ def shapes_are_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exact, "find_attention_shape", _attention_shape)
 
 
-def _row_range(linear: exact_linear.Linear) -> SizeRange:
+def _row_range(linear: exact_linear.Linear) -> SizeSet:
     facts = (linear.in_features, linear.out_features, linear.bias is None, torch.get_num_threads())
     kind = (type(linear), exact_linear._dtype(linear), exact_linear._device(linear))
     if (kind, facts) not in _ROW_RANGES:
@@ -69,7 +69,7 @@ def _attention_shape(kv: KVShape, num_heads: int, max_model_len: int) -> Attenti
     return _ATTENTION_SHAPES[facts]
 
 
-_ROW_RANGES: dict[Any, SizeRange] = {}
+_ROW_RANGES: dict[Any, SizeSet] = {}
 _ATTENTION_SHAPES: dict[Any, AttentionShape] = {}
 
 

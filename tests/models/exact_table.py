@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from specdec_core.models.exact_linear import ExactLinear, Linear
-from specdec_core.models.numerics import AttentionShape, ClassTable, SizeRange
+from specdec_core.models.numerics import AttentionShape, ClassTable, SizeRange, SizeSet
 from specdec_core.models.transformers_adapter import TransformersModel
 
-ROWS = SizeRange(3, 8)
+ROWS = SizeSet((SizeRange(3, 8),))
 ATTENTION = AttentionShape(queries=SizeRange(2, 8), key_lens=(64, 128))
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 from specdec_core.models.exact_linear import (
     ExactLinear,
+    _classes_of,
     find_row_range,
     make_linears_exact,
     undo_exact_linears,
 )
-from specdec_core.models.numerics import SizeRange
+from specdec_core.models.numerics import SizeRange, SizeSet
 from specdec_core.models.packed_linear import pack_linears
 
 
@@ -28,16 +31,20 @@ class CountingLinear(nn.Linear):
         return super().forward(input)
 
 
-@pytest.mark.parametrize("rows", [0, 1, 2, 3, 7, 8, 9, 16, 17, 40])
-def test_calls_stay_in_the_class(rows: int) -> None:
+def rows(low: int, high: int) -> SizeSet:
+    return SizeSet((SizeRange(low, high),))
+
+
+@pytest.mark.parametrize("num_rows", [0, 1, 2, 3, 7, 8, 9, 16, 17, 40])
+def test_calls_stay_in_the_class(num_rows: int) -> None:
     linear = CountingLinear()
-    exact = ExactLinear(linear, SizeRange(3, 8))
-    x = torch.randn(1, rows, 6)
+    exact = ExactLinear(linear, rows(3, 8))
+    x = torch.randn(1, num_rows, 6)
     with torch.no_grad():
         expected = nn.functional.linear(x, linear.weight, linear.bias)
         torch.testing.assert_close(exact(x), expected)
-    assert all(3 <= count <= 8 for count in linear.calls if rows)
-    assert sum(linear.calls) <= max(rows, 3), "no more padding than the smallest call needs"
+    assert all(3 <= count <= 8 for count in linear.calls if num_rows)
+    assert sum(linear.calls) <= max(num_rows, 3), "no more padding than the smallest call needs"
 
 
 def shape_dependent(reorders: range, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,7 +67,7 @@ def test_a_change_of_order_bounds_the_class(
     reorders: range, expected: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shape_dependent(reorders, monkeypatch)
-    assert find_row_range(nn.Linear(48, 40, bias=False)) == SizeRange(*expected)
+    assert find_row_range(nn.Linear(48, 40, bias=False)) == rows(*expected)
 
 
 def test_a_size_whose_rows_see_their_place_is_no_class(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,3 +119,40 @@ def test_the_plain_linears_come_back() -> None:
     assert isinstance(model[0], ExactLinear)
     undo_exact_linears(model)
     assert [model[0], model[2]] == before
+
+
+def test_a_call_is_padded_to_the_next_size_of_the_class() -> None:
+    linear = CountingLinear()
+    exact = ExactLinear(linear, SizeSet((SizeRange(2, 3), SizeRange(8, 16))))
+    for num_rows in (1, 2, 4, 8, 12, 17):
+        x = torch.randn(num_rows, 6)
+        with torch.no_grad():
+            expected = nn.functional.linear(x, linear.weight, linear.bias)
+            torch.testing.assert_close(exact(x), expected)
+    assert linear.calls == [2, 2, 8, 8, 12, 9, 8]
+
+
+def test_wrapping_twice_wraps_once() -> None:
+    """Models over the same weights share their wrapped linears, and know their classes."""
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 4))
+    classes = make_linears_exact(model)
+    wrapped = list(model)
+    assert make_linears_exact(model) == classes
+    assert list(model) == wrapped
+
+
+def results_in_order(orders: Sequence[str]) -> list[Tensor | None]:
+    """What calls of 1, 2, ... rows give by their orders of sums; `x` where a row's place shows."""
+    return [
+        None if order == "x" else torch.full((max(size, 4), 2), ord(order))
+        for size, order in enumerate(orders, start=1)
+    ]
+
+
+def test_sizes_of_one_order_are_one_class_wherever_they_lie() -> None:
+    found = _classes_of(results_in_order("abbaxaab"), 4)
+    assert found == [
+        SizeSet((SizeRange(1, 1), SizeRange(4, 4), SizeRange(6, 7))),
+        SizeSet((SizeRange(2, 3), SizeRange(8, 8))),
+    ]
+    assert _classes_of(results_in_order("xx"), 4) == []

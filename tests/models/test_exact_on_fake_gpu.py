@@ -5,14 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from specdec_core.algorithms.speculative_round import Turn, propose, score_and_verify
 from specdec_core.choice_rules import ChoiceRules
 from specdec_core.models import exact, exact_attention, exact_linear
 from specdec_core.models.cached_model import Feed
 from specdec_core.models.exact import make_exact
-from specdec_core.models.exact_linear import ExactLinear
-from specdec_core.models.numerics import ANY_ATTENTION, Numerics, SizeRange
+from specdec_core.models.exact_linear import ExactLinear, find_row_range
+from specdec_core.models.numerics import ANY_ATTENTION, Numerics, SizeRange, SizeSet
 from specdec_core.models.static_shapes.recorder import DirectRecorder
 from specdec_core.sampling_params import SamplingParams
 from tests.models.exact_table import ATTENTION, keep_to_classes
@@ -37,14 +40,14 @@ def test_the_search_at_load_runs_where_the_model_is(
     waits: list[str], monkeypatch: pytest.MonkeyPatch, attention: Any
 ) -> None:
     """Every answer of this GPU is equal: the widest classes that are tried."""
-    for size in ("_MAX_ROWS", "_MIN_ROWS_COMPARED"):
-        monkeypatch.setattr(exact_linear, size, 4)
+    monkeypatch.setattr(exact_linear, "_MAX_ROWS", {"cuda": 4})
+    monkeypatch.setattr(exact_linear, "_MIN_ROWS_COMPARED", 4)
     for size, number in {"_MAX_QUERIES": 3, "_KEY_STEP": 64, "_KEY_PERIOD": 128}.items():
         monkeypatch.setattr(exact_attention, size, number)
     monkeypatch.setattr(exact, "_CHECKED_LENGTHS", (3, 20))
     model = on_gpu(waits, recorder=DirectRecorder(), block_attention=attention, max_model_len=128)
     table = make_exact(model)
-    assert {rows for _, rows in table.linears} == {SizeRange(1, 4)}
+    assert {rows for _, rows in table.linears} == {SizeSet((SizeRange(1, 4),))}
     assert table.attention == ANY_ATTENTION or table.attention.queries == SizeRange(1, 3)
     assert (table.attention == ANY_ATTENTION) == (attention is not None)
     assert model.numerics is Numerics.EXACT
@@ -79,3 +82,36 @@ def test_an_exact_round_waits_once_to_draft_and_once_to_verify(
     turns = [Turn(slot, (0,), (0,) * K, K + 1, RULES) for slot in slots]
     score_and_verify(model, turns)
     assert waits == ["tolist"]
+
+
+def test_a_gpu_reads_large_weights_once_for_all_proposals_of_128_sequences(
+    waits: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exact_linear, "_LARGE_WEIGHT", 8)
+    found = find_row_range(nn.Linear(4, 6, bias=False, device=GPU))
+    assert found == SizeSet((SizeRange(1, 128 * (K + 1)),))
+
+
+class HostNumbers(TorchDispatchMode):
+    """The most numbers that an operation leaves on the host."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.most = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        output = func(*args, **(kwargs or {}))
+        if isinstance(output, torch.Tensor) and output.device.type == "cpu":
+            self.most = max(self.most, output.numel())
+        return output
+
+
+def test_the_probe_of_a_head_is_not_made_on_the_host(waits: list[str]) -> None:
+    head = nn.Linear(64, 50_000, bias=True, device=GPU, dtype=torch.bfloat16)
+    generator = torch.Generator().manual_seed(0)
+    with HostNumbers() as host:
+        probe = exact_linear._cancelling_linear(head, generator)
+    assert isinstance(probe, nn.Linear)
+    assert probe.weight.shape == head.weight.shape
+    assert (probe.weight.device, probe.weight.dtype) == (GPU, torch.bfloat16)
+    assert host.most <= 64 * 1024

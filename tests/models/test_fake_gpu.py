@@ -14,7 +14,7 @@ from specdec_core.algorithms.exspec import Exspec
 from specdec_core.algorithms.speculative_round import Turn, propose, score_and_verify
 from specdec_core.choice_rules import ChoiceRules
 from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
-from specdec_core.leases import GroupLease, GroupResult
+from specdec_core.leases import EMPTY_HASH, GroupLease, GroupResult, LeaseRow, Role
 from specdec_core.models.cached_model import Feed
 from specdec_core.models.static_shapes.recorder import DirectRecorder
 from specdec_core.models.transformers_adapter import TransformersModel
@@ -146,7 +146,7 @@ def test_every_lease_of_a_served_round_waits_once(
         running.step()
     assert {is_choosing for is_choosing, _ in leases} == {True, False}
     for is_choosing, seen in leases:
-        assert seen == (["tolist"] if is_choosing else [])
+        assert seen == (["tolist"] if is_choosing else ["synchronize"])
 
 
 def test_a_draft_asked_token_by_token_waits_for_each(waits: list[str]) -> None:
@@ -200,3 +200,24 @@ def test_the_fake_lets_pinned_copies_pass_and_no_mixture(waits: list[str]) -> No
     assert waits == []
     with pytest.raises(RuntimeError, match="devices"):
         numbers + HOST
+
+
+@pytest.mark.parametrize("role", Role)
+@pytest.mark.parametrize(("num_choices", "expected"), [(0, ["synchronize"]), (1, ["tolist"])])
+def test_a_lease_that_only_catches_up_is_answered_when_the_gpu_is_done(
+    waits: list[str], role: Role, num_choices: int, expected: list[str]
+) -> None:
+    """Else the pool sends one part of a prompt after the other, and the next round's seconds hold
+    the prefill."""
+    replica = Replica(on_gpu(waits), role)
+    row = LeaseRow(
+        sequence_id=1,
+        base_len=0,
+        base_hash=EMPTY_HASH,
+        new_ids=(2, 3, 4),
+        num_choices=num_choices,
+        rules=ChoiceRules(SamplingParams(temperature=0.0), prompt_len=3),
+    )
+    lease = GroupLease(lease_id=1, epoch=0, replica_id="r", role=role, rows=(row,), ttl_s=1.0)
+    assert [answer.cached_len for answer in replica.execute(lease).rows] == [3]
+    assert waits == expected

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 from transformers import T5Config
 
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
+from specdec_core.models import exact_linear, loading
 from specdec_core.models.cached_model import Feed
+from specdec_core.models.exact_linear import ExactLinear
 from specdec_core.models.fused_decoder import FusedDecoder
 from specdec_core.models.loading import DType, LoadConfig, load_model, load_pair, load_tokenizer
 from specdec_core.models.memory import available_host_bytes, default_kv_tokens
+from specdec_core.models.numerics import NotExactError, Numerics, SizeSet
+from specdec_core.models.placing import Placing, place
 from specdec_core.models.tokenizers import check_same_tokenizer
+from specdec_core.models.transformers_adapter import TransformersModel
 from tests.models.folders import CORPUS, save_model, tiny_tokenizer
 from tests.tiny_models import tiny_model
 
@@ -196,3 +203,36 @@ def test_a_model_without_positions_is_refused_by_name(tmp_path: Path) -> None:
     T5Config().save_pretrained(folder)
     with pytest.raises(ModelNotSupportedError, match="t5: encoder-decoder"):
         load_model(str(folder), SMALL)
+
+
+@pytest.mark.parametrize("numerics", [Numerics.EXACT, Numerics.FAST])
+def test_linears_are_exact_before_the_cache_takes_its_memory(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, numerics: Numerics
+) -> None:
+    """The search needs memory, and so do passes of exact linears, which the plan measures."""
+    are_exact: list[bool] = []
+
+    def recording(weights: nn.Module, placing: Placing) -> TransformersModel:
+        are_exact.append(any(isinstance(m, ExactLinear) for m in weights.modules()))
+        return place(weights, placing)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(loading, "place", recording)
+    config = LoadConfig(device="cpu", kv_cache_tokens=1024, numerics=numerics)
+    loaded = load_model(save_model(tmp_path / "model"), config)
+    assert loaded.model.numerics is numerics
+    assert are_exact == [numerics is Numerics.EXACT]
+
+
+def test_a_search_without_memory_leaves_the_model_fast(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(linear: object) -> SizeSet:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(exact_linear, "find_row_range", full)
+    folder = save_model(tmp_path / "model")
+    config = LoadConfig(device="cpu", kv_cache_tokens=1024, numerics=Numerics.AUTO)
+    assert load_model(folder, config).model.numerics is Numerics.FAST
+    assert "no memory is left to search" in caplog.text
+    with pytest.raises(NotExactError, match="no memory is left to search"):
+        load_model(folder, replace(config, numerics=Numerics.EXACT))

@@ -18,8 +18,8 @@ from specdec_core.models.memory import (
 )
 
 GIB = 2**30
-H200 = DeviceMemory(free=120 * GIB, total=140 * GIB)
-"""16 GB of weights and some of others are gone."""
+H200 = DeviceMemory(free=120 * GIB, total=140 * GIB, own=20 * GIB)
+"""20 GB of weights are gone."""
 PLAIN = KVNeeds(bytes_per_token=1024, num_layers=32, reads_blocks=True)
 
 
@@ -28,11 +28,30 @@ def test_the_cache_gets_what_is_left_of_the_share() -> None:
     assert plan_kv_tokens(H200, PLAIN, 1.0) == 120 * GIB // 1024
 
 
+def test_the_share_is_a_replicas_own() -> None:
+    """A second one on the same GPU gets as much, whether the first has taken its part or not."""
+    together = DeviceMemory(free=108 * GIB, total=140 * GIB, own=16 * GIB)
+    alone, second = replace(together, free=124 * GIB), replace(together, free=61 * GIB)
+    tokens = (63 - 16) * GIB // 1024
+    for memory in (alone, together, second):
+        assert plan_kv_tokens(memory, PLAIN, 0.45) == tokens
+
+
+def test_what_others_have_taken_is_not_planned() -> None:
+    crowded = DeviceMemory(free=10 * GIB, total=140 * GIB, own=16 * GIB)
+    assert plan_kv_tokens(crowded, PLAIN, 0.9) == 10 * GIB // 1024
+
+
 def test_a_pass_needs_its_workspace_and_recorded_ones_another() -> None:
     needs = replace(PLAIN, workspace_bytes=2 * GIB)
     assert plan_kv_tokens(H200, needs, 0.9) == 104 * GIB // 1024
     recorded = replace(needs, is_recorded=True)
     assert plan_kv_tokens(H200, recorded, 0.9) == (102 * GIB - RECORDING_BYTES) // 1024
+
+
+def test_the_choice_of_a_verification_is_counted_once() -> None:
+    needs = replace(PLAIN, workspace_bytes=2 * GIB, choice_bytes=3 * GIB, is_recorded=True)
+    assert plan_kv_tokens(H200, needs, 0.9) == (99 * GIB - RECORDING_BYTES) // 1024
 
 
 def test_keys_that_are_gathered_need_two_layers_more() -> None:
@@ -48,8 +67,9 @@ def test_a_draft_on_the_same_gpu_caches_as_many_tokens() -> None:
 
 
 def test_a_gpu_without_room_is_refused_with_the_figures() -> None:
-    full = DeviceMemory(free=13 * GIB, total=140 * GIB)
-    with pytest.raises(InvalidRequestError, match=r"13\.0 of 140\.0 GiB .*_utilization=0\.9"):
+    full = DeviceMemory(free=13 * GIB, total=140 * GIB, own=127 * GIB)
+    figures = r"13\.0 of 140\.0 GiB .* has 127\.0; .*_utilization=0\.9"
+    with pytest.raises(InvalidRequestError, match=figures):
         plan_kv_tokens(full, PLAIN, 0.9)
 
 

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from specdec_core.models.numerics import AttentionShape, SizeRange, cheapest_run
+from specdec_core.models.numerics import (
+    AttentionShape,
+    SizeRange,
+    SizeSet,
+    cheapest_run,
+    fastest_class,
+)
 
 
 def classes(*ends: int) -> list[bool]:
@@ -41,3 +47,31 @@ def test_key_lengths_round_up() -> None:
     uneven = AttentionShape(queries=SizeRange(1, 8), key_lens=(64, 256, 512))
     asked = (1, 64, 65, 257, 512, 513, 577, 1024, 1025)
     assert [uneven.key_len(n) for n in asked] == [64, 64, 256, 512, 512, 576, 768, 1024, 1088]
+
+
+def size_set(*ranges: tuple[int, int]) -> SizeSet:
+    return SizeSet(tuple(SizeRange(*ends) for ends in ranges))
+
+
+def test_a_size_is_raised_to_the_next_of_its_class() -> None:
+    sizes = size_set((3, 8), (64, 96))
+    assert [sizes.fit(size) for size in (1, 3, 8, 9, 64, 96)] == [3, 3, 8, 64, 64, 96]
+    assert sizes.high == 96
+    assert str(sizes) == "3-8/64-96"
+
+
+@pytest.mark.parametrize(
+    ("classes", "expected"),
+    [
+        ([size_set((1, 640))], 0),
+        ([size_set((1, 32)), size_set((33, 640))], 1),
+        ([size_set((1, 8), (33, 640)), size_set((9, 32))], 0),
+        ([size_set((640, 640)), size_set((1, 256))], 1),
+        ([size_set((1, 1), (128, 128)), size_set((2, 127), (129, 640))], 1),
+    ],
+)
+def test_a_gpus_class_reads_weights_seldom_and_pads_few_rows_little(
+    classes: list[SizeSet], expected: int
+) -> None:
+    found = fastest_class(classes, typical_sizes=(1, 8, 40, 128, 640, 4096), call_cost=256)
+    assert found == classes[expected]

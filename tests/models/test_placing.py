@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
+from specdec_core.choice_rules import ChoiceRow
 from specdec_core.errors import InvalidRequestError
-from specdec_core.models import loading
+from specdec_core.models import loading, placing
 from specdec_core.models.loading import DType, LoadConfig, companion_of, load_pair
+from specdec_core.models.memory import DeviceMemory, KVNeeds
 from specdec_core.models.placing import Placing, place
+from specdec_core.sampling import choose
+from tests.models.fake_gpu import GPU
 from tests.models.folders import save_model
 from tests.tiny_models import VOCAB, tiny_model
 
@@ -35,8 +40,8 @@ def test_on_a_cpu_a_pair_is_loaded_as_its_configuration_says(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("enforce_eager", [False, True])
 def test_on_a_cpu_nothing_is_recorded(enforce_eager: bool) -> None:
-    placing = Placing(vocab_size=VOCAB, max_model_len=100, enforce_eager=enforce_eager)
-    model = place(tiny_model("llama"), placing)
+    asked = Placing(vocab_size=VOCAB, max_model_len=100, enforce_eager=enforce_eager)
+    model = place(tiny_model("llama"), asked)
     assert not model.drafts_in_one_go
     assert model.block_attention is None
     assert model.max_tokens_per_pass == 512
@@ -44,9 +49,9 @@ def test_on_a_cpu_nothing_is_recorded(enforce_eager: bool) -> None:
 
 
 def test_a_cache_that_holds_no_whole_sequence_is_refused() -> None:
-    placing = Placing(vocab_size=VOCAB, max_model_len=100, kv_cache_tokens=99)
+    asked = Placing(vocab_size=VOCAB, max_model_len=100, kv_cache_tokens=99)
     with pytest.raises(InvalidRequestError, match=r"99 tokens .* max_model_len=100"):
-        place(tiny_model("llama"), placing)
+        place(tiny_model("llama"), asked)
 
 
 @pytest.mark.parametrize("name", ["cuda", "auto", "cuda:0"])
@@ -61,3 +66,37 @@ def test_a_draft_on_its_targets_gpu_is_counted_however_the_gpu_is_named(
         config = LoadConfig(device=draft_name)
         assert loading._companion(draft, config, target_device) is not None
     assert loading._companion(draft, LoadConfig(device="cuda:1"), target_device) is None
+
+
+@pytest.mark.parametrize("max_choices", [40, 500])
+def test_what_the_largest_verification_takes_is_measured(
+    waits: list[str], monkeypatch: pytest.MonkeyPatch, max_choices: int
+) -> None:
+    """Its logits, and the choice by each kind of rule, beside the pass; a row of the probe is no
+    longer than a sequence may be."""
+    chosen: list[tuple[int, int]] = []
+    planned: list[KVNeeds] = []
+    peaks = iter((2000, 5000))
+
+    def choosing(logits: torch.Tensor, rows: list[ChoiceRow], vocab_size: int) -> list[int]:
+        chosen.append((len(logits), len(rows)))
+        return choose(logits, rows, vocab_size)
+
+    def measuring(work: Callable[[], object], device: torch.device) -> int:
+        work()
+        return next(peaks)
+
+    def planning(memory: DeviceMemory, needs: KVNeeds, utilization: float) -> int:
+        planned.append(needs)
+        return 1024
+
+    monkeypatch.setattr(placing, "choose", choosing)
+    monkeypatch.setattr(placing, "peak_bytes", measuring)
+    monkeypatch.setattr(placing, "plan_kv_tokens", planning)
+    monkeypatch.setattr(DeviceMemory, "now", lambda device: DeviceMemory(free=0, total=0))
+    place(
+        tiny_model("llama").to(GPU),
+        Placing(vocab_size=VOCAB, max_model_len=100, enforce_eager=True, max_choices=max_choices),
+    )
+    assert chosen == [(max_choices, max_choices)] * 2
+    assert (planned[0].workspace_bytes, planned[0].choice_bytes) == (2000, 3000)

@@ -33,7 +33,7 @@ MUTANTS = (
     Mutant(
         name="whole-class-padded",
         path=_LINEAR,
-        old="num_missing = self.rows.low - tile_MI.shape[0]",
+        old="num_missing = self.rows.fit(tile_MI.shape[0]) - tile_MI.shape[0]",
         new="num_missing = self.rows.high - tile_MI.shape[0]",
         breaks="nothing but speed: every call pays for the largest one",
         killed_by=(_LINEAR_TESTS + "test_calls_stay_in_the_class",),
@@ -66,8 +66,8 @@ MUTANTS = (
     Mutant(
         name="only-the-first-linear-of-a-shape-wrapped",
         path=_LINEAR,
-        old="        model.set_submodule(name, ExactLinear(linear, found[shape]))\n",
-        new="            model.set_submodule(name, ExactLinear(linear, found[shape]))\n",
+        old="    for name, linear in linears:\n",
+        new="    for name, linear in linears[:1]:\n",
         breaks="all layers but the first run at any shape",
         killed_by=(_LINEAR_TESTS + "test_every_linear_is_wrapped_by_the_class_of_its_shape",),
     ),
@@ -161,5 +161,21 @@ MUTANTS = (
         new="num_queries = max(query_lens)",
         breaks="one query is a class of its own on models without grouped queries",
         killed_by=(_EXACT_TESTS + "test_attention_is_called_in_its_shapes_only",),
+    ),
+    Mutant(
+        name="norms-known-by-their-name-alone",
+        path="specdec_core/models/exact_norm.py",
+        old="return looks_plain and _computes_the_same(module)",
+        new="return looks_plain",
+        breaks="a norm that adds 1 to its weights is computed without",
+        killed_by=("tests/models/test_exact_norm.py::test_a_variant_is_left_alone",),
+    ),
+    Mutant(
+        name="sizes-of-one-order-kept-apart",
+        path=_LINEAR,
+        old="if torch.equal(other, first)), len(firsts))",
+        new="if other is first), len(firsts))",
+        breaks="nothing but speed: on a GPU large calls or small ones are of another class",
+        killed_by=(_LINEAR_TESTS + "test_sizes_of_one_order_are_one_class_wherever_they_lie",),
     ),
 )

@@ -96,6 +96,25 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        name="a-share-that-others-have-used",
+        path="specdec_core/models/memory.py",
+        old="return min(self.free, round(self.total * utilization) - self.own)",
+        new="return self.free - round(self.total * (1 - utilization))",
+        breaks="the second replica of a GPU is refused",
+        killed_by=("tests/models/test_memory.py::test_the_share_is_a_replicas_own",),
+    ),
+    Mutant(
+        name="catching-up-is-answered-before-it-is-done",
+        path="specdec_core/replica.py",
+        old="if not any(row.num_choices for row in rows):",
+        new="if False:",
+        breaks="a GPU has several parts of a prompt before it, and a round's seconds hold them",
+        killed_by=(
+            "tests/models/test_fake_gpu.py::"
+            "test_a_lease_that_only_catches_up_is_answered_when_the_gpu_is_done",
+        ),
+    ),
+    Mutant(
         name="rows-that-choose-in-different-ways-are-read-apart",
         path="specdec_core/sampling.py",
         old="for step in (first, *([attempt] for attempt in others)):",
