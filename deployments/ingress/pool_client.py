@@ -49,9 +49,9 @@ class PoolClient:
         resume_timeout_s: float = RESUME_TIMEOUT_S,
         times: IngressTimes | None = None,
     ) -> None:
-        """A request waits `resume_timeout_s` for a lost coordinator, or for targets that were there,
-        before its client is told to come back; so long the pool counts as serving without a
-        target. The clients of several cells share `times`."""
+        """A request waits `resume_timeout_s` for a lost coordinator, or for a target where there
+        were some, before its client is told to come back; so long the pool counts as serving
+        without a target. The clients of several cells share `times`."""
         self.state: pb.PoolState | None = None
         """What the coordinator last said of the pool; None while there is no coordinator."""
         self.times = times or IngressTimes()

@@ -92,6 +92,10 @@ class FakeCell:
         request, events = self.running[request_id]
         events.put_nowait(ReleasedError(request))
 
+    def give_up(self, message: str) -> None:
+        for _, events in self.running.values():
+            events.put_nowait(PoolUnavailableError(message))
+
     async def abort(self, request_id: str) -> bool:
         if self.state is None:
             raise PoolUnavailableError("away")
