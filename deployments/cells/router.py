@@ -151,7 +151,7 @@ class CellRouter:
                             yield event
                     return
                 except ReleasedError as released:
-                    request, is_moved = released.request, True
+                    request, is_moved = released.request, released.was_sent
                 except ClientLimitError as refusal:
                     refusals[self._place[request_id]] = refusal
                     self._place[request_id] = self._place_beside(request_id, refusals)

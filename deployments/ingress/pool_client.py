@@ -128,7 +128,8 @@ class PoolClient:
             raise PoolUnavailableError(_NO_TARGET)
         trace = carried_trace()
         submit = pb.GenerateUp(submit=submit_to_pb(request, resume=resume, trace=trace))
-        self._open.begin(request, trace)
+        was_sent = resume or self._outgoing is not None
+        self._open.begin(request, trace, was_sent=was_sent)
         events = self._events[request.request_id] = Events()
         self._send(submit)
         try:
@@ -153,8 +154,8 @@ class PoolClient:
     def release(self, request_id: str) -> None:
         """Let go of an open request: its `generate` raises ReleasedError."""
         self._send_abort(request_id)
-        released = ReleasedError(self._open.release(request_id))
-        self._events[request_id].put_nowait(released)
+        request, was_sent = self._open.release(request_id)
+        self._events[request_id].put_nowait(ReleasedError(request, was_sent=was_sent))
 
     def give_up(self, message: str) -> None:
         """Tell the client of every open request to come back."""
@@ -202,8 +203,8 @@ class PoolClient:
     def _connected(self, endpoint: Endpoint, outgoing: Outgoing) -> None:
         """The coordinator has answered: everything open begins or goes on there."""
         self._endpoint, self._outgoing = endpoint, outgoing
-        for request in self._open.resumed():
-            self._resume(request)
+        for request, was_sent in self._open.send_all():
+            self._submit(request, resume=was_sent)
 
     def _lost(self) -> None:
         self._outgoing, self._endpoint = None, None
@@ -227,9 +228,9 @@ class PoolClient:
         if self._outgoing is not None:
             self._send(pb.GenerateUp(times=self.times.take()))
 
-    def _resume(self, request: Request) -> None:
+    def _submit(self, request: Request, *, resume: bool) -> None:
         trace = self._open.trace_of(request.request_id)
-        self._send(pb.GenerateUp(submit=submit_to_pb(request, resume=True, trace=trace)))
+        self._send(pb.GenerateUp(submit=submit_to_pb(request, resume=resume, trace=trace)))
 
     def _take_in(self, message: pb.GenerateDown) -> None:
         if message.HasField("state"):
@@ -264,7 +265,7 @@ class PoolClient:
             return
         news = self._open.take(event)
         if isinstance(news, Request):
-            self._resume(news)
+            self._submit(news, resume=True)
         elif news is not None:
             self._events[event.request_id].put_nowait(news)
 
