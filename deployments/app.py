@@ -17,6 +17,7 @@ from deployments.coordinator.actor import CoordinatorSpec
 from deployments.coordinator.server import PortLimits
 from deployments.deployment_names import INGRESS, deployment_name
 from deployments.ingress.access import is_loopback
+from deployments.ingress.replaced import HEALTH_CHECK_PERIOD_S
 from deployments.ingress_replica import Ingress
 from deployments.memory import STEADY_ALLOCATOR
 from deployments.replica.serving import DraftReplica, TargetReplica
@@ -32,7 +33,10 @@ SERVICER_FUNCTION = "deployments.edge.grpc_endings.add_generation_service"
 _SPIN_COUNT = "10000"
 """Two torch processes whose OpenMP threads spin on the same cores slow each other 10 to 100 times;
 this short a spin costs nothing when they alternate. What the environment says wins."""
-_HEALTH_CHECKS: dict[str, Any] = {"health_check_period_s": 2, "health_check_timeout_s": 5}
+_HEALTH_CHECKS: dict[str, Any] = {
+    "health_check_period_s": HEALTH_CHECK_PERIOD_S,
+    "health_check_timeout_s": 5,
+}
 """A process that does not answer three of them in a row hangs, and is replaced after 15 to 20 s. No
 pass holds an answer up: passes run in a thread of their own."""
 _SHORT_CALLS = 256

@@ -52,9 +52,11 @@ class RequestFailedError(SpecdecError):
 class ReleasedError(SpecdecError):
     """A request was taken from its cell and can go on in another; no client ever sees this."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, *, was_sent: bool) -> None:
+        """`was_sent`: its cell may have let it in, so that it need not be let in again."""
         super().__init__(f"request {request.request_id} was released")
         self.request = request
+        self.was_sent = was_sent
 
 
 class FailureKind(StrEnum):

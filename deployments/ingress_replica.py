@@ -27,6 +27,7 @@ from deployments.ingress.access import Access
 from deployments.ingress.generation import GenerationService
 from deployments.ingress.grpc_api import GrpcApi
 from deployments.ingress.pool_client import PoolClient
+from deployments.ingress.replaced import Replaced
 from deployments.ingress.request_limits import RequestLimits
 from deployments.memory import keep_trimming
 from deployments.metrics.ingress_times import IngressTimes
@@ -60,6 +61,8 @@ class Ingress:
         pool = pool_of(coordinators, config.resume_timeout_s)
         loop = asyncio.get_running_loop()
         self._pool_task = loop.create_task(pool.run())
+        self._replaced = Replaced(pool)
+        self._look_task = loop.create_task(self._replaced.keep_looking())
         self._trim_task = loop.create_task(keep_trimming())
         text = text_model(config)
         self._service = GenerationService(
@@ -96,6 +99,7 @@ class Ingress:
         await self._tracing.close()
 
     def check_health(self) -> None:
+        self._replaced.checked()
         if self._pool_task.done():
             raise RuntimeError("the streams to the coordinators have ended for good")
 

@@ -23,6 +23,10 @@ class Pool(Protocol):
         """What answers took here; whoever makes them adds to it."""
 
     @property
+    def has_targets(self) -> bool:
+        """Whether a target is up."""
+
+    @property
     def is_serving(self) -> bool:
         """Whether a target is up, or was so lately that requests wait for it to come back."""
 
@@ -37,6 +41,9 @@ class Pool(Protocol):
 
         Raises what the pool refused it with, or PoolUnavailableError.
         """
+
+    def give_up(self, message: str) -> None:
+        """Tell the client of every open request to come back."""
 
     async def abort(self, request_id: str) -> bool:
         """End a request of any ingress; False when no such request is live."""

@@ -62,6 +62,8 @@ class CellClient(Protocol):
 
     def release(self, request_id: str) -> None: ...
 
+    def give_up(self, message: str) -> None: ...
+
     async def abort(self, request_id: str) -> bool: ...
 
     async def pool_status(self) -> public_pb.PoolStatusResponse: ...
@@ -105,6 +107,10 @@ class CellRouter:
         return self._times
 
     @property
+    def has_targets(self) -> bool:
+        return any(cell.has_targets for cell in self._cells)
+
+    @property
     def is_serving(self) -> bool:
         return any(cell.is_serving for cell in self._cells)
 
@@ -145,12 +151,16 @@ class CellRouter:
                             yield event
                     return
                 except ReleasedError as released:
-                    request, is_moved = released.request, True
+                    request, is_moved = released.request, released.was_sent
                 except ClientLimitError as refusal:
                     refusals[self._place[request_id]] = refusal
                     self._place[request_id] = self._place_beside(request_id, refusals)
         finally:
             del self._place[request_id]
+
+    def give_up(self, message: str) -> None:
+        for cell in self._cells:
+            cell.give_up(message)
 
     async def abort(self, request_id: str) -> bool:
         """A request of another ingress is looked for in every cell; that it is nowhere, its home

@@ -137,8 +137,10 @@ class PoolDriver:
         self._tell_held()
         request_id = request.request_id
         if request_id in self.owners and not resume:
-            in_use = InvalidRequestError(f"request_id {request_id!r} is in use")
-            return self.refuse(outbox, request_id, in_use)
+            if self.pool.status(request_id) is not None:
+                in_use = InvalidRequestError(f"request_id {request_id!r} is in use")
+                return self.refuse(outbox, request_id, in_use)
+            self._guard(lambda _: self.decide())  # it has ended, and nobody was told yet
         try:
             self.owners.begin(outbox, request, self._clock(), is_resumed=resume)
             self._guard(lambda now: self.pool.add(request, now))
@@ -167,12 +169,9 @@ class PoolDriver:
         earlier = self.replicas.get(info.replica_id)
         if earlier is not None:
             self._end_stream(earlier)
-        replica = ConnectedReplica(
-            info,
-            WorkOutbox(),
-            Occupancy(num_free_blocks=info.num_blocks),
-            LeaseTimes(info.role, self.stages, self._clock),
-        )
+        occupancy = Occupancy(num_free_blocks=info.num_blocks)
+        times = LeaseTimes(info.role, self.stages, self._clock)
+        replica = ConnectedReplica(info, WorkOutbox(), occupancy, times)
         self.replicas[info.replica_id] = replica
         self._tell_state()
         return replica

@@ -32,6 +32,7 @@ from specdec_core.request import Request, TokenEvent
 logger = logging.getLogger(__name__)
 
 _AWAY = "the coordinator is away; try again"
+_NO_TARGET = "no target has been there for too long; try again"
 
 Outgoing = asyncio.Queue[pb.GenerateUp | None]
 Events = asyncio.Queue[TokenEvent | Exception]
@@ -48,9 +49,9 @@ class PoolClient:
         resume_timeout_s: float = RESUME_TIMEOUT_S,
         times: IngressTimes | None = None,
     ) -> None:
-        """A request waits `resume_timeout_s` for a lost coordinator before its client is told to
-        come back; so long the pool counts as serving without a target. The clients of several
-        cells share `times`."""
+        """A request waits `resume_timeout_s` for a lost coordinator, or for a target where there
+        were some, before its client is told to come back; so long the pool counts as serving
+        without a target. The clients of several cells share `times`."""
         self.state: pb.PoolState | None = None
         """What the coordinator last said of the pool; None while there is no coordinator."""
         self.times = times or IngressTimes()
@@ -60,6 +61,8 @@ class PoolClient:
         self._resume_timeout_s = resume_timeout_s
         self._targets_lost_at: float | None = None
         """None: there are some, or there never were."""
+        self._patience: asyncio.TimerHandle | None = None
+        """What ends the wait for them."""
         self._num_others = 0
         """Requests of other ingresses, when the coordinator last told."""
         self._open = OpenRequests(lambda: self.times.requests.observe([REPLAY_DIVERGED]))
@@ -106,7 +109,7 @@ class PoolClient:
                 lost_at = self._clock()
             self._lost()
             if self._clock() - lost_at > self._resume_timeout_s:
-                self._give_up()
+                self.give_up(_AWAY)
             await asyncio.sleep(backoff.next_wait_s())
 
     def new_request_id(self) -> str:
@@ -121,9 +124,12 @@ class PoolClient:
 
         Raises what the pool refused it with, PoolUnavailableError, or ReleasedError.
         """
+        if self._targets_lost_at is not None and not self.is_serving:
+            raise PoolUnavailableError(_NO_TARGET)
         trace = carried_trace()
         submit = pb.GenerateUp(submit=submit_to_pb(request, resume=resume, trace=trace))
-        self._open.begin(request, trace)
+        was_sent = resume or self._outgoing is not None
+        self._open.begin(request, trace, was_sent=was_sent)
         events = self._events[request.request_id] = Events()
         self._send(submit)
         try:
@@ -148,8 +154,13 @@ class PoolClient:
     def release(self, request_id: str) -> None:
         """Let go of an open request: its `generate` raises ReleasedError."""
         self._send_abort(request_id)
-        released = ReleasedError(self._open.release(request_id))
-        self._events[request_id].put_nowait(released)
+        request, was_sent = self._open.release(request_id)
+        self._events[request_id].put_nowait(ReleasedError(request, was_sent=was_sent))
+
+    def give_up(self, message: str) -> None:
+        """Tell the client of every open request to come back."""
+        for request_id in self._open.end_all():
+            self._events[request_id].put_nowait(PoolUnavailableError(message))
 
     async def abort(self, request_id: str) -> bool:
         """End a request of any ingress; False when no such request is live."""
@@ -192,8 +203,8 @@ class PoolClient:
     def _connected(self, endpoint: Endpoint, outgoing: Outgoing) -> None:
         """The coordinator has answered: everything open begins or goes on there."""
         self._endpoint, self._outgoing = endpoint, outgoing
-        for request in self._open.resumed():
-            self._resume(request)
+        for request, was_sent in self._open.send_all():
+            self._submit(request, resume=was_sent)
 
     def _lost(self) -> None:
         self._outgoing, self._endpoint = None, None
@@ -203,10 +214,6 @@ class PoolClient:
                 if not outcome.done():
                     outcome.set_exception(PoolUnavailableError(_AWAY))
         self._aborts.clear()
-
-    def _give_up(self) -> None:
-        for request_id in self._open.end_all():
-            self._events[request_id].put_nowait(PoolUnavailableError(_AWAY))
 
     def _send(self, message: pb.GenerateUp) -> None:
         """Without a stream nothing is lost: `_connected` submits whatever is open."""
@@ -221,9 +228,9 @@ class PoolClient:
         if self._outgoing is not None:
             self._send(pb.GenerateUp(times=self.times.take()))
 
-    def _resume(self, request: Request) -> None:
+    def _submit(self, request: Request, *, resume: bool) -> None:
         trace = self._open.trace_of(request.request_id)
-        self._send(pb.GenerateUp(submit=submit_to_pb(request, resume=True, trace=trace)))
+        self._send(pb.GenerateUp(submit=submit_to_pb(request, resume=resume, trace=trace)))
 
     def _take_in(self, message: pb.GenerateDown) -> None:
         if message.HasField("state"):
@@ -241,8 +248,12 @@ class PoolClient:
         self._num_others = max(state.num_live - len(self._open), 0) if state else 0
         if self.has_targets:
             self._targets_lost_at = None
+            if self._patience is not None:
+                self._patience.cancel()
         elif had_targets:
             self._targets_lost_at = self._clock()
+            loop = asyncio.get_running_loop()
+            self._patience = loop.call_later(self._resume_timeout_s, self.give_up, _NO_TARGET)
 
     def _take_event(self, message: pb.TokenEvent) -> None:
         if message.request_id not in self._open:
@@ -254,7 +265,7 @@ class PoolClient:
             return
         news = self._open.take(event)
         if isinstance(news, Request):
-            self._resume(news)
+            self._submit(news, resume=True)
         elif news is not None:
             self._events[event.request_id].put_nowait(news)
 

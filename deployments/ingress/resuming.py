@@ -30,6 +30,8 @@ class _OpenRequest:
     pinned_fingerprint: str = ""
     """Of the exact targets that chose what was emitted; see Request."""
     trace: pb.TraceContext | None = None
+    was_sent: bool = False
+    """A coordinator may know it, and goes on with it; any other has yet to be let in."""
 
     def resumed(self) -> Request:
         emitted = (*self.request.emitted_token_ids, *self.emitted)
@@ -52,11 +54,14 @@ class OpenRequests:
     def __len__(self) -> int:
         return len(self._open)
 
-    def begin(self, request: Request, trace: pb.TraceContext | None = None) -> None:
-        """`trace`: whose span it is part of, if it is traced."""
+    def begin(
+        self, request: Request, trace: pb.TraceContext | None = None, *, was_sent: bool
+    ) -> None:
+        """`trace`: whose span it is part of, if it is traced. `was_sent`: on a stream, which may
+        break before it arrives, or to another cell."""
         if request.request_id in self._open:
             raise InvalidRequestError(f"request_id {request.request_id!r} is in use")
-        self._open[request.request_id] = _OpenRequest(request, trace=trace)
+        self._open[request.request_id] = _OpenRequest(request, trace=trace, was_sent=was_sent)
 
     def trace_of(self, request_id: str) -> pb.TraceContext | None:
         """Of an open request."""
@@ -66,9 +71,10 @@ class OpenRequests:
         """Nobody waits for it any more; False when it was not open."""
         return self._open.pop(request_id, None) is not None
 
-    def release(self, request_id: str) -> Request:
-        """As `end`; returns what another coordinator can go on with."""
-        return self._open.pop(request_id).resumed()
+    def release(self, request_id: str) -> tuple[Request, bool]:
+        """As `end`; returns what another coordinator can go on with, and whether it was sent."""
+        entry = self._open.pop(request_id)
+        return entry.resumed(), entry.was_sent
 
     def end_all(self) -> list[str]:
         """Give up; returns the ids of those that were open."""
@@ -77,8 +83,16 @@ class OpenRequests:
         return request_ids
 
     def resumed(self) -> list[Request]:
-        """What to submit to a coordinator that knows of nothing yet."""
+        """As another coordinator would go on with them."""
         return [entry.resumed() for entry in self._open.values()]
+
+    def send_all(self) -> list[tuple[Request, bool]]:
+        """What to submit to a coordinator that knows of nothing yet, and whether it was sent
+        before."""
+        sent = [(entry.resumed(), entry.was_sent) for entry in self._open.values()]
+        for entry in self._open.values():
+            entry.was_sent = True
+        return sent
 
     def take(self, event: TokenEvent) -> TokenEvent | Request | None:
         """What the client hears of an event, or the request to submit again where it leaves a gap;

@@ -14,14 +14,7 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import (
-    AsyncIterable,
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Iterable,
-    Sequence,
-)
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
@@ -102,6 +95,8 @@ class WorkLoop:
         self._is_registered = False
         self._was_target = False
         """Registered, ever: the next coordinator's clients may have nobody else."""
+        self._has_tried = False
+        """Its first stream is over: before that a coordinator's clients may wait for it."""
         self._asked_s: float | None = None
         """When it asked first to leave."""
         self._drained = asyncio.Event()
@@ -132,7 +127,9 @@ class WorkLoop:
                 logger.info("no coordinator: %s", _first_line(error))
             except Exception:
                 logger.exception("the work stream broke")
-            self._is_registered = False
+            self._is_registered, self._has_tried = False, True
+            if self._asked_s is not None and not self._was_target:
+                self._drained.set()
             if not self._drained.is_set():
                 await asyncio.sleep(backoff.next_wait_s())
         self._drained.set()  # who asks it to leave need not wait
@@ -140,7 +137,7 @@ class WorkLoop:
     async def drain(self, timeout_s: float) -> None:
         """Ask for no more leases and wait until the sequences have moved, at most `timeout_s`.
         Each coordinator that it registers with meanwhile is asked anew."""
-        if not (self._is_registered or self._was_target):
+        if self._has_tried and not (self._is_registered or self._was_target):
             self._drained.set()
             return
         self._asked_s = time.monotonic()

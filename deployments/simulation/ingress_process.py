@@ -56,7 +56,7 @@ class IngressProcess(Connected):
 
     def submit(self, listener: Listener) -> None:
         self.listeners[listener.request.request_id] = listener
-        self.book.begin(listener.request)
+        self.book.begin(listener.request, was_sent=self._state is not None)
         self._send(listener.request, resume=False)
 
     def stop_taking(self) -> None:
@@ -91,9 +91,9 @@ class IngressProcess(Connected):
             self.listening.hear()
         if self._state is None:
             self.connected()
-            for request in self.book.resumed():
+            for request, was_sent in self.book.send_all():
                 if self.stream is not None:
-                    self.stream.up(Submit(request, True))
+                    self.stream.up(Submit(request, was_sent))
         if flush.state is not None:
             self._state = flush.state
         for delivery in flush.deliveries:

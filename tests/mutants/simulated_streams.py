@@ -107,8 +107,8 @@ MUTANTS = (
     Mutant(
         name="leaves-while-no-coordinator-is-there",
         path="deployments/replica/work_loop.py",
-        old="        if not (self._is_registered or self._was_target):\n",
-        new="        if not self._is_registered:\n",
+        old="        if self._has_tried and not (self._is_registered or self._was_target):\n",
+        new="        if self._has_tried and not self._is_registered:\n",
         breaks="the last target leaves while its coordinator restarts, which it would serve",
         killed_by=(
             "tests/deployments/coordinator/test_cell.py"

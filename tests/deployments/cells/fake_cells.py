@@ -29,6 +29,8 @@ class FakeCell:
         self.num_begun = 0
         self.resumed: list[Request] = []
         self.aborted: list[str] = []
+        self.was_sent = True
+        """What is released."""
         self.known: set[str] = set()
         """Requests of other ingresses."""
         self.running: dict[str, tuple[Request, asyncio.Queue[TokenEvent | Exception]]] = {}
@@ -90,7 +92,11 @@ class FakeCell:
 
     def release(self, request_id: str) -> None:
         request, events = self.running[request_id]
-        events.put_nowait(ReleasedError(request))
+        events.put_nowait(ReleasedError(request, was_sent=self.was_sent))
+
+    def give_up(self, message: str) -> None:
+        for _, events in self.running.values():
+            events.put_nowait(PoolUnavailableError(message))
 
     async def abort(self, request_id: str) -> bool:
         if self.state is None:

@@ -40,6 +40,25 @@ def test_a_request_moves_when_its_cell_was_away_for_the_bound_and_not_before() -
     run(scenario)
 
 
+def test_what_its_cell_never_saw_begins_in_another_as_new() -> None:
+    """It has yet to meet the limits of its key."""
+
+    async def scenario() -> None:
+        cells = [FakeCell(), FakeCell()]
+        cells[0].was_sent = False
+        ingress = Ingress(cells)
+        name = await ingress.begin(new_id_of(0, 2))
+        cells[0].away()
+        ingress.router.look()
+        ingress.now = MOVE_AFTER_S + 1
+        ingress.router.look()
+        await asyncio.sleep(0.01)
+        assert list(cells[1].running) == [name]
+        assert not cells[1].resumed
+
+    run(scenario)
+
+
 def test_the_requests_of_a_lost_cell_are_spread_over_those_that_are_left() -> None:
     async def scenario() -> None:
         cells = [FakeCell() for _ in range(3)]

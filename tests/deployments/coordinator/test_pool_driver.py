@@ -8,8 +8,13 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
+from deployments.coordinator.outbox import Delivery, IngressOutbox
 from deployments.coordinator.pool_driver import PoolDriver
+from specdec_core.config import PoolConfig
 from specdec_core.leases import Role
+from specdec_core.pool import SequencePool
+from specdec_core.request import FinishReason, Request
+from specdec_core.sampling_params import SamplingParams
 
 
 class ClockedPool:
@@ -71,3 +76,25 @@ def test_a_deadline_that_moved_on_is_met_and_asked_for_in_vain_once_at_most() ->
 def test_a_deadline_that_came_nearer_is_not_slept_through() -> None:
     deadline, asked_s = met_after(3600, 0.2)
     assert asked_s[-1] >= deadline
+
+
+def test_the_name_of_an_aborted_request_is_free_before_its_end_is_told() -> None:
+    """Abort and submission come in one turn of the loop, in which the pool decides nothing."""
+    driver = PoolDriver(SequencePool(PoolConfig(), epoch=1), epoch=1, clock=lambda: 1.0)
+    params = SamplingParams(max_tokens=100)
+    request = Request(request_id="a", prompt_token_ids=(1, 2, 3), params=params)
+    one, other = driver.attach(), driver.attach()
+    driver.submit(one, request, resume=False)
+    driver.submit(other, request, resume=False)
+    assert [delivery.failure is None for delivery in _told(other)] == [False]
+    driver.abort(one, "a")
+    driver.submit(other, request, resume=False)
+    assert [delivery.event.finish_reason for delivery in _told(one)] == [FinishReason.ABORT]
+    assert not _told(other)
+    assert driver.pool.status("a") is not None
+    assert driver.owners.keys_of(other) == ["a"]
+
+
+def _told(outbox: IngressOutbox) -> list[Delivery]:
+    flush = outbox.take_news()
+    return [] if flush is None else list(flush.deliveries)

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from deployments.errors import PoolUnavailableError
 from deployments.ingress.pool_client import PoolClient
 from deployments.wire.endpoint import Endpoint
 from deployments.wire.translation import write_event
@@ -89,3 +90,52 @@ def test_a_pool_serves_until_its_targets_have_been_away_for_the_resume_timeout()
         assert client.is_serving
 
     asyncio.run(scenario())
+
+
+def num_targets(count: int) -> pb.GenerateDown:
+    return pb.GenerateDown(state=pb.PoolState(num_targets=count))
+
+
+def begun(client: PoolClient) -> asyncio.Task[TokenEvent]:
+    params = SamplingParams(max_tokens=NUM_TOKENS)
+    events = client.generate(Request(request_id="a", prompt_token_ids=(1,), params=params))
+    return asyncio.create_task(anext(events))
+
+
+def test_who_waits_for_targets_that_were_there_is_told_after_the_resume_timeout() -> None:
+    """The coordinator's stream stays up all the while: nothing else would end the wait."""
+
+    async def scenario() -> None:
+        client = PoolClient(unreachable, resume_timeout_s=0.2)
+        client._take_in(num_targets(1))
+        waiting = begun(client)
+        await asyncio.sleep(0)
+        client._take_in(num_targets(0))
+        await asyncio.sleep(0.1)
+        assert not waiting.done()
+        with pytest.raises(PoolUnavailableError, match="no target"):
+            await waiting
+        with pytest.raises(PoolUnavailableError, match="no target"):  # who comes later: at once
+            await begun(client)
+        client._take_in(num_targets(1))
+        late = begun(client)
+        await asyncio.sleep(0)
+        client._take_in(told(0, 4))
+        assert (await late).token_ids == (100, 101, 102, 103)
+
+    asyncio.run(asyncio.wait_for(scenario(), 5))
+
+
+def test_who_waits_for_a_target_goes_on_waiting_when_one_came_back_or_none_ever_came() -> None:
+    async def scenario(counts: tuple[int, ...]) -> None:
+        client = PoolClient(unreachable, resume_timeout_s=0.1)
+        waiting = begun(client)
+        await asyncio.sleep(0)
+        for count in counts:
+            client._take_in(num_targets(count))
+        await asyncio.sleep(0.3)
+        assert not waiting.done()
+        waiting.cancel()
+
+    for counts in ((0,), (1, 0, 2), (1, 0, 0, 1)):
+        asyncio.run(asyncio.wait_for(scenario(counts), 5))

@@ -9,10 +9,10 @@ from specdec_core.request import Request, TokenEvent
 from specdec_core.sampling_params import SamplingParams
 
 
-def opened() -> OpenRequests:
+def opened(was_sent: bool = True) -> OpenRequests:
     book = OpenRequests()
     params = SamplingParams(max_tokens=9)
-    book.begin(Request(request_id="a", prompt_token_ids=(1,), params=params))
+    book.begin(Request(request_id="a", prompt_token_ids=(1,), params=params), was_sent=was_sent)
     return book
 
 
@@ -69,9 +69,17 @@ def test_what_is_released_goes_on_elsewhere_behind_what_was_told() -> None:
     scores = (TokenLogprobs(-1.0, ()),)
     book = opened()
     assert book.take(told(0, 5)._replace(prompt_logprobs=scores)) is not None
-    released = book.release("a")
+    released, was_sent = book.release("a")
+    assert was_sent
     assert "a" not in book
     elsewhere = OpenRequests()
-    elsewhere.begin(released)
+    elsewhere.begin(released, was_sent=was_sent)
     assert elsewhere.take(told(1, 6)._replace(prompt_logprobs=scores)) == told(1, 6)
     assert elsewhere.resumed()[0].emitted_token_ids == (5, 6)
+
+
+def test_what_no_stream_took_is_new_to_the_first_coordinator_that_comes() -> None:
+    book = opened(was_sent=False)
+    assert [was_sent for _, was_sent in book.send_all()] == [False]
+    assert [was_sent for _, was_sent in book.send_all()] == [True]
+    assert opened(was_sent=False).release("a")[1] is False

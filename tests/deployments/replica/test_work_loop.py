@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from deployments.replica import work_loop
+from deployments.wire.endpoint import Endpoint
 from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.leases import GroupLease, GroupResult, Role
 from tests.deployments.cell import Cell, cell
@@ -162,6 +163,38 @@ def test_what_follows_a_free_is_read_while_a_lease_runs(monkeypatch: pytest.Monk
             assert await going == expected(request("a", 10))
             assert await coming == expected(request("c", 10))
             await until(lambda: not held.cached)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_who_is_asked_to_leave_while_it_looks_for_its_first_coordinator(is_there: bool) -> None:
+    """A client may wait there for this very target; without a coordinator nobody does."""
+
+    async def scenario() -> None:
+        async with cell(ONE_BY_ONE) as parts:
+            found = asyncio.Event()
+            endpoint = parts.endpoint
+
+            async def slow() -> Endpoint:
+                await found.wait()
+                parts.endpoint = endpoint if is_there else None
+                return await Cell.resolve(parts)
+
+            client = await parts.client()
+            answer = asyncio.create_task(collect(client, request()))
+            await until(lambda: parts.driver.pool.num_live == 1)
+            parts.resolve = slow  # type: ignore[method-assign]
+            parts.start_replica("t0", Role.TARGET)
+            leaving = asyncio.create_task(parts.loops["t0"].drain(30))
+            await asyncio.sleep(0.1)
+            assert not leaving.done()
+            found.set()
+            if is_there:
+                assert await answer == expected(request())
+                await parts.cancel("client")
+            await asyncio.wait_for(leaving, 10)
+            answer.cancel()
 
     run(scenario)
 
