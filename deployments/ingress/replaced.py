@@ -13,7 +13,8 @@ from deployments.cells.pool import Pool
 
 HEALTH_CHECK_PERIOD_S = 2
 _LOOK_S = 1.0
-_MISSED_CHECKS = 4
+_MISSED_CHECKS = 6
+"""A controller of Serve that dies is back, and asks again, in less."""
 
 REPLACED = "a redeploy replaced this before its target was there; send it again"
 

@@ -15,8 +15,8 @@ from specdec_core.request import Request, TokenEvent
 from specdec_core.sampling_params import SamplingParams
 from tests.deployments.cells.fake_cells import FakeCell, Ingress, run
 
-_CHECKS = 8
-"""Looks, one a second, in which Serve should have asked four times."""
+_CHECKS = 12
+"""Looks, one a second, in which Serve should have asked six times."""
 
 
 async def unreachable() -> Endpoint:
