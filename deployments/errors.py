@@ -44,6 +44,8 @@ class DeadlineError(SpecdecError):
 class PoolUnavailableError(SpecdecError):
     """The coordinator or every replica is away; worth trying again."""
 
+    retry_after_s = 1.0
+
 
 class RequestFailedError(SpecdecError):
     """The request was fine, running it failed; the message is fit for the client."""

@@ -16,6 +16,9 @@ from specdec_core.sampling_params import SamplingParams
 
 MAX_BAD_WORD_CHARS = 10_000
 """Of all bad words of a request: they are tokenized while other requests wait."""
+MAX_STOP_TOKEN_IDS = 128
+MAX_LOGIT_BIASES = 1024
+"""OpenAI takes 300. What a pass pays for each holds up the rows beside it."""
 _ALL = 0
 _ALL_FOR_OTHERS = -1
 """How other servers spell a top_k that keeps every id."""
@@ -26,6 +29,7 @@ def resolve_sampling(
 ) -> SamplingParams:
     """`base` with everything in `named` that is not None instead. Raises InvalidRequestError."""
     given = {name: value for name, value in named.items() if value is not None}
+    _check_counts(given, text)
     words = _ids_of_words(given.pop("bad_words", ()), text)
     words += [text.check_ids(ids, "bad_word_ids") for ids in given.pop("bad_word_ids", ())]
     if words:
@@ -39,6 +43,18 @@ def resolve_sampling(
     if given.get("top_k") == _ALL_FOR_OTHERS:
         given["top_k"] = _ALL
     return replace(base, **given)
+
+
+def _check_counts(given: Mapping[str, Any], text: TextModel) -> None:
+    limits = {
+        "stop_token_ids": MAX_STOP_TOKEN_IDS,
+        "logit_bias": MAX_LOGIT_BIASES,
+        "allowed_token_ids": text.vocab_size,
+    }
+    for name in limits.keys() & given.keys():
+        count = len(given[name])
+        if count > limits[name]:
+            raise InvalidRequestError(f"{name} has {count} entries, the limit is {limits[name]}")
 
 
 def _checked_bias(

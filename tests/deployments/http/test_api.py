@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from deployments.errors import PoolUnavailableError
+from deployments.http.errors import error_response
 from specdec_core.config import PoolConfig
 from tests.deployments.fake_replica import continuation
 from tests.deployments.http_server import TEXT, completion, expected_text, run, server, stream
@@ -248,6 +250,11 @@ def test_a_full_queue_says_when_to_come_back() -> None:
             assert (await slow).status_code == 200
 
     run(scenario)
+
+
+def test_who_finds_no_target_is_told_when_to_come_back() -> None:
+    answer = error_response(PoolUnavailableError("no target"))
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
 
 
 def test_api_keys() -> None:

@@ -12,6 +12,7 @@ from google.rpc import error_details_pb2, status_pb2
 
 from deployments.api_keys import key_digest
 from deployments.coordinator.client_ledger import ClientLimits
+from deployments.errors import PoolUnavailableError
 from deployments.ingress.access import Access
 from deployments.ingress.generation import GenerationService
 from deployments.ingress.grpc_api import CallRefusedError, GrpcApi
@@ -21,6 +22,7 @@ from specdec.v1 import generation_pb2 as pb
 from specdec_core.config import SpeculationConfig
 from specdec_core.grammar import GrammarKind, GrammarSpec
 from specdec_core.leases import Role
+from specdec_core.request import Request, TokenEvent
 from tests.deployments.cell import Cell, cell
 from tests.deployments.fake_replica import FakeReplica, continuation
 from tests.deployments.fake_text import fake_text_model
@@ -322,6 +324,27 @@ def test_health_needs_no_key_and_names_the_release() -> None:
             assert told.ready, "requests wait for the next coordinator"
 
     run(scenario)
+
+
+def test_who_finds_no_target_is_told_when_to_come_back() -> None:
+    async def scenario() -> None:
+        async with api() as (calls, parts):
+            parts.clients["client"].generate = no_target  # type: ignore[method-assign,assignment]
+            context = FakeContext()
+            await calls.generate_once(pb.GenerateRequest(prompt="HELLO", sampling=GREEDY), context)
+            assert context.code is CODE.UNAVAILABLE
+            packed = context.trailers["grpc-status-details-bin"]
+            assert isinstance(packed, bytes)
+            info = error_details_pb2.RetryInfo()
+            assert status_pb2.Status.FromString(packed).details[0].Unpack(info)
+            assert info.retry_delay.ToMilliseconds() == 1000
+
+    run(scenario)
+
+
+async def no_target(request: Request) -> AsyncIterator[TokenEvent]:
+    raise PoolUnavailableError("no target")
+    yield
 
 
 def test_who_is_refused_for_now_is_told_when_to_come_back() -> None:

@@ -143,3 +143,20 @@ def test_a_space_of_its_own_adds_nothing() -> None:
 
 def test_a_top_k_of_minus_one_keeps_all() -> None:
     assert resolved(top_k=-1).top_k == 0
+
+
+WIDE = text_of(*map(chr, range(0x4E00, 0x4E00 + 2000)))
+
+
+@pytest.mark.parametrize(
+    ("name", "limit", "value"),
+    [
+        ("stop_token_ids", 128, lambda count: [1] * count),
+        ("logit_bias", 1024, lambda count: {str(i): 1.0 for i in range(count)}),
+        ("allowed_token_ids", WIDE.vocab_size, lambda count: [1] * count),
+    ],
+)
+def test_lists_have_so_many_entries_at_most(name: str, limit: int, value: Any) -> None:
+    assert resolved(WIDE, **{name: value(limit)}) != BASE
+    with pytest.raises(InvalidRequestError, match=f"{name} has {limit + 1} .* is {limit}"):
+        resolved(WIDE, **{name: value(limit + 1)})
