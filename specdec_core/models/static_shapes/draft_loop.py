@@ -90,7 +90,7 @@ class DraftLoop:
         works: list[Work] = []
         for bucket in [first] + [later] * (num_steps - 1):
             step = _Step(self, bucket, later, kind, is_wary)
-            work = self._passes.recorded(step, step.run)
+            work = self._passes.recorded(step, step.run, self._numbers)
             if work is None:
                 return None
             works.append(work)

@@ -24,9 +24,10 @@ _NUM_WARM_UPS = 2
 class Recorder(Protocol):
     """Turns work into something that repeats it."""
 
-    def record(self, work: Work) -> Work:
-        """May run `work` any number of times before it returns. Raises RuntimeError where it cannot
-        be recorded."""
+    def record(self, work: Work, clear: Work) -> Work:
+        """May run `work` any number of times before it returns, each time after `clear`: what one
+        run leaves is not what the next may read. Raises RuntimeError where it cannot be
+        recorded."""
         ...
 
     def free_bytes(self) -> int | None:
@@ -37,7 +38,7 @@ class Recorder(Protocol):
 class DirectRecorder:
     """Calls the work itself."""
 
-    def record(self, work: Work) -> Work:
+    def record(self, work: Work, clear: Work) -> Work:
         return work
 
     def free_bytes(self) -> int | None:
@@ -52,13 +53,13 @@ class GraphRecorder:
         self._stream: torch.cuda.Stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._pool: Any = torch.cuda.graph_pool_handle()
 
-    def record(self, work: Work) -> Work:
+    def record(self, work: Work, clear: Work) -> Work:
         """Warms up first: libraries load, choose their kernels and take their workspaces then.
 
         Other threads may use the GPU meanwhile: a draft beside a target.
         """
         with torch.cuda.device(self._device):
-            self._warm_up(work)
+            self._warm_up(work, clear)
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(
                 graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"
@@ -70,10 +71,11 @@ class GraphRecorder:
         torch.cuda.empty_cache()
         return torch.cuda.mem_get_info(self._device)[0]
 
-    def _warm_up(self, work: Work) -> None:
+    def _warm_up(self, work: Work, clear: Work) -> None:
         self._stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(self._stream):
             for _ in range(_NUM_WARM_UPS):
+                clear()
                 work()
         torch.cuda.current_stream(self._device).wait_stream(self._stream)
 
@@ -89,12 +91,12 @@ class Recordings:
     def __len__(self) -> int:
         return len(self._recorded)
 
-    def get(self, key: Hashable, work: Work) -> Work:
-        """What was recorded under `key`; `work` is recorded where nothing was. Raises RuntimeError
-        where that fails."""
+    def get(self, key: Hashable, work: Work, clear: Work) -> Work:
+        """What was recorded under `key`; `work` is recorded where nothing was, with `clear` as
+        Recorder has it. Raises RuntimeError where that fails."""
         if key not in self._recorded:
             self._make_room()
-            self._recorded[key] = self._recorder.record(work)
+            self._recorded[key] = self._recorder.record(work, clear)
             _logger.debug("recorded %s, %d in all", key, len(self))
         self._recorded.move_to_end(key)
         return self._recorded[key]

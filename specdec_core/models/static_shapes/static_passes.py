@@ -92,15 +92,21 @@ class StaticPasses:
         num_wanted = sum(piece.num_logits for piece in pieces)
         return logits_NV[:num_wanted].clone()
 
-    def recorded(self, key: Hashable, work: Work) -> Work | None:
-        """The recording of `work` under `key`, which overwrites all numbers when it is made.
+    def recorded(self, key: Hashable, work: Work, numbers: Tensor | None = None) -> Work | None:
+        """The recording of `work` under `key`, which overwrites all numbers when it is made, those
+        of `numbers` as well: all are 0 whenever the work is tried, so that it writes to the scratch
+        block alone.
 
         None where that fails: nothing is recorded any more then.
         """
-        if key not in self._recordings:
+
+        def clear() -> None:
             self._buffers.clear()
+            if numbers is not None:
+                numbers.zero_()
+
         try:
-            return self._recordings.get(key, work)
+            return self._recordings.get(key, work, clear)
         except RuntimeError as error:
             _logger.warning("passes cannot be recorded (%s); going on without", error)
             self._is_broken = True

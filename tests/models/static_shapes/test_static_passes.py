@@ -105,7 +105,7 @@ def test_work_that_needs_the_host_is_not_recorded_and_the_model_goes_on(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     class NoCapture:
-        def record(self, work: object) -> None:
+        def record(self, work: object, clear: object) -> None:
             raise RuntimeError("operation not permitted when stream is capturing")
 
         def free_bytes(self) -> None:
@@ -136,12 +136,12 @@ NUMBERS = torch.ones(3)
 )
 def test_the_judge_sees_a_host_that_is_asked(work: Work) -> None:
     with pytest.raises(HostNeededError):
-        JudgingRecorder().record(work)
+        JudgingRecorder().record(work, lambda: None)
 
 
 def test_the_judge_sees_memory_and_shapes_that_change() -> None:
     tensors = [torch.ones(3), torch.ones(3)]
-    replay = JudgingRecorder().record(lambda: tensors.pop().sum())
+    replay = JudgingRecorder().record(lambda: tensors.pop().sum(), lambda: None)
     with pytest.raises(AssertionError, match="something else"):
         replay()
 
