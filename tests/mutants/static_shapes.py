@@ -59,15 +59,6 @@ MUTANTS = (
         killed_by=(_LOOP + "test_proposals_are_those_of_a_draft_asked_token_by_token",),
     ),
     Mutant(
-        name="what-a-round-left-is-there-when-the-next-is-recorded",
-        path=_FOLDER + "static_passes.py",
-        old="            self._buffers.clear()\n            if numbers is not None:\n"
-        "                numbers.zero_()\n",
-        new="            pass\n",
-        breaks="a warm-up writes keys and values over those of a sequence",
-        killed_by=(_LOOP + "test_a_warm_up_writes_no_key_of_a_sequence",),
-    ),
-    Mutant(
         name="unsure-tokens-stay-cached",
         path=_FOLDER + "draft_loop.py",
         old="if num_unfed > 0:",
