@@ -57,7 +57,13 @@ class StaticPasses:
         self._recordings = Recordings(recorder)
         kv = model.kv
         assert kv.scratch_block is not None, "padding must read and write somewhere"
-        self._layout = Layout(kv.shape, kv.block_size, kv.scratch_block, model.num_query_groups)
+        self._layout = Layout(
+            kv=kv.shape,
+            block_size=kv.block_size,
+            scratch_block=kv.scratch_block,
+            num_query_groups=model.num_query_groups,
+            reads_blocks=model.block_attention is not None,
+        )
         self._buffers = PassBuffers(kv.shape.device, self._largest())
         self._logits: dict[int, Tensor] = {}
         self._is_broken = False
