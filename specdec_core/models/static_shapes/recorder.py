@@ -9,6 +9,8 @@ from typing import Any, Protocol
 
 import torch
 
+from specdec_core.models.static_shapes import captures
+
 _logger = logging.getLogger(__name__)
 
 Work = Callable[[], object]
@@ -58,18 +60,30 @@ class GraphRecorder:
 
         Other threads may use the GPU meanwhile: a draft beside a target.
         """
+        if captures.have_failed():
+            raise RuntimeError("a capture failed before in this process")
         with torch.cuda.device(self._device):
             self._warm_up(work, clear)
-            graph = torch.cuda.CUDAGraph()
+            return self._capture(work)
+
+    def free_bytes(self) -> int | None:
+        captures.empty_cache()
+        return torch.cuda.mem_get_info(self._device)[0]
+
+    def _capture(self, work: Work) -> Work:
+        """PyTorch leaves its stream the current one where a capture fails."""
+        stream = torch.cuda.current_stream(self._device)
+        graph = torch.cuda.CUDAGraph()
+        try:
             with torch.cuda.graph(
                 graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"
             ):
                 work()
-            return graph.replay
-
-    def free_bytes(self) -> int | None:
-        torch.cuda.empty_cache()
-        return torch.cuda.mem_get_info(self._device)[0]
+        except BaseException:
+            torch.cuda.set_stream(stream)
+            captures.give_up()
+            raise
+        return graph.replay
 
     def _warm_up(self, work: Work, clear: Work) -> None:
         self._stream.wait_stream(torch.cuda.current_stream(self._device))
