@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from typing import Any, Protocol
 
 import torch
@@ -21,6 +22,8 @@ MAX_RECORDINGS = 256
 _MIN_FREE_BYTES = 512 * 2**20
 """Left for what runs beside the recordings: prefill, and the choice of tokens."""
 _NUM_WARM_UPS = 2
+_NUM_REFUSED = 1000
+"""Passes of new shapes that run unrecorded before free memory is asked for again: asking waits."""
 
 
 class Recorder(Protocol):
@@ -101,15 +104,20 @@ class Recordings:
         self._recorder = recorder
         self._max_recordings = max_recordings
         self._recorded: OrderedDict[Hashable, Work] = OrderedDict()
+        self._num_to_refuse = 0
 
     def __len__(self) -> int:
         return len(self._recorded)
 
-    def get(self, key: Hashable, work: Work, clear: Work) -> Work:
+    def get(
+        self, key: Hashable, work: Work, clear: Work, kept: Collection[Hashable] = ()
+    ) -> Work | None:
         """What was recorded under `key`; `work` is recorded where nothing was, with `clear` as
-        Recorder has it. Raises RuntimeError where that fails."""
+        Recorder has it. None where there is no room, also when all but the `kept` ones went. Raises
+        RuntimeError where recording fails."""
         if key not in self._recorded:
-            self._make_room()
+            if not self._has_room(kept):
+                return None
             self._recorded[key] = self._recorder.record(work, clear)
             _logger.debug("recorded %s, %d in all", key, len(self))
         self._recorded.move_to_end(key)
@@ -118,13 +126,43 @@ class Recordings:
     def __contains__(self, key: Hashable) -> bool:
         return key in self._recorded
 
-    def _make_room(self) -> None:
-        while self._recorded and (len(self) >= self._max_recordings or self._is_short()):
-            self._recorded.popitem(last=False)
+    def _has_room(self, kept: Collection[Hashable]) -> bool:
+        """One refusal stands for the next thousand: each would evict a recording for nothing."""
+        if self._num_to_refuse > 0:
+            self._num_to_refuse -= 1
+            return False
+        if self._make_room(kept):
+            return True
+        _logger.info("no room for a recording beside %d others", len(self))
+        self._num_to_refuse = _NUM_REFUSED
+        return False
 
-    def _is_short(self) -> bool:
+    def _make_room(self, kept: Collection[Hashable]) -> bool:
+        """Recordings share their memory, so that one may go and free nothing: then the rest stays,
+        and so do the `kept` ones, which somebody holds."""
+        while len(self) >= self._max_recordings:
+            if not self._evict(kept):
+                return False
+        free = self._free_bytes()
+        while free < _MIN_FREE_BYTES:
+            before = free
+            if not self._evict(kept):
+                return False
+            free = self._free_bytes()
+            if free <= before:
+                return False
+        return True
+
+    def _evict(self, kept: Collection[Hashable]) -> bool:
+        oldest = next((key for key in self._recorded if key not in kept), None)
+        if oldest is None:
+            return False
+        del self._recorded[oldest]
+        return True
+
+    def _free_bytes(self) -> float:
         free = self._recorder.free_bytes()
-        return free is not None and free < _MIN_FREE_BYTES
+        return math.inf if free is None else free
 
 
 def recorder_for(device: torch.device) -> Recorder | None:

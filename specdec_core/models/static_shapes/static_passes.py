@@ -8,7 +8,7 @@ Shape legend: N logits, V vocabulary.
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -98,12 +98,19 @@ class StaticPasses:
         num_wanted = sum(piece.num_logits for piece in pieces)
         return logits_NV[:num_wanted].clone()
 
-    def recorded(self, key: Hashable, work: Work, numbers: Tensor | None = None) -> Work | None:
+    def recorded(
+        self,
+        key: Hashable,
+        work: Work,
+        numbers: Tensor | None = None,
+        kept: Collection[Hashable] = (),
+    ) -> Work | None:
         """The recording of `work` under `key`, which overwrites all numbers when it is made, those
         of `numbers` as well: all are 0 whenever the work is tried, so that it writes to the scratch
         block alone.
 
-        None where that fails: nothing is recorded any more then.
+        None where memory is short and nothing but `kept` could go, and where recording fails:
+        nothing is recorded any more then.
         """
 
         def clear() -> None:
@@ -112,7 +119,7 @@ class StaticPasses:
                 numbers.zero_()
 
         try:
-            return self._recordings.get(key, work, clear)
+            return self._recordings.get(key, work, clear, kept)
         except RuntimeError as error:
             _logger.warning("passes cannot be recorded (%s); going on without", error)
             self._is_broken = True

@@ -118,6 +118,21 @@ class WarmingRecorder(DirectRecorder):
         return work
 
 
+class ScarceRecorder(DirectRecorder):
+    """Memory for so many recordings; none comes back."""
+
+    def __init__(self, num_recordings: int) -> None:
+        self.num_recorded = 0
+        self._num_recordings = num_recordings
+
+    def record(self, work: Work, clear: Work) -> Work:
+        self.num_recorded += 1
+        return work
+
+    def free_bytes(self) -> int | None:
+        return 2**30 if self.num_recorded < self._num_recordings else 0
+
+
 class JudgingRecorder:
     """Refuses work that needs the host, and work that is not the same operations over the same
     memory each time: what a replayed graph would be."""

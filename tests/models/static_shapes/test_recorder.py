@@ -42,13 +42,36 @@ def test_the_one_used_longest_ago_goes_first() -> None:
 
 def test_recordings_go_until_memory_is_free() -> None:
     gib = 2**30
-    recorder = CountingRecorder(free=[gib, gib, 1000, 2000, gib])
+    recorder = CountingRecorder(free=[gib, gib, gib, 1000, 2000, gib])
     recordings = Recordings(recorder)
     for key in ("a", "b", "c"):
         recordings.get(key, nothing, nothing)
     assert len(recordings) == 3
     recordings.get("d", nothing, nothing)
     assert [key in recordings for key in "abcd"] == [False, False, True, True]
+
+
+def test_recordings_that_free_nothing_stay_but_one() -> None:
+    """Asked again after a thousand refusals, not each time: an eviction each would leave none."""
+    gib = 2**30
+    recorder = CountingRecorder(free=[gib, gib, gib, 1000, 1000, gib])
+    recordings = Recordings(recorder)
+    for key in ("a", "b", "c"):
+        recordings.get(key, nothing, nothing)
+    for _ in range(1001):
+        assert recordings.get("d", nothing, nothing) is None
+    assert [key in recordings for key in "abcd"] == [False, True, True, False]
+    assert recordings.get("b", nothing, nothing) is not None
+    assert recordings.get("d", nothing, nothing) is not None
+
+
+def test_what_is_kept_does_not_go_for_the_other() -> None:
+    gib = 2**30
+    recordings = Recordings(CountingRecorder(free=[gib, gib, 1000, 2000]))
+    for key in ("first", "old"):
+        recordings.get(key, nothing, nothing)
+    assert recordings.get("later", nothing, nothing, kept=("first", "later")) is None
+    assert ["first" in recordings, "old" in recordings] == [True, False]
 
 
 def test_on_a_cpu_work_is_called() -> None:
