@@ -99,11 +99,12 @@ def _keep_grammatical(z_GV: Tensor, group: _Group) -> None:
 
 
 def _ban(z_GV: Tensor, bans: Sequence[tuple[int, int]]) -> None:
-    """Of (row of the group, id) pairs."""
+    """Of (row of the group, id) pairs. A plain number put at an index would be copied to a GPU, and
+    the host would wait."""
     inside = [(row, token_id) for row, token_id in bans if token_id < z_GV.shape[1]]
     if inside:
         rows_M, ids_M = on_device(inside, torch.long, z_GV.device).unbind(1)
-        z_GV[rows_M, ids_M] = -math.inf
+        z_GV.index_put_((rows_M, ids_M), z_GV.new_full((), -math.inf))
 
 
 def _bad_word_ends(group: _Group) -> Iterator[tuple[int, int]]:

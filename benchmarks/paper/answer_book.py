@@ -8,6 +8,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from specdec_core.host_copies import on_device
+
 UNKNOWN = -1
 """Number of a sequence that was not recorded."""
 _NO_IDEA = 0
@@ -62,5 +64,5 @@ def _with_mistakes(
 
 def one_hot_like(logits: Tensor, tokens: Sequence[int]) -> Tensor:
     """Logits of the same shape that choose `tokens`."""
-    index = torch.tensor(tokens, dtype=torch.long, device=logits.device).unsqueeze(1)
+    index = on_device(tokens, torch.long, logits.device).unsqueeze(1)
     return torch.zeros_like(logits).scatter_(1, index, _CERTAIN)

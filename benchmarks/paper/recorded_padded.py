@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.paper.answer_book import AnswerBook, one_hot_like
+from specdec_core.host_copies import on_device
 from specdec_core.kv.padded import PaddedKV
 from specdec_core.models.cached_model import Feed
 from specdec_core.models.padded_lm import PaddedLM
@@ -72,12 +73,12 @@ def write_number(kv: PaddedKV, row: int, number: int) -> None:
     digits = divmod(number + 1, _BASE)
     assert digits[0] < _BASE, f"at most {_BASE**2 - 1} sequences, got number {number}"
     first_key_HD = kv.pools(0)[0][row * kv.num_columns + kv.starts[row]]
-    first_key_HD.view(-1)[:2] = torch.tensor(digits, dtype=kv.shape.dtype, device=kv.shape.device)
+    first_key_HD.view(-1)[:2] = on_device(digits, kv.shape.dtype, kv.shape.device)
 
 
 def read_numbers(kv: PaddedKV) -> list[int]:
     """Of every row, in order."""
     places = [row * kv.num_columns + start for row, start in enumerate(kv.starts)]
-    index = torch.tensor(places, device=kv.shape.device)
+    index = on_device(places, torch.long, kv.shape.device)
     digits: list[list[float]] = kv.pools(0)[0][index].flatten(1)[:, :2].tolist()
     return [int(high) * _BASE + int(low) - 1 for high, low in digits]

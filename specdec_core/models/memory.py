@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from specdec_core.errors import InvalidRequestError
+from specdec_core.models.static_shapes import captures
 
 CPU_FRACTION = 0.25
 """Of the available host memory, which other processes share; pages are only backed once written."""
@@ -39,7 +40,7 @@ class DeviceMemory:
     @classmethod
     def now(cls, device: torch.device) -> DeviceMemory:
         """What the caching allocator holds and does not use counts as free."""
-        torch.cuda.empty_cache()
+        captures.empty_cache()
         free, total = torch.cuda.mem_get_info(device)
         return cls(free=free, total=total, own=torch.cuda.memory_reserved(device))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -59,6 +60,7 @@ class Companion:
 
 def place(weights: PreTrainedModel | FusedDecoder, placing: Placing) -> TransformersModel:
     """The model, with everything that its device has for it."""
+    _settle_device(weights.device)
     attention = None if placing.enforce_eager else block_attention_for(weights)
     tokens = placing.kv_cache_tokens or _planned_tokens(weights, placing, attention)
     if tokens < placing.max_model_len:
@@ -76,6 +78,13 @@ def place(weights: PreTrainedModel | FusedDecoder, placing: Placing) -> Transfor
         recorder=None if placing.enforce_eager else recorder_for(weights.device),
         block_attention=attention,
     )
+
+
+def _settle_device(device: torch.device) -> None:
+    """Before anything is measured: cuDNN's attention, which PyTorch prefers on an H100, makes a
+    plan for each new shape, which takes it 0.4 seconds."""
+    if device.type == "cuda":
+        torch.backends.cuda.enable_cudnn_sdp(False)
 
 
 def block_attention_for(weights: PreTrainedModel | FusedDecoder) -> BlockAttention | None:

@@ -33,6 +33,7 @@ _COPIES = frozenset({"_to_copy", "to", "copy_"})
 _ANSWERS = {"_local_scalar_dense": 0, "equal": True}
 """What the host learns of numbers that are not there."""
 _PINNING = frozenset({"pin_memory", "_pin_memory"})
+_INDEXING = frozenset({"index", "index_put", "index_put_"})
 _GUARDS = "_ZN3c104impl26device_guard_impl_registryE"
 """c10::impl::device_guard_impl_registry, a guard for each type of device."""
 _CUDA, _META = 1, 14
@@ -130,7 +131,7 @@ class _Gpu(TorchDispatchMode):
         if name in _ANSWERS:
             self._waits.append(str(func))
             return _ANSWERS[name]
-        if name in ("index", "index_put", "index_put_") and _has_host_index(args[1]):
+        if name in _INDEXING and _are_on_host([*args[1], *args[2:3]]):
             self._waits.append(f"{func} of the host")
         if name in _COPIES:
             return self._copy(func, args, kwargs)
@@ -176,8 +177,9 @@ def _is_on_gpu(args: Any, kwargs: dict[str, Any]) -> bool:
     )
 
 
-def _has_host_index(indices: Sequence[Tensor | None]) -> bool:
-    return any(index is not None and index.device.type == "cpu" for index in indices)
+def _are_on_host(tensors: Sequence[Any]) -> bool:
+    """Any of an index and of what is put there: PyTorch copies both, a single number too."""
+    return any(isinstance(one, Tensor) and one.device.type == "cpu" for one in tensors)
 
 
 def _value_of(name: str, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:

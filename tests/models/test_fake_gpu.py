@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from benchmarks.paper.answer_book import one_hot_like
 from specdec_core.algorithms.exspec import Exspec
 from specdec_core.algorithms.speculative_round import Turn, propose, score_and_verify
 from specdec_core.choice_rules import ChoiceRules
@@ -112,6 +113,11 @@ def test_rules_that_change_logits_add_no_wait(waits: list[str]) -> None:
     assert waits == ["tolist"]
 
 
+def test_recorded_proposals_of_the_benchmarks_add_no_wait(waits: list[str]) -> None:
+    one_hot_like(torch.ones(3, 7, device=GPU), [6, 0, 2])
+    assert waits == []
+
+
 def test_log_probabilities_are_read_once_and_their_ids_once(waits: list[str]) -> None:
     model = on_gpu(waits, recorder=DirectRecorder())
     params = SamplingParams(temperature=0.0, num_logprobs=3)
@@ -167,6 +173,7 @@ HOST = torch.ones(3)
         lambda numbers: numbers.cpu(),
         lambda numbers: numbers[torch.tensor([0, 1])],
         lambda numbers: numbers[[0, 1]],
+        lambda numbers: numbers.__setitem__(torch.zeros(1, dtype=torch.long, device=GPU), 2.0),
         lambda numbers: torch.tensor([1, 2], device=GPU),
         lambda numbers: HOST.to(GPU),
         lambda numbers: HOST.to(GPU, non_blocking=True),
@@ -180,6 +187,7 @@ HOST = torch.ones(3)
         "cpu",
         "index of the host",
         "list as an index",
+        "number put at an index",
         "tensor",
         "to",
         "not pinned",

@@ -17,7 +17,7 @@ from specdec_core.models.placing import Placing, place
 from specdec_core.sampling import choose
 from tests.models.fake_gpu import GPU
 from tests.models.folders import save_model
-from tests.tiny_models import VOCAB, tiny_model
+from tests.tiny_models import VOCAB, tiny_decoder, tiny_model
 
 LAYERS, HEADS, HEAD_DIM = 2, 2, 16
 
@@ -46,6 +46,17 @@ def test_on_a_cpu_nothing_is_recorded(enforce_eager: bool) -> None:
     assert model.block_attention is None
     assert model.max_tokens_per_pass == 512
     assert model.num_blocks * model.block_size > 100, "a share of the memory that is free"
+
+
+def test_on_a_gpu_cudnn_makes_no_plans_for_attention(waits: list[str]) -> None:
+    placing = Placing(vocab_size=VOCAB, max_model_len=100, kv_cache_tokens=1024, enforce_eager=True)
+    was_enabled = torch.backends.cuda.cudnn_sdp_enabled()
+    torch.backends.cuda.enable_cudnn_sdp(True)
+    try:
+        place(tiny_decoder("fused qwen3").to(GPU), placing)
+        assert not torch.backends.cuda.cudnn_sdp_enabled()
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(was_enabled)
 
 
 def test_a_cache_that_holds_no_whole_sequence_is_refused() -> None:

@@ -80,8 +80,8 @@ MUTANTS = (
     Mutant(
         name="the-newest-recording-goes-first",
         path=_FOLDER + "recorder.py",
-        old="self._recorded.popitem(last=False)",
-        new="self._recorded.popitem()",
+        old="oldest = next((key for key in self._recorded if key not in kept), None)",
+        new="oldest = next((key for key in reversed(self._recorded) if key not in kept), None)",
         breaks="shapes that are in use are recorded again and again",
         killed_by=(_TESTS + "test_recorder.py::test_the_one_used_longest_ago_goes_first",),
     ),

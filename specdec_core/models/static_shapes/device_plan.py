@@ -24,28 +24,33 @@ class Layout(NamedTuple):
     scratch_block: int
     """Belongs to no sequence: padding writes there."""
     num_query_groups: int
+    reads_blocks: bool
+    """Attention reads the blocks in place: nobody looks at segments and their masks."""
 
 
 def device_plan(numbers: PassNumbers, bucket: Bucket, layout: Layout) -> PassPlan:
-    """A plan of one segment, a full rectangle. Reads no number on the host."""
+    """A plan of one segment, a full rectangle, or of none where blocks are read in place. Reads no
+    number on the host."""
     place_RQ, write_RQ = _places(numbers, bucket, layout)
     return PassPlan(
         input_ids=numbers.ids.long().view(1, -1),
         position_ids=place_RQ.view(1, -1),
         write_index=write_RQ.view(-1),
         logits_index=numbers.wanted.long(),
-        segments=(
-            Segment(
-                num_rows=bucket.rows,
-                num_queries=bucket.queries,
-                first_token=0,
-                num_tokens=bucket.num_tokens,
-                query_index=None,
-                token_index=None,
-                block_index=numbers.blocks.long().view(-1),
-                mask=_mask(place_RQ, bucket.blocks * layout.block_size, layout),
-            ),
-        ),
+        segments=() if layout.reads_blocks else (_segment(place_RQ, numbers, bucket, layout),),
+    )
+
+
+def _segment(place_RQ: Tensor, numbers: PassNumbers, bucket: Bucket, layout: Layout) -> Segment:
+    return Segment(
+        num_rows=bucket.rows,
+        num_queries=bucket.queries,
+        first_token=0,
+        num_tokens=bucket.num_tokens,
+        query_index=None,
+        token_index=None,
+        block_index=numbers.blocks.long().view(-1),
+        mask=_mask(place_RQ, bucket.blocks * layout.block_size, layout),
     )
 
 

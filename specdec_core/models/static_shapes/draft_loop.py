@@ -84,13 +84,15 @@ class DraftLoop:
     def _record(
         self, rows: Sequence[DraftRow], first: Bucket, min_confidence: float, num_steps: int
     ) -> list[Work] | None:
-        """The work of every step, recorded before the buffers are filled."""
+        """The work of every step, recorded before the buffers are filled; no step's recording goes
+        for another's."""
         kind, is_wary = kind_of([row.params for row in rows]), min_confidence > 0.0
         later = first._replace(queries=self._passes.min_queries)
+        buckets = [first] + [later] * (num_steps - 1)
+        steps = [_Step(self, bucket, later, kind, is_wary) for bucket in buckets]
         works: list[Work] = []
-        for bucket in [first] + [later] * (num_steps - 1):
-            step = _Step(self, bucket, later, kind, is_wary)
-            work = self._passes.recorded(step, step.run)
+        for step in steps:
+            work = self._passes.recorded(step, step.run, self._numbers, steps)
             if work is None:
                 return None
             works.append(work)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from typing import Any, Protocol
 
 import torch
+
+from specdec_core.models.static_shapes import captures
 
 _logger = logging.getLogger(__name__)
 
@@ -19,14 +22,17 @@ MAX_RECORDINGS = 256
 _MIN_FREE_BYTES = 512 * 2**20
 """Left for what runs beside the recordings: prefill, and the choice of tokens."""
 _NUM_WARM_UPS = 2
+_NUM_REFUSED = 1000
+"""Passes of new shapes that run unrecorded before free memory is asked for again: asking waits."""
 
 
 class Recorder(Protocol):
     """Turns work into something that repeats it."""
 
-    def record(self, work: Work) -> Work:
-        """May run `work` any number of times before it returns. Raises RuntimeError where it cannot
-        be recorded."""
+    def record(self, work: Work, clear: Work) -> Work:
+        """May run `work` any number of times before it returns, each time after `clear`: what one
+        run leaves is not what the next may read. Raises RuntimeError where it cannot be
+        recorded."""
         ...
 
     def free_bytes(self) -> int | None:
@@ -37,7 +43,7 @@ class Recorder(Protocol):
 class DirectRecorder:
     """Calls the work itself."""
 
-    def record(self, work: Work) -> Work:
+    def record(self, work: Work, clear: Work) -> Work:
         return work
 
     def free_bytes(self) -> int | None:
@@ -52,28 +58,41 @@ class GraphRecorder:
         self._stream: torch.cuda.Stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._pool: Any = torch.cuda.graph_pool_handle()
 
-    def record(self, work: Work) -> Work:
+    def record(self, work: Work, clear: Work) -> Work:
         """Warms up first: libraries load, choose their kernels and take their workspaces then.
 
         Other threads may use the GPU meanwhile: a draft beside a target.
         """
+        if captures.have_failed():
+            raise RuntimeError("a capture failed before in this process")
         with torch.cuda.device(self._device):
-            self._warm_up(work)
-            graph = torch.cuda.CUDAGraph()
+            self._warm_up(work, clear)
+            return self._capture(work)
+
+    def free_bytes(self) -> int | None:
+        captures.empty_cache()
+        return torch.cuda.mem_get_info(self._device)[0]
+
+    def _capture(self, work: Work) -> Work:
+        """PyTorch leaves its stream the current one where a capture fails."""
+        stream = torch.cuda.current_stream(self._device)
+        graph = torch.cuda.CUDAGraph()
+        try:
             with torch.cuda.graph(
                 graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"
             ):
                 work()
-            return graph.replay
+        except BaseException:
+            torch.cuda.set_stream(stream)
+            captures.give_up()
+            raise
+        return graph.replay
 
-    def free_bytes(self) -> int | None:
-        torch.cuda.empty_cache()
-        return torch.cuda.mem_get_info(self._device)[0]
-
-    def _warm_up(self, work: Work) -> None:
+    def _warm_up(self, work: Work, clear: Work) -> None:
         self._stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(self._stream):
             for _ in range(_NUM_WARM_UPS):
+                clear()
                 work()
         torch.cuda.current_stream(self._device).wait_stream(self._stream)
 
@@ -85,16 +104,21 @@ class Recordings:
         self._recorder = recorder
         self._max_recordings = max_recordings
         self._recorded: OrderedDict[Hashable, Work] = OrderedDict()
+        self._num_to_refuse = 0
 
     def __len__(self) -> int:
         return len(self._recorded)
 
-    def get(self, key: Hashable, work: Work) -> Work:
-        """What was recorded under `key`; `work` is recorded where nothing was. Raises RuntimeError
-        where that fails."""
+    def get(
+        self, key: Hashable, work: Work, clear: Work, kept: Collection[Hashable] = ()
+    ) -> Work | None:
+        """What was recorded under `key`; `work` is recorded where nothing was, with `clear` as
+        Recorder has it. None where there is no room, also when all but the `kept` ones went. Raises
+        RuntimeError where recording fails."""
         if key not in self._recorded:
-            self._make_room()
-            self._recorded[key] = self._recorder.record(work)
+            if not self._has_room(kept):
+                return None
+            self._recorded[key] = self._recorder.record(work, clear)
             _logger.debug("recorded %s, %d in all", key, len(self))
         self._recorded.move_to_end(key)
         return self._recorded[key]
@@ -102,13 +126,43 @@ class Recordings:
     def __contains__(self, key: Hashable) -> bool:
         return key in self._recorded
 
-    def _make_room(self) -> None:
-        while self._recorded and (len(self) >= self._max_recordings or self._is_short()):
-            self._recorded.popitem(last=False)
+    def _has_room(self, kept: Collection[Hashable]) -> bool:
+        """One refusal stands for the next thousand: each would evict a recording for nothing."""
+        if self._num_to_refuse > 0:
+            self._num_to_refuse -= 1
+            return False
+        if self._make_room(kept):
+            return True
+        _logger.info("no room for a recording beside %d others", len(self))
+        self._num_to_refuse = _NUM_REFUSED
+        return False
 
-    def _is_short(self) -> bool:
+    def _make_room(self, kept: Collection[Hashable]) -> bool:
+        """Recordings share their memory, so that one may go and free nothing: then the rest stays,
+        and so do the `kept` ones, which somebody holds."""
+        while len(self) >= self._max_recordings:
+            if not self._evict(kept):
+                return False
+        free = self._free_bytes()
+        while free < _MIN_FREE_BYTES:
+            before = free
+            if not self._evict(kept):
+                return False
+            free = self._free_bytes()
+            if free <= before:
+                return False
+        return True
+
+    def _evict(self, kept: Collection[Hashable]) -> bool:
+        oldest = next((key for key in self._recorded if key not in kept), None)
+        if oldest is None:
+            return False
+        del self._recorded[oldest]
+        return True
+
+    def _free_bytes(self) -> float:
         free = self._recorder.free_bytes()
-        return free is not None and free < _MIN_FREE_BYTES
+        return math.inf if free is None else free
 
 
 def recorder_for(device: torch.device) -> Recorder | None:

@@ -8,7 +8,7 @@ Shape legend: N logits, V vocabulary.
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -57,7 +57,13 @@ class StaticPasses:
         self._recordings = Recordings(recorder)
         kv = model.kv
         assert kv.scratch_block is not None, "padding must read and write somewhere"
-        self._layout = Layout(kv.shape, kv.block_size, kv.scratch_block, model.num_query_groups)
+        self._layout = Layout(
+            kv=kv.shape,
+            block_size=kv.block_size,
+            scratch_block=kv.scratch_block,
+            num_query_groups=model.num_query_groups,
+            reads_blocks=model.block_attention is not None,
+        )
         self._buffers = PassBuffers(kv.shape.device, self._largest())
         self._logits: dict[int, Tensor] = {}
         self._is_broken = False
@@ -92,15 +98,28 @@ class StaticPasses:
         num_wanted = sum(piece.num_logits for piece in pieces)
         return logits_NV[:num_wanted].clone()
 
-    def recorded(self, key: Hashable, work: Work) -> Work | None:
-        """The recording of `work` under `key`, which overwrites all numbers when it is made.
+    def recorded(
+        self,
+        key: Hashable,
+        work: Work,
+        numbers: Tensor | None = None,
+        kept: Collection[Hashable] = (),
+    ) -> Work | None:
+        """The recording of `work` under `key`, which overwrites all numbers when it is made, those
+        of `numbers` as well: all are 0 whenever the work is tried, so that it writes to the scratch
+        block alone.
 
-        None where that fails: nothing is recorded any more then.
+        None where memory is short and nothing but `kept` could go, and where recording fails:
+        nothing is recorded any more then.
         """
-        if key not in self._recordings:
+
+        def clear() -> None:
             self._buffers.clear()
+            if numbers is not None:
+                numbers.zero_()
+
         try:
-            return self._recordings.get(key, work)
+            return self._recordings.get(key, work, clear, kept)
         except RuntimeError as error:
             _logger.warning("passes cannot be recorded (%s); going on without", error)
             self._is_broken = True

@@ -84,6 +84,9 @@ def _attend(  # type: ignore[no-untyped-def]
 class TritonAttention:
     """Implements BlockAttention."""
 
+    compiler_version: str = triton.__version__
+    """Another one may order sums in another way: it is part of the numerics fingerprint."""
+
     def __call__(
         self, query_THD: Tensor, keys: Tensor, values: Tensor, rows: BlockRows, scaling: float
     ) -> Tensor:

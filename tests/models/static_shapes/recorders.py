@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from specdec_core.models.static_shapes.recorder import Work
+from specdec_core.models.static_shapes.recorder import DirectRecorder, Work
 
 _HOST_METHODS = frozenset(
     {
@@ -108,6 +108,31 @@ def _address(tensor: Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
 
 
+class WarmingRecorder(DirectRecorder):
+    """Runs the work as often as a GPU is warmed up."""
+
+    def record(self, work: Work, clear: Work) -> Work:
+        for _ in range(2):
+            clear()
+            work()
+        return work
+
+
+class ScarceRecorder(DirectRecorder):
+    """Memory for so many recordings; none comes back."""
+
+    def __init__(self, num_recordings: int) -> None:
+        self.num_recorded = 0
+        self._num_recordings = num_recordings
+
+    def record(self, work: Work, clear: Work) -> Work:
+        self.num_recorded += 1
+        return work
+
+    def free_bytes(self) -> int | None:
+        return 2**30 if self.num_recorded < self._num_recordings else 0
+
+
 class JudgingRecorder:
     """Refuses work that needs the host, and work that is not the same operations over the same
     memory each time: what a replayed graph would be."""
@@ -118,9 +143,10 @@ class JudgingRecorder:
         self.outside: set[int] = set()
         """Addresses of all memory that recorded work reads and did not make itself."""
 
-    def record(self, work: Work) -> Work:
+    def record(self, work: Work, clear: Work) -> Work:
         """Runs it, as a warm-up does."""
         self.num_recorded += 1
+        clear()
         expected = self._traced(work)
 
         def replay() -> None:

@@ -15,7 +15,7 @@ from specdec_core.models.cached_model import Feed
 from specdec_core.models.transformers_adapter import TransformersModel
 from specdec_core.sampling_params import SamplingParams
 from tests.models.static_shapes.models import fixed, ragged
-from tests.models.static_shapes.recorders import JudgingRecorder
+from tests.models.static_shapes.recorders import JudgingRecorder, ScarceRecorder, WarmingRecorder
 from tests.tiny_models import VOCAB
 
 GREEDY = SamplingParams(temperature=0.0)
@@ -128,6 +128,33 @@ def test_out_of_blocks_leaves_everything_unchanged() -> None:
         propose(model, [pair.turn(row, GREEDY) for row in range(2)])
     assert [model.cached_len(slot) for slot in pair.slots] == [15, 16]
     assert model.num_free_blocks == 1
+
+
+def test_a_warm_up_writes_no_key_of_a_sequence() -> None:
+    """Its rows read block 0, and what the last round left lies where other rows count."""
+    model = fixed("fused llama", WarmingRecorder())
+    slots = [model.allocate() for _ in range(5)]
+    model.score([Feed(slot, (3, 4, 5), 0) for slot in slots])
+    pools = [pool for layer in model._kv.all_pools for pool in layer]
+    before = [pool[:1].clone() for pool in pools]
+    for count in (1, 5):
+        rules = ChoiceRules(SamplingParams(temperature=0.8, seed=5), prompt_len=3)
+        propose(model, [Turn(slot, (7,), (), 4, rules) for slot in slots[:count]])
+    for pool, first in zip(pools, before, strict=True):
+        assert torch.equal(pool[:1], first)
+
+
+def test_a_draft_short_of_memory_is_asked_token_by_token() -> None:
+    """A step is not recorded in place of the step before it, round after round."""
+    recorder = ScarceRecorder(num_recordings=1)
+    models = ragged("fused llama"), fixed("fused llama", recorder)
+    (slot,) = {model.allocate() for model in models}
+    rules = ChoiceRules(GREEDY, prompt_len=3)
+    for token in range(3):
+        turns = [Turn(slot, (7, token), (), 4, rules)]
+        expected, found = (propose(model, turns) for model in models)
+        assert found == expected
+    assert recorder.num_recorded == 1
 
 
 def test_the_host_asks_once_for_all_tokens() -> None:

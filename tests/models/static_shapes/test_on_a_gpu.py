@@ -44,9 +44,10 @@ def test_captured_drafts_propose_what_a_draft_asked_token_by_token_proposes(
     slots = [{model.allocate() for model in models}.pop() for _ in range(5)]
     for model in models:
         model.score([Feed(slot, range(1, 30 + slot), 0) for slot in slots])
-    for turn in range(3):
-        rules = [ChoiceRules(SamplingParams(seed=s, **settings), prompt_len=3) for s in slots]
-        turns = [Turn(s, (7, turn), (), 4, rules[s]) for s in slots]
+    rules = [ChoiceRules(SamplingParams(seed=s, **settings), prompt_len=3) for s in slots]
+    for turn, count in enumerate((1, 5, 5, 2, 5)):
+        rows = list(zip(slots, rules, strict=True))[:count]
+        turns = [Turn(slot, (7, turn), (), 4, rule) for slot, rule in rows]
         by_token, in_one_go = (propose(model, turns) for model in models)
         assert in_one_go == by_token
 

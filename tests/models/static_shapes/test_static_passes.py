@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
+from torch import Tensor
 
 from specdec_core.models.cached_model import Feed
+from specdec_core.models.static_shapes import device_plan
+from specdec_core.models.static_shapes.block_attention import BlockAttention
 from specdec_core.models.static_shapes.recorder import Work
 from specdec_core.models.transformers_adapter import TransformersModel
+from tests.models.static_shapes.by_hand import BY_HAND
 from tests.models.static_shapes.models import Twins, fixed, ragged
 from tests.models.static_shapes.recorders import HostNeededError, JudgingRecorder
 from tests.tiny_models import DECODERS, VOCAB
@@ -51,6 +57,24 @@ def test_recorded_work_reads_weights_cache_and_buffers_alone() -> None:
     known = {tensor.untyped_storage().data_ptr() for tensor in network}
     unknown = recorder.outside - known
     assert len(unknown) == 3, "the cache, the numbers of the pass and its logits"
+
+
+@pytest.mark.parametrize("attention", [None, BY_HAND])
+def test_a_mask_is_made_where_keys_are_gathered(
+    monkeypatch: pytest.MonkeyPatch, attention: BlockAttention | None
+) -> None:
+    """Attention over blocks needs none: it would be the largest tensor of a pass."""
+    made: list[None] = []
+    mask = device_plan._mask
+
+    def counted(*args: Any) -> Tensor:
+        made.append(None)
+        return mask(*args)
+
+    monkeypatch.setattr(device_plan, "_mask", counted)
+    model = fixed("fused llama", block_attention=attention)
+    model.score([Feed(model.allocate(), (3,), 1)])
+    assert len(made) == (attention is None)
 
 
 def test_logits_stay_the_callers() -> None:
@@ -105,7 +129,7 @@ def test_work_that_needs_the_host_is_not_recorded_and_the_model_goes_on(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     class NoCapture:
-        def record(self, work: object) -> None:
+        def record(self, work: object, clear: object) -> None:
             raise RuntimeError("operation not permitted when stream is capturing")
 
         def free_bytes(self) -> None:
@@ -136,12 +160,12 @@ NUMBERS = torch.ones(3)
 )
 def test_the_judge_sees_a_host_that_is_asked(work: Work) -> None:
     with pytest.raises(HostNeededError):
-        JudgingRecorder().record(work)
+        JudgingRecorder().record(work, lambda: None)
 
 
 def test_the_judge_sees_memory_and_shapes_that_change() -> None:
     tensors = [torch.ones(3), torch.ones(3)]
-    replay = JudgingRecorder().record(lambda: tensors.pop().sum())
+    replay = JudgingRecorder().record(lambda: tensors.pop().sum(), lambda: None)
     with pytest.raises(AssertionError, match="something else"):
         replay()
 
