@@ -16,7 +16,7 @@ _LOOK_S = 1.0
 _MISSED_CHECKS = 6
 """A controller of Serve that dies is back, and asks again, in less."""
 
-REPLACED = "a redeploy replaced this before its target was there; send it again"
+REPLACED = "this service was replaced while it had no target; send it again"
 
 
 class Replaced:

@@ -18,7 +18,7 @@ MAX_BAD_WORD_CHARS = 10_000
 """Of all bad words of a request: they are tokenized while other requests wait."""
 MAX_STOP_TOKEN_IDS = 128
 MAX_LOGIT_BIASES = 1024
-"""OpenAI takes 300. What a pass pays for each holds up the rows beside it."""
+"""What a pass pays for each holds up the rows beside it."""
 _ALL = 0
 _ALL_FOR_OTHERS = -1
 """How other servers spell a top_k that keeps every id."""
