@@ -88,6 +88,10 @@ ANY_ATTENTION = AttentionShape(queries=SizeRange(1, sys.maxsize), key_lens=(1,))
 """Of kernels whose results no shape changes."""
 
 
+_MAX_TILE_ROWS = 128
+"""A verification budget is raised to whole tiles: to larger ones it would be none."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassTable:
     """What exact numerics found on a machine for a model: the sizes that it keeps to."""
@@ -98,7 +102,9 @@ class ClassTable:
 
     @property
     def tile_rows(self) -> int:
-        return min((rows.high for _, rows in self.linears), default=0)
+        """Rows that one call of the narrowest linear takes; 0 where it takes most passes whole."""
+        narrowest = min((rows.high for _, rows in self.linears), default=0)
+        return narrowest if narrowest <= _MAX_TILE_ROWS else 0
 
     def __str__(self) -> str:
         linears = ", ".join(f"{shape}: {rows} rows" for shape, rows in self.linears)

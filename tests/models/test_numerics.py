@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from specdec_core.models.numerics import (
+    ANY_ATTENTION,
     AttentionShape,
+    ClassTable,
     SizeRange,
     SizeSet,
     cheapest_run,
@@ -75,3 +77,14 @@ def test_a_gpus_class_reads_weights_seldom_and_pads_few_rows_little(
 ) -> None:
     found = fastest_class(classes, typical_sizes=(1, 8, 40, 128, 640, 4096), call_cost=256)
     assert found == classes[expected]
+
+
+@pytest.mark.parametrize(
+    ("highs", "expected"), [((), 0), ((32, 640), 32), ((128,), 128), ((640, 512), 0)]
+)
+def test_a_tile_is_what_the_narrowest_linear_takes_unless_that_is_a_whole_pass(
+    highs: tuple[int, ...], expected: int
+) -> None:
+    """A verification budget is raised to whole tiles."""
+    linears = tuple((f"shape {high}", size_set((1, high))) for high in highs)
+    assert ClassTable(linears=linears, attention=ANY_ATTENTION).tile_rows == expected
