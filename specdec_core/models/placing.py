@@ -82,7 +82,7 @@ def place(weights: PreTrainedModel | FusedDecoder, placing: Placing) -> Transfor
 
 def _settle_device(device: torch.device) -> None:
     """Before anything is measured: cuDNN's attention, which PyTorch prefers on an H100, makes a
-    plan for each new shape, which takes it 0.4 seconds."""
+    plan for each new shape, and passes have many."""
     if device.type == "cuda":
         torch.backends.cuda.enable_cudnn_sdp(False)
 
