@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from specdec_core.errors import InvalidRequestError, QueueFullError, SpecdecError
+from specdec_core.errors import InvalidRequestError, QueueFullError, SpecdecError, TryAgainError
 from specdec_core.request import ErrorKind, Request, TokenEvent
+
+_RETURN_S = 1.0
+"""When to ask for a coordinator or replica again that is away."""
 
 
 class UnknownModelError(SpecdecError):
@@ -29,22 +32,19 @@ class BodyTooLargeError(SpecdecError):
     """The request is larger than the server reads."""
 
 
-class ClientLimitError(SpecdecError):
+class ClientLimitError(TryAgainError):
     """The caller has as much running, or has sent as much, as its key allows."""
-
-    def __init__(self, message: str, retry_after_s: float) -> None:
-        super().__init__(message)
-        self.retry_after_s = retry_after_s
 
 
 class DeadlineError(SpecdecError):
     """The request's own deadline passed."""
 
 
-class PoolUnavailableError(SpecdecError):
-    """The coordinator or every replica is away; worth trying again."""
+class PoolUnavailableError(TryAgainError):
+    """The coordinator or every replica is away."""
 
-    retry_after_s = 1.0
+    def __init__(self, message: str) -> None:
+        super().__init__(message, _RETURN_S)
 
 
 class RequestFailedError(SpecdecError):

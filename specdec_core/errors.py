@@ -13,17 +13,25 @@ class ModelNotSupportedError(SpecdecError, ValueError):
     """A model, or a pair of models, that this engine cannot serve; the message says why."""
 
 
-class QueueFullError(SpecdecError):
-    """The waiting queue is at its limit; try again after `retry_after_s` seconds."""
+class TryAgainError(SpecdecError):
+    """The request is worth sending again after `retry_after_s` seconds."""
+
+    def __init__(self, message: str, retry_after_s: float) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class QueueFullError(TryAgainError):
+    """The waiting queue is at its limit."""
 
     def __init__(self, num_queued: int, limit: int, retry_after_s: float) -> None:
         super().__init__(
             f"{num_queued} requests are waiting, the limit is {limit}: "
-            f"try again in {retry_after_s:g} s"
+            f"try again in {retry_after_s:g} s",
+            retry_after_s,
         )
         self.num_queued = num_queued
         self.limit = limit
-        self.retry_after_s = retry_after_s
 
 
 class OutOfBlocksError(SpecdecError):

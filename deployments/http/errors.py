@@ -10,9 +10,9 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from deployments.error_status import status_of
-from deployments.errors import ClientLimitError, PoolUnavailableError, RequestFailedError
+from deployments.errors import RequestFailedError
 from deployments.http.responses import error_body
-from specdec_core.errors import QueueFullError
+from specdec_core.errors import TryAgainError
 
 logger = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ def error_response(error: Exception) -> JSONResponse:
     """The error in OpenAI's shape; nothing of an unexpected one but that it happened."""
     log_unexpected(error)
     headers = {}
-    if isinstance(error, QueueFullError | ClientLimitError | PoolUnavailableError):
+    if isinstance(error, TryAgainError):
         headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
     return JSONResponse(error_body(error), status_code=status_of(error).http, headers=headers)
 

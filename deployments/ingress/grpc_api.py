@@ -17,12 +17,7 @@ from google.protobuf import duration_pb2
 from google.rpc import error_details_pb2, status_pb2
 
 from deployments.error_status import Status, public_message, status_of
-from deployments.errors import (
-    BodyTooLargeError,
-    ClientLimitError,
-    PoolUnavailableError,
-    RequestFailedError,
-)
+from deployments.errors import BodyTooLargeError, ClientLimitError, RequestFailedError
 from deployments.ingress.access import Access
 from deployments.ingress.ask import Generation
 from deployments.ingress.generation import GenerationService
@@ -32,7 +27,7 @@ from deployments.telemetry.grpc_calls import traced
 from deployments.version import package_version
 from deployments.wire.translation import FINISH_REASONS, logprobs_to_pb, stats_to_pb
 from specdec.v1 import generation_pb2 as pb
-from specdec_core.errors import InvalidRequestError, QueueFullError
+from specdec_core.errors import InvalidRequestError, QueueFullError, TryAgainError
 from specdec_core.request import RequestStats
 
 logger = logging.getLogger(__name__)
@@ -249,14 +244,12 @@ def _refuse(context: CallContext, error: Exception) -> None:
         logger.error("a call failed unexpectedly", exc_info=error)
     context.set_code(status.code)
     context.set_details(public_message(error))
-    if isinstance(error, QueueFullError | ClientLimitError | PoolUnavailableError):
+    if isinstance(error, TryAgainError):
         packed = _retry_status(status, error).SerializeToString()
         context.set_trailing_metadata([(_STATUS_DETAILS, packed)])
 
 
-def _retry_status(
-    status: Status, error: QueueFullError | ClientLimitError | PoolUnavailableError
-) -> status_pb2.Status:
+def _retry_status(status: Status, error: TryAgainError) -> status_pb2.Status:
     """google.rpc's way to say when to come back."""
     number, _ = status.code.value
     delay = duration_pb2.Duration()

@@ -13,7 +13,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
-from specdec_core.models.exact_linear import undo_exact_linears
+from specdec_core.models.exact_module import undo_exact
 from specdec_core.models.fused_decoder import FusedDecoder
 from specdec_core.models.transformers_adapter import TransformersModel
 
@@ -53,7 +53,7 @@ def _without_layers(model: Module, num_layers: int) -> Module:
             f"--spec-model self:{num_layers}: the target has {len(layers)} layers, one must stay"
         )
     twin = _twin(model)
-    undo_exact_linears(twin)
+    undo_exact(twin)
     kept = _spread_out(len(layers), num_layers)
     body = _body(twin)
     body.layers = nn.ModuleList(body.layers[index] for index in kept)

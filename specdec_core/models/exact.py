@@ -13,14 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from specdec_core.models.cached_model import Feed
-from specdec_core.models.exact_activation import (
-    ExactActivation,
-    make_activations_exact,
-    undo_exact_activations,
-)
+from specdec_core.models.exact_activation import make_activations_exact
 from specdec_core.models.exact_attention import find_attention_shape
-from specdec_core.models.exact_linear import ExactLinear, make_linears_exact, undo_exact_linears
-from specdec_core.models.exact_norm import ExactNorm, make_norms_exact, undo_exact_norms
+from specdec_core.models.exact_linear import make_linears_exact
+from specdec_core.models.exact_module import ExactModule, undo_exact
+from specdec_core.models.exact_norm import make_norms_exact
 from specdec_core.models.numerics import ANY_ATTENTION, AttentionShape, ClassTable, NotExactError
 from specdec_core.models.transformers_adapter import TransformersModel, kv_shape
 
@@ -41,9 +38,7 @@ def make_exact(model: TransformersModel) -> ClassTable:
         check_rows(model)
     except NotExactError:
         model.class_table = None
-        undo_exact_linears(model.module)
-        undo_exact_activations(model.module)
-        undo_exact_norms(model.module)
+        undo_exact(model.module)
         raise
     return table
 
@@ -135,7 +130,8 @@ def _first_dependent(model: TransformersModel, sequences: Sequence[Sequence[int]
 
     def hook(name: str, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         if not found and _depends_on_company(module, args, output):
-            found.append(f"{name} ({_describe(module)})")
+            kind = module if isinstance(module, ExactModule) else type(module).__name__
+            found.append(f"{name} ({kind})")
 
     handles = [
         module.register_forward_hook(
@@ -155,8 +151,7 @@ def _first_dependent(model: TransformersModel, sequences: Sequence[Sequence[int]
 
 def _operations(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """The smallest modules; one that was wrapped counts as one."""
-    is_wrapped = isinstance(module, ExactLinear | ExactActivation | ExactNorm)
-    children = [] if is_wrapped else list(module.named_children())
+    children = [] if isinstance(module, ExactModule) else list(module.named_children())
     if not children:
         yield name, module
     for child_name, child in children:
@@ -173,12 +168,3 @@ def _depends_on_company(module: nn.Module, args: tuple[Any, ...], output: Any) -
         return False
     alone = [module.forward(row) for row in torch.split(rows, 1, dim=axis)]
     return bool(alone) and not torch.equal(torch.cat(alone, dim=axis), output)
-
-
-def _describe(module: nn.Module) -> str:
-    if isinstance(module, ExactLinear):
-        linear = module.linear
-        return f"linear {linear.in_features}x{linear.out_features}, {module.rows} rows"
-    if isinstance(module, ExactActivation):
-        return type(module.activation).__name__
-    return type(module.plain if isinstance(module, ExactNorm) else module).__name__

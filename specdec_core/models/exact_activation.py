@@ -9,12 +9,14 @@ depends on its company. So rows are padded to whole vectors, and a line is only 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 from transformers.activations import ACT2CLS
+
+from specdec_core.models.exact_module import ExactModule, plain_modules
 
 _VECTOR = 64
 """Numbers that a kernel takes at once, or a multiple: two registers of 512 bits in bfloat16."""
@@ -26,12 +28,8 @@ _KINDS: Iterable[Any] = ACT2CLS.values()
 _ACTIVATIONS = tuple(kind[0] if isinstance(kind, tuple) else kind for kind in _KINDS)
 
 
-class ExactActivation(nn.Module):
-    """Calls `activation` on whole vectors only. Costs nothing where the width is made of them."""
-
-    def __init__(self, activation: nn.Module) -> None:
-        super().__init__()
-        self.activation = activation
+class ExactActivation(ExactModule):
+    """Calls an activation on whole vectors only. Costs nothing where the width is made of them."""
 
     def forward(self, input: Tensor) -> Tensor:
         width = input.shape[-1]
@@ -42,26 +40,21 @@ class ExactActivation(nn.Module):
 
     def _in_whole_shares(self, input: Tensor) -> Tensor:
         if _has_whole_shares(input.numel()):
-            output: Tensor = self.activation(input)
+            output: Tensor = self.plain(input)
             return output
         cuts = range(_UNDIVIDED, input.numel(), _UNDIVIDED)
         tiles = input.flatten().tensor_split(list(cuts))
-        return torch.cat([self.activation(tile) for tile in tiles]).view(input.shape)
+        return torch.cat([self.plain(tile) for tile in tiles]).view(input.shape)
 
 
 def make_activations_exact(model: nn.Module) -> None:
     """Wrap the activations of `model`."""
-    plain = [item for item in model.named_modules() if isinstance(item[1], _ACTIVATIONS)]
-    for name, activation in plain:
+    for name, activation in list(plain_modules(model, _is_activation)):
         model.set_submodule(name, ExactActivation(activation))
 
 
-def undo_exact_activations(model: nn.Module) -> None:
-    """Put the plain activations back."""
-    wrapped = [item for item in model.named_modules() if isinstance(item[1], ExactActivation)]
-    for name, exact in wrapped:
-        assert isinstance(exact, ExactActivation)
-        model.set_submodule(name, exact.activation)
+def _is_activation(module: nn.Module) -> TypeGuard[nn.Module]:
+    return isinstance(module, _ACTIVATIONS)
 
 
 def _has_whole_shares(num_numbers: int) -> bool:

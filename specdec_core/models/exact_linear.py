@@ -7,12 +7,14 @@ changes with every version. Shape legend: M rows of a call, I inputs, O outputs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import pairwise
+from typing import TypeGuard
 
 import torch
 from torch import Tensor, nn
 
+from specdec_core.models.exact_module import ExactModule, plain_modules
 from specdec_core.models.numerics import (
     NotExactError,
     SizeRange,
@@ -47,18 +49,23 @@ LinearClasses = tuple[tuple[str, SizeSet], ...]
 """The class of every shape of linear of a model, sorted."""
 
 
-class ExactLinear(nn.Module):
-    """Calls `linear` with numbers of rows in `rows` only, so that a row never sees its company."""
+class ExactLinear(ExactModule):
+    """Calls `plain` with numbers of rows in `rows` only, so that a row never sees its company."""
+
+    plain: Linear
 
     def __init__(self, linear: Linear, rows: SizeSet) -> None:
-        super().__init__()
-        self.linear = linear
+        super().__init__(linear)
         self.rows = rows
+
+    def __str__(self) -> str:
+        plain = self.plain
+        return f"linear {plain.in_features}x{plain.out_features}, {self.rows} rows"
 
     def forward(self, input: Tensor) -> Tensor:
         num_rows = input.numel() // input.shape[-1]
         if num_rows == 0 or self._is_whole(num_rows):
-            output: Tensor = self.linear(input)
+            output: Tensor = self.plain(input)
             return output
         flat_MI = input.reshape(num_rows, -1)
         num_calls = -(-num_rows // self.rows.high)
@@ -72,10 +79,10 @@ class ExactLinear(nn.Module):
     def _call(self, tile_MI: Tensor) -> Tensor:
         num_missing = self.rows.fit(tile_MI.shape[0]) - tile_MI.shape[0]
         if num_missing <= 0:
-            output: Tensor = self.linear(tile_MI)
+            output: Tensor = self.plain(tile_MI)
             return output
         padding = tile_MI.new_zeros(num_missing, tile_MI.shape[1])
-        padded: Tensor = self.linear(torch.cat([tile_MI, padding]))
+        padded: Tensor = self.plain(torch.cat([tile_MI, padding]))
         return padded[: tile_MI.shape[0]]
 
 
@@ -88,11 +95,11 @@ def make_linears_exact(model: nn.Module) -> LinearClasses:
     takes what is left. Raises NotExactError where a linear has no class, before any is wrapped.
     """
     found = {
-        _shape_name(module.linear): module.rows
+        _shape_name(module.plain): module.rows
         for module in model.modules()
         if isinstance(module, ExactLinear)
     }
-    linears = list(_plain_linears("", model))
+    linears = list(plain_modules(model, _is_linear))
     for _, linear in linears:
         shape = _shape_name(linear)
         if shape not in found:
@@ -111,20 +118,8 @@ def _searched(linear: Linear) -> SizeSet:
         ) from error
 
 
-def _plain_linears(name: str, module: nn.Module) -> Iterator[tuple[str, Linear]]:
-    if isinstance(module, Linear):
-        yield name, module
-    elif not isinstance(module, ExactLinear):
-        for child_name, child in module.named_children():
-            yield from _plain_linears(f"{name}.{child_name}".strip("."), child)
-
-
-def undo_exact_linears(model: nn.Module) -> None:
-    """Put the plain linears back."""
-    wrapped = [item for item in model.named_modules() if isinstance(item[1], ExactLinear)]
-    for name, exact in wrapped:
-        assert isinstance(exact, ExactLinear)
-        model.set_submodule(name, exact.linear)
+def _is_linear(module: nn.Module) -> TypeGuard[Linear]:
+    return isinstance(module, Linear)
 
 
 @torch.inference_mode()

@@ -8,28 +8,23 @@ give the same bits.
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
 
+from specdec_core.models.exact_module import ExactModule, plain_modules
 from specdec_core.models.layer_ops import RMSNorm
 
 _NUM_ROWS_COMPARED = 16
 
 
-class ExactNorm(nn.Module):
-    """Computes what `plain` does by our RMSNorm."""
+class ExactNorm(ExactModule):
+    """Computes what `plain` does by our RMSNorm, over the same weight."""
 
-    def __init__(self, plain: Any) -> None:
-        super().__init__()
+    def __init__(self, plain: nn.Module) -> None:
+        super().__init__(plain)
         self.norm = RMSNorm(plain)
-        self._plain: tuple[nn.Module] = (plain,)
-        """In a tuple, so that it is no part of the model."""
-
-    @property
-    def plain(self) -> nn.Module:
-        return self._plain[0]
 
     def forward(self, input: Tensor) -> Tensor:
         """Rows of another type than the weights', which transformers widens, stay its own."""
@@ -41,20 +36,11 @@ class ExactNorm(nn.Module):
 @torch.inference_mode()
 def make_norms_exact(model: nn.Module) -> None:
     """Replace the plain RMSNorms of `model`; all others stay."""
-    plain = [item for item in model.named_modules() if _is_plain(item[1])]
-    for name, norm in plain:
+    for name, norm in list(plain_modules(model, _is_plain)):
         model.set_submodule(name, ExactNorm(norm))
 
 
-def undo_exact_norms(model: nn.Module) -> None:
-    """Put the norms of transformers back."""
-    replaced = [item for item in model.named_modules() if isinstance(item[1], ExactNorm)]
-    for name, exact in replaced:
-        assert isinstance(exact, ExactNorm)
-        model.set_submodule(name, exact.plain)
-
-
-def _is_plain(module: Any) -> bool:
+def _is_plain(module: Any) -> TypeGuard[nn.Module]:
     """Whether it looks like a plain RMSNorm and computes what ours does, bit for bit.
 
     Others of that name add 1 to the weight, or round behind it.

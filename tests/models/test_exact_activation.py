@@ -10,11 +10,8 @@ from torch import Tensor, nn
 from transformers.activations import ACT2FN
 
 from specdec_core.models.exact import make_exact
-from specdec_core.models.exact_activation import (
-    ExactActivation,
-    make_activations_exact,
-    undo_exact_activations,
-)
+from specdec_core.models.exact_activation import ExactActivation, make_activations_exact
+from specdec_core.models.exact_module import undo_exact
 from specdec_core.models.numerics import Numerics
 from specdec_core.models.packed_linear import pack_linears
 from specdec_core.models.transformers_adapter import TransformersModel
@@ -72,7 +69,7 @@ def test_activations_are_wrapped_and_come_back() -> None:
     make_activations_exact(model)
     kinds = [type(module) for module in model]
     assert kinds == [nn.Linear, ExactActivation, nn.LayerNorm, ExactActivation]
-    undo_exact_activations(model)
+    undo_exact(model)
     assert list(model) == before
 
 

@@ -13,8 +13,8 @@ from specdec_core.models.exact_linear import (
     _classes_of,
     find_row_range,
     make_linears_exact,
-    undo_exact_linears,
 )
+from specdec_core.models.exact_module import undo_exact
 from specdec_core.models.numerics import SizeRange, SizeSet
 from specdec_core.models.packed_linear import pack_linears
 
@@ -117,7 +117,7 @@ def test_the_plain_linears_come_back() -> None:
     before = [model[0], model[2]]
     make_linears_exact(model)
     assert isinstance(model[0], ExactLinear)
-    undo_exact_linears(model)
+    undo_exact(model)
     assert [model[0], model[2]] == before
 
 

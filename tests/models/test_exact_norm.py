@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeGuard
 
 import pytest
 import torch
@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from specdec_core.models import exact
 from specdec_core.models.cached_model import Feed
 from specdec_core.models.exact import make_exact
-from specdec_core.models.exact_norm import ExactNorm, make_norms_exact, undo_exact_norms
+from specdec_core.models.exact_module import plain_modules, undo_exact
+from specdec_core.models.exact_norm import ExactNorm, make_norms_exact
 from specdec_core.models.layer_ops import RMSNorm
 from specdec_core.models.numerics import NotExactError
 from specdec_core.models.packed_linear import pack_linears
@@ -85,7 +86,7 @@ def test_plain_norms_of_transformers_are_replaced_in_every_bit(
         replaced = [m for m in model.modules() if isinstance(m, ExactNorm)]
         assert [m.plain for m in replaced] == plain
         assert torch.equal(model(input_ids=ids).logits, before)
-    undo_exact_norms(model)
+    undo_exact(model)
     assert [m for m in model.modules() if type(m).__name__.endswith("RMSNorm")] == plain
     assert not any(isinstance(m, ExactNorm | RMSNorm) for m in model.modules())
 
@@ -126,7 +127,7 @@ def test_ids_and_logits_of_an_exact_model_stay(dtype: torch.dtype) -> None:
         make_exact(model)
         assert any(isinstance(m, ExactNorm) for m in model.module.modules())
         if has_plain_norms:
-            undo_exact_norms(model.module)
+            undo_exact(model.module)
         slot = model.allocate()
         scored.append(model.score([Feed(slot, range(3, 60), 57)]))
     assert torch.equal(*scored)
@@ -148,5 +149,9 @@ def test_norms_of_a_model_on_a_gpu_are_compared_on_the_host(waits: list[str]) ->
     model = on_gpu(waits, "glm4")
     make_norms_exact(model.module)
     assert any(isinstance(m, ExactNorm) for m in model.module.modules())
-    assert not any(type(m).__name__ == "Glm4RMSNorm" for m in model.module.modules())
+    assert not any(plain_modules(model.module, _is_glm4_norm))
     assert waits == []
+
+
+def _is_glm4_norm(module: nn.Module) -> TypeGuard[nn.Module]:
+    return type(module).__name__ == "Glm4RMSNorm"

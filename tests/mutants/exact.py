@@ -73,8 +73,8 @@ MUTANTS = (
     ),
     Mutant(
         name="undo-leaves-the-wrappers",
-        path=_LINEAR,
-        old="        model.set_submodule(name, exact.linear)\n",
+        path="specdec_core/models/exact_module.py",
+        old="        model.set_submodule(name, module.plain)\n",
         new="        model.get_submodule(name)\n",
         breaks="a model that fell back to fast numerics still pays for exact ones",
         killed_by=(_LINEAR_TESTS + "test_the_plain_linears_come_back",),
@@ -125,8 +125,8 @@ MUTANTS = (
     Mutant(
         name="refused-model-stays-exact",
         path=_EXACT,
-        old="        model.class_table = None\n        undo_exact_linears(model.module)\n",
-        new="        undo_exact_linears(model.module)\n",
+        old="        model.class_table = None\n        undo_exact(model.module)\n",
+        new="        undo_exact(model.module)\n",
         breaks="a model that failed its self-check says that it is exact",
         killed_by=(_EXACT_TESTS + "test_a_row_that_sees_its_company_is_named",),
     ),
