@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,6 +18,9 @@ _ACTORS = {
 }
 OTHER = "ray itself"
 MIB = 2**20
+_LASTING_S = 0.25
+"""A thread that lives less long is not counted: every process of Ray starts one for each export of
+its metrics, every 10 s, which may be just when somebody looks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,9 +50,11 @@ def kind_of(command: str) -> str:
 def held_by_kind(root_pid: int) -> dict[str, Held]:
     """Of the processes below `root_pid`."""
     found: dict[str, Held] = {}
-    for process in _children(root_pid):
+    threads = {process: _threads(process.pid) for process in _children(root_pid)}
+    time.sleep(_LASTING_S)
+    for process, earlier in threads.items():
         try:
-            kind, held = kind_of(" ".join(process.cmdline())), _held(process)
+            kind, held = kind_of(" ".join(process.cmdline())), _held(process, earlier)
         except (psutil.NoSuchProcess, psutil.AccessDenied, OSError, ValueError):
             continue
         found[kind] = found.get(kind, Held()) + held
@@ -94,11 +100,19 @@ def _anonymous(pid: int) -> int:
     return 1024 * int(size)
 
 
-def _held(process: psutil.Process) -> Held:
+def _threads(pid: int) -> frozenset[str]:
+    """Their numbers; none of a process that is gone."""
+    try:
+        return frozenset(task.name for task in Path(f"/proc/{pid}/task").iterdir())
+    except FileNotFoundError:
+        return frozenset()
+
+
+def _held(process: psutil.Process, earlier: frozenset[str]) -> Held:
     return Held(
         num_processes=1,
         pss_mib=process.memory_full_info().pss / MIB,
         anon_mib=_anonymous(process.pid) / MIB,
         num_files=process.num_fds(),
-        num_threads=process.num_threads(),
+        num_threads=len(earlier & _threads(process.pid)),
     )

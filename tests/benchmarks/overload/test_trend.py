@@ -6,7 +6,6 @@ import random
 
 import pytest
 
-from benchmarks.overload.processes import Held, kind_of, ours
 from benchmarks.overload.trend import fit, second_half
 
 SECONDS = [10.0 * place for place in range(180)]
@@ -48,23 +47,3 @@ def test_one_more_file_every_minute_is_a_leak() -> None:
 def test_two_samples_make_no_line() -> None:
     with pytest.raises(ValueError, match="2 samples are too few"):
         fit([0.0, 1.0], [1.0, 1.0])
-
-
-@pytest.mark.parametrize(
-    ("title", "kind"),
-    [
-        ("ray::ServeReplica:specdec:target.check_health", "target"),
-        ("ray::ServeReplica:specdec:ingress", "ingress"),
-        ("ray::ProxyActor.receive_asgi_messages", "proxy"),
-        ("ray::Coordinator", "coordinator"),
-        ("ray::IDLE", "ray itself"),
-        ("/usr/bin/gcs_server --port=1", "ray itself"),
-    ],
-)
-def test_processes_are_known_by_their_titles(title: str, kind: str) -> None:
-    assert kind_of(title) == kind
-
-
-def test_what_serves_is_counted_without_ray_itself() -> None:
-    held = {"proxy": Held(pss_mib=1, num_files=2), "ray itself": Held(pss_mib=9)}
-    assert ours(held | {"target": Held(pss_mib=3, num_files=1)}) == Held(pss_mib=4, num_files=3)

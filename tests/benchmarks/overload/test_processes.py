@@ -1,0 +1,59 @@
+"""What the processes of a service hold."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from benchmarks.overload.processes import OTHER, Held, held_by_kind, kind_of, ours
+
+_CHILD = """
+import threading, time
+
+threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+print("ready", flush=True)
+while True:
+    passing = threading.Thread(target=time.sleep, args=(0.02,))
+    passing.start()
+    passing.join()
+"""
+"""Two threads that stay, and nearly always one that does not."""
+
+
+@pytest.fixture
+def child() -> Iterator[int]:
+    with subprocess.Popen([sys.executable, "-c", _CHILD], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield process.pid
+        process.kill()
+
+
+def test_threads_that_pass_are_not_counted(child: int) -> None:
+    held = [held_by_kind(os.getpid())[OTHER] for _ in range(8)]
+    assert {each.num_threads for each in held} == {2}
+    assert all(each.num_processes == 1 and each.anon_mib > 0 for each in held)
+
+
+@pytest.mark.parametrize(
+    ("title", "kind"),
+    [
+        ("ray::ServeReplica:specdec:target.check_health", "target"),
+        ("ray::ServeReplica:specdec:ingress", "ingress"),
+        ("ray::ProxyActor.receive_asgi_messages", "proxy"),
+        ("ray::Coordinator", "coordinator"),
+        ("ray::IDLE", "ray itself"),
+        ("/usr/bin/gcs_server --port=1", "ray itself"),
+    ],
+)
+def test_processes_are_known_by_their_titles(title: str, kind: str) -> None:
+    assert kind_of(title) == kind
+
+
+def test_what_serves_is_counted_without_ray_itself() -> None:
+    held = {"proxy": Held(pss_mib=1, num_files=2), "ray itself": Held(pss_mib=9)}
+    assert ours(held | {"target": Held(pss_mib=3, num_files=1)}) == Held(pss_mib=4, num_files=3)
