@@ -86,6 +86,21 @@ def test_to_give_back_makes_no_garbage() -> None:
         gc.enable()
 
 
+def test_names_that_were_looked_up_are_held_no_longer() -> None:
+    """As an unpickler does for every message: the class's name is a new string each time, and
+    Python's cache of lookups kept thousands of them after a burst, each with its page."""
+
+    def looked_up(name: str) -> str:
+        assert getattr(memory, name) is keep_trimming
+        return name
+
+    names = [looked_up("".join(["keep", "_trimming"])) for _ in range(64)]
+    free = sys.getrefcount("".join(["keep", "_trimming"]))
+    memory.collect()
+    held = [sys.getrefcount(names.pop()) - free for _ in range(64)]
+    assert sum(held) == 0
+
+
 def test_under_load_memory_is_given_back_and_nothing_is_looked_through(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import itertools
 import sys
 
+from deployments import memory
 from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.leases import Role
 from tests.deployments.cell import cell
@@ -36,7 +36,7 @@ def test_many_requests_leave_no_objects() -> None:
             async def num_objects(count: int) -> int:
                 await asyncio.gather(*(ask(count // NUM_CLIENTS) for _ in range(NUM_CLIENTS)))
                 parts.replicas["t0"].rules_seen.clear()
-                gc.collect()
+                memory.collect()
                 return sys.getallocatedblocks()
 
             before = await num_objects(NUM_REQUESTS)
