@@ -1,4 +1,4 @@
-"""Builds a C file with the machine's C compiler, once per machine.
+"""Builds a C file and the headers beside it with the machine's C compiler, once per machine.
 
 The library is kept in the user's cache, named by a hash of all that it was made from.
 """
@@ -10,6 +10,7 @@ import hashlib
 import logging
 import os
 import platform
+import re
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -43,8 +44,15 @@ def _identity(source: Path, compiler: str, flags: Sequence[str]) -> str:
     version = subprocess.run(
         [compiler, "--version"], capture_output=True, check=True, timeout=_BUILD_TIMEOUT_S
     ).stdout
-    facts = [source.read_bytes(), version, " ".join(flags).encode(), _machine().encode()]
+    facts = [*_texts(source), version, " ".join(flags).encode(), _machine().encode()]
     return hashlib.sha256(b"\0".join(facts)).hexdigest()[:16]
+
+
+def _texts(source: Path) -> list[bytes]:
+    """Of a file, and of the files of ours that it includes."""
+    text = source.read_bytes()
+    included = re.findall(rb'^#include "(.+)"', text, flags=re.MULTILINE)
+    return [text, *(t for name in included for t in _texts(source.parent / name.decode()))]
 
 
 def _machine() -> str:

@@ -98,6 +98,8 @@ class PassPlan:
     """[N] tokens whose logits are wanted, in the order of the feeds."""
     segments: tuple[Segment, ...] = ()
     table: PieceTable | None = None
+    last_place: int = 0
+    """Of any token, where there is a table."""
 
 
 def split_into_passes(
@@ -144,6 +146,7 @@ def plan_native_pass(pieces: Sequence[Piece], kv: KVBlocks) -> PassPlan:
         table=PieceTable(
             torch.tensor(facts, dtype=torch.int32), _block_rows(pieces, kv), kv.block_size
         ),
+        last_place=max(piece.end for piece in pieces) - 1,
     )
 
 
