@@ -36,6 +36,7 @@ class HostedModel:
             max_model_len=model.max_model_len,
             vocab_size=model.vocab_size,
             tile_rows=model.tile_rows,
+            step_times=model.step_times,
             model_digest=self.loaded.digest,
             fingerprint=self.loaded.fingerprint,
             numerics=model.numerics,

@@ -13,8 +13,8 @@ from specdec_core.pool.k_policy import AcceptanceRate
 _WEIGHTS = (16.0, 4.0, 64.0, 256.0)
 """Trials that the past of all may count for in the estimate of one; the first until another has
 foretold better."""
-_FIRST_GUESS = 0.6
 _GUESS_WEIGHT = 4.0
+"""Trials that the first guess counts for."""
 _HALF_LIFE = 300.0
 """Trials of all sequences after which one counts half."""
 _LOSS_HALF_LIFE = 2000.0
@@ -28,6 +28,8 @@ def _no_losses() -> list[float]:
 class AcceptanceBelief:
     """Of one drafter."""
 
+    first_guess: float = 0.6
+    """Where nothing was seen."""
     seen: AcceptanceRate = field(default_factory=lambda: AcceptanceRate(_HALF_LIFE))
     """Of all sequences."""
     _losses: list[float] = field(default_factory=_no_losses)
@@ -38,7 +40,7 @@ class AcceptanceBelief:
     @property
     def common(self) -> float:
         """Of a sequence without a past."""
-        return self.seen.estimate(_FIRST_GUESS, _GUESS_WEIGHT)
+        return self.seen.estimate(self.first_guess, _GUESS_WEIGHT)
 
     def of(self, own: AcceptanceRate) -> float:
         return own.estimate(self.common, self.weight)

@@ -15,7 +15,7 @@ from deployments.generate import load_options
 from deployments.generate.output import STAGES
 from deployments.verify.cells import Cell, Point
 from specdec_core.algorithms.protocol import AlgorithmStats
-from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.models.loading import LoadConfig, load_pair
 from specdec_core.models.numerics import Numerics
 from specdec_core.request import Request
@@ -132,7 +132,9 @@ def test_a_run_leaves_the_loaded_models_as_it_found_them(tiny_folder: Path) -> N
     load = LoadConfig(kv_cache_tokens=1024, numerics=Numerics.FAST)
     models = load_pair(str(tiny_folder), str(tiny_folder), load)
     assert models.draft is not None
-    speculation = SpeculationConfig(method=SpecMethod.DRAFT_MODEL, num_draft_tokens=3)
+    speculation = SpeculationConfig(
+        method=SpecMethod.DRAFT_MODEL, num_draft_tokens=3, k_policy=KPolicyName.FIXED
+    )
     config = PoolConfig(max_group_size=2, window=4, speculation=speculation)
     params = SamplingParams(temperature=0, max_tokens=20, ignore_eos=True)
     requests = [

@@ -76,7 +76,7 @@ class World:
         device = "thread" if self.costs.has_one_thread else ""
         for number in range(self.num_targets):
             self.pool.register(_info(Role.TARGET, number, device), self.now)
-        if self.config.speculation.method.uses_draft_model:
+        if self.config.speculation.uses_draft_model:
             self.pool.register(_info(Role.DRAFT, 0, device), self.now)
 
     def run(self, num_live: int, max_tokens: int, num_requests: int | None = None) -> Outcome:
