@@ -36,7 +36,7 @@ from specdec_core.models.numerics import NotExactError, Numerics
 from specdec_core.models.packed_linear import pack_linears
 from specdec_core.models.placing import Companion, Placing, place
 from specdec_core.models.support import check_supported, freeze_rope
-from specdec_core.models.timing import known_or_timed
+from specdec_core.models.timing import timed
 from specdec_core.models.tokenizers import check_same_tokenizer, load_tokenizer
 from specdec_core.models.transformers_adapter import TransformersModel, kv_shape
 from specdec_core.native_choice import use_choice_kernels
@@ -127,29 +127,17 @@ def load_pair(
     """
     config = config or LoadConfig()
     draft_config = draft_config or replace(config, revision=None, numerics=Numerics.FAST)
-    if draft is not None:
-        check_same_tokenizer(
-            load_tokenizer(target, config.revision), load_tokenizer(draft, draft_config.revision)
-        )
-    companion = None
-    if draft is not None:
-        companion = _companion(draft, draft_config, _device(config.device))
-    loaded = load_model(target, config, companion)
-    know_times(loaded, Role.TARGET)
     if draft is None:
-        return LoadedPair(target=loaded, draft=None)
+        return LoadedPair(target=timed(load_model(target, config), Role.TARGET), draft=None)
+    check_same_tokenizer(
+        load_tokenizer(target, config.revision), load_tokenizer(draft, draft_config.revision)
+    )
+    companion = _companion(draft, draft_config, _device(config.device))
+    loaded = timed(load_model(target, config, companion), Role.TARGET)
     if companion is not None:
         tokens = loaded.model.num_blocks * loaded.model.block_size
         draft_config = replace(draft_config, kv_cache_tokens=draft_config.kv_cache_tokens or tokens)
-    loaded_draft = load_model(draft, draft_config)
-    know_times(loaded_draft, Role.DRAFT)
-    return LoadedPair(target=loaded, draft=loaded_draft)
-
-
-def know_times(loaded: LoadedModel, role: Role) -> None:
-    """Time the model's passes, or read what an earlier start has found."""
-    identity = f"{loaded.digest} {loaded.fingerprint}"
-    loaded.model.step_times = known_or_timed(loaded.model, role, identity)
+    return LoadedPair(target=loaded, draft=timed(load_model(draft, draft_config), Role.DRAFT))
 
 
 def load_model(

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from specdec_core.algorithms.speculative_round import Turn, propose, score_and_verify
 from specdec_core.cache_folder import cache_folder
@@ -26,6 +26,9 @@ from specdec_core.models.cached_model import CachedModel, Feed
 from specdec_core.models.transformers_adapter import TransformersModel
 from specdec_core.sampling_params import SamplingParams
 from specdec_core.step_times import StepTime, rows_that_gain
+
+if TYPE_CHECKING:
+    from specdec_core.models.loading import LoadedModel
 
 _PASSES = ((1, 1), (1, 5), (4, 1), (8, 1), (16, 1), (32, 1), (8, 5), (64, 1), (32, 5))
 """(sequences, rows of each) of a target, what is needed most first."""
@@ -49,6 +52,13 @@ _VERSION = 1
 """Of how passes are timed: tables of another one are not read."""
 
 _logger = logging.getLogger(__name__)
+
+
+def timed(loaded: LoadedModel, role: Role) -> LoadedModel:
+    """The same; its model knows what its passes take."""
+    identity = f"{loaded.digest} {loaded.fingerprint}"
+    loaded.model.step_times = known_or_timed(loaded.model, role, identity)
+    return loaded
 
 
 def known_or_timed(

@@ -100,6 +100,7 @@ class ReplicaRecord:
             replica_id=self.replica_id,
             role=self.role,
             num_sequences=len(self.sequences),
+            max_group_size=self.board.max_group_size,
             num_blocks=self.info.num_blocks,
             block_size=self.info.block_size,
             num_free_blocks=self.num_free_blocks,

@@ -45,7 +45,8 @@ class TracedK:
     def welcome(self, info: ReplicaInfo) -> None:
         self._policy.welcome(info)
         told = {name: getattr(info, name) for name in _TOLD}
-        self._write({"event": "welcome", "role": info.role.value, **told})
+        if any(told.values()):
+            self._write({"event": "welcome", "role": info.role.value, **told})
 
     def num_draft_tokens(
         self,

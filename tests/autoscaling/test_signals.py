@@ -29,7 +29,7 @@ def pool(*members: tuple[str, Role]) -> PoolCounters:
 
 
 def measured(before: PoolCounters, after: PoolCounters, seconds: float = 4.0) -> CellSignals:
-    meter = SignalMeter(max_group_size=8)
+    meter = SignalMeter()
     assert meter.note(before, 10.0) is None
     found = meter.note(after, 10.0 + seconds)
     assert found is not None
