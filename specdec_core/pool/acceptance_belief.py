@@ -13,8 +13,11 @@ from specdec_core.pool.k_policy import AcceptanceRate
 _WEIGHTS = (16.0, 4.0, 64.0, 256.0)
 """Trials that the past of all may count for in the estimate of one; the first until another has
 foretold better."""
+_FIRST_GUESS = 0.6
+"""Where nothing was seen. Prompt lookup on 64 prompts of Spec-Bench with the demo model, K = 4: 0.68
+greedy, 0.53 at temperature 0.8 (benchmarks/results/equivalence_64x128.jsonl)."""
 _GUESS_WEIGHT = 4.0
-"""Trials that the first guess counts for."""
+"""Trials that it counts for."""
 _HALF_LIFE = 300.0
 """Trials of all sequences after which one counts half."""
 _LOSS_HALF_LIFE = 2000.0
@@ -28,8 +31,6 @@ def _no_losses() -> list[float]:
 class AcceptanceBelief:
     """Of one drafter."""
 
-    first_guess: float = 0.6
-    """Where nothing was seen."""
     seen: AcceptanceRate = field(default_factory=lambda: AcceptanceRate(_HALF_LIFE))
     """Of all sequences."""
     _losses: list[float] = field(default_factory=_no_losses)
@@ -40,7 +41,7 @@ class AcceptanceBelief:
     @property
     def common(self) -> float:
         """Of a sequence without a past."""
-        return self.seen.estimate(self.first_guess, _GUESS_WEIGHT)
+        return self.seen.estimate(_FIRST_GUESS, _GUESS_WEIGHT)
 
     def of(self, own: AcceptanceRate) -> float:
         return own.estimate(self.common, self.weight)

@@ -39,13 +39,11 @@ them, none. Passes of one size alone would not tell what a row costs."""
 _OUTDONE = 1.1
 """Times the tokens that prompt lookup is expected to bring: a draft model that brings more, its
 time paid, is waited for."""
-_FIRST_GUESSES = {Drafter.LOOKUP: 0.6, Drafter.MODEL: 0.6}
-"""Acceptance where nothing was seen."""
 _NOBODY = Crowd(1, 1, 1.0)
 
 
 def _no_beliefs() -> dict[Drafter, AcceptanceBelief]:
-    return {drafter: AcceptanceBelief(guess) for drafter, guess in _FIRST_GUESSES.items()}
+    return {drafter: AcceptanceBelief() for drafter in Drafter}
 
 
 @dataclass(eq=False, slots=True)
