@@ -90,11 +90,12 @@ def test_the_old_names_of_batch_and_window_are_taken_with_a_warning(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert ServiceConfig(**old) == ServiceConfig(**new)
+    named = ServiceConfig(**new)
+    assert ServiceConfig(**old) == named
     assert "max_group_size is now called max_num_seqs" in caplog.text
     for name, value in old.items():
         monkeypatch.setenv(f"SPECDEC_{name.upper()}", str(value))
-    assert ServiceConfig().pool_config() == ServiceConfig(**new).pool_config()
+    assert ServiceConfig().pool_config() == named.pool_config()
 
 
 def test_speculation_is_by_goodput_unless_said_otherwise() -> None:
