@@ -287,7 +287,7 @@ def test_every_field_of_the_core_records_is_carried() -> None:
     assert len(dataclasses.fields(SamplingParams)) == 18
     is_background = 1  # made and read by the coordinator alone
     assert len(dataclasses.fields(Request)) == 13 + is_background
-    assert len(dataclasses.fields(ReplicaInfo)) == 13
+    assert len(dataclasses.fields(ReplicaInfo)) == 15
     assert len(LeaseRow._fields) == 8
     assert len(RowResult._fields) == 8
     compiled = 1  # never travels
