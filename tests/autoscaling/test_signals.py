@@ -88,7 +88,7 @@ def test_the_share_of_drafted_rounds_is_of_the_last_seconds() -> None:
 
 def test_shares_forget_what_is_older_than_the_window() -> None:
     base = pool()
-    meter = SignalMeter(8, window_s=5.0)
+    meter = SignalMeter(window_s=5.0)
     rounds = [1000, 1000, 1000, 1000, 1000, 1000, 1006]
     for now, number in enumerate(rounds):
         found = meter.note(replace(base, num_sequence_rounds=number), float(now))
@@ -110,7 +110,7 @@ def test_after_a_long_silence_shares_are_of_all_the_time_since() -> None:
 def test_a_pool_tells_who_waits_for_a_draft() -> None:
     cell = Cell(config(SpecMethod.DRAFT_MODEL, window=4, max_group_size=4))
     cell.join(info("t"))
-    meter = SignalMeter(4)
+    meter = SignalMeter()
     meter.note(cell.pool.counters(), 0.0)
     for number in range(6):
         cell.add(request(str(number)))
