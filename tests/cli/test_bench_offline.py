@@ -29,6 +29,10 @@ PLAIN = Cell("autoregressive", Point(SpecMethod.NONE, 0, 2, 0.0))
 DRAFTED = Cell("exspec", Point(SpecMethod.DRAFT_MODEL, 3, 2, 0.0))
 
 
+FIXED = ["--spec-tokens", 3, "--spec-policy", "fixed"]
+"""A draft that is its target again is given up where it may be."""
+
+
 @pytest.fixture
 def bench(specdec: Specdec, tiny_folder: Path, write_lines: Write, tmp_path: Path) -> Bench:
     """Run the command; its outcome and the file that it saved."""
@@ -62,7 +66,7 @@ def test_every_cell_is_measured_and_compared_with_plain_decoding(
 
     monkeypatch.setattr(load_options, "load_pair", counted)
     flags = ["--spec-methods", "ngram,draft_model", "--spec-model", tiny_folder]
-    outcome, found = bench(*flags, "--batch-sizes", "1,2", "--spec-tokens", 3, "--repeat", 2)
+    outcome, found = bench(*flags, "--batch-sizes", "1,2", *FIXED, "--repeat", 2)
     assert outcome.status == 0, outcome.err
     assert len(loads) == 1
     cells = found["cells"]
