@@ -36,7 +36,7 @@ from deployments.ingress.pool_client import PoolClient
 from deployments.replica.work_loop import WorkLoop
 from deployments.simulation.model_replica import ModelReplica
 from deployments.wire.endpoint import Endpoint
-from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.leases import GroupLease, GroupResult, Occupancy, ReplicaInfo, Role
 from specdec_core.pool import SequencePool
 from specdec_core.request import Request
@@ -95,7 +95,9 @@ def _serve(group: int, method: SpecMethod, told: Connection) -> None:
         config = PoolConfig(
             max_group_size=group,
             window=group,
-            speculation=SpeculationConfig(method=method, num_draft_tokens=4),
+            speculation=SpeculationConfig(
+                method=method, num_draft_tokens=4, k_policy=KPolicyName.FIXED
+            ),
         )
         driver = PoolDriver(SequencePool(config, epoch=1), epoch=1)
         _, endpoint = await start_server(driver, "127.0.0.1")

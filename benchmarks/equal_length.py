@@ -27,6 +27,7 @@ from benchmarks.synthetic import requests_for
 from deployments.demo_models import resolve_model
 from deployments.progress import cell_progress
 from specdec_core import PoolConfig, SamplingParams, SpecMethod, SpeculationConfig
+from specdec_core.config import KPolicyName
 from specdec_core.engine import Engine
 from specdec_core.models.cached_model import CachedModel
 from specdec_core.models.loading import DType, LoadConfig, load_model
@@ -94,7 +95,7 @@ def main(
             config = PoolConfig(
                 max_group_size=group_size,
                 window=window,
-                speculation=SpeculationConfig(method=cell.method),
+                speculation=SpeculationConfig(method=cell.method, k_policy=KPolicyName.FIXED),
             )
             turns = _turns(target, config, cell, params, repeats)
             report(cell.name, repeats)

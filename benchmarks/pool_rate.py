@@ -25,7 +25,7 @@ from rich.progress import track
 from rich.table import Table
 
 from deployments.coordinator.garbage import look_seldom
-from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.leases import GroupLease, GroupResult, LeaseRow, ReplicaInfo, Role, RowResult
 from specdec_core.pool import Command, Emit, SendLease, SequencePool
 from specdec_core.request import Request
@@ -82,7 +82,9 @@ class World:
 
     def __post_init__(self) -> None:
         window = -(-self.cell.sequences // self.cell.targets)
-        speculation = SpeculationConfig(method=SpecMethod.NGRAM, num_draft_tokens=4)
+        speculation = SpeculationConfig(
+            method=SpecMethod.NGRAM, num_draft_tokens=4, k_policy=KPolicyName.FIXED
+        )
         config = PoolConfig(
             max_group_size=self.cell.group_size,
             window=window,

@@ -28,7 +28,7 @@ from rich.table import Table
 
 from deployments.coordinator.pool_settings import MAX_OPEN_LEASES
 from deployments.demo_models import resolve_model
-from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.leases import GroupLease, GroupResult, ReplicaInfo, Role
 from specdec_core.models.cached_model import CachedModel, Feed
 from specdec_core.models.loading import LoadConfig, load_pair
@@ -109,7 +109,7 @@ class World:
         config = PoolConfig(
             max_prefill_tokens=self.limit,
             max_open_leases=MAX_OPEN_LEASES,
-            speculation=SpeculationConfig(method=method),
+            speculation=SpeculationConfig(method=method, k_policy=KPolicyName.FIXED),
         )
         self.pool = SequencePool(config, epoch=1)
         self._replicas = {role.value: Replica(model, role) for role, model in self.models.items()}
@@ -193,6 +193,7 @@ def _describe(model: CachedModel, role: Role) -> ReplicaInfo:
         max_model_len=model.max_model_len,
         vocab_size=model.vocab_size,
         tile_rows=model.tile_rows,
+        step_times=model.step_times,
         model_digest="",
     )
 

@@ -20,9 +20,10 @@ from rich.table import Table
 
 from specdec_core.config import PoolConfig
 from specdec_core.pool import pool
-from specdec_core.pool.goodput import GoodputK, make_k_policy
+from specdec_core.pool.goodput import GoodputK
 from specdec_core.pool.k_policy import KPolicy
 from specdec_core.pool.k_trace import Record, TracedK, replay
+from specdec_core.pool.policies import make_k_policy
 
 
 @contextmanager

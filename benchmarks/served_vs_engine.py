@@ -57,7 +57,8 @@ def main(
     config = ServiceConfig(
         model=model,
         spec_method=spec_method,
-        max_group_size=batch,
+        max_num_seqs=batch,
+        window=max(32, batch),
         torch_threads=threads,
         port=port,
         grpc_port=port + 1000,

@@ -62,7 +62,8 @@ def service(
     config = ServiceConfig(
         model=model,
         spec_method=spec_method,
-        max_group_size=batch,
+        max_num_seqs=batch,
+        window=max(32, batch),
         torch_threads=threads,
         enable_prefix_caching=False,  # every turn reads the same prompts
         audit_share=0.0,

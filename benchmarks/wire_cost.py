@@ -52,7 +52,8 @@ def main(
     config = ServiceConfig(
         model=model,
         spec_method=SpecMethod.NGRAM,
-        max_group_size=batch,
+        max_num_seqs=batch,
+        window=max(32, batch),
         torch_threads=threads,
         enable_prefix_caching=False,  # both methods read the same prompts
         stream_interval=stream_interval,

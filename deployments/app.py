@@ -130,7 +130,7 @@ def num_cpus_needed(config: ServiceConfig) -> int:
 
 def _max_ongoing(config: ServiceConfig) -> int:
     """More than the pools take: who is too many is refused by the pool, not left in a proxy."""
-    num_admitted = config.target_bounds.most * config.max_num_seqs
+    num_admitted = config.target_bounds.most * config.pool_config().window
     num_queued = most_waiting(config.max_queued, max(len(config.named_keys), 1))
     return config.cells * (num_admitted + num_queued) + _SHORT_CALLS
 
@@ -148,7 +148,7 @@ def _replicas(
 ) -> Application:
     is_target = kind is TargetReplica
     labels = config.target_labels(coordinator.cell) if is_target else config.draft_node_labels
-    first = config.target_replicas if is_target else config.draft_replicas
+    first = config.target_replicas if is_target else config.first_draft_replicas
     bounds = config.target_bounds if is_target else config.draft_bounds
     threading = {
         "OMP_NUM_THREADS": str(config.threads_per_replica(os.cpu_count() or 1)),

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,17 @@ def one_of(*known: str) -> Callable[[str | None], str | None]:
     def callback(value: str | None) -> str | None:
         if value is not None and value not in known:
             raise typer.BadParameter(f"{value!r} is none of {', '.join(known)}")
+        return value
+
+    return callback
+
+
+def renamed(new: str) -> Callable[[int | None], int | None]:
+    """A callback that warns who uses an option's old name."""
+
+    def callback(value: int | None) -> int | None:
+        if value is not None:
+            print(f"warning: this option is now called {new}", file=sys.stderr)
         return value
 
     return callback
@@ -60,8 +72,13 @@ Algorithm = Annotated[
     ),
 ]
 BatchSize = Annotated[int, typer.Option(min=1, help="Most rows of one group.")]
+OldBatchSize = Annotated[
+    int | None,
+    typer.Option("--batch-size", min=1, hidden=True, callback=renamed("--max-num-seqs")),
+]
 Window = Annotated[
-    int | None, typer.Option(min=1, help="Sequences that groups are picked from [3 x batch size].")
+    int | None,
+    _scale(min=1, help="Most admitted sequences per target replica [2 x --max-num-seqs]."),
 ]
 SortByLength = Annotated[bool, typer.Option("--sort-by-length", help="Shortest prompts first.")]
 Limit = Annotated[int | None, typer.Option(min=1, help="Take the first N lines.")]
@@ -118,8 +135,9 @@ SpecTokens = Annotated[
 SpecPolicy = Annotated[
     KPolicyName | None,
     _speculation(
-        help="How many of the K a round drafts: fixed, all; goodput, as many as are measured to "
-        "pay, 0 included; schedule, by live sequences (spec_schedule).",
+        help="How many of the K tokens a round drafts [goodput]. goodput: as many as are measured "
+        "to pay, 0 included. schedule: by live sequences (spec_schedule). fixed: always K, for "
+        "experiments.",
     ),
 ]
 SpecMinConfidence = Annotated[
@@ -247,14 +265,25 @@ TargetReplicas = Annotated[int | None, _scale(help="Replicas of the target model
 MinTargetReplicas = Annotated[int | None, _scale(help="Fewest of them: their number scales.")]
 MaxTargetReplicas = Annotated[int | None, _scale(help="Most of them.")]
 DraftReplicas = Annotated[
-    int | None, _scale(help="Replicas of the draft model, if there is one, in every cell.")
+    int | None,
+    _scale(
+        help="Replicas of the draft model in every cell [1 with --spec-model]. For a demo model "
+        "this starts the draft that ships with it."
+    ),
 ]
 MinDraftReplicas = Annotated[int | None, _scale(help="Fewest of them, 0 too: they scale.")]
 MaxDraftReplicas = Annotated[int | None, _scale(help="Most of them.")]
 IngressReplicas = Annotated[int | None, _scale(help="Replicas that take requests.")]
 Cells = Annotated[int | None, _scale(help="Coordinators, each with replicas of its own.")]
-MaxNumSeqs = Annotated[int | None, _scale(help="Most admitted sequences per target replica.")]
-MaxGroupSize = Annotated[int | None, _scale(help="Most sequences per target pass.")]
+MaxNumSeqs = Annotated[
+    int | None,
+    _scale(
+        min=1,
+        help="Most sequences per target pass (the batch) [as many as gain on a CPU, at most 64; "
+        "128 on a GPU].",
+    ),
+]
+MaxGroupSize = Annotated[int | None, _scale(hidden=True, help="Old name of --max-num-seqs.")]
 MaxPrefillTokens = Annotated[
     int | None,
     _scale(help="Most prompt tokens that streams of a target wait for; 256, on GPUs 8192."),

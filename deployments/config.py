@@ -19,7 +19,7 @@ from pydantic_settings import NoDecode, SettingsConfigDict
 from deployments.api_keys import default_name, key_digest, read_key_file
 from deployments.autoscaling.settings import ScaleSettings
 from deployments.coordinator.client_ledger import ClientLimits
-from deployments.coordinator.pool_settings import PoolSettings
+from deployments.coordinator.pool_settings import PoolSettings, renamed_limits
 from deployments.demo_drafts import Drafting, choose_drafting
 from deployments.foreign_settings import refuse_unsupported, spread_speculative_config
 from deployments.metrics.page import MetricsCompat
@@ -89,13 +89,14 @@ class ServiceConfig(PoolSettings, ScaleSettings, TelemetrySettings, TlsSettings,
     """Whether chats may bring a template of their own: sandboxed, in a process of its own."""
 
     spec_method: SpecMethod | None = None
-    """None: draft_model with `spec_model` or a demo draft for the model, else ngram."""
+    """None: draft_model with `spec_model`, else ngram; with `draft_replicas` the demo's draft."""
     spec_model: str | None = None
     """Draft model; None: the one that ships for a demo model, if the method needs any."""
     spec_tokens: int = 4
-    """K, the drafted tokens per sequence and round."""
-    spec_policy: KPolicyName = KPolicyName.FIXED
-    """goodput: as many of them as are measured to pay, 0 included. schedule: by spec_schedule."""
+    """K, most drafted tokens per sequence and round."""
+    spec_policy: KPolicyName = KPolicyName.GOODPUT
+    """goodput: as many of them as are measured to pay, 0 included. schedule: by spec_schedule.
+    fixed: always all, for experiments."""
     spec_schedule: tuple[tuple[int, int, int], ...] = ()
     """(first, last, K): K while first to last sequences share a target, else 0."""
     spec_min_confidence: float = 0.0
@@ -161,7 +162,7 @@ class ServiceConfig(PoolSettings, ScaleSettings, TelemetrySettings, TlsSettings,
     def _accept_foreign_names(cls, values: Any) -> Any:
         if not isinstance(values, dict):
             return values
-        values = refuse_unsupported(spread_speculative_config(values))
+        values = renamed_limits(refuse_unsupported(spread_speculative_config(values)))
         one_key = values.pop("api_key", None)
         return values if one_key is None else {**values, "api_keys": one_key}
 
@@ -203,7 +204,8 @@ class ServiceConfig(PoolSettings, ScaleSettings, TelemetrySettings, TlsSettings,
 
     @property
     def _drafting(self) -> Drafting:
-        return choose_drafting(self.model, self.spec_method, self.spec_model)
+        asks = bool(self.draft_replicas or self.max_draft_replicas)
+        return choose_drafting(self.model, self.spec_method, self.spec_model, wants_draft=asks)
 
     @property
     def model_name(self) -> str:

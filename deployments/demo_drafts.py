@@ -26,7 +26,7 @@ class DemoDraft:
     licence: str
     summary: str
     method: SpecMethod
-    """What it is used by when nobody says: the fastest that was measured."""
+    """What it is used by where a draft is asked for, and nothing else is said."""
 
     @property
     def data(self) -> Path:
@@ -77,12 +77,16 @@ class Drafting(NamedTuple):
     """Draft model; None for the methods that need none."""
 
 
-def choose_drafting(target: str, method: SpecMethod | None, draft: str | None) -> Drafting:
-    """What was asked for; where that is left open, the draft that ships for `target`; where there
-    is none, prompt lookup."""
+def choose_drafting(
+    target: str, method: SpecMethod | None, draft: str | None, *, wants_draft: bool = False
+) -> Drafting:
+    """What was asked for. Where that is left open, prompt lookup: the drafts that ship take more of
+    a CPU than they were measured to earn. One is used where the method needs it, or where
+    `wants_draft`."""
     if draft is not None:
         return Drafting(method or SpecMethod.DRAFT_MODEL, draft)
     shipped = shipped_drafts(target)
-    if not shipped or (method is not None and not method.uses_draft_model):
+    uses_draft = wants_draft if method is None else method.uses_draft_model
+    if not shipped or not uses_draft:
         return Drafting(method or SpecMethod.NGRAM, None)
     return Drafting(method or shipped[0].method, shipped[0].name)

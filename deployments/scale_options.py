@@ -44,7 +44,8 @@ def policy_of(config: ServiceConfig) -> dict[str, Any]:
         for name in type(config).model_fields
         if name.startswith("scale_")
     }
-    aims |= {"window": config.max_num_seqs, "max_group_size": config.max_group_size}
+    pool = config.pool_config()
+    aims |= {"window": pool.window, "max_group_size": pool.max_group_size}
     kwargs = {"cells": config.cells, "aims": aims}
     return {"autoscaling_policy": {"policy_function": POLICY, "policy_kwargs": kwargs}}
 

@@ -20,6 +20,7 @@ from typing import Any
 
 from deployments.app import APPLICATION, coordinator_specs, num_cpus_needed, serve_config
 from deployments.config import ServiceConfig
+from deployments.demo_drafts import shipped_drafts
 from deployments.deploying import deploy
 from deployments.deployment_names import Part
 from deployments.ingress.access import is_loopback
@@ -81,8 +82,15 @@ def ready_line(config: ServiceConfig, numerics: Numerics) -> str:
     curl = f"curl -s {host}:{config.port}/v1/chat/completions -d '{json.dumps(body)}'"
     return (
         f"Ready: HTTP http://{host}:{config.port}  gRPC {host}:{config.grpc_port}  "
-        f"model {config.model_name}  numerics {numerics}  try: {curl}"
+        f"model {config.model_name}  numerics {numerics}{_drafting(config)}  try: {curl}"
     )
+
+
+def _drafting(config: ServiceConfig) -> str:
+    """How to have the draft that ships, where one does that is not used."""
+    if config.draft or not shipped_drafts(config.model):
+        return ""
+    return f"  speculation {config.method} (a draft model too: --draft-replicas 1)"
 
 
 @contextmanager

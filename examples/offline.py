@@ -6,12 +6,10 @@ import sys
 
 from transformers import AutoTokenizer
 
-from specdec_core import Engine, PoolConfig, Request, SamplingParams, SpecMethod, SpeculationConfig
+from specdec_core import Engine, Request, SamplingParams
 
 target, draft = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else None
-method = SpecMethod.DRAFT_MODEL if draft else SpecMethod.NGRAM
-pool = PoolConfig(speculation=SpeculationConfig(method=method, num_draft_tokens=4))
-engine = Engine.load(target, draft, pool=pool)
+engine = Engine.load(target, draft)  # without a draft model, prompt lookup drafts
 tokenizer = AutoTokenizer.from_pretrained(target)
 
 question = [{"role": "user", "content": "What is the capital of France?"}]
@@ -20,7 +18,6 @@ request = Request(
     request_id="1",
     prompt_token_ids=tuple(prompt["input_ids"]),
     params=SamplingParams(temperature=0, max_tokens=32),
-    end_token_ids=engine.end_token_ids,
 )
 for event in engine.generate([request]):
     print(tokenizer.decode(event.token_ids, skip_special_tokens=True), end="", flush=True)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 MAX_DRAFT_TOKENS = 32
+MAX_CPU_ROWS = 64
+GPU_ROWS = 128
+"""Rows of a group where nobody says: on a CPU at most, as far as they gain; on a GPU."""
 DEFAULT_MAX_CHOICES = 1024
 """What loading allows for on a GPU where nobody says: 128 sequences of 8 tokens each."""
+WINDOW_PER_ROW = 2
+"""Admitted sequences per row of a group where nobody says: one group is formed while the other
+runs."""
 DEFAULT_GPU_MEMORY_UTILIZATION = 0.9
 """Share of a GPU's memory that a model and its cache take; vLLM's default."""
 
@@ -50,10 +56,10 @@ class SpecMethod(StrEnum):
 class KPolicyName(StrEnum):
     """Who says how many tokens a round drafts, up to num_draft_tokens."""
 
-    FIXED = "fixed"
-    """num_draft_tokens, always."""
     GOODPUT = "goodput"
     """As many as earn more tokens than their time would, by what was measured; 0 as well."""
+    FIXED = "fixed"
+    """num_draft_tokens, always, also where it loses: for experiments."""
     SCHEDULE = "schedule"
     """By the number of live sequences."""
 
@@ -84,10 +90,11 @@ class NgramConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeculationConfig:
-    method: SpecMethod = SpecMethod.NGRAM
+    method: SpecMethod | None = None
+    """None: the draft model where there is one, else prompt lookup."""
     num_draft_tokens: int = 4
-    """Tokens drafted per sequence and round (K). More is better only while acceptance is high."""
-    k_policy: KPolicyName = KPolicyName.FIXED
+    """Most tokens drafted per sequence and round (K)."""
+    k_policy: KPolicyName = KPolicyName.GOODPUT
     k_schedule: tuple[tuple[int, int, int], ...] = ()
     """(first, last, K) for SCHEDULE: K while first to last sequences share a target, else 0."""
     min_confidence: float = 0.0
@@ -111,15 +118,26 @@ class SpeculationConfig:
                 f"num_draft_tokens must be in 0..{MAX_DRAFT_TOKENS}, got {self.num_draft_tokens}"
             )
 
+    @property
+    def uses_draft_model(self) -> bool:
+        return self.method is not None and self.method.uses_draft_model
+
+    def settled(self, *, has_draft: bool) -> SpeculationConfig:
+        """The same with a method, for an engine with or without a draft model."""
+        if self.method is not None:
+            return self
+        return replace(self, method=SpecMethod.DRAFT_MODEL if has_draft else SpecMethod.NGRAM)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolConfig:
     """Limits of the pool. Times are seconds on whatever clock the driver passes in."""
 
     max_group_size: int = 8
-    """Most rows of one group (B)."""
+    """Most rows of one group (B, the batch). A target that has registered fewer gets no more."""
     window: int = 32
-    """Most admitted sequences per target replica that groups are picked from (W)."""
+    """Most admitted sequences per target replica that groups are picked from (W). A target that has
+    registered its own rows admits twice as many at most."""
     max_queued: int = 1024
     """Most waiting requests; one more is refused with a retry hint."""
     prefill_chunk: int = 256

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from specdec_core.algorithms.eqspec import Eqspec
 from specdec_core.algorithms.exspec import Exspec
 from specdec_core.algorithms.exspec_padded import ExspecPadded
 from specdec_core.algorithms.protocol import Algorithm, AlgorithmStats
-from specdec_core.config import PoolConfig, SpecMethod
+from specdec_core.config import WINDOW_PER_ROW, PoolConfig, SpecMethod
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError, QueueFullError
 from specdec_core.grammar import GrammarCompiler
 from specdec_core.models.cached_model import CachedModel
@@ -52,7 +53,9 @@ class Engine:
     ) -> None:
         """`grammars` compiles what requests ask of structured output; None refuses them."""
         config = config or PoolConfig()
-        _check_pair(target, draft, config)
+        speculation = config.speculation.settled(has_draft=draft is not None)
+        config = replace(config, speculation=speculation)
+        _check_pair(target, draft, speculation.method)
         self.end_token_ids = end_token_ids
         self.vocab_size = target.vocab_size
         self.max_model_len = target.max_model_len
@@ -83,15 +86,18 @@ class Engine:
         """Load models from folders or hub ids. Raises ModelNotSupportedError when they do not fit.
 
         A draft is loaded only for an algorithm that drafts; it must share the target's tokenizer.
+        Without `pool` groups have as many rows as gain tokens per second here.
         """
         from specdec_core.models.loading import load_pair
+        from specdec_core.models.timing import rows_of_a_group
 
         drafts = algorithm is not AlgorithmName.AUTOREGRESSIVE
         models = load_pair(target, draft if drafts else None, load)
+        rows = rows_of_a_group(models.target.model)
         return cls(
             models.target.model,
             models.draft.model if models.draft else None,
-            config=pool,
+            config=pool or PoolConfig(max_group_size=rows, window=WINDOW_PER_ROW * rows),
             algorithm=algorithm,
             end_token_ids=models.target.end_token_ids,
         )
@@ -105,7 +111,12 @@ class Engine:
         return self._algorithm.stats
 
     def add_request(self, request: Request) -> None:
-        """Queue a request; `step` begins it. Raises InvalidRequestError or QueueFullError."""
+        """Queue a request; `step` begins it. Raises InvalidRequestError or QueueFullError.
+
+        One without end ids of its own ends at those of the model; `ignore_eos` drops them.
+        """
+        if not request.end_token_ids:
+            request = replace(request, end_token_ids=self.end_token_ids)
         self._check(request)
         self._algorithm.add(request)
 
@@ -173,7 +184,7 @@ def _padded(model: CachedModel) -> PaddedLM:
     return model.padded()
 
 
-def _check_pair(target: CachedModel, draft: CachedModel | None, config: PoolConfig) -> None:
+def _check_pair(target: CachedModel, draft: CachedModel | None, method: SpecMethod | None) -> None:
     if draft is None:
         return
     if draft.vocab_size != target.vocab_size:
@@ -181,7 +192,5 @@ def _check_pair(target: CachedModel, draft: CachedModel | None, config: PoolConf
             f"draft and target must share a tokenizer: the draft has {draft.vocab_size} ids, "
             f"the target {target.vocab_size}"
         )
-    if config.speculation.method in (SpecMethod.NGRAM, SpecMethod.NONE):
-        raise ModelNotSupportedError(
-            f"a draft model was given, but method {config.speculation.method} never uses one"
-        )
+    if method in (SpecMethod.NGRAM, SpecMethod.NONE):
+        raise ModelNotSupportedError(f"a draft model was given, but method {method} never uses one")

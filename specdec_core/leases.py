@@ -17,6 +17,7 @@ from typing import NamedTuple
 from specdec_core.choice_rules import ChoiceRules
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.models.numerics import Numerics
+from specdec_core.step_times import StepTime
 
 _MASK64 = (1 << 64) - 1
 
@@ -71,6 +72,10 @@ class ReplicaInfo:
     """Names its accelerator: replicas of one name take turns. Empty: it has one of its own."""
     keeps_prefixes: bool = False
     """Whether a sequence finds what others of the same beginning have left cached."""
+    step_times: tuple[StepTime, ...] = ()
+    """What passes took when they were timed at its start; empty where none were."""
+    max_num_seqs: int = 0
+    """Rows of a group up to which more still gain; 0 leaves that to the pool's configuration."""
 
 
 class LeaseRow(NamedTuple):

@@ -16,6 +16,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from specdec_core.cache_folder import cache_folder
+
 FLAGS = ("-O3", "-march=native", "-std=gnu11", "-fno-math-errno", "-fPIC", "-fopenmp", "-shared")
 _BUILD_TIMEOUT_S = 120.0
 
@@ -27,7 +29,7 @@ def build_library(source: Path, flags: Sequence[str] = FLAGS) -> tuple[ctypes.CD
     are. Raises OSError or SubprocessError."""
     compiler = os.environ.get("CC", "cc")
     identity = _identity(source, compiler, flags)
-    path = _cache_folder() / f"{source.stem}-{identity}.so"
+    path = cache_folder("kernels") / f"{source.stem}-{identity}.so"
     if not path.is_file():
         _build([compiler, *flags], source, path)
     return ctypes.CDLL(str(path)), identity
@@ -63,13 +65,6 @@ def _machine() -> str:
         return platform.machine() + platform.processor()
     names = ("model", "model name", "flags", "Features", "CPU part")
     return "\n".join(sorted({line for line in lines if line.split("\t")[0].strip() in names}))
-
-
-def _cache_folder() -> Path:
-    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = Path(root) / "specdec" / "kernels"
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return folder
 
 
 def _build(command: Sequence[str], source: Path, path: Path) -> None:

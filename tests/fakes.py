@@ -17,6 +17,7 @@ from specdec_core.kv.padded import PaddedKV
 from specdec_core.kv.paged import KVShape
 from specdec_core.leases import EMPTY_HASH, extend_hash
 from specdec_core.models.cached_model import Feed, PrefixCache
+from specdec_core.step_times import StepTime
 
 LogitsOf = Callable[[Sequence[int]], Tensor]
 MakePaddedKV = Callable[[KVShape, Sequence[int]], PaddedKV]
@@ -30,6 +31,7 @@ class TokenListModel:
     """A CachedModel whose next-token logits are a random function of all the slot's tokens."""
 
     prefix_cache: PrefixCache | None = None
+    step_times: tuple[StepTime, ...] = ()
 
     def __init__(
         self,

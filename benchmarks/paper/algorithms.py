@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from specdec_core import PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.config import KPolicyName
 from specdec_core.engine import AlgorithmName
 
 PLAIN = AlgorithmName.AUTOREGRESSIVE
@@ -20,5 +21,7 @@ def pool_config(
         window=window or PAPER_WINDOW_RATIO * batch_size,
         max_queued=100_000,
         group_by_shape=True,
-        speculation=SpeculationConfig(method=method, num_draft_tokens=num_draft_tokens),
+        speculation=SpeculationConfig(
+            method=method, num_draft_tokens=num_draft_tokens, k_policy=KPolicyName.FIXED
+        ),
     )

@@ -31,6 +31,7 @@ class RecordedDraft:
         self.num_blocks = model.num_blocks
         self.block_size = model.block_size
         self.tile_rows = model.tile_rows
+        self.step_times = model.step_times
 
     @property
     def num_free_blocks(self) -> int:

@@ -21,7 +21,7 @@ class Aims:
     """The settings that ServiceConfig has under the same names with `scale_` before them."""
 
     window: int
-    """Sequences that a target admits (max_num_seqs)."""
+    """Sequences that a target admits."""
     max_group_size: int
     target_load: float = 0.7
     """Share of the time that a target is busy with full groups."""

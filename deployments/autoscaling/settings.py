@@ -18,8 +18,8 @@ class ScaleSettings(BaseSettings):
     """At the start, and for good while the two bounds are not given."""
     min_target_replicas: int | None = Field(default=None, ge=1)
     max_target_replicas: int | None = Field(default=None, ge=1)
-    draft_replicas: int = Field(default=1, ge=0)
-    """Only with a draft model."""
+    draft_replicas: int | None = Field(default=None, ge=0)
+    """None: 1 where there is a draft model. A number asks for the one that ships for the model."""
     min_draft_replicas: int | None = Field(default=None, ge=0)
     max_draft_replicas: int | None = Field(default=None, ge=0)
     ingress_replicas: int = Field(default=1, ge=1)
@@ -60,7 +60,13 @@ class ScaleSettings(BaseSettings):
     @property
     def draft_bounds(self) -> Bounds:
         """Where there is a draft model."""
-        return _bounds(self.draft_replicas, self.min_draft_replicas, self.max_draft_replicas)
+        fixed = self.first_draft_replicas
+        return _bounds(fixed, self.min_draft_replicas, self.max_draft_replicas)
+
+    @property
+    def first_draft_replicas(self) -> int:
+        """At the start, where there is a draft model."""
+        return 1 if self.draft_replicas is None else self.draft_replicas
 
     @property
     def ingress_bounds(self) -> Bounds:

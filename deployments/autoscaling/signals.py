@@ -71,8 +71,7 @@ class CellSignals:
 class SignalMeter:
     """Turns totals of the pool into shares of the last seconds. Time is an argument."""
 
-    def __init__(self, max_group_size: int, window_s: float = WINDOW_S) -> None:
-        self._max_group_size = max_group_size
+    def __init__(self, window_s: float = WINDOW_S) -> None:
         self._window_s = window_s
         self._readings: deque[Reading] = deque()
 
@@ -85,7 +84,7 @@ class SignalMeter:
         earlier = self._readings[0]
         if now - earlier.at_s < _SHORTEST_S:
             return None
-        return _signals(counters, by_source(earlier, reading), self._max_group_size)
+        return _signals(counters, by_source(earlier, reading))
 
 
 def _reading(counters: PoolCounters, now: float) -> Reading:
@@ -102,9 +101,7 @@ def _reading(counters: PoolCounters, now: float) -> Reading:
     return Reading(now, {_POOL: Totals(rounds), **sources})
 
 
-def _signals(
-    counters: PoolCounters, lately: Mapping[Source, Growth], max_group_size: int
-) -> CellSignals:
+def _signals(counters: PoolCounters, lately: Mapping[Source, Growth]) -> CellSignals:
     staying = [replica for replica in counters.replicas if not replica.is_draining]
     targets = [replica for replica in staying if replica.role is Role.TARGET]
     drafts = [replica for replica in staying if replica.role is Role.DRAFT]
@@ -116,7 +113,7 @@ def _signals(
         num_waiting=counters.num_waiting,
         num_running=counters.num_running,
         target_load=sum(
-            _busy(did[one.replica_id]) * _fill(did[one.replica_id], max_group_size)
+            _busy(did[one.replica_id]) * _fill(did[one.replica_id], one.max_group_size)
             for one in targets
         ),
         kv_tokens=sum(_used_blocks(one) * one.block_size for one in targets),

@@ -95,7 +95,7 @@ def offline(
     seed: flag.Seed = 0,
     ignore_eos: flag.IgnoreEos = False,
     spec_model: flag.SpecModel = None,
-    spec_policy: flag.SpecPolicy = KPolicyName.FIXED,
+    spec_policy: flag.SpecPolicy = KPolicyName.GOODPUT,
     spec_min_confidence: flag.SpecMinConfidence = 0.0,
     overlap: flag.Overlap = OverlapMode.AUTO,
     prompt_lookup_max: flag.LookupMax = 4,

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from deployments.demo_drafts import choose_drafting
 from deployments.generate.load_options import LoadOptions
-from deployments.generate.options import WINDOW_PER_ROW
 from deployments.verify.cells import PLAIN, Cell, Grid, Point
 from specdec_core.config import (
+    WINDOW_PER_ROW,
     KPolicyName,
     NgramConfig,
     OverlapMode,
@@ -78,7 +78,7 @@ class BenchOfflineOptions(LoadOptions):
     @property
     def draft(self) -> str | None:
         """The draft model, where there is one; loaded only if a cell drafts with it."""
-        return choose_drafting(self.model, None, self.spec_model).draft
+        return choose_drafting(self.model, None, self.spec_model, wants_draft=True).draft
 
     @property
     def cells(self) -> list[Cell]:

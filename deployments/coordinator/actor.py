@@ -95,9 +95,7 @@ class Coordinator:
             spans=PoolSpans(self._tracing.tracer),
             started_unix_s=time.time(),
         )
-        self._sampler = SignalSampler(
-            self._driver.pool.counters, SignalMeter(spec.pool.max_group_size)
-        )
+        self._sampler = SignalSampler(self._driver.pool.counters, SignalMeter())
         self._metrics = MetricsTelling(
             partial(pool_status, self._driver),
             process,

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import logging
+from typing import Any
+
 from pydantic import Field
 from pydantic_settings import BaseSettings
 
-from specdec_core.config import OverlapMode, PoolConfig, SpeculationConfig
+from specdec_core.config import (
+    GPU_ROWS,
+    MAX_CPU_ROWS,
+    WINDOW_PER_ROW,
+    OverlapMode,
+    PoolConfig,
+    SpeculationConfig,
+)
+
+_logger = logging.getLogger(__name__)
 
 MAX_OPEN_LEASES = 2
 """The next group's way to a replica, some 3 ms here, is hidden behind the group that it runs."""
@@ -14,13 +26,32 @@ _GPU_PREFILL_TOKENS = 8192
 """As vLLM."""
 
 
+def renamed_limits(values: dict[str, Any]) -> dict[str, Any]:
+    """`max_group_size` was the batch while `max_num_seqs` was the window. Raises ValueError where
+    old and new names say the same thing twice."""
+    if values.get("max_group_size") is None:
+        return values
+    rest = {name: v for name, v in values.items() if name not in ("max_group_size", "max_num_seqs")}
+    if values.get("max_num_seqs") is None:
+        _logger.warning("max_group_size is now called max_num_seqs")
+    elif values.get("window") is not None:
+        raise ValueError("max_group_size is the old name of max_num_seqs: leave it out")
+    else:
+        _logger.warning("max_group_size is now called max_num_seqs, and max_num_seqs window")
+        rest["window"] = values["max_num_seqs"]
+    return {**rest, "max_num_seqs": values["max_group_size"]}
+
+
 class PoolSettings(BaseSettings):
     """Fields of ServiceConfig."""
 
-    max_num_seqs: int = 32
-    """Most admitted sequences per target replica (the window, W)."""
-    max_group_size: int = 8
-    """Most sequences per target pass (B)."""
+    max_num_seqs: int | None = Field(default=None, ge=1)
+    """Most sequences per target pass (the batch, B). None: on CPUs as many as gain tokens per
+    second by what each target times at its start, 64 at most; on GPUs 128."""
+    window: int | None = Field(default=None, ge=1)
+    """Most admitted sequences per target replica (W). None: twice as many as a pass has."""
+    max_group_size: int | None = None
+    """Old name of max_num_seqs; see `renamed_limits`."""
     max_queued: int = 1024
     prefill_chunk: int = 256
     """Most prompt tokens of one sequence per target pass."""
@@ -38,9 +69,11 @@ class PoolSettings(BaseSettings):
     def pool_config_with(self, speculation: SpeculationConfig, *, has_gpu: bool) -> PoolConfig:
         """Raises ValueError for limits that do not fit together."""
         default = _GPU_PREFILL_TOKENS if has_gpu else _CPU_PREFILL_TOKENS
+        most = GPU_ROWS if has_gpu else MAX_CPU_ROWS
+        rows = self.max_num_seqs or min(most, self.window or most)
         return PoolConfig(
-            max_group_size=self.max_group_size,
-            window=self.max_num_seqs,
+            max_group_size=rows,
+            window=self.window or WINDOW_PER_ROW * rows,
             max_queued=self.max_queued,
             prefill_chunk=self.prefill_chunk,
             max_prefill_tokens=self.max_prefill_tokens or default,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deployments.generate.load_options import LoadOptions
-from specdec_core.config import PoolConfig, SpeculationConfig
+from specdec_core.config import KPolicyName, PoolConfig, SpeculationConfig
 from specdec_core.config import SpecMethod as Method
 from specdec_core.errors import InvalidRequestError
 from specdec_core.sampling_params import SamplingParams
@@ -67,6 +67,7 @@ class EvalDraftOptions(LoadOptions):
                 speculation=SpeculationConfig(
                     method=self.method,
                     num_draft_tokens=num_draft_tokens,
+                    k_policy=KPolicyName.FIXED,  # what each K is worth, pay or not
                     min_confidence=self.spec_min_confidence,
                 ),
             )

@@ -8,6 +8,8 @@ from pathlib import Path
 from deployments.demo_drafts import Drafting, choose_drafting
 from deployments.generate.load_options import LoadOptions
 from specdec_core.config import (
+    MAX_CPU_ROWS,
+    WINDOW_PER_ROW,
     KPolicyName,
     NgramConfig,
     OverlapMode,
@@ -17,9 +19,6 @@ from specdec_core.config import (
 )
 from specdec_core.errors import InvalidRequestError
 from specdec_core.sampling_params import SamplingParams
-
-WINDOW_PER_ROW = 3
-"""Admitted sequences per row of a group, when no --window is given (as in the paper)."""
 
 _SAMPLING = (
     "temperature",
@@ -53,7 +52,10 @@ class GenerateOptions(LoadOptions):
     overlap: OverlapMode
     prompt_lookup_max: int
     prompt_lookup_min: int
-    batch_size: int
+    max_num_seqs: int | None
+    """None: as many as gain."""
+    batch_size: int | None
+    """Old name of max_num_seqs."""
     window: int | None
     sort_by_length: bool
     max_tokens: int
@@ -107,11 +109,13 @@ class GenerateOptions(LoadOptions):
         named = {name: getattr(self, name) for name in _SAMPLING}
         return SamplingParams(num_logprobs=self.logprobs, **named)
 
-    def pool_config(self, num_requests: int) -> PoolConfig:
+    def pool_config(self, num_requests: int, rows_that_gain: int = MAX_CPU_ROWS) -> PoolConfig:
+        auto = min(rows_that_gain, self.window or rows_that_gain)
+        rows = self.max_num_seqs or self.batch_size or auto
         try:
             return PoolConfig(
-                max_group_size=self.batch_size,
-                window=self.window or WINDOW_PER_ROW * self.batch_size,
+                max_group_size=rows,
+                window=self.window or WINDOW_PER_ROW * rows,
                 max_queued=num_requests,
                 overlap=self.overlap,
                 speculation=SpeculationConfig(

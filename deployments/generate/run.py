@@ -26,6 +26,7 @@ from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.errors import InvalidRequestError, SpecdecError
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.models.loading import LoadedPair
+from specdec_core.models.timing import rows_of_a_group
 from specdec_core.request import FinishReason, Request, TokenEvent
 
 Report = Callable[[int, float], None]
@@ -78,7 +79,7 @@ def _make_engine(options: GenerateOptions, models: LoadedPair, num_requests: int
     return Engine(
         models.target.model,
         models.draft.model if models.draft else None,
-        config=options.pool_config(num_requests),
+        config=options.pool_config(num_requests, rows_of_a_group(models.target.model)),
         algorithm=AlgorithmName(options.algorithm),
         end_token_ids=models.target.end_token_ids,
     )

@@ -245,7 +245,7 @@ class GenerationService:
         """Raises InvalidRequestError for a method that this server has no means for."""
         if name is None:
             return None
-        has_draft = self._speculation.method.uses_draft_model
+        has_draft = self._speculation.uses_draft_model
         known = [method for method in SpecMethod if has_draft or not method.uses_draft_model]
         if name not in known:
             raise InvalidRequestError(

@@ -14,6 +14,7 @@ from deployments.text.model import load_text_model
 from specdec_core.leases import ReplicaInfo, Role
 from specdec_core.models.loading import LoadConfig, LoadedModel, load_model
 from specdec_core.models.numerics import Numerics
+from specdec_core.models.timing import rows_of_a_group, timed
 from specdec_core.replica import Replica
 
 
@@ -24,6 +25,8 @@ class HostedModel:
     runner: Replica
     loaded: LoadedModel
     role: Role
+    max_num_seqs: int
+    """Rows of a group, where nobody has said how many."""
 
     def describe(self, replica_id: str, incarnation: int) -> ReplicaInfo:
         model = self.loaded.model
@@ -36,6 +39,8 @@ class HostedModel:
             max_model_len=model.max_model_len,
             vocab_size=model.vocab_size,
             tile_rows=model.tile_rows,
+            step_times=model.step_times,
+            max_num_seqs=self.max_num_seqs,
             model_digest=self.loaded.digest,
             fingerprint=self.loaded.fingerprint,
             numerics=model.numerics,
@@ -79,4 +84,7 @@ def host_model(config: ServiceConfig, role: Role, num_threads: int) -> HostedMod
         lambda: load_text_model(resolve_model(config.model), revision=config.revision)
     )
     trim()  # what reading and packing weights has left: twice the demo model
-    return HostedModel(Replica(loaded.model, role, grammars), loaded, role)
+    loaded = timed(loaded, role)
+    is_open = is_target and config.max_num_seqs is None
+    rows = rows_of_a_group(loaded.model) if is_open else 0
+    return HostedModel(Replica(loaded.model, role, grammars), loaded, role, rows)

@@ -44,7 +44,7 @@ class ScaledCell(Cell):
         self.trace: list[dict[str, Any]] = []
         """What each decision saw, fit for JSON lines."""
         self._scaling = scaling
-        self._meter = SignalMeter(scaling.aims.max_group_size)
+        self._meter = SignalMeter()
         self._memory = Memory()
         self._wanted = {Role.TARGET: plant.num_targets, Role.DRAFT: plant.num_drafts}
         self._starting: Counter[Role] = Counter()

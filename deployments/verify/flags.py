@@ -79,8 +79,9 @@ BatchSizes = Annotated[
     typer.Option(
         "--batch-sizes",
         "--batch-size",
+        "--max-num-seqs",
         callback=_list_of(_positive),
-        help="Most rows of a group.",
+        help="Most sequences per target pass.",
         rich_help_panel=_PANEL,
     ),
 ]

@@ -5,10 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from deployments.generate.options import WINDOW_PER_ROW
 from deployments.verify.cells import Cells, Grid, Point
 from deployments.verify.draft import num_left_out
-from specdec_core.config import NgramConfig, PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.config import (
+    WINDOW_PER_ROW,
+    KPolicyName,
+    NgramConfig,
+    PoolConfig,
+    SpecMethod,
+    SpeculationConfig,
+)
 from specdec_core.errors import InvalidRequestError
 from specdec_core.models.loading import DType, LoadConfig
 from specdec_core.models.numerics import Numerics
@@ -111,6 +117,7 @@ class VerifyOptions:
                 speculation=SpeculationConfig(
                     method=point.method,
                     num_draft_tokens=point.num_draft_tokens,
+                    k_policy=KPolicyName.FIXED,  # what is audited has to be drafted, pay or not
                     ngram=NgramConfig(**lookup),
                 ),
             )

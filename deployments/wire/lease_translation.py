@@ -28,6 +28,7 @@ from specdec_core.leases import (
     RowStatus,
 )
 from specdec_core.models.numerics import Numerics
+from specdec_core.step_times import StepTime
 
 PROTOCOL_VERSION = 6
 
@@ -60,6 +61,8 @@ def register_to_pb(info: ReplicaInfo) -> pb.Register:
         numerics=info.numerics,
         device=info.device,
         keeps_prefixes=info.keeps_prefixes,
+        step_times=[pb.StepTime(**time._asdict()) for time in info.step_times],
+        max_num_seqs=info.max_num_seqs,
     )
 
 
@@ -86,6 +89,10 @@ def register_from_pb(message: pb.Register) -> ReplicaInfo:
         numerics=Numerics(message.numerics),
         device=message.device,
         keeps_prefixes=message.keeps_prefixes,
+        step_times=tuple(
+            StepTime(time.num_sequences, time.num_rows, time.seconds) for time in message.step_times
+        ),
+        max_num_seqs=message.max_num_seqs,
     )
 
 

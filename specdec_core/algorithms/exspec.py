@@ -125,6 +125,7 @@ def _describe(model: CachedModel, role: Role) -> ReplicaInfo:
         max_model_len=model.max_model_len,
         vocab_size=model.vocab_size,
         tile_rows=model.tile_rows,
+        step_times=model.step_times,
         model_digest="",
         device=_DEVICE,
     )

@@ -10,7 +10,7 @@ def draft_method(config: SpeculationConfig, request: Request) -> SpecMethod:
     """What the request asks for, else the configuration's; NONE where either forbids drafting."""
     if config.method is SpecMethod.NONE or not request.speculation_enabled:
         return SpecMethod.NONE
-    return request.spec_method or config.method
+    return request.spec_method or config.method or SpecMethod.NGRAM
 
 
 def draft_limit(config: SpeculationConfig, request: Request) -> int:

@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from torch import Tensor
 
 from specdec_core.sampling_params import SamplingParams
+from specdec_core.step_times import StepTime
 
 
 class Feed(NamedTuple):
@@ -126,6 +127,11 @@ class CachedModel(ScoringModel, Protocol):
     @property
     def tile_rows(self) -> int:
         """Rows that one call of the narrowest linear takes; 0 where any number is one call."""
+        ...
+
+    @property
+    def step_times(self) -> tuple[StepTime, ...]:
+        """What passes took when they were timed as it was loaded; empty where none were."""
         ...
 
     @property

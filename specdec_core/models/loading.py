@@ -25,6 +25,7 @@ from specdec_core.config import (
     ModelImpl,
 )
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
+from specdec_core.leases import Role
 from specdec_core.models.draft_vocabulary import reduce_head
 from specdec_core.models.exact import make_exact
 from specdec_core.models.exact_linear import make_linears_exact
@@ -35,6 +36,7 @@ from specdec_core.models.numerics import NotExactError, Numerics
 from specdec_core.models.packed_linear import pack_linears
 from specdec_core.models.placing import Companion, Placing, place
 from specdec_core.models.support import check_supported, freeze_rope
+from specdec_core.models.timing import timed
 from specdec_core.models.tokenizers import check_same_tokenizer, load_tokenizer
 from specdec_core.models.transformers_adapter import TransformersModel, kv_shape
 from specdec_core.native_choice import use_choice_kernels
@@ -125,18 +127,17 @@ def load_pair(
     """
     config = config or LoadConfig()
     draft_config = draft_config or replace(config, revision=None, numerics=Numerics.FAST)
-    if draft is not None:
-        check_same_tokenizer(
-            load_tokenizer(target, config.revision), load_tokenizer(draft, draft_config.revision)
-        )
     if draft is None:
-        return LoadedPair(target=load_model(target, config), draft=None)
+        return LoadedPair(target=timed(load_model(target, config), Role.TARGET), draft=None)
+    check_same_tokenizer(
+        load_tokenizer(target, config.revision), load_tokenizer(draft, draft_config.revision)
+    )
     companion = _companion(draft, draft_config, _device(config.device))
-    loaded = load_model(target, config, companion)
+    loaded = timed(load_model(target, config, companion), Role.TARGET)
     if companion is not None:
         tokens = loaded.model.num_blocks * loaded.model.block_size
         draft_config = replace(draft_config, kv_cache_tokens=draft_config.kv_cache_tokens or tokens)
-    return LoadedPair(target=loaded, draft=load_model(draft, draft_config))
+    return LoadedPair(target=loaded, draft=timed(load_model(draft, draft_config), Role.DRAFT))
 
 
 def load_model(

@@ -40,6 +40,7 @@ from specdec_core.models.static_shapes.draft_loop import DraftLoop
 from specdec_core.models.static_shapes.recorder import Recorder
 from specdec_core.models.static_shapes.static_passes import StaticModel, StaticPasses
 from specdec_core.models.support import check_supported
+from specdec_core.step_times import StepTime
 from specdec_core.stopwatch import wait_for
 
 
@@ -98,6 +99,7 @@ class TransformersModel:
         self.block_attention = block_attention
         self._fixed = self._make_fixed()
         self.prefix_cache = self._kv if enable_prefix_caching else None
+        self.step_times: tuple[StepTime, ...] = ()
         self._probe()
 
     @property

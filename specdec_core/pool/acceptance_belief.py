@@ -14,7 +14,10 @@ _WEIGHTS = (16.0, 4.0, 64.0, 256.0)
 """Trials that the past of all may count for in the estimate of one; the first until another has
 foretold better."""
 _FIRST_GUESS = 0.6
+"""Where nothing was seen. Prompt lookup had 0.69 on 48 prompts of Spec-Bench with the demo model
+(greedy, 128 tokens, K = 4)."""
 _GUESS_WEIGHT = 4.0
+"""Trials that it counts for."""
 _HALF_LIFE = 300.0
 """Trials of all sequences after which one counts half."""
 _LOSS_HALF_LIFE = 2000.0

@@ -26,7 +26,7 @@ class Board:
         known: KnownPrefixes | None = None,
     ) -> None:
         """`max_prefill_tokens`: see PoolConfig. What is `known` to be cached does not count."""
-        self._max_group_size = max_group_size
+        self.max_group_size = max_group_size
         self._max_prefill = max_prefill_tokens
         self.known = known
         self.clients = ReadyRows(max_group_size, by_shape)
@@ -129,7 +129,7 @@ class Board:
         let_in = self._let_in
         if let_in:
             chosen = self._oldest(chosen + let_in)
-        num_seats = self._max_group_size - len(chosen)
+        num_seats = self.max_group_size - len(chosen)
         if not (self._background and num_seats):
             return chosen
         num_out = self.num_out + self.num_catching_up(let_in)
@@ -142,16 +142,16 @@ class Board:
 
     def _oldest(self, plans: list[RowPlan]) -> list[RowPlan]:
         """As many as there are seats."""
-        if len(plans) <= self._max_group_size:
+        if len(plans) <= self.max_group_size:
             return plans
-        return sorted(plans, key=_age)[: self._max_group_size]
+        return sorted(plans, key=_age)[: self.max_group_size]
 
     @property
     def _let_in(self) -> list[RowPlan]:
         """Clients' rows that may catch up now, by age."""
         if not self.catching_up.cohort_of:
             return []
-        oldest = islice(self.catching_up.by_age(), self._max_group_size)
+        oldest = islice(self.catching_up.by_age(), self.max_group_size)
         return self._within(oldest, self.num_out)
 
     def _within(self, plans: Iterable[RowPlan], num_out: int) -> list[RowPlan]:

@@ -18,6 +18,8 @@ class ReplicaCounters:
     replica_id: str
     role: Role
     num_sequences: int
+    max_group_size: int
+    """Most rows of its groups."""
     num_blocks: int
     block_size: int
     num_free_blocks: int

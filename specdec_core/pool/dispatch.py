@@ -48,7 +48,7 @@ class Dispatcher:
         self._outbox = outbox
         self._tally = tally
         self._overlap = overlap
-        self._going_without = GoingWithout(fleet, proposer, config.max_group_size)
+        self._going_without = GoingWithout(fleet, proposer)
         self._half: int | None = None
         """Most rows of a group while sequences are split; None while they are not."""
         self._since = 0.0
@@ -173,7 +173,7 @@ class Dispatcher:
         num_clients = replica.board.num_clients
         if self._half is not None and num_clients:
             return True
-        if num_clients >= self._config.max_group_size or not _expects_more(replica):
+        if num_clients >= replica.board.max_group_size or not _expects_more(replica):
             return True
         if not num_clients:
             return False  # background rows go along with a client's, or when there is none

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from specdec_core.config import PoolConfig
+from specdec_core.config import WINDOW_PER_ROW, PoolConfig
 from specdec_core.leases import ReplicaInfo, Role
 from specdec_core.models.numerics import Numerics
 from specdec_core.pool.board import Board
@@ -34,6 +34,8 @@ class ReplicaRecord:
     changed: dict[int, Sequence]
     """Of the whole fleet: sequences whose plans must be made again."""
     device: Device = field(default_factory=Device)
+    window: int = 1
+    """Most sequences that it admits."""
     replica_id: str = field(init=False)
     role: Role = field(init=False)
     is_exact: bool = field(init=False)
@@ -98,6 +100,7 @@ class ReplicaRecord:
             replica_id=self.replica_id,
             role=self.role,
             num_sequences=len(self.sequences),
+            max_group_size=self.board.max_group_size,
             num_blocks=self.info.num_blocks,
             block_size=self.info.block_size,
             num_free_blocks=self.num_free_blocks,
@@ -188,8 +191,12 @@ class Fleet:
         most = config.max_prefill_tokens if info.role is Role.TARGET else None
         is_looked_up = most is not None and info.keeps_prefixes
         known = KnownPrefixes(info.block_size, info.num_blocks) if is_looked_up else None
-        board = Board(config.max_group_size, config.group_by_shape, most, known)
-        replica = ReplicaRecord(info, now, board, self.changed, self._device_of(info))
+        size, window = config.max_group_size, config.window
+        if info.max_num_seqs:
+            size = min(size, info.max_num_seqs)
+            window = min(window, WINDOW_PER_ROW * size)
+        board = Board(size, config.group_by_shape, most, known)
+        replica = ReplicaRecord(info, now, board, self.changed, self._device_of(info), window)
         replica.device.leases[info.replica_id] = replica.leases
         self.records[info.replica_id] = replica
         self.of_role(info.role).append(replica)
@@ -208,10 +215,10 @@ class Fleet:
     def of_role(self, role: Role) -> list[ReplicaRecord]:
         return self.drafts if role is Role.DRAFT else self.targets
 
-    def roomiest_target(self, length: int, window: int) -> ReplicaRecord | None:
+    def roomiest_target(self, length: int) -> ReplicaRecord | None:
         """The target with fewest sequences among those with room and half of their blocks free:
         one that lacks a row of a full group waits for it. Else the one with most free blocks."""
-        able = [r for r in self.targets if len(r.sequences) < window and r.has_room(length)]
+        able = [r for r in self.targets if len(r.sequences) < r.window and r.has_room(length)]
         roomy = [r for r in able if 2 * r.num_free_blocks >= r.info.num_blocks]
         if len(able) < 2 or not roomy:
             return _roomiest(able, length)

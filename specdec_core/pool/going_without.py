@@ -11,15 +11,14 @@ from specdec_core.pool.sequence import Sequence
 class GoingWithout:
     """Fills the groups of targets while rows queue for a draft that is always busy anyway."""
 
-    def __init__(self, fleet: Fleet, proposer: Proposer, max_group_size: int) -> None:
+    def __init__(self, fleet: Fleet, proposer: Proposer) -> None:
         self._fleet = fleet
         self._proposer = proposer
-        self._max_group_size = max_group_size
 
     def fill(self, target: ReplicaRecord) -> bool:
         """Make the target's next group a full one, if that leaves each draft a full one, too; say
         whether it was done."""
-        num_missing = self._max_group_size - target.board.num_clients
+        num_missing = target.board.max_group_size - target.board.num_clients
         may_fill = 0 < num_missing <= len(target.board.undrafted)
         if not may_fill or not self._proposer.is_draft_short:
             return False
@@ -34,7 +33,7 @@ class GoingWithout:
     def _longest_waiting(self, target: ReplicaRecord, count: int) -> list[Sequence]:
         """At most so many; what a draft would take next is left to it."""
         left = {
-            draft.replica_id: len(draft.board.clients) - self._max_group_size
+            draft.replica_id: len(draft.board.clients) - draft.board.max_group_size
             for draft in self._fleet.of_role(Role.DRAFT)
         }
         chosen: list[Sequence] = []

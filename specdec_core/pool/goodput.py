@@ -11,21 +11,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
-from specdec_core.config import KPolicyName, PoolConfig
-from specdec_core.leases import GroupLease, GroupResult, LeaseRow, Role
+from specdec_core.leases import GroupLease, GroupResult, ReplicaInfo, Role
 from specdec_core.pool.acceptance_belief import AcceptanceBelief
 from specdec_core.pool.draft_sharing import Crowd, Plan
+from specdec_core.pool.gains import expected_accepted, num_worthwhile
 from specdec_core.pool.group_choice import Count, DraftedToken, Group, best, counts, likeliest_first
 from specdec_core.pool.k_cause import KCause
-from specdec_core.pool.k_policy import (
-    AcceptanceHistory,
-    Drafter,
-    FixedK,
-    KPolicy,
-    Offer,
-    ScheduledK,
-)
+from specdec_core.pool.k_policy import AcceptanceHistory, Drafter, Offer
 from specdec_core.pool.looking import LOOK_EVERY, most_overdue
+from specdec_core.pool.rows import is_round
 from specdec_core.pool.step_costs import StepCost
 
 _INERTIA = 0.02
@@ -40,13 +34,11 @@ _GOOD = 0.9
 _GOOD_WEIGHT = 4.0
 """Acceptance of a good draft model, and the trials that it counts for where one does well."""
 _FIRST_CHOICES = (0.0, 1.0, 0.5, 0.0)
-"""Of the first groups with drafted tokens: none, one a sequence, half of them, none. Passes of one
-size alone would not tell what a row costs."""
-_OUTDONE = 0.5
-"""Prompt lookup does not propose where its tokens are accepted less than so many times as often as
-the draft model's."""
-_MAX_NEW_IDS = 4
-"""Fed ids per row up to which a group's time is that of a round; more are a catch-up."""
+"""Of the first groups with drafted tokens, where nothing was timed: none, one a sequence, half of
+them, none. Passes of one size alone would not tell what a row costs."""
+_OUTDONE = 1.1
+"""Times the tokens that prompt lookup is expected to bring: a draft model that brings more, its
+time paid, is waited for."""
 _NOBODY = Crowd(1, 1, 1.0)
 
 
@@ -108,6 +100,17 @@ class GoodputK:
                 found |= {f"{name}_{part}": value for part, value in asdict(cost.line).items()}
         return found
 
+    def welcome(self, info: ReplicaInfo) -> None:
+        """Several replicas of a role count as one: the smallest groups, the times told first."""
+        cost = self.draft
+        if info.role is Role.TARGET:
+            cost = self.verify
+            cost.tile_rows = info.tile_rows
+            self.max_group_size = min(self.max_group_size, info.max_num_seqs or self.max_group_size)
+        for time in info.step_times:
+            cost.expect(*time)
+        self._planned.clear()
+
     def num_draft_tokens(
         self,
         history: AcceptanceHistory,
@@ -117,20 +120,19 @@ class GoodputK:
         targets_per_draft: float = 1.0,
     ) -> int:
         self.cause = KCause.GOODPUT
+        crowd = Crowd(num_live, self.max_group_size, targets_per_draft)
         if drafter is Drafter.LOOKUP:
-            return 0 if self._is_outdone(history) else limit
-        if self._num_choices < len(_FIRST_CHOICES) or not self._knows_costs:
+            return 0 if self._is_outdone(history, limit, crowd) else limit
+        if self._is_beginning(self._num_choices + 1) or not self._knows_costs:
             self.cause = KCause.PROBE
             return limit
-        self._crowd = crowd = Crowd(num_live, self.max_group_size, targets_per_draft)
+        self._crowd = crowd
         self._most_steps = max(self._most_steps, limit)
         plan = self._plan(crowd, limit)
         if plan.steps == 0 and self._is_worth_a_trial(crowd, limit):
             self.cause = KCause.PROBE
             return min(1, limit)
-        line = self.draft.line
-        price = (line.row_s + line.sequence_s) * plan.tokens_per_second
-        return _num_worthwhile(self._rate(history, drafter), price, plan.steps)
+        return self._num_steps(history, plan)
 
     def num_checked(self, offers: Sequence[Offer], tile_rows: int) -> list[int]:
         self.verify.tile_rows = tile_rows
@@ -157,15 +159,15 @@ class GoodputK:
         self.beliefs[drafter].note(history.rates[drafter], num_accepted, num_trials)
 
     def observe(self, lease: GroupLease, result: GroupResult, seconds: float) -> None:
-        is_round = seconds > 0.0 and all(_is_round(row) for row in lease.rows)
+        is_timed = seconds > 0.0 and all(map(is_round, lease.rows))
         size = len(lease.rows)
         self._planned.clear()
         if lease.role is Role.DRAFT:
             num_steps = max(row.num_choices for row in lease.rows)
             self._steps_since += num_steps
-            if is_round:
+            if is_timed:
                 self.draft.observe(size, size, seconds / num_steps)
-        elif is_round:
+        elif is_timed:
             self._observe_target(lease, result, seconds)
 
     def _observe_target(self, lease: GroupLease, result: GroupResult, seconds: float) -> None:
@@ -189,7 +191,7 @@ class GoodputK:
         return likeliest_first(tokens)
 
     def _num_kept(self, offers: Sequence[Offer], chances: Sequence[float]) -> int:
-        if self._num_choices <= len(_FIRST_CHOICES):
+        if self._is_beginning(self._num_choices):
             share = _FIRST_CHOICES[self._num_choices - 1]
             return min(len(offers), len(chances)) if share == 1.0 else round(share * len(chances))
         if not self.verify.is_known or self._is_trial(offers):
@@ -225,11 +227,33 @@ class GoodputK:
     def _rate(self, history: AcceptanceHistory, drafter: Drafter) -> float:
         return self.beliefs[drafter].of(history.rates[drafter])
 
-    def _is_outdone(self, history: AcceptanceHistory) -> bool:
+    def _num_steps(self, history: AcceptanceHistory, plan: Plan) -> int:
+        """How many of the plan's steps the sequence takes part in."""
+        line = self.draft.line
+        price = (line.row_s + line.sequence_s) * plan.tokens_per_second
+        return num_worthwhile(self._rate(history, Drafter.MODEL), price, plan.steps)
+
+    def _is_outdone(self, history: AcceptanceHistory, num_found: int, crowd: Crowd) -> bool:
+        """Whether the draft model is expected to bring more than what prompt lookup has found."""
         if not self.beliefs[Drafter.MODEL].seen.num_trials:
             return False
-        by_model = self._rate(history, Drafter.MODEL)
-        return self._rate(history, Drafter.LOOKUP) < _OUTDONE * by_model
+        by_lookup = expected_accepted(self._rate(history, Drafter.LOOKUP), num_found)
+        return self._by_model(history, num_found, crowd) > _OUTDONE * by_lookup
+
+    def _by_model(self, history: AcceptanceHistory, num_found: int, crowd: Crowd) -> float:
+        """Tokens that a draft model is expected to bring, less those that its time would."""
+        rate, size = self._rate(history, Drafter.MODEL), crowd.group_size
+        if not self._knows_costs:
+            return expected_accepted(rate, num_found)
+        plan = self._plan(crowd, self._most_steps)
+        drafting_s = plan.steps * self.draft.at(size, size)
+        exposed_s = crowd.exposed_s(drafting_s, self.verify.at(size, size))
+        price = exposed_s / size * plan.tokens_per_second
+        return expected_accepted(rate, self._num_steps(history, plan)) - price
+
+    def _is_beginning(self, num_choices: int) -> bool:
+        """Whether passes are still to tell what a row costs."""
+        return num_choices <= len(_FIRST_CHOICES) and not self.verify.was_timed
 
     def _is_worth_a_trial(self, crowd: Crowd, limit: int) -> bool:
         """Whether the draft model is asked though it does not pay by what is believed of it: after
@@ -271,26 +295,3 @@ class GoodputK:
         seconds = share * round_s + (1.0 - share) * plain_s
         is_kept = k == self.last_steps and chosen.num_kept >= k
         return Plan(k, tokens / seconds * (1.0 + _INERTIA * is_kept), share)
-
-
-def make_k_policy(config: PoolConfig) -> KPolicy:
-    speculation = config.speculation
-    match speculation.k_policy:
-        case KPolicyName.GOODPUT:
-            return GoodputK(config.max_group_size)
-        case KPolicyName.SCHEDULE:
-            return ScheduledK(speculation.k_schedule)
-    return FixedK(speculation.num_draft_tokens)
-
-
-def _num_worthwhile(rate: float, price: float, limit: int) -> int:
-    """How many tokens in a row earn more than their price."""
-    count, chance = 0, rate
-    while count < limit and chance > price:
-        count += 1
-        chance *= rate
-    return count
-
-
-def _is_round(row: LeaseRow) -> bool:
-    return row.num_choices > 0 and len(row.new_ids) <= max(_MAX_NEW_IDS, row.num_choices + 1)

@@ -8,7 +8,7 @@ from enum import StrEnum
 from functools import cache
 from typing import NamedTuple, Protocol
 
-from specdec_core.leases import GroupLease, GroupResult
+from specdec_core.leases import GroupLease, GroupResult, ReplicaInfo
 from specdec_core.pool.k_cause import KCause
 
 
@@ -117,6 +117,10 @@ class KPolicy(Protocol):
         go without."""
         ...
 
+    def welcome(self, info: ReplicaInfo) -> None:
+        """A replica has registered."""
+        ...
+
     def num_draft_tokens(
         self,
         history: AcceptanceHistory,
@@ -172,6 +176,9 @@ class _Heedless:
     @property
     def is_draft_short(self) -> bool:
         return False
+
+    def welcome(self, info: ReplicaInfo) -> None:
+        pass
 
     def num_checked(self, offers: Sequence[Offer], tile_rows: int) -> list[int]:
         return [offer.num_drafted for offer in offers]

@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from specdec_core.leases import GroupLease, GroupResult, LeaseRow, Role, RowResult
+from specdec_core.leases import GroupLease, GroupResult, LeaseRow, ReplicaInfo, Role, RowResult
 from specdec_core.pool.k_cause import KCause
 from specdec_core.pool.k_policy import AcceptanceHistory, Drafter, KPolicy, Offer
 
 Record = dict[str, Any]
+_TOLD = ("step_times", "tile_rows", "max_num_seqs")
+"""What a policy looks at of a replica, besides its role."""
 
 
 class TracedK:
@@ -39,6 +41,12 @@ class TracedK:
     @property
     def is_draft_short(self) -> bool:
         return self._policy.is_draft_short
+
+    def welcome(self, info: ReplicaInfo) -> None:
+        self._policy.welcome(info)
+        told = {name: getattr(info, name) for name in _TOLD}
+        if any(told.values()):
+            self._write({"event": "welcome", "role": info.role.value, **told})
 
     def num_draft_tokens(
         self,
@@ -96,6 +104,8 @@ def replay(records: Iterable[Record], policy: KPolicy) -> Iterator[Decision]:
     """Tell a fresh policy what the traced one was told; every decision, beside the recorded one."""
     for record in records:
         match record["event"]:
+            case "welcome":
+                policy.welcome(_info(record))
             case "draft":
                 history, drafter = _history(record["rates"]), Drafter(record["drafter"])
                 asked = [record[name] for name in ("limit", "num_live", "targets_per_draft")]
@@ -111,6 +121,21 @@ def replay(records: Iterable[Record], policy: KPolicy) -> Iterator[Decision]:
                 _learn_again(record, policy)
             case "observe":
                 policy.observe(*_group(record), record["seconds"])
+
+
+def _info(record: Record) -> ReplicaInfo:
+    told = {name: record[name] for name in _TOLD}
+    return ReplicaInfo(
+        replica_id="",
+        role=Role(record["role"]),
+        incarnation=0,
+        num_blocks=1,
+        block_size=1,
+        max_model_len=1,
+        vocab_size=1,
+        model_digest="",
+        **told,
+    )
 
 
 def _learn_again(record: Record, policy: KPolicy) -> None:

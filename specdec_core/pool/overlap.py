@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from specdec_core.config import OverlapMode, PoolConfig
-from specdec_core.leases import GroupLease, Role
+from specdec_core.leases import GroupLease, ReplicaInfo, Role
 from specdec_core.pool.step_costs import StepCost, alike
 
 _GAIN = 0.02
@@ -62,6 +62,11 @@ class Overlap:
         self._look_until = 0
         self._decided: tuple[int, int] | None = None
         """(sequences, groups) that the decision was made for."""
+
+    def welcome(self, info: ReplicaInfo) -> None:
+        """A replica has registered."""
+        if info.role is Role.TARGET and info.max_num_seqs:
+            self._max_group_size = min(self._max_group_size, info.max_num_seqs)
 
     def max_rows(self, num_live: int, num_targets: int, num_drafts: int) -> int | None:
         """Most rows of a group while sequences are split; None while they are not.

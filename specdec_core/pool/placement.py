@@ -25,11 +25,10 @@ class Refusal(NamedTuple):
 class Placement:
     """Gives and takes places. A sequence without a target is in the waiting queue, always."""
 
-    def __init__(self, fleet: Fleet, outbox: Outbox, proposer: Proposer, window: int) -> None:
+    def __init__(self, fleet: Fleet, outbox: Outbox, proposer: Proposer) -> None:
         self._fleet = fleet
         self._outbox = outbox
         self._proposer = proposer
-        self._window = window
         self._undrafted: dict[int, Sequence] = {}
         """Admitted sequences that look for a draft replica."""
         self.waiting = WaitingQueue()
@@ -47,7 +46,7 @@ class Placement:
         refusals: list[Refusal] = []
         while len(self.waiting):
             sequence = self.waiting.first
-            target = self._fleet.roomiest_target(len(sequence.ids), self._window)
+            target = self._fleet.roomiest_target(len(sequence.ids))
             refusal = self._refusal(sequence, reads_ids=target is not None)
             if refusal is not None:
                 self.waiting.discard(sequence)

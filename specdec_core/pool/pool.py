@@ -15,12 +15,12 @@ from specdec_core.pool.counters import PoolCounters, Tally, dense
 from specdec_core.pool.device import OpenLease
 from specdec_core.pool.dispatch import Dispatcher
 from specdec_core.pool.fleet import Fleet, ReplicaRecord
-from specdec_core.pool.goodput import make_k_policy
 from specdec_core.pool.k_cause import KCause
 from specdec_core.pool.k_policy import KPolicy
 from specdec_core.pool.outbox import Outbox
 from specdec_core.pool.overlap import Overlap
 from specdec_core.pool.placement import Placement
+from specdec_core.pool.policies import make_k_policy
 from specdec_core.pool.proposals import Proposer
 from specdec_core.pool.registry import Registry
 from specdec_core.pool.retry_hint import RetryHint
@@ -50,7 +50,7 @@ class SequencePool:
         self._no_expiry_before = float("-inf")
         """No lease that is open, or is sent from now on, has its deadline sooner."""
         proposer = Proposer(config.speculation, self._k_policy, config.prefill_chunk)
-        self._placement = Placement(self._fleet, self._outbox, proposer, config.window)
+        self._placement = Placement(self._fleet, self._outbox, proposer)
         self._registry = Registry(self._placement, self._outbox, self._tally)
         self._timeouts = Timeouts(self._registry)
         self._retry_hint = RetryHint()
@@ -132,6 +132,8 @@ class SequencePool:
         check_compatible(info, (replica.info for replica in self._fleet))
         self.deregister(info.replica_id, now)
         self._fleet.add(info, now)
+        self._k_policy.welcome(info)
+        self._overlap.welcome(info)
 
     def deregister(self, replica_id: str, now: float, *, incarnation: int | None = None) -> None:
         """The replica's stream has closed. A no-op if `incarnation` is given and not current."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import astuple, dataclass, field
 from functools import lru_cache
 from math import exp, log
+from statistics import median
 
 from specdec_core.pool.linear_fit import Point, fit_line
 
@@ -35,6 +36,11 @@ _NUM_TRUSTED = 4
 """Passes that are taken for what a size costs: few may all have met other work."""
 _DOUBTED = 0.5
 """Passes that fewer count as once they are in doubt."""
+_TIMED_WEIGHT = 5.0
+"""Passes that a size counts as which was timed before any was run here."""
+_NUM_FIRST = 4
+"""Passes that say, the median of them, how much longer they take than those that were timed: the
+host's part, longer prefixes, a busy machine."""
 
 
 @dataclass(eq=False, slots=True)
@@ -100,19 +106,38 @@ class StepCost:
     """Passes."""
     pace: float = 1.0
     """Seconds of passes of late over those that are kept."""
+    was_timed: bool = False
+    """Several sizes were, before passes were run here."""
     _sizes: dict[tuple[int, int], _Size] = field(default_factory=dict)
     _line: CostLine | None = None
     """At the pace of 1. None: to be drawn again."""
     _outliers: list[float] = field(default_factory=list)
     """Of the last passes one after another, all on one side."""
+    _first: list[float] = field(default_factory=list)
+    """Surprises of the first passes, where some were timed."""
 
     @property
     def is_known(self) -> bool:
-        return self.num_seen > 0
+        return len(self._sizes) > 0
+
+    def expect(self, sequences: int, rows: int, seconds: float) -> None:
+        """What a pass took when it was timed; what was run, or expected before, counts more."""
+        key = self._key(sequences, rows)
+        if self.num_seen or key in self._sizes:
+            return
+        self.was_timed = len(self._sizes) > 0
+        size = self._sizes[key] = _Size(weight=_TIMED_WEIGHT, seconds=seconds)
+        size.sequences, size.rows, size.tiles = sequences, rows, self._tiles(rows)
+        self._line = None
 
     def observe(self, sequences: int, rows: int, seconds: float) -> None:
         if seconds <= 0.0:
             return  # a driver's clock may stand still
+        if self.was_timed and len(self._first) < _NUM_FIRST:
+            self._first.append(log(seconds / self.at(sequences, rows)) + log(self.pace))
+            self.pace = exp(median(self._first))
+            self.num_seen += 1
+            return
         size = self._sizes.setdefault(self._key(sequences, rows), _Size())
         if size.weight:
             self._compare(size, log(seconds / (self.pace * size.seconds)))

@@ -30,7 +30,7 @@ class Pool:
 def asked(num_targets: int) -> tuple[int, list[CellSignals | None]]:
     """Looks, and what each target was told in turn: every one asks once a second."""
     pool = Pool()
-    sampler = SignalSampler(pool.counters, SignalMeter(max_group_size=8, window_s=5.0))
+    sampler = SignalSampler(pool.counters, SignalMeter(window_s=5.0))
     told = []
     for turn in range(SECONDS * num_targets):
         pool.now = turn / num_targets

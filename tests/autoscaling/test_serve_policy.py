@@ -30,6 +30,8 @@ SCALED = dict(
     max_target_replicas=3,
     min_draft_replicas=0,
     max_draft_replicas=2,
+    max_num_seqs=8,
+    window=32,
     scale_up_delay_s=0,
 )
 
@@ -119,7 +121,7 @@ def test_without_reports_nothing_is_decided_for_a_cell(metrics: Any) -> None:
 
 
 def test_what_the_policy_is_given_are_its_settings() -> None:
-    config = ServiceConfig(**SCALED, scale_down_delay_s=7, max_num_seqs=20, max_group_size=5)
+    config = ServiceConfig(**{**SCALED, "scale_down_delay_s": 7, "max_num_seqs": 5, "window": 20})
     (application,) = serve_config(config)["applications"]
     aims = Aims(**application["autoscaling_policy"]["policy_kwargs"]["aims"])
     assert aims == Aims(window=20, max_group_size=5, up_delay_s=0.0, down_delay_s=7.0)
@@ -129,7 +131,8 @@ def test_the_default_settings_are_the_default_aims() -> None:
     config = ServiceConfig(model="m", min_target_replicas=1, max_target_replicas=2)
     (application,) = serve_config(config)["applications"]
     aims = Aims(**application["autoscaling_policy"]["policy_kwargs"]["aims"])
-    assert aims == Aims(window=config.max_num_seqs, max_group_size=config.max_group_size)
+    pool = config.pool_config()
+    assert aims == Aims(window=pool.window, max_group_size=pool.max_group_size)
 
 
 def test_serve_takes_the_text() -> None:

@@ -29,7 +29,7 @@ def pool(*members: tuple[str, Role]) -> PoolCounters:
 
 
 def measured(before: PoolCounters, after: PoolCounters, seconds: float = 4.0) -> CellSignals:
-    meter = SignalMeter(max_group_size=8)
+    meter = SignalMeter()
     assert meter.note(before, 10.0) is None
     found = meter.note(after, 10.0 + seconds)
     assert found is not None
@@ -88,7 +88,7 @@ def test_the_share_of_drafted_rounds_is_of_the_last_seconds() -> None:
 
 def test_shares_forget_what_is_older_than_the_window() -> None:
     base = pool()
-    meter = SignalMeter(8, window_s=5.0)
+    meter = SignalMeter(window_s=5.0)
     rounds = [1000, 1000, 1000, 1000, 1000, 1000, 1006]
     for now, number in enumerate(rounds):
         found = meter.note(replace(base, num_sequence_rounds=number), float(now))
@@ -110,7 +110,7 @@ def test_after_a_long_silence_shares_are_of_all_the_time_since() -> None:
 def test_a_pool_tells_who_waits_for_a_draft() -> None:
     cell = Cell(config(SpecMethod.DRAFT_MODEL, window=4, max_group_size=4))
     cell.join(info("t"))
-    meter = SignalMeter(4)
+    meter = SignalMeter()
     meter.note(cell.pool.counters(), 0.0)
     for number in range(6):
         cell.add(request(str(number)))

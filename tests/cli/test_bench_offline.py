@@ -15,7 +15,7 @@ from deployments.generate import load_options
 from deployments.generate.output import STAGES
 from deployments.verify.cells import Cell, Point
 from specdec_core.algorithms.protocol import AlgorithmStats
-from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.models.loading import LoadConfig, load_pair
 from specdec_core.models.numerics import Numerics
 from specdec_core.request import Request
@@ -27,6 +27,10 @@ Bench = Callable[..., tuple[Outcome, dict[str, Any]]]
 PROMPTS = [{"prompt": "abcabcabcab"}, {"prompt": "what"}, {"turns": ["xyxyxyx"], "max_tokens": 9}]
 PLAIN = Cell("autoregressive", Point(SpecMethod.NONE, 0, 2, 0.0))
 DRAFTED = Cell("exspec", Point(SpecMethod.DRAFT_MODEL, 3, 2, 0.0))
+
+
+FIXED = ["--spec-tokens", 3, "--spec-policy", "fixed"]
+"""A draft that is its target again is given up where it may be."""
 
 
 @pytest.fixture
@@ -62,7 +66,7 @@ def test_every_cell_is_measured_and_compared_with_plain_decoding(
 
     monkeypatch.setattr(load_options, "load_pair", counted)
     flags = ["--spec-methods", "ngram,draft_model", "--spec-model", tiny_folder]
-    outcome, found = bench(*flags, "--batch-sizes", "1,2", "--spec-tokens", 3, "--repeat", 2)
+    outcome, found = bench(*flags, "--batch-sizes", "1,2", *FIXED, "--repeat", 2)
     assert outcome.status == 0, outcome.err
     assert len(loads) == 1
     cells = found["cells"]
@@ -132,7 +136,9 @@ def test_a_run_leaves_the_loaded_models_as_it_found_them(tiny_folder: Path) -> N
     load = LoadConfig(kv_cache_tokens=1024, numerics=Numerics.FAST)
     models = load_pair(str(tiny_folder), str(tiny_folder), load)
     assert models.draft is not None
-    speculation = SpeculationConfig(method=SpecMethod.DRAFT_MODEL, num_draft_tokens=3)
+    speculation = SpeculationConfig(
+        method=SpecMethod.DRAFT_MODEL, num_draft_tokens=3, k_policy=KPolicyName.FIXED
+    )
     config = PoolConfig(max_group_size=2, window=4, speculation=speculation)
     params = SamplingParams(temperature=0, max_tokens=20, ignore_eos=True)
     requests = [

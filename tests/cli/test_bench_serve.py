@@ -22,7 +22,7 @@ from deployments.coordinator.pool_status import pool_status
 from deployments.metrics.page import MetricsCompat
 from specdec.v1 import generation_pb2 as pb
 from specdec.v1 import generation_pb2_grpc as pb_grpc
-from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.leases import Role
 from tests.cli.conftest import Outcome, Specdec
 from tests.deployments.http_server import application
@@ -56,7 +56,9 @@ SPEC_KEYS = {
 OURS = {"repeat", "runs", "settings", "stages"}
 
 
-DRAFTING = PoolConfig(speculation=SpeculationConfig(method=SpecMethod.DRAFT_MODEL))
+DRAFTING = PoolConfig(
+    speculation=SpeculationConfig(method=SpecMethod.DRAFT_MODEL, k_policy=KPolicyName.FIXED)
+)
 
 
 @contextlib.asynccontextmanager

@@ -181,6 +181,7 @@ def test_stats_with_self_draft_show_full_acceptance(
 ) -> None:
     stats_file = tmp_path / "stats.json"
     flags = ["--spec-model", tiny_folder, "--spec-tokens", 3, "--stats", stats_file]
+    flags += ["--spec-policy", "fixed"]
     lines = generate(write_lines({"prompt": "abcd"}), *flags, "--ignore-eos", "--max-tokens", 25)
     stats = json.loads(stats_file.read_text())
     assert stats["tokens"] == len(lines[0]["output_token_ids"]) == 25

@@ -45,7 +45,7 @@ def test_vllms_speculative_config_is_understood() -> None:
         ({"speculative_config": "{"}, "not JSON"),
         ({"speculative_config": '{"metod": "ngram"}'}, "metod"),
         ({"port": 99_999}, "port: Input should be less than or equal to 65535, got 99999"),
-        ({"max_num_seqs": 1}, "window"),
+        ({"max_num_seqs": 2, "window": 1}, "window"),
         ({"model": "m", "spec_method": SpecMethod.DRAFT_MODEL}, "spec_model"),
     ],
 )

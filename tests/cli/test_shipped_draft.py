@@ -13,6 +13,7 @@ from deployments.config import ServiceConfig
 from deployments.demo_drafts import DEMO_DRAFTS
 from deployments.generate.prompt_file import read_prompt_file
 from specdec_core import PoolConfig, Request, SamplingParams, SpecMethod, SpeculationConfig
+from specdec_core.config import KPolicyName
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.models.loading import LoadConfig, load_pair
 
@@ -43,8 +44,9 @@ def test_its_training_text_shares_no_run_of_words_with_spec_bench(spec_bench: Pa
     assert text["prompts_sha256"] == hashlib.sha256(b"").hexdigest(), "the target made them up"
 
 
-def test_the_demo_is_served_with_it_unless_something_else_is_said() -> None:
-    config = ServiceConfig()
+def test_the_demo_is_served_with_it_where_a_draft_is_asked_for() -> None:
+    assert ServiceConfig().draft is None
+    config = ServiceConfig(draft_replicas=1)
     assert (config.draft, config.num_draft_replicas) == (DRAFT.name, 1)
     assert ServiceConfig(spec_method="ngram").draft is None
     assert ServiceConfig(model="another").draft is None
@@ -58,7 +60,9 @@ def test_it_drafts_for_the_demo_model(demo_model: Path, tmp_path: Path) -> None:
     assert pair.draft is not None
     params = SamplingParams(temperature=0.0, max_tokens=48)
     request = Request(request_id="a", prompt_token_ids=tuple(range(500, 540)), params=params)
-    speculation = SpeculationConfig(method=SpecMethod.DRAFT_MODEL, num_draft_tokens=4)
+    speculation = SpeculationConfig(
+        method=SpecMethod.DRAFT_MODEL, num_draft_tokens=4, k_policy=KPolicyName.FIXED
+    )
     config = PoolConfig(speculation=speculation)
     engine = Engine(pair.target.model, pair.draft.model, config=config)
     plain = Engine(pair.target.model, algorithm=AlgorithmName.AUTOREGRESSIVE)

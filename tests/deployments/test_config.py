@@ -18,7 +18,9 @@ from deployments.app import (
 )
 from deployments.config import ServiceConfig, load_service_config
 from deployments.coordinator.server import process_settings
-from specdec_core.config import KPolicyName, OverlapMode, SpecMethod
+from deployments.serve_command import ready_line
+from specdec_core.config import KPolicyName, OverlapMode, SpecMethod, SpeculationConfig
+from specdec_core.models.numerics import Numerics
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +41,8 @@ def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"model": "m", "spec_method": "draft_model"}, "needs spec_model"),
         ({"spec_method": "ngram", "spec_model": "x"}, "uses none"),
         ({"spec_tokens": 33}, "0..32, got 33"),
-        ({"max_num_seqs": 4, "max_group_size": 8}, "window"),
+        ({"max_num_seqs": 8, "window": 4}, "window"),
+        ({"max_num_seqs": 8, "window": 9, "max_group_size": 8}, "old name of max_num_seqs"),
         ({"prompt_lookup_min": 5}, "lookup_min=5"),
         ({"port": 70_000}, "65535"),
         ({"dtype": "int4"}, "'float16' or 'float32'"),
@@ -54,6 +57,77 @@ def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_mistakes_are_refused_with_what_to_use(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         ServiceConfig(**settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "batch", "window"),
+    [
+        ({}, 64, 128),
+        ({"target_num_gpus": 1}, 128, 256),
+        ({"max_num_seqs": 16}, 16, 32),
+        ({"max_num_seqs": 16, "window": 50}, 16, 50),
+        ({"window": 20}, 20, 20),
+    ],
+)
+def test_the_batch_and_the_window_have_a_setting_each(
+    settings: dict[str, Any], batch: int, window: int
+) -> None:
+    pool = ServiceConfig(**settings).pool_config()
+    assert (pool.max_group_size, pool.window) == (batch, window)
+    assert pool.max_choices == 5 * batch, "what a GPU's memory is planned for"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ({"max_group_size": 4}, {"max_num_seqs": 4}),
+        ({"max_group_size": 4, "max_num_seqs": 10}, {"max_num_seqs": 4, "window": 10}),
+    ],
+)
+def test_the_old_names_of_batch_and_window_are_taken_with_a_warning(
+    old: dict[str, int],
+    new: dict[str, int],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    named = ServiceConfig(**new)
+    assert ServiceConfig(**old) == named
+    assert "max_group_size is now called max_num_seqs" in caplog.text
+    for name, value in old.items():
+        monkeypatch.setenv(f"SPECDEC_{name.upper()}", str(value))
+    assert ServiceConfig().pool_config() == named.pool_config()
+
+
+def test_speculation_is_by_goodput_unless_said_otherwise() -> None:
+    assert SpeculationConfig().k_policy is KPolicyName.GOODPUT
+    assert ServiceConfig().pool_config().speculation.k_policy is KPolicyName.GOODPUT
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"draft_replicas": 1},
+        {"min_draft_replicas": 0, "max_draft_replicas": 2},
+        {"spec_method": "hybrid"},
+        {"spec_method": "draft_model"},
+        {"spec_model": "smollm2-135m-draft"},
+    ],
+)
+def test_the_demo_draft_runs_only_where_it_is_asked_for(asked: dict[str, Any]) -> None:
+    """On CPUs it takes a core from its target and was measured not to earn it back."""
+    plain = ServiceConfig()
+    assert (plain.method, plain.draft, plain.num_draft_replicas) == ("ngram", None, 0)
+    assert "--draft-replicas 1" in ready_line(plain, Numerics.EXACT)
+    config = ServiceConfig(**asked)
+    assert config.method.uses_draft_model
+    assert config.draft == "smollm2-135m-draft"
+    assert config.num_draft_replicas > 0
+    assert "--draft-replicas" not in ready_line(config, Numerics.EXACT)
+    assert ServiceConfig(**config.deployable()).draft == config.draft
+
+
+def test_no_draft_replicas_means_no_draft() -> None:
+    assert ServiceConfig(draft_replicas=0).draft is None
 
 
 def test_neutral_values_of_foreign_settings_are_accepted() -> None:
@@ -215,7 +289,7 @@ def test_one_ingress_holds_all_that_the_pool_takes_and_answers_on(
     for cells in (1, 2):
         application: Any = build_app(config.model_copy(update={"cells": cells}))
         limit = application._bound_deployment._deployment_config.max_ongoing_requests
-        assert limit >= cells * (num_waiting + 300) + 100
+        assert limit >= cells * (num_waiting + 600) + 100
 
 
 def _deployments(application: Any) -> list[Any]:

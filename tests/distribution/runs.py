@@ -12,7 +12,7 @@ from torch import Tensor
 
 from specdec_core import PoolConfig, Request, SpecMethod, SpeculationConfig
 from specdec_core.algorithms.protocol import AlgorithmStats
-from specdec_core.config import NgramConfig
+from specdec_core.config import KPolicyName, NgramConfig
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.leases import EMPTY_HASH, extend_hash
 from tests.distribution.processors import NUM_TOKENS, Processor
@@ -82,6 +82,7 @@ class Setting:
             method=self.method,
             num_draft_tokens=self.k,
             ngram=NgramConfig(lookup_min=1, lookup_max=3),
+            k_policy=KPolicyName.FIXED,
         )
         config = PoolConfig(
             max_group_size=self.batch,

@@ -14,6 +14,7 @@ import torch
 from transformers import PreTrainedModel
 
 from specdec_core import PoolConfig, Request, SamplingParams, SpecMethod, SpeculationConfig
+from specdec_core.config import KPolicyName
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.models.transformers_adapter import TransformersModel
 from tests.distribution.chi_square import ChiSquare, goodness_of_fit, total
@@ -67,7 +68,7 @@ def adapted(weights: PreTrainedModel) -> TransformersModel:
 
 
 def engine_of(algorithm: AlgorithmName, method: SpecMethod) -> Engine:
-    speculation = SpeculationConfig(method=method, num_draft_tokens=3)
+    speculation = SpeculationConfig(method=method, num_draft_tokens=3, k_policy=KPolicyName.FIXED)
     config = PoolConfig(max_group_size=48, window=96, max_queued=10_000, speculation=speculation)
     draft = adapted(draft_weights()) if method is SpecMethod.DRAFT_MODEL else None
     return Engine(adapted(target_weights()), draft, config=config, algorithm=algorithm)

@@ -16,7 +16,7 @@ import torch
 from deployments.verify.audit import Audit, CellResult
 from deployments.verify.cells import ALGORITHMS, PLAIN, Cell, Point, Task
 from deployments.verify.draft import self_draft
-from specdec_core.config import NgramConfig, PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.config import KPolicyName, NgramConfig, PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.models.loading import settle_numerics
 from specdec_core.models.numerics import Numerics
 from specdec_core.models.transformers_adapter import TransformersModel
@@ -105,6 +105,7 @@ def make_config(point: Point, num_requests: int) -> PoolConfig:
             method=point.method,
             num_draft_tokens=point.num_draft_tokens,
             ngram=NgramConfig(lookup_min=1),
+            k_policy=KPolicyName.FIXED,
         ),
     )
 

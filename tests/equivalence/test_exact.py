@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from specdec_core import PoolConfig, Request, SamplingParams, SpecMethod, SpeculationConfig
+from specdec_core.config import KPolicyName
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.models.exact import make_exact
 from specdec_core.models.packed_linear import pack_linears
@@ -74,7 +75,9 @@ def speculating(
         max_group_size=batch,
         window=2 * batch,
         prefill_chunk=33,
-        speculation=SpeculationConfig(method=method, num_draft_tokens=k),
+        speculation=SpeculationConfig(
+            method=method, num_draft_tokens=k, k_policy=KPolicyName.FIXED
+        ),
     )
     return Engine(model, draft, config=config)
 

@@ -15,6 +15,7 @@ from specdec_core import (
     SpecMethod,
     SpeculationConfig,
 )
+from specdec_core.config import KPolicyName
 from specdec_core.engine import AlgorithmName, Engine
 from tests.fakes import NoisyCopy, TokenListModel
 
@@ -65,7 +66,7 @@ def plain(requests: list[Request]) -> dict[str, tuple[tuple[int, ...], str]]:
 
 
 def pool_config(method: SpecMethod, k: int, batch: int, window: int = 24) -> PoolConfig:
-    speculation = SpeculationConfig(method=method, num_draft_tokens=k)
+    speculation = SpeculationConfig(method=method, num_draft_tokens=k, k_policy=KPolicyName.FIXED)
     return PoolConfig(
         max_group_size=batch,
         window=max(window, batch),

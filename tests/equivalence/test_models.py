@@ -9,6 +9,7 @@ import torch
 from transformers import PreTrainedModel
 
 from specdec_core import PoolConfig, Request, SamplingParams, SpecMethod, SpeculationConfig
+from specdec_core.config import KPolicyName
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.models.transformers_adapter import TransformersModel
 from tests.tiny_models import ARCHITECTURES, VOCAB, reference_greedy, tiny_model
@@ -62,7 +63,9 @@ def exspec(
         max_group_size=batch,
         window=3 * batch,
         prefill_chunk=16,
-        speculation=SpeculationConfig(method=method, num_draft_tokens=k),
+        speculation=SpeculationConfig(
+            method=method, num_draft_tokens=k, k_policy=KPolicyName.FIXED
+        ),
     )
     return Engine(adapted(target), adapted(draft) if draft else None, config=config)
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from specdec_core import PoolConfig, Request, SamplingParams, SpecMethod, SpeculationConfig
+from specdec_core.config import KPolicyName
 from specdec_core.engine import Engine
 from tests.equivalence.test_fakes import VOCAB, outputs, plain
 from tests.paged_fake import PagedTokenModel
@@ -55,7 +56,9 @@ def config(prefill_chunk: int) -> PoolConfig:
         max_group_size=4,
         window=12,
         prefill_chunk=prefill_chunk,
-        speculation=SpeculationConfig(method=SpecMethod.DRAFT_MODEL, num_draft_tokens=3),
+        speculation=SpeculationConfig(
+            method=SpecMethod.DRAFT_MODEL, num_draft_tokens=3, k_policy=KPolicyName.FIXED
+        ),
     )
 
 

@@ -18,6 +18,7 @@ from specdec_core import (
     SpecMethod,
     SpeculationConfig,
 )
+from specdec_core.config import KPolicyName
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.models.transformers_adapter import TransformersModel
@@ -75,7 +76,9 @@ def pool_config(method: SpecMethod, k: int, batch: int) -> PoolConfig:
         max_group_size=batch,
         window=2 * batch,
         prefill_chunk=5,
-        speculation=SpeculationConfig(method=method, num_draft_tokens=k),
+        speculation=SpeculationConfig(
+            method=method, num_draft_tokens=k, k_policy=KPolicyName.FIXED
+        ),
     )
 
 

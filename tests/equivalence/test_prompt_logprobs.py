@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from specdec_core import PoolConfig, Request, SamplingParams, SpecMethod, SpeculationConfig
+from specdec_core.config import KPolicyName
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.models.cached_model import Feed
@@ -75,7 +76,9 @@ def engine_of(
         max_group_size=batch,
         window=2 * batch,
         prefill_chunk=chunk,
-        speculation=SpeculationConfig(method=SpecMethod.NGRAM, num_draft_tokens=4),
+        speculation=SpeculationConfig(
+            method=SpecMethod.NGRAM, num_draft_tokens=4, k_policy=KPolicyName.FIXED
+        ),
     )
     return Engine(model, config=config, algorithm=algorithm)
 

@@ -21,6 +21,7 @@ from specdec_core import (
     SpecMethod,
     SpeculationConfig,
 )
+from specdec_core.config import KPolicyName
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.errors import InvalidRequestError
 from specdec_core.grammar import GrammarKind, GrammarSpec
@@ -114,7 +115,9 @@ def engine(
         config=PoolConfig(
             max_group_size=batch,
             window=3 * batch,
-            speculation=SpeculationConfig(method=method, num_draft_tokens=4),
+            speculation=SpeculationConfig(
+                method=method, num_draft_tokens=4, k_policy=KPolicyName.FIXED
+            ),
         ),
         algorithm=name,
         end_token_ids=text.end_token_ids,
@@ -176,7 +179,9 @@ def test_a_draft_proposes_only_what_the_grammar_allows(
     model_only = Engine(
         target.model,
         target.model,
-        config=PoolConfig(speculation=SpeculationConfig(method=SpecMethod.DRAFT_MODEL)),
+        config=PoolConfig(
+            speculation=SpeculationConfig(method=SpecMethod.DRAFT_MODEL, k_policy=KPolicyName.FIXED)
+        ),
         end_token_ids=text.end_token_ids,
         grammars=Compiler(lambda: text),
     )

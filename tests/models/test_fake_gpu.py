@@ -14,7 +14,7 @@ from benchmarks.paper.answer_book import one_hot_like
 from specdec_core.algorithms.exspec import Exspec
 from specdec_core.algorithms.speculative_round import Turn, propose, score_and_verify
 from specdec_core.choice_rules import ChoiceRules
-from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.leases import EMPTY_HASH, GroupLease, GroupResult, LeaseRow, Role
 from specdec_core.models.cached_model import Feed
 from specdec_core.models.static_shapes.recorder import DirectRecorder
@@ -140,7 +140,9 @@ def test_every_lease_of_a_served_round_waits_once(
         return result
 
     monkeypatch.setattr(Replica, "execute", watched)
-    speculation = SpeculationConfig(method=SpecMethod.DRAFT_MODEL, num_draft_tokens=K)
+    speculation = SpeculationConfig(
+        method=SpecMethod.DRAFT_MODEL, num_draft_tokens=K, k_policy=KPolicyName.FIXED
+    )
     config = PoolConfig(max_group_size=3, window=4, prefill_chunk=16, speculation=speculation)
     target, draft = (on_gpu(waits, recorder=DirectRecorder()) for _ in range(2))
     running = Exspec(target, draft, config=config)

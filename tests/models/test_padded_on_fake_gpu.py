@@ -6,7 +6,7 @@ import pytest
 
 from specdec_core.algorithms.eqspec import Eqspec
 from specdec_core.algorithms.exspec_padded import ExspecPadded
-from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.kv.padded import PaddedRow, stack
 from specdec_core.models.cached_model import Feed
 from specdec_core.models.padded_model import PaddedTransformersModel
@@ -60,7 +60,9 @@ def test_a_round_waits_for_each_drafted_token_and_once_to_verify(
 ) -> None:
     """Rows of unlike K, so that every round realigns or stacks."""
     models = [padded_on_gpu(waits, "fused qwen3", is_exact=is_exact) for _ in range(2)]
-    speculation = SpeculationConfig(method=SpecMethod.DRAFT_MODEL, num_draft_tokens=K)
+    speculation = SpeculationConfig(
+        method=SpecMethod.DRAFT_MODEL, num_draft_tokens=K, k_policy=KPolicyName.FIXED
+    )
     config = PoolConfig(max_group_size=3, window=4, speculation=speculation)
     running = algorithm(*models, config=config)
     params = SamplingParams(temperature=0.0, max_tokens=40)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from specdec_core import PoolConfig, Request, SamplingParams, SpecMethod, SpeculationConfig
+from specdec_core.config import KPolicyName
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.models.cached_model import Feed
 from specdec_core.models.exact import make_exact
@@ -59,7 +60,9 @@ def numbers_of(model: TransformersModel, slot: int) -> Tensor:
 
 def test_answers_are_those_of_plain_decoding(exact: TransformersModel) -> None:
     requests = requests_that_begin_alike(16)
-    speculation = SpeculationConfig(method=SpecMethod.NGRAM, num_draft_tokens=3)
+    speculation = SpeculationConfig(
+        method=SpecMethod.NGRAM, num_draft_tokens=3, k_policy=KPolicyName.FIXED
+    )
     config = PoolConfig(max_group_size=3, window=6, prefill_chunk=24, speculation=speculation)
     plain = Engine(exact, config=config, algorithm=AlgorithmName.AUTOREGRESSIVE)
     assert outputs(Engine(exact, config=config), requests) == outputs(plain, requests)

@@ -181,7 +181,7 @@ MUTANTS = (
     Mutant(
         name="a-short-draft-is-left-nothing",
         path=_POOL + "going_without.py",
-        old="len(draft.board.clients) - self._max_group_size",
+        old="len(draft.board.clients) - draft.board.max_group_size",
         new="len(draft.board.clients)",
         breaks="rows that the draft would take next go without, and it runs dry",
         killed_by=(

@@ -26,8 +26,8 @@ MUTANTS = (
     Mutant(
         name="room-for-the-whole-output-wanted",
         path=_POOL + "placement.py",
-        old="target = self._fleet.roomiest_target(len(sequence.ids), self._window)",
-        new="target = self._fleet.roomiest_target(sequence.request.max_len, self._window)",
+        old="target = self._fleet.roomiest_target(len(sequence.ids))",
+        new="target = self._fleet.roomiest_target(sequence.request.max_len)",
         breaks="few requests run where many would fit: each must fit with its longest output",
         killed_by=(
             "tests/pool/test_admission.py::test_blocks_of_the_present_tokens_bound_admission_not_those_of_the_longest_output",

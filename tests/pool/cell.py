@@ -10,7 +10,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.leases import GroupLease, GroupResult, ReplicaInfo, RowResult, RowStatus
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.pool import (
@@ -33,7 +33,9 @@ EPOCH = 77
 def config(
     method: SpecMethod = SpecMethod.NONE, num_draft_tokens: int = 3, **limits: Any
 ) -> PoolConfig:
-    speculation = SpeculationConfig(method=method, num_draft_tokens=num_draft_tokens)
+    speculation = SpeculationConfig(
+        method=method, num_draft_tokens=num_draft_tokens, k_policy=KPolicyName.FIXED
+    )
     return PoolConfig(speculation=speculation, **limits)
 
 

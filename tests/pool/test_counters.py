@@ -26,6 +26,7 @@ def test_a_replica_is_described_as_it_is() -> None:
         replica_id="t1",
         role=Role.TARGET,
         num_sequences=2,
+        max_group_size=2,
         num_blocks=50,
         block_size=4,
         num_free_blocks=46,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from specdec_core.config import OverlapMode, PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.config import KPolicyName, OverlapMode, PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.leases import GroupLease, LeaseRow, Role
 from specdec_core.pool.overlap import Overlap
 from tests.pool.modelled.world import Costs, World
@@ -20,7 +20,9 @@ MAX_TOKENS = 60
 
 
 def world(overlap: OverlapMode, costs: Costs, max_group_size: int = MAX_LIVE) -> World:
-    speculation = SpeculationConfig(method=SpecMethod.DRAFT_MODEL, num_draft_tokens=K)
+    speculation = SpeculationConfig(
+        method=SpecMethod.DRAFT_MODEL, num_draft_tokens=K, k_policy=KPolicyName.FIXED
+    )
     config = PoolConfig(
         max_group_size=max_group_size, window=MAX_LIVE, overlap=overlap, speculation=speculation
     )
@@ -81,7 +83,8 @@ def test_groups_of_a_split_target_are_halves() -> None:
 
 def test_nothing_is_split_without_a_draft_model() -> None:
     config = PoolConfig(
-        overlap=OverlapMode.ALWAYS, speculation=SpeculationConfig(method=SpecMethod.NGRAM)
+        overlap=OverlapMode.ALWAYS,
+        speculation=SpeculationConfig(method=SpecMethod.NGRAM, k_policy=KPolicyName.FIXED),
     )
     modelled = World(config, MACHINES["both by the row"], acceptance=0.7)
     modelled.run(8, MAX_TOKENS)

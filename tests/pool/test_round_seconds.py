@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.pool.k_policy import FixedK
 from specdec_core.pool.k_trace import Record, TracedK
 from tests.pool.cell import Cell, config, request
@@ -16,7 +16,7 @@ def rounds(method: SpecMethod) -> list[Record]:
     """Of two sequences; all but the first, which no result was before."""
     records: list[Record] = []
     costs = Costs(lambda *_: PASS_S, lambda *_: STEP_S, lambda *_: HOST_S)
-    speculation = SpeculationConfig(method=method, num_draft_tokens=2)
+    speculation = SpeculationConfig(method=method, num_draft_tokens=2, k_policy=KPolicyName.FIXED)
     policy = TracedK(FixedK(2), records.append)
     World(PoolConfig(speculation=speculation), costs, 0.5, policy).run(2, 12)
     return [record for record in records if record["event"] == "observe"][1:]

@@ -9,7 +9,7 @@ from statistics import mean
 
 import pytest
 
-from specdec_core.config import OverlapMode, PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.config import KPolicyName, OverlapMode, PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.leases import GroupLease, Role
 from specdec_core.pool import SendLease
 from specdec_core.pool.device import Device, OpenLease
@@ -33,7 +33,9 @@ _LEASE = OpenLease(
 def observed(num_live: int) -> list[Record]:
     """What the K policy is told of groups of two sequences that draft two tokens."""
     records: list[Record] = []
-    speculation = SpeculationConfig(method=SpecMethod.DRAFT_MODEL, num_draft_tokens=2)
+    speculation = SpeculationConfig(
+        method=SpecMethod.DRAFT_MODEL, num_draft_tokens=2, k_policy=KPolicyName.FIXED
+    )
     limits = PoolConfig(max_group_size=2, window=6, max_open_leases=2, speculation=speculation)
     costs = Costs(lambda *_: PASS_S, lambda _: STEP_S, has_one_thread=True)
     World(limits, costs, 0.5, TracedK(FixedK(2), records.append)).run(num_live, 12)
@@ -134,7 +136,7 @@ def test_who_has_nothing_of_a_full_device_is_sent_one() -> None:
 
 @pytest.mark.parametrize("method", [SpecMethod.NONE, SpecMethod.DRAFT_MODEL])
 def test_of_two_targets_on_one_device_none_starves(method: SpecMethod) -> None:
-    speculation = SpeculationConfig(method=method, num_draft_tokens=2)
+    speculation = SpeculationConfig(method=method, num_draft_tokens=2, k_policy=KPolicyName.FIXED)
     limits = PoolConfig(max_group_size=4, window=16, max_open_leases=2, speculation=speculation)
     costs = Costs(lambda *_: PASS_S, lambda _: STEP_S, has_one_thread=True)
     world = World(limits, costs, 0.5, FixedK(2), num_targets=2)
@@ -219,7 +221,9 @@ def test_groups_that_take_turns_stay_full_though_passes_take_longer_than_the_bou
     """Requests of unlike lengths come and go, so that groups break up."""
     sizes: list[int] = []
     records: list[Record] = []
-    speculation = SpeculationConfig(method=SpecMethod.DRAFT_MODEL, num_draft_tokens=2)
+    speculation = SpeculationConfig(
+        method=SpecMethod.DRAFT_MODEL, num_draft_tokens=2, k_policy=KPolicyName.FIXED
+    )
     limits = PoolConfig(
         max_group_size=8,
         window=24,

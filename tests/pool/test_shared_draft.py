@@ -64,7 +64,9 @@ def test_a_slow_draft_never_makes_its_targets_slower(
 def test_under_load_it_is_near_the_best_fixed_k(ratio: float, acceptance: float) -> None:
     fixed = [
         speed(
-            SpeculationConfig(method=SpecMethod.DRAFT_MODEL, num_draft_tokens=k),
+            SpeculationConfig(
+                method=SpecMethod.DRAFT_MODEL, num_draft_tokens=k, k_policy=KPolicyName.FIXED
+            ),
             ratio,
             acceptance,
             MANY,

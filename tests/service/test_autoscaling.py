@@ -96,7 +96,7 @@ def scaled(
         kv_cache_tokens=8192,
         torch_threads=1,
         max_num_seqs=4,
-        max_group_size=4,
+        window=4,
         min_target_replicas=1,
         max_target_replicas=3,
         min_draft_replicas=0,

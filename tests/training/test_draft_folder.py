@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from specdec_core import Engine, PoolConfig, Request, SamplingParams, SpecMethod, SpeculationConfig
+from specdec_core.config import KPolicyName
 from specdec_core.errors import ModelNotSupportedError
 from specdec_core.models.cached_model import Feed
 from specdec_core.models.loading import LoadConfig, load_model
@@ -80,7 +81,7 @@ def test_a_reduced_draft_changes_no_token(
     request = Request(request_id="1", prompt_token_ids=tuple(PROMPT), params=params)
 
     def decode(method: SpecMethod) -> tuple[list[int], int]:
-        pool = PoolConfig(speculation=SpeculationConfig(method=method))
+        pool = PoolConfig(speculation=SpeculationConfig(method=method, k_policy=KPolicyName.FIXED))
         path = str(draft) if method is SpecMethod.DRAFT_MODEL else None
         engine = Engine.load(str(target.folder), path, pool=pool, load=LOAD)
         return list(engine.tokens(request)), engine.stats.num_drafted

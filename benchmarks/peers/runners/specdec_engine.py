@@ -9,9 +9,14 @@ import torch
 from benchmarks.peers.messages import Decoded, Load, Turn
 from benchmarks.peers.runners.serving import serve
 from deployments.bench.offline_runs import run_cell
-from deployments.generate.options import WINDOW_PER_ROW
 from deployments.verify.cells import PLAIN, Cell, Point
-from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.config import (
+    WINDOW_PER_ROW,
+    KPolicyName,
+    PoolConfig,
+    SpecMethod,
+    SpeculationConfig,
+)
 from specdec_core.models.loading import DType, LoadConfig, LoadedPair, load_model
 from specdec_core.models.numerics import Numerics
 from specdec_core.request import Request

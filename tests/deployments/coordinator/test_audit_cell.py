@@ -10,7 +10,7 @@ import pytest
 
 from deployments.coordinator.pool_status import pool_status
 from deployments.errors import PoolUnavailableError
-from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.leases import LeaseRow, Role, RowResult
 from specdec_core.models.numerics import Numerics
 from specdec_core.request import FinishReason
@@ -18,7 +18,9 @@ from tests.deployments.cell import Cell, cell
 from tests.deployments.coordinator.test_cell import collect, expected, request, run, until
 from tests.deployments.fake_replica import VOCAB_SIZE, FakeReplica, continuation
 
-DRAFTING = PoolConfig(speculation=SpeculationConfig(method=SpecMethod.DRAFT_MODEL))
+DRAFTING = PoolConfig(
+    speculation=SpeculationConfig(method=SpecMethod.DRAFT_MODEL, k_policy=KPolicyName.FIXED)
+)
 
 
 def exact(fingerprint: str = "here") -> FakeReplica:

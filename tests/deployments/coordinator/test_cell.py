@@ -14,7 +14,7 @@ from deployments.coordinator.pool_driver import PoolDriver
 from deployments.errors import PoolUnavailableError
 from deployments.ingress.pool_client import PoolClient
 from deployments.wire import silence
-from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.errors import InvalidRequestError, QueueFullError
 from specdec_core.leases import GroupLease, GroupResult, Role
 from specdec_core.logprobs import TokenLogprobs
@@ -24,7 +24,9 @@ from specdec_core.sampling_params import SamplingParams
 from tests.deployments.cell import Cell, cell
 from tests.deployments.fake_replica import FakeReplica, continuation, expected_logprobs
 
-DRAFTING = PoolConfig(speculation=SpeculationConfig(method=SpecMethod.DRAFT_MODEL))
+DRAFTING = PoolConfig(
+    speculation=SpeculationConfig(method=SpecMethod.DRAFT_MODEL, k_policy=KPolicyName.FIXED)
+)
 PLAIN = PoolConfig(speculation=SpeculationConfig(method=SpecMethod.NONE))
 
 

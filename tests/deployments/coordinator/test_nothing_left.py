@@ -7,7 +7,7 @@ import itertools
 import sys
 
 from deployments import memory
-from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.leases import Role
 from tests.deployments.cell import cell
 from tests.deployments.coordinator.test_cell import collect, expected, request, run, until
@@ -22,7 +22,9 @@ def test_many_requests_leave_no_objects() -> None:
     names = itertools.count()
 
     async def scenario() -> None:
-        config = PoolConfig(speculation=SpeculationConfig(method=SpecMethod.NGRAM))
+        config = PoolConfig(
+            speculation=SpeculationConfig(method=SpecMethod.NGRAM, k_policy=KPolicyName.FIXED)
+        )
         async with cell(config) as parts:
             parts.start_replica("t0", Role.TARGET)
             client = await parts.client()

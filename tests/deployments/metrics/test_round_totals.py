@@ -11,7 +11,7 @@ from deployments.metrics.families.rounds import K_CAUSE
 from deployments.metrics.page import MetricsCompat, metrics_page
 from deployments.wire.translation import write_event
 from specdec.v1 import coordination_pb2 as pb
-from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.leases import Role
 from specdec_core.pool import KCause
 from specdec_core.request import TokenEvent
@@ -19,7 +19,9 @@ from tests.deployments.cell import Cell, cell
 from tests.deployments.coordinator.test_cell import collect, expected, request, run, until
 from tests.deployments.metrics.test_registry import Series, series, value
 
-DRAFTING = PoolConfig(speculation=SpeculationConfig(method=SpecMethod.DRAFT_MODEL))
+DRAFTING = PoolConfig(
+    speculation=SpeculationConfig(method=SpecMethod.DRAFT_MODEL, k_policy=KPolicyName.FIXED)
+)
 
 
 def page(parts: Cell) -> Series:

@@ -47,6 +47,7 @@ from specdec_core.logprobs import TokenLogprobs
 from specdec_core.models.numerics import Numerics
 from specdec_core.request import FinishReason, Request, RequestStats, TokenEvent
 from specdec_core.sampling_params import MAX_SEED, SamplingParams
+from specdec_core.step_times import StepTime
 
 NEVER_BANNED = 2**31 - 1
 int32 = st.integers(0, NEVER_BANNED - 1)
@@ -160,6 +161,10 @@ infos = st.builds(
     numerics=st.sampled_from([Numerics.EXACT, Numerics.FAST]),
     device=st.text(max_size=5),
     keeps_prefixes=st.booleans(),
+    step_times=st.lists(
+        st.builds(StepTime, st.integers(0, 99), st.integers(0, 99), st.floats(0, 10)), max_size=3
+    ).map(tuple),
+    max_num_seqs=st.integers(0, 2**31 - 1),
 )
 
 
@@ -282,7 +287,7 @@ def test_every_field_of_the_core_records_is_carried() -> None:
     assert len(dataclasses.fields(SamplingParams)) == 18
     is_background = 1  # made and read by the coordinator alone
     assert len(dataclasses.fields(Request)) == 13 + is_background
-    assert len(dataclasses.fields(ReplicaInfo)) == 13
+    assert len(dataclasses.fields(ReplicaInfo)) == 15
     assert len(LeaseRow._fields) == 8
     assert len(RowResult._fields) == 8
     compiled = 1  # never travels

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from specdec_core import PoolConfig, Request, SamplingParams, SpecMethod, SpeculationConfig
+from specdec_core.config import KPolicyName
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.models.exact import make_exact
 from specdec_core.models.transformers_adapter import TransformersModel
@@ -43,7 +44,9 @@ def generate(
         max_group_size=4,
         window=5,
         prefill_chunk=32,
-        speculation=SpeculationConfig(method=method, num_draft_tokens=4),
+        speculation=SpeculationConfig(
+            method=method, num_draft_tokens=4, k_policy=KPolicyName.FIXED
+        ),
     )
     plain = method is SpecMethod.NONE
     algorithm = AlgorithmName.AUTOREGRESSIVE if plain else AlgorithmName.EXSPEC
@@ -74,7 +77,9 @@ def test_a_draft_that_is_the_target_is_always_right() -> None:
     config = PoolConfig(
         max_group_size=4,
         window=4,
-        speculation=SpeculationConfig(method=SpecMethod.DRAFT_MODEL, num_draft_tokens=4),
+        speculation=SpeculationConfig(
+            method=SpecMethod.DRAFT_MODEL, num_draft_tokens=4, k_policy=KPolicyName.FIXED
+        ),
     )
     engine = Engine(fixed("fused llama"), fixed("fused llama"), config=config)
     list(engine.generate(requests(GREEDY)))

@@ -10,7 +10,7 @@ import heapq
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from unittest import mock
 
@@ -20,6 +20,7 @@ from specdec_core.pool import Emit, SendLease, SequencePool, proposals
 from specdec_core.pool.k_policy import KPolicy
 from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
+from specdec_core.step_times import StepTime
 
 RIGHT, WRONG = 1, 0
 _PROMPT_LEN = 4
@@ -65,6 +66,8 @@ class World:
     k_policy: KPolicy | None = None
     seed: int = 3
     num_targets: int = 1
+    step_times: tuple[StepTime, ...] = ()
+    """What targets say of their passes when they register."""
     now: float = 0.0
     _num_requests: int = 0
     _free_at: dict[str, float] = field(default_factory=dict)
@@ -75,8 +78,9 @@ class World:
         self.pool = SequencePool(self.config, epoch=1, k_policy=self.k_policy)
         device = "thread" if self.costs.has_one_thread else ""
         for number in range(self.num_targets):
-            self.pool.register(_info(Role.TARGET, number, device), self.now)
-        if self.config.speculation.method.uses_draft_model:
+            info = replace(_info(Role.TARGET, number, device), step_times=self.step_times)
+            self.pool.register(info, self.now)
+        if self.config.speculation.uses_draft_model:
             self.pool.register(_info(Role.DRAFT, 0, device), self.now)
 
     def run(self, num_live: int, max_tokens: int, num_requests: int | None = None) -> Outcome:

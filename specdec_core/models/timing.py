@@ -1,0 +1,176 @@
+"""Times passes of a few sizes once a model is loaded, and keeps them for the next start.
+
+What the pool then knows of costs is right before the first request. Passes with other lengths, and
+what the host adds, correct it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from specdec_core.algorithms.speculative_round import Turn, propose, score_and_verify
+from specdec_core.cache_folder import cache_folder
+from specdec_core.choice_rules import ChoiceRules
+from specdec_core.config import GPU_ROWS, MAX_CPU_ROWS
+from specdec_core.leases import Role
+from specdec_core.models.cached_model import CachedModel, Feed
+from specdec_core.models.transformers_adapter import TransformersModel
+from specdec_core.sampling_params import SamplingParams
+from specdec_core.step_times import StepTime, rows_that_gain
+
+if TYPE_CHECKING:
+    from specdec_core.models.loading import LoadedModel
+
+_PASSES = ((1, 1), (1, 5), (4, 1), (8, 1), (16, 1), (32, 1), (8, 5), (64, 1), (32, 5))
+"""(sequences, rows of each) of a target, what is needed most first."""
+_SEQUENCES = (1, 4, 8, 16, 32)
+"""Of a draft's step."""
+_DRAFT_STEPS = 4
+"""Timed together: a GPU may run them in one go."""
+_BUDGET_S = 2.0
+_SHARE_S = 0.2
+"""Of one size."""
+_MOST_REPEATS = 4
+_LEAST_REPEATS = 2
+"""The first pass of a size may build what others use."""
+_CONTEXT = 16
+"""Tokens before the pass."""
+_TOKENS_PER_ROW = 256
+"""Of the cache, at least."""
+_TOKEN = 1
+_RULES = ChoiceRules(SamplingParams(temperature=0.0), _CONTEXT)
+_VERSION = 1
+"""Of how passes are timed: tables of another one are not read."""
+
+_logger = logging.getLogger(__name__)
+
+
+def timed(loaded: LoadedModel, role: Role) -> LoadedModel:
+    """The same; its model knows what its passes take."""
+    identity = f"{loaded.digest} {loaded.fingerprint}"
+    loaded.model.step_times = known_or_timed(loaded.model, role, identity)
+    return loaded
+
+
+def known_or_timed(
+    model: CachedModel, role: Role, identity: str, folder: Path | None = None
+) -> tuple[StepTime, ...]:
+    """The table that an earlier start has left for this `identity` (equal where passes take equally
+    long), or a new one, which is left for the next start."""
+    try:
+        path = (folder or cache_folder("step_times")) / f"{_key(role, identity)}.json"
+    except OSError as error:
+        _logger.info("the times of passes cannot be kept: %s", error)
+        return time_steps(model, role)
+    known = _read(path)
+    if known is None:
+        known = time_steps(model, role)
+        _write(path, known)
+    return known
+
+
+def time_steps(
+    model: CachedModel, role: Role, clock: Callable[[], float] = time.perf_counter
+) -> tuple[StepTime, ...]:
+    """The quickest of a few passes of each size, as far as the time and the cache reach."""
+    sizes = _PASSES if role is Role.TARGET else tuple((n, 1) for n in _SEQUENCES)
+    deadline, last_s = clock() + _BUDGET_S, 0.0
+    found: list[StepTime] = []
+    slots: list[int] = []
+    try:
+        for num_sequences, num_rows in sizes:
+            is_late = clock() + _LEAST_REPEATS * last_s > deadline
+            if is_late or not _fits(model, num_sequences, num_rows):
+                continue
+            _fill(model, slots, num_sequences)
+            last_s = _quickest(partial(_run, model, role, slots[:num_sequences], num_rows), clock)
+            found.append(StepTime(num_sequences, num_sequences * num_rows, last_s))
+    finally:
+        for slot in slots:
+            model.free(slot)
+    return tuple(found)
+
+
+def rows_of_a_group(model: TransformersModel) -> int:
+    """Where nobody says: as many as gain by what was timed, and the cache has room for."""
+    num_held = model.num_blocks * model.block_size // _TOKENS_PER_ROW
+    if model.device.type == "cpu":
+        return max(min(rows_that_gain(model.step_times, MAX_CPU_ROWS), num_held), 1)
+    return max(min(GPU_ROWS, num_held), 1)
+
+
+def _fits(model: CachedModel, num_sequences: int, num_rows: int) -> bool:
+    longest = _CONTEXT + max(num_rows, _DRAFT_STEPS)
+    blocks = -(-longest // model.block_size)
+    return longest <= model.max_model_len and num_sequences * blocks <= model.num_blocks
+
+
+def _fill(model: CachedModel, slots: list[int], num_sequences: int) -> None:
+    new = [model.allocate() for _ in range(num_sequences - len(slots))]
+    slots += new
+    if new:
+        model.score([Feed(slot, (_TOKEN,) * _CONTEXT, 0) for slot in new])
+
+
+def _quickest(run: Callable[[], int], clock: Callable[[], float]) -> float:
+    """Seconds of a step; slow ones are repeated less."""
+    quickest, enough = float("inf"), clock() + _SHARE_S
+    for number in range(_MOST_REPEATS):
+        started = clock()
+        if number >= _LEAST_REPEATS and started > enough:
+            break
+        num_steps = run()
+        quickest = min(quickest, (clock() - started) / num_steps)
+    return quickest
+
+
+def _run(model: CachedModel, role: Role, slots: list[int], num_rows: int) -> int:
+    """One pass; returns the steps that it was."""
+    if role is Role.TARGET:
+        proposal = (_TOKEN,) * (num_rows - 1)
+        score_and_verify(model, [Turn(s, (_TOKEN,), proposal, num_rows, _RULES) for s in slots])
+        num_steps = 1
+    else:
+        propose(model, [Turn(s, (_TOKEN,), (), _DRAFT_STEPS, _RULES) for s in slots])
+        num_steps = _DRAFT_STEPS
+    for slot in slots:
+        model.rollback(slot, _CONTEXT)
+    return num_steps
+
+
+def _key(role: Role, identity: str) -> str:
+    return hashlib.sha256(f"{_VERSION}\n{role}\n{identity}".encode()).hexdigest()[:24]
+
+
+def _read(path: Path) -> tuple[StepTime, ...] | None:
+    """None where there is no table, or none that makes sense."""
+    try:
+        return tuple(_step_time(*entry) for entry in json.loads(path.read_text())) or None
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _step_time(num_sequences: Any, num_rows: Any, seconds: Any) -> StepTime:
+    found = StepTime(int(num_sequences), int(num_rows), float(seconds))
+    if not (1 <= found.num_sequences <= found.num_rows and 0.0 < found.seconds < float("inf")):
+        raise ValueError(f"no pass takes that: {found}")
+    return found
+
+
+def _write(path: Path, times: tuple[StepTime, ...]) -> None:
+    """Into a file of its own first: several processes may start at once."""
+    try:
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
+            json.dump(times, file)
+        os.replace(file.name, path)
+    except OSError as error:
+        _logger.info("the times of passes cannot be kept: %s", error)

@@ -1,0 +1,18 @@
+"""What tokens drafted in a row earn, if each is accepted with the same chance once those before it
+were."""
+
+from __future__ import annotations
+
+
+def expected_accepted(rate: float, count: int) -> float:
+    """Of `count` tokens."""
+    return sum(rate**place for place in range(1, count + 1))
+
+
+def num_worthwhile(rate: float, price: float, limit: int) -> int:
+    """How many tokens in a row earn more than their price."""
+    count, chance = 0, rate
+    while count < limit and chance > price:
+        count += 1
+        chance *= rate
+    return count

@@ -1,0 +1,97 @@
+"""Passes are timed once a model is loaded, and what was found is kept for the next start."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from specdec_core.leases import Role
+from specdec_core.models.timing import known_or_timed, time_steps
+from specdec_core.step_times import StepTime, rows_that_gain
+from tests.fakes import TokenListModel
+
+
+class SlowClock:
+    """Every look takes as long."""
+
+    def __init__(self, step_s: float) -> None:
+        self._now: Iterator[int] = count()
+        self._step_s = step_s
+
+    def __call__(self) -> float:
+        return next(self._now) * self._step_s
+
+
+def small() -> TokenListModel:
+    return TokenListModel(num_blocks=1000, block_size=16)
+
+
+def test_a_target_is_timed_in_sizes_with_and_without_drafts_and_keeps_nothing() -> None:
+    model = small()
+    sizes = {time[:2] for time in time_steps(model, Role.TARGET, SlowClock(1e-4))}
+    assert {(1, 1), (1, 5), (8, 8), (8, 40), (32, 32), (32, 160)} <= sizes
+    assert (model.num_slots, model.num_free_blocks) == (0, model.num_blocks)
+
+
+def test_a_draft_is_timed_by_the_step() -> None:
+    times = time_steps(small(), Role.DRAFT, SlowClock(1e-4))
+    assert [time[:2] for time in times] == [(n, n) for n in (1, 4, 8, 16, 32)]
+    assert times[0].seconds < 1e-4, "several steps were timed together"
+
+
+def test_slow_passes_are_timed_in_few_sizes() -> None:
+    times = time_steps(small(), Role.TARGET, SlowClock(0.3))
+    assert 1 <= len(times) < 4
+    assert times[0][:2] == (1, 1)
+
+
+def test_sizes_that_the_cache_has_no_room_for_are_left_out() -> None:
+    model = TokenListModel(num_blocks=12, block_size=16)
+    sizes = {time[:2] for time in time_steps(model, Role.TARGET, SlowClock(1e-4))}
+    assert sizes == {(1, 1), (1, 5), (4, 4)}
+
+
+def test_a_second_start_reads_what_the_first_has_found(tmp_path: Path) -> None:
+    model = small()
+    first = known_or_timed(model, Role.TARGET, "digest cpu", tmp_path)
+    num_passes = model.num_passes
+    assert known_or_timed(model, Role.TARGET, "digest cpu", tmp_path) == first
+    assert model.num_passes == num_passes
+    known_or_timed(model, Role.TARGET, "digest of another", tmp_path)
+    assert model.num_passes > num_passes
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "7", '[["a", 1, 2]]', "[[1, 1]]", "[[1, 1, -0.5]]", "[[4, 1, 0.5]]"]
+)
+def test_a_damaged_table_is_made_anew(text: str, tmp_path: Path) -> None:
+    first = known_or_timed(small(), Role.TARGET, "digest", tmp_path)
+    (path,) = tmp_path.iterdir()
+    path.write_text(text)
+    again = known_or_timed(small(), Role.TARGET, "digest", tmp_path)
+    assert [time[:2] for time in again] == [time[:2] for time in first]
+    assert json.loads(path.read_text()) == [list(time) for time in again]
+
+
+def test_a_folder_that_cannot_be_written_costs_nothing_but_the_time(tmp_path: Path) -> None:
+    assert known_or_timed(small(), Role.DRAFT, "digest", tmp_path / "missing")
+
+
+@pytest.mark.parametrize(
+    ("base_ms", "row_ms", "rows"),
+    [(10.0, 0.0, 64), (5.0, 1.2, 32), (5.0, 2.0, 16), (5.0, 3.0, 8)],
+)
+def test_a_group_grows_while_twice_as_many_rows_gain_a_tenth(
+    base_ms: float, row_ms: float, rows: int
+) -> None:
+    times = [StepTime(n, n, base_ms + row_ms * n) for n in (1, 4, 8, 16, 32)]
+    assert rows_that_gain([*times, StepTime(8, 40, 1.0)], 64) == rows
+    assert rows_that_gain(times, 4) == 4
+
+
+def test_passes_too_slow_to_be_timed_leave_the_group_in_the_middle() -> None:
+    assert rows_that_gain([StepTime(1, 1, 0.9), StepTime(1, 5, 1.0)], 64) == 32

@@ -1,0 +1,159 @@
+"""Costs that were timed when a target was loaded: the controller is right from the start."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import pytest
+
+from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.leases import Role
+from specdec_core.pool.goodput import GoodputK
+from specdec_core.pool.k_cause import KCause
+from specdec_core.pool.k_policy import AcceptanceHistory, Drafter, Offer
+from specdec_core.pool.step_costs import StepCost
+from specdec_core.step_times import StepTime
+from tests.pool.cell import Cell, config, request
+from tests.pool.fake_replica import info
+from tests.pool.modelled.world import Costs, World
+
+K = 4
+SIZES = ((1, 1), (1, 5), (4, 4), (8, 8), (16, 16), (32, 32), (8, 40), (64, 64), (32, 160))
+NUM_FIRST, NUM_TOKENS = 20, 48
+"""Requests after which nothing may be lost any more, and what each of them emits."""
+
+
+def costs(base_s: float, row_s: float) -> Costs:
+    """Passes of longer prefixes than were timed, and a host between them."""
+    return Costs(
+        verify_s=lambda _, num_rows: 1.1 * (base_s + row_s * num_rows),
+        host_s=lambda num_sequences: 0.0004 + 0.00003 * num_sequences,
+        noise=0.05,
+    )
+
+
+def timed(base_s: float, row_s: float) -> tuple[StepTime, ...]:
+    return tuple(StepTime(n, rows, base_s + row_s * rows) for n, rows in SIZES)
+
+
+def world(batch: int, acceptance: float, base_s: float, row_s: float, method: SpecMethod) -> World:
+    speculation = SpeculationConfig(method=method, num_draft_tokens=K, k_policy=KPolicyName.GOODPUT)
+    limits = PoolConfig(max_group_size=batch, window=batch, speculation=speculation)
+    return World(limits, costs(base_s, row_s), acceptance, step_times=timed(base_s, row_s))
+
+
+def speeds(batch: int, acceptance: float, base_s: float, row_s: float) -> tuple[float, float]:
+    """Tokens per second with prompt lookup over those without: of the first requests, and of as
+    many as a service then sees."""
+    first, later = [], []
+    for method in (SpecMethod.NGRAM, SpecMethod.NONE):
+        one = world(batch, acceptance, base_s, row_s, method)
+        first.append(one.run(batch, NUM_TOKENS, max(NUM_FIRST, batch)).tokens_per_second)
+        later.append(one.run(batch, NUM_TOKENS, max(NUM_FIRST, 2 * batch)).tokens_per_second)
+    return first[0] / first[1], later[0] / later[1]
+
+
+@pytest.mark.parametrize("acceptance", [0.1, 0.3, 0.5, 0.7, 0.9])
+@pytest.mark.parametrize("batch", [1, 4, 8, 32])
+def test_nothing_is_lost_from_the_first_requests_on(batch: int, acceptance: float) -> None:
+    for base_s, row_s in product((0.005, 0.015), (0.00005, 0.0003, 0.002)):
+        first, later = speeds(batch, acceptance, base_s, row_s)
+        assert first >= 0.95, f"the first requests: {base_s=} {row_s=}"
+        assert later >= 0.97, f"those that follow: {base_s=} {row_s=}"
+
+
+def test_the_gain_is_there_from_the_first_request_on() -> None:
+    """Rows cost next to nothing: whoever has to learn it first gives half of it away."""
+    first, _ = speeds(1, 0.7, 0.01, 0.0001)
+    assert first > 1.5
+
+
+def first_choice(base_s: float, row_s: float, batch: int) -> tuple[int, KCause]:
+    policy = GoodputK(max_group_size=batch)
+    policy.welcome(replace(info(), step_times=timed(base_s, row_s)))
+    offers = [Offer(AcceptanceHistory(), Drafter.LOOKUP, K, num_left=99) for _ in range(batch)]
+    return sum(policy.num_checked(offers, 0)), policy.cause
+
+
+def test_the_first_group_is_chosen_by_goodput() -> None:
+    assert first_choice(0.01, 0.00001, 1) == (K, KCause.GOODPUT)
+    assert first_choice(0.001, 0.002, 8) == (0, KCause.GOODPUT)
+
+
+def test_without_times_the_first_groups_still_tell_what_rows_cost() -> None:
+    policy = GoodputK(max_group_size=8)
+    policy.welcome(info())
+    offers = [Offer(AcceptanceHistory(), Drafter.LOOKUP, K)]
+    assert [sum(policy.num_checked(offers, 0)) for _ in range(3)] == [0, 1, 2]
+    assert policy.cause is KCause.PROBE
+
+
+def test_a_draft_whose_steps_were_timed_is_planned_for_at_once() -> None:
+    def asked(step_s: float) -> int:
+        policy = GoodputK(max_group_size=8)
+        policy.welcome(replace(info(), step_times=timed(0.01, 0.0001)))
+        steps = tuple(StepTime(n, n, step_s) for n in (1, 8, 32))
+        policy.welcome(replace(info(role=Role.DRAFT), step_times=steps))
+        return policy.num_draft_tokens(AcceptanceHistory(), Drafter.MODEL, K, 8)
+
+    assert asked(0.0002) >= 2
+    assert asked(0.02) == 0
+
+
+def test_passes_correct_what_was_timed_and_keep_its_proportions() -> None:
+    cost = StepCost()
+    for time in timed(0.01, 0.0005):
+        cost.expect(*time)
+    assert cost.at(8, 40) == pytest.approx(0.03, rel=0.1)
+    for seconds in (0.021, 0.021, 0.2, 0.021):  # one pass met other work
+        cost.observe(8, 8, seconds)
+    assert cost.at(8, 8) == pytest.approx(0.021, rel=0.1)
+    assert cost.at(8, 40) == pytest.approx(0.045, rel=0.1)
+    for _ in range(40):
+        cost.observe(8, 40, 0.03)
+        cost.observe(8, 8, 0.021)
+    assert cost.at(8, 40) == pytest.approx(0.03, rel=0.1)
+
+
+def test_what_was_run_is_not_forgotten_for_another_table() -> None:
+    """A target that comes back tells what an earlier start has timed."""
+    cost = StepCost()
+    cost.observe(8, 8, 0.02)
+    cost.expect(8, 8, 0.5)
+    assert cost.at(8, 8) == pytest.approx(0.02, rel=0.1)
+
+
+@pytest.mark.parametrize(("own", "size", "admitted"), [(0, 4, 10), (2, 2, 4), (9, 4, 8)])
+def test_a_target_gets_no_more_rows_than_it_has_registered(
+    own: int, size: int, admitted: int
+) -> None:
+    cell = Cell(config(max_group_size=4, window=10))
+    cell.join(replace(info(), max_num_seqs=own))
+    for number in range(12):
+        cell.add(request(str(number), seed=number))
+    cell.advance()
+    assert len(cell.leases[0].rows) == size
+    counted = cell.pool.counters().replicas[0]
+    assert (counted.num_sequences, counted.max_group_size) == (admitted, size)
+
+
+def test_a_found_proposal_is_checked_where_the_draft_model_would_cost_more_than_it_brings() -> None:
+    """Who drafts is decided by what is expected of each, and a draft's time counts."""
+
+    def is_lookup_kept(step_s: float, model: float, lookup: float) -> bool:
+        policy, history = GoodputK(max_group_size=4), AcceptanceHistory()
+        policy.welcome(replace(info(), step_times=timed(0.01, 0.0001)))
+        steps = tuple(StepTime(n, n, step_s) for n in (1, 4, 8))
+        policy.welcome(replace(info(role=Role.DRAFT), step_times=steps))
+        for drafter, rate in ((Drafter.MODEL, model), (Drafter.LOOKUP, lookup)):
+            for place in range(40):
+                wrong = int(place % 10 >= 10 * rate)
+                policy.learn(history, drafter, (1,), (1 - wrong,))
+        policy.num_draft_tokens(history, Drafter.MODEL, K, 4)
+        return policy.num_draft_tokens(history, Drafter.LOOKUP, K, 4) == K
+
+    assert not is_lookup_kept(0.0002, model=0.9, lookup=0.3), "the model brings more"
+    assert is_lookup_kept(0.0002, model=0.5, lookup=0.9), "lookup brings more"
+    assert is_lookup_kept(0.004, model=0.7, lookup=0.5), "the model takes too long for it"
+    assert is_lookup_kept(0.05, model=0.9, lookup=0.1), "the model rests, and lookup is free"
