@@ -218,14 +218,17 @@ class Response:
         return prompt_logprobs(prompt, self.num_prompt_logprobs, self.token_bytes)
 
     def _usage(self) -> dict[str, Any]:
-        """A prompt counts once, however many choices it has. Nothing of it is ever cached yet."""
-        num_prompt = sum(choice.num_prompt_tokens for choice in self.choices[:: self.n])
+        """A prompt counts once, however many choices it has. What of it was cached is known at the
+        end; the first of its choices tells, the others find what that one has left."""
+        asked = self.choices[:: self.n]
+        num_prompt = sum(choice.num_prompt_tokens for choice in asked)
+        num_cached = sum(choice.stats.num_cached_tokens for choice in asked if choice.stats)
         num_tokens = sum(choice.num_tokens for choice in self.choices)
         return {
             "prompt_tokens": num_prompt,
             "completion_tokens": num_tokens,
             "total_tokens": num_prompt + num_tokens,
-            "prompt_tokens_details": {"cached_tokens": 0},
+            "prompt_tokens_details": {"cached_tokens": num_cached},
         }
 
     def _metrics(self) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import grpc
 from opentelemetry.trace import Tracer
@@ -83,7 +84,8 @@ class Cell:
         self._stopping = asyncio.create_task(self._server.stop(None))
         await self.cancel("driver")
 
-    def start_replica(self, name: str, role: Role, replica: FakeReplica | None = None) -> None:
+    def start_replica(self, name: str, role: Role, replica: Any = None) -> None:
+        """`replica`: a lease runner that also says its `info`, as FakeReplica does."""
         fake = replica or FakeReplica(role)
         self.replicas[name] = fake
         self.loops[name] = WorkLoop(
