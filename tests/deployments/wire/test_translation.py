@@ -136,6 +136,7 @@ row_results = st.builds(
     logprobs=logprobs(),
     prompt_logprobs=logprobs(),
     error=st.text(max_size=5),
+    num_found=int32,
 )
 results = st.builds(
     GroupResult,
@@ -284,7 +285,7 @@ def test_every_field_of_the_core_records_is_carried() -> None:
     assert len(dataclasses.fields(Request)) == 13 + is_background
     assert len(dataclasses.fields(ReplicaInfo)) == 13
     assert len(LeaseRow._fields) == 8
-    assert len(RowResult._fields) == 8
+    assert len(RowResult._fields) == 9
     compiled = 1  # never travels
     assert len(dataclasses.fields(ChoiceRules)) == 4 + compiled
     assert len(dataclasses.fields(Occupancy)) == 4
