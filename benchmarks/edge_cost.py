@@ -157,7 +157,10 @@ def _over_turns(turns: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Medians."""
     names = {name: None for turn in turns for name in turn["cpu_ms_per_token"]}
     return {
-        **{key: median([turn[key] for turn in turns]) for key in ("tokens_per_second", "tokens_per_chunk")},
+        **{
+            key: median([turn[key] for turn in turns])
+            for key in ("tokens_per_second", "tokens_per_chunk")
+        },
         "cpu_ms_per_token": {
             name: median([turn["cpu_ms_per_token"].get(name, 0.0) for turn in turns])
             for name in names

@@ -59,9 +59,8 @@ class Ingress:
         self._tracing = begin_tracing(process)
         self._config = config
         self._access = Access(config.named_keys, config.host)
-        pool = pool_of(
-            coordinators, config.resume_timeout_s, Pace() if config.stream_interval is None else None
-        )
+        pace = Pace() if config.stream_interval is None else None
+        pool = pool_of(coordinators, config.resume_timeout_s, pace)
         loop = asyncio.get_running_loop()
         self._pool_task = loop.create_task(pool.run())
         self._replaced = Replaced(pool)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -187,9 +188,9 @@ def test_a_stream_whose_news_is_held_says_the_same(path: str) -> None:
 
     def lists_of(choice: Any) -> list[Any]:
         found = choice["logprobs"] or {}
-        return found.get("content") or list(
-            zip(*(found.get(name, []) for name in ("tokens", "text_offset", "token_logprobs")))
-        )
+        names = ("tokens", "text_offset", "token_logprobs")
+        columns = [found.get(name, []) for name in names]
+        return found.get("content") or list(zip(*columns, strict=True))
 
     async def scenario() -> None:
         (num_at_once, at_once), (num_held, held) = await told(Held(0.0)), await told(Held(0.05))
@@ -214,7 +215,5 @@ class Slow(FakeReplica):
         super().__init__(Role.TARGET)
 
     def execute(self, lease: Any) -> Any:
-        import time
-
         time.sleep(0.002)
         return super().execute(lease)

@@ -221,6 +221,7 @@ def test_events_come_back(
         num_accepted=2,
         acceptance_histogram=(1, 0, 1),
         steps=((4, 0), (4, 2)),
+        num_cached_tokens=5,
     )
     failure = Failure(kind=kind, message="no", retry_after_s=1.5, num_queued=3, max_queued=2)
     is_failed = reason is FinishReason.ERROR
