@@ -117,17 +117,6 @@ def test_held_news_comes_as_one_whole_and_in_order() -> None:
     run(scenario)
 
 
-def test_the_last_token_does_not_wait_for_the_others_time() -> None:
-    async def scenario() -> None:
-        async with cell(PLAIN) as parts:
-            parts.start_replica("t0", Role.TARGET)
-            async with asyncio.timeout(5):
-                events = await events_of(parts, Held(1.0), num_tokens=8)
-        assert sum(len(event.token_ids) for event in events) == 8
-
-    run(scenario)
-
-
 def test_a_coordinator_that_comes_back_hears_the_pace_again() -> None:
     async def scenario() -> None:
         async with cell(PLAIN) as parts:
