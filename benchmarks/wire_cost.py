@@ -90,9 +90,9 @@ def _turn(
     max_tokens: int,
     body: Mapping[str, Any],
 ) -> dict[str, Any]:
-    before = _cpu_seconds(pid)
+    before = cpu_seconds(pid)
     run = load(config, lines, max_tokens, body)
-    spent = _cpu_seconds(pid)
+    spent = cpu_seconds(pid)
     spent.subtract(before)
     assert run.stages is not None, "the server tells its stages"
     num_rounds = run.stages["target verify"]["count"]
@@ -112,7 +112,7 @@ def _tokens(run: LoadRun) -> int:
     return sum(record.usage.num_output for record in run.records)
 
 
-def _cpu_seconds(pid: int) -> Counter[str]:
+def cpu_seconds(pid: int) -> Counter[str]:
     """User and system time so far, by process; of the load generator too."""
     own = psutil.Process().cpu_times()
     seconds: Counter[str] = Counter({_CLIENT: own.user + own.system})

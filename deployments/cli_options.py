@@ -291,5 +291,8 @@ MaxPrefillTokens = Annotated[
 MaxQueued = Annotated[int | None, _scale(help="Most waiting requests; more are refused.")]
 StreamInterval = Annotated[
     int | None,
-    _scale(help="Fewest tokens of a stream's chunk but the first: fewer chunks cost less."),
+    _scale(
+        help="Minimum tokens of a stream's chunk after the first. Default: not set, each round's "
+        "tokens are sent at once, under load those of at most 50 ms together."
+    ),
 ]

@@ -141,8 +141,9 @@ class ServiceConfig(PoolSettings, ScaleSettings, TelemetrySettings, TlsSettings,
     max_output_tokens: int | None = Field(default=None, ge=1)
     """Of one request and choice. None: as far as the model's context reaches."""
     request_timeout_s: float | None = Field(default=None, gt=0)
-    stream_interval: int = Field(default=1, ge=1)
-    """Tokens that a chunk of a stream has at least; the first and the last may have fewer."""
+    stream_interval: int | None = Field(default=None, ge=1)
+    """Minimum tokens of a stream's chunk; the first and the last may have fewer. None: what a round
+    brings, and under load what 50 ms bring (ingress/pace.py)."""
     audit_share: float = Field(default=0.01, ge=0, le=1)
     """Share of finished requests that are replayed without speculation, behind every client's
     request, and compared. 0: none."""

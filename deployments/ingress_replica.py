@@ -26,6 +26,7 @@ from deployments.http.api import build_http_app
 from deployments.ingress.access import Access
 from deployments.ingress.generation import GenerationService
 from deployments.ingress.grpc_api import GrpcApi
+from deployments.ingress.pace import Pace
 from deployments.ingress.pool_client import PoolClient
 from deployments.ingress.replaced import Replaced
 from deployments.ingress.request_limits import RequestLimits
@@ -58,7 +59,8 @@ class Ingress:
         self._tracing = begin_tracing(process)
         self._config = config
         self._access = Access(config.named_keys, config.host)
-        pool = pool_of(coordinators, config.resume_timeout_s)
+        pace = Pace() if config.stream_interval is None else None
+        pool = pool_of(coordinators, config.resume_timeout_s, pace)
         loop = asyncio.get_running_loop()
         self._pool_task = loop.create_task(pool.run())
         self._replaced = Replaced(pool)
@@ -72,7 +74,7 @@ class Ingress:
             speculation=config.pool_config().speculation,
             sampling_defaults=text.sampling_defaults if config.uses_generation_config else None,
             trusts_chat_templates=config.trust_request_chat_template,
-            stream_interval=config.stream_interval,
+            stream_interval=config.stream_interval or 1,
             spans=request_spans(config, self._tracing),
             limits=RequestLimits(
                 max_prompt_tokens=config.max_prompt_tokens,
@@ -145,11 +147,15 @@ class Ingress:
         return await self._grpc.pool_status(message, grpc_context)
 
 
-def pool_of(coordinators: Sequence[CoordinatorSpec], resume_timeout_s: float) -> Pool:
-    """The way to the only coordinator, or to all of them."""
+def pool_of(
+    coordinators: Sequence[CoordinatorSpec], resume_timeout_s: float, pace: Pace | None
+) -> Pool:
+    """The way to the only coordinator, or to all of them. Without `pace` nothing is held."""
     times = IngressTimes()
     clients = [
-        PoolClient(partial(resolve, spec), resume_timeout_s=resume_timeout_s, times=times)
+        PoolClient(
+            partial(resolve, spec), resume_timeout_s=resume_timeout_s, times=times, pace=pace
+        )
         for spec in coordinators
     ]
     if len(clients) == 1:

@@ -166,6 +166,8 @@ class RowResult(NamedTuple):
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
     """TARGET: `num_scored` of the lease's row."""
     error: str = ""
+    num_found: int = 0
+    """TARGET: prompt tokens of the row's new ids that the prefix cache had."""
 
 
 class GroupResult(NamedTuple):

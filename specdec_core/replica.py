@@ -41,6 +41,8 @@ class _CachedSequence:
     ids: array[int] = field(default_factory=lambda: array("i"))
     prefix_hashes: array[int] = field(default_factory=lambda: array("Q", [EMPTY_HASH]))
     """prefix_hashes[i] is the hash of ids[:i]."""
+    num_found: int = 0
+    """Prompt tokens of its last row that the prefix cache had."""
 
     @property
     def cached_len(self) -> int:
@@ -207,7 +209,8 @@ class Replica:
         if self._cache is not None:
             prompt_len = max(cached.rules.prompt_len, row.base_len)
             self._num_prefix_queries += min(row.end_len, prompt_len) - row.base_len
-            self._num_prefix_hits += min(cached.cached_len, prompt_len) - row.base_len
+            cached.num_found = min(cached.cached_len, prompt_len) - row.base_len
+            self._num_prefix_hits += cached.num_found
 
     def _verified(self, row: LeaseRow, verdict: Verdict) -> RowResult:
         if verdict.tokens == (NO_CHOICE,):
@@ -221,6 +224,7 @@ class Replica:
             num_accepted=verdict.num_accepted,
             logprobs=verdict.logprobs,
             prompt_logprobs=verdict.prompt_logprobs,
+            num_found=cached.num_found,
         )
 
     def _drafted(self, row: LeaseRow, tokens: tuple[int, ...]) -> RowResult:

@@ -154,6 +154,8 @@ class RequestStats:
     queue_s: float = 0.0
     """Seconds between arrival and admission."""
     num_preemptions: int = 0
+    num_cached_tokens: int = 0
+    """Prompt tokens that the target found in its prefix cache."""
 
     @property
     def num_proposed_rounds(self) -> int:

@@ -1,4 +1,4 @@
-"""What no replica of ours says of itself or of a lease; the pool relies on it.
+"""What no replica or ingress of ours says; the pool and its clients rely on it.
 
 Whether an answer belongs to a lease, an epoch and a row is the pool's own question.
 """
@@ -13,6 +13,7 @@ from specdec.v1 import coordination_pb2 as pb
 from specdec_core.leases import ReplicaInfo
 
 _MAX_NAME_LEN = 1024
+_MAX_HOLD_S = 1.0
 
 
 def check_introduction(info: ReplicaInfo) -> None:
@@ -43,6 +44,13 @@ def check_answer(message: pb.GroupResult, columns: AnswerColumns, info: ReplicaI
         _check_shapes(columns.cached_lens, columns.nums_accepted, capacity)
     if token_ids and not 0 <= min(token_ids) <= max(token_ids) < info.vocab_size:
         raise ValueError(f"a token id is not in 0..{info.vocab_size - 1}")
+
+
+def checked_hold_s(message: pb.Pace) -> float:
+    """Raises ValueError."""
+    if not 0 <= message.hold_s <= _MAX_HOLD_S:
+        raise ValueError(f"news cannot wait {message.hold_s} s: at most {_MAX_HOLD_S:g}")
+    return message.hold_s
 
 
 def _check_shapes(cached_lens: Sequence[int], nums_accepted: Sequence[int], capacity: int) -> None:

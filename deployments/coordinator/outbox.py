@@ -94,10 +94,15 @@ class _Outbox:
 
 
 class IngressOutbox(_Outbox):
-    """News for one ingress; bounded by the tokens of its live requests."""
+    """News for one ingress; bounded by the tokens of its live requests.
+
+    A request's first and last news are read at once, those between may wait `hold_s` for others.
+    """
 
     def __init__(self) -> None:
         super().__init__()
+        self.hold_s = 0.0
+        self._alarm: asyncio.TimerHandle | None = None
         self._deliveries: list[Delivery] = []
         self._last: dict[str, int] = {}
         self._state: PoolState | None = None
@@ -113,7 +118,10 @@ class IngressOutbox(_Outbox):
             self._deliveries.append(delivery)
         else:
             self._deliveries[place] = merged
-        self._news.set()
+        if self.hold_s and _can_wait(delivery.event):
+            self._set_alarm()
+        else:
+            self._news.set()
 
     def put_state(self, state: PoolState) -> None:
         self._state = state
@@ -123,6 +131,11 @@ class IngressOutbox(_Outbox):
         self._aborts.append((request_id, was_live))
         self._news.set()
 
+    def _set_alarm(self) -> None:
+        """For the first news that waits; what comes meanwhile is read with it."""
+        if self._alarm is None and not self._news.is_set():
+            self._alarm = asyncio.get_running_loop().call_later(self.hold_s, self._news.set)
+
     async def take(self) -> Flush | None:
         """Wait for news and take all of it; None at the end of the stream."""
         await self._news.wait()
@@ -131,12 +144,19 @@ class IngressOutbox(_Outbox):
     def take_news(self) -> Flush | None:
         """As `take`, where there is news."""
         self._read()
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
         if not (self._deliveries or self._state or self._aborts):
             return None if self._is_closed else Flush()
         flush = Flush(tuple(self._deliveries), self._state, tuple(self._aborts))
         self._deliveries, self._state, self._aborts = [], None, []
         self._last.clear()
         return flush
+
+
+def _can_wait(event: TokenEvent) -> bool:
+    return event.index > 0 and event.finish_reason is None
 
 
 def _merge(first: Delivery, second: Delivery) -> Delivery | None:

@@ -12,7 +12,11 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError
 
-from deployments.coordinator.answer_check import check_answer, check_introduction
+from deployments.coordinator.answer_check import (
+    check_answer,
+    check_introduction,
+    checked_hold_s,
+)
 from deployments.coordinator.connected import ConnectedReplica
 from deployments.coordinator.outbox import Flush, IngressOutbox, PoolState, WorkCommand
 from deployments.coordinator.pool_driver import PoolDriver
@@ -115,6 +119,8 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
                         self._driver.abort(outbox, message.abort.request_id)
                     case "times":
                         self._driver.ingress_times.add(message.times)
+                    case "pace":
+                        outbox.hold_s = checked_hold_s(message.pace)
         except _UNREADABLE:
             logger.warning("an ingress sent what makes no sense: its stream ends", exc_info=True)
         finally:

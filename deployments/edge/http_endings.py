@@ -12,7 +12,8 @@ import json
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from deployments.errors import PoolUnavailableError
-from deployments.http.responses import error_body, server_sent
+from deployments.http.events import server_sent
+from deployments.http.responses import error_body
 
 DIED = (
     "the replica that worked on this request has died, or a redeploy waited for it no longer; "

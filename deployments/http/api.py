@@ -17,6 +17,7 @@ from deployments.http.body_limit import BODY_TIMEOUT_S, BodyLimit
 from deployments.http.call_spans import traced
 from deployments.http.completion_prompts import checked_prompts
 from deployments.http.errors import error_response, log_unexpected, unknown_route
+from deployments.http.events import server_sent
 from deployments.http.logprob_json import Echo
 from deployments.http.openapi import STATUS, answers, body_of, path_parameter, refusals
 from deployments.http.requests import (
@@ -28,7 +29,7 @@ from deployments.http.requests import (
     parse_body,
 )
 from deployments.http.response_choice import Choice
-from deployments.http.responses import CHAT, COMPLETION, Shape, error_body, server_sent
+from deployments.http.responses import CHAT, COMPLETION, Shape, error_body
 from deployments.http.responses import Response as Answer
 from deployments.ingress.access import Access
 from deployments.ingress.ask import Ask, Generation
@@ -216,8 +217,7 @@ class _Routes:
             told = await _collect(pieces, answer)
             with answer.respond:
                 return JSONResponse(answer.whole(told))
-        # The first piece decides the status: after it the headers have left.
-        first = await anext(pieces)
+        first = await anext(pieces)  # decides the status: after it the headers have left
         wants_usage = body.stream_options is not None and body.stream_options.include_usage
         lines = _stream(answer, first, pieces, wants_usage=wants_usage)
         return StreamingResponse(lines, media_type="text/event-stream")

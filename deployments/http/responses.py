@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from typing import Any
 
 from deployments.config import SpecMetrics
 from deployments.error_status import public_message, status_of
+from deployments.http.events import Frame, server_sent
 from deployments.http.logprob_json import (
     TokenBytes,
     chat_logprobs,
@@ -99,6 +99,8 @@ class Response:
     timing: Timing = field(default_factory=Timing)
     respond: Timer = field(default_factory=Timer)
     """What telling takes."""
+    _frames: dict[int, Frame] = field(default_factory=dict)
+    """By choice."""
 
     def whole(self, pieces: Sequence[Piece]) -> dict[str, Any]:
         """All choices' outputs; `timing` was told of them as they came."""
@@ -132,8 +134,29 @@ class Response:
         ]
 
     def event(self, place: int, piece: Piece) -> str:
+        """`chunk` as an event; nearly always it differs from the last one in its text alone."""
         with self.respond:
-            return server_sent(self.chunk(place, piece))
+            choice = self.choices[place]
+            if not self._is_text_alone(choice, piece):
+                return server_sent(self.chunk(place, piece))
+            self.timing.note(piece)
+            choice.num_tokens += len(piece.token_ids)
+            return (self._frames.get(place) or self._frame_of(place, choice)).with_text(piece.text)
+
+    def _is_text_alone(self, choice: Choice, piece: Piece) -> bool:
+        return (
+            piece.finish_reason is None
+            and bool(piece.text)
+            and choice.parser is None
+            and choice.generation.request.params.num_logprobs is None
+            and not (self.return_token_ids or self.counts_in_chunks)
+        )
+
+    def _frame_of(self, place: int, choice: Choice) -> Frame:
+        entry: dict[str, Any] = {"index": choice.index, "logprobs": None, "finish_reason": None}
+        entry |= {"delta": {"content": ""}} if self.shape.is_chat else {"text": ""}
+        frame = self._frames[place] = Frame.around(self._chunk([entry]))
+        return frame
 
     def chunk(self, place: int, piece: Piece) -> dict[str, Any]:
         self.timing.note(piece)
@@ -218,14 +241,17 @@ class Response:
         return prompt_logprobs(prompt, self.num_prompt_logprobs, self.token_bytes)
 
     def _usage(self) -> dict[str, Any]:
-        """A prompt counts once, however many choices it has. Nothing of it is ever cached yet."""
-        num_prompt = sum(choice.num_prompt_tokens for choice in self.choices[:: self.n])
+        """A prompt counts once, however many choices it has. What of it was cached is known at the
+        end; the first of its choices tells, the others find what that one has left."""
+        asked = self.choices[:: self.n]
+        num_prompt = sum(choice.num_prompt_tokens for choice in asked)
+        num_cached = sum(choice.stats.num_cached_tokens for choice in asked if choice.stats)
         num_tokens = sum(choice.num_tokens for choice in self.choices)
         return {
             "prompt_tokens": num_prompt,
             "completion_tokens": num_tokens,
             "total_tokens": num_prompt + num_tokens,
-            "prompt_tokens_details": {"cached_tokens": 0},
+            "prompt_tokens_details": {"cached_tokens": num_cached},
         }
 
     def _metrics(self) -> dict[str, Any]:
@@ -240,11 +266,6 @@ class Response:
                 "per_step_accepted": [accepted for _, accepted in stats.steps],
             }
         return {"metrics": told | self.timing.milliseconds()}
-
-
-def server_sent(body: dict[str, Any]) -> str:
-    """As an event of a stream."""
-    return f"data: {json.dumps(body, ensure_ascii=False)}\n\n"
 
 
 def speculation_metrics(stats: RequestStats, num_spec_tokens: int) -> dict[str, Any]:

@@ -215,16 +215,17 @@ class GrpcApi:
         if isinstance(piece.stop_reason, str):
             response.stop_string = piece.stop_reason
         if piece.finish_reason is not None:
-            num_prompt = len(request.prompt_token_ids)
+            num_prompt, stats = len(request.prompt_token_ids), piece.stats or RequestStats()
             response.finish_reason = FINISH_REASONS[piece.finish_reason]
             response.usage.CopyFrom(
                 pb.Usage(
                     prompt_tokens=num_prompt,
                     completion_tokens=num_tokens,
                     total_tokens=num_prompt + num_tokens,
+                    cached_prompt_tokens=stats.num_cached_tokens,
                 )
             )
-            response.speculation.CopyFrom(stats_to_pb(piece.stats or RequestStats()))
+            response.speculation.CopyFrom(stats_to_pb(stats))
             response.speculation.num_spec_tokens = self._service.num_spec_tokens(request)
         return response
 

@@ -16,6 +16,7 @@ import grpc
 
 from deployments.config import RESUME_TIMEOUT_S
 from deployments.errors import PoolUnavailableError, ReleasedError, error_of
+from deployments.ingress.pace import Pace
 from deployments.ingress.resuming import OpenRequests
 from deployments.metrics.ingress_times import IngressTimes
 from deployments.metrics.request_times import REPLAY_DIVERGED
@@ -48,14 +49,19 @@ class PoolClient:
         clock: Callable[[], float] = time.monotonic,
         resume_timeout_s: float = RESUME_TIMEOUT_S,
         times: IngressTimes | None = None,
+        pace: Pace | None = None,
     ) -> None:
         """A request waits `resume_timeout_s` for a lost coordinator, or for a target where there
         were some, before its client is told to come back; so long the pool counts as serving
-        without a target. The clients of several cells share `times`."""
+        without a target. The clients of several cells share `times` and `pace`; without `pace`
+        news comes as rounds bring it."""
         self.state: pb.PoolState | None = None
         """What the coordinator last said of the pool; None while there is no coordinator."""
         self.times = times or IngressTimes()
         """What answers took here; whoever makes them adds to it."""
+        self._pace = pace
+        self._told_hold_s = 0.0
+        """What the coordinator goes by."""
         self._resolve = resolve
         self._clock = clock
         self._resume_timeout_s = resume_timeout_s
@@ -202,7 +208,7 @@ class PoolClient:
 
     def _connected(self, endpoint: Endpoint, outgoing: Outgoing) -> None:
         """The coordinator has answered: everything open begins or goes on there."""
-        self._endpoint, self._outgoing = endpoint, outgoing
+        self._endpoint, self._outgoing, self._told_hold_s = endpoint, outgoing, 0.0
         for request, was_sent in self._open.send_all():
             self._submit(request, resume=was_sent)
 
@@ -228,6 +234,11 @@ class PoolClient:
         if self._outgoing is not None:
             self._send(pb.GenerateUp(times=self.times.take()))
 
+    def _tell_pace(self, hold_s: float) -> None:
+        if hold_s != self._told_hold_s:
+            self._told_hold_s = hold_s
+            self._send(pb.GenerateUp(pace=pb.Pace(hold_s=hold_s)))
+
     def _submit(self, request: Request, *, resume: bool) -> None:
         trace = self._open.trace_of(request.request_id)
         self._send(pb.GenerateUp(submit=submit_to_pb(request, resume=resume, trace=trace)))
@@ -237,6 +248,8 @@ class PoolClient:
             self._note_state(message.state)
         for event in message.events:
             self._take_event(event)
+        if self._pace is not None and message.events:
+            self._tell_pace(self._pace.hold_s())
         for answer in message.aborts:
             for outcome in self._aborts.pop(answer.request_id, []):
                 if not outcome.done():

@@ -219,6 +219,8 @@ def write_result(message: pb.GroupResult, result: GroupResult) -> None:
                 logprobs=logprobs_to_pb(row.logprobs),
                 prompt_logprobs=logprobs_to_pb(row.prompt_logprobs),
             )
+    if any(row.num_found for row in result.rows):
+        message.num_found = pack_ids([row.num_found for row in result.rows])
 
 
 class AnswerColumns(NamedTuple):
@@ -254,7 +256,7 @@ def result_from_pb(message: pb.GroupResult, columns: AnswerColumns, replica_id: 
         )
         for sequence_id, status, cached_len, num, end, num_accepted in zip(*by_row, strict=True)
     ]
-    if message.errors or message.logprobs:
+    if message.errors or message.logprobs or message.num_found:
         rows = _with_reports(rows, message)
     return GroupResult(
         lease_id=message.lease_id,
@@ -270,13 +272,15 @@ def _with_reports(rows: Sequence[RowResult], message: pb.GroupResult) -> list[Ro
     errors = {entry.row: entry.message for entry in message.errors}
     logprobs = {entry.row: logprobs_from_pb(entry.logprobs) for entry in message.logprobs}
     scored = {entry.row: logprobs_from_pb(entry.prompt_logprobs) for entry in message.logprobs}
+    found = unpack_ids(message.num_found) or (0,) * len(rows)
     return [
         row._replace(
             logprobs=logprobs.get(place, ()),
             prompt_logprobs=scored.get(place, ()),
             error=errors.get(place, ""),
+            num_found=num_found,
         )
-        for place, row in enumerate(rows)
+        for place, (row, num_found) in enumerate(zip(rows, found, strict=True))
     ]
 
 

@@ -207,7 +207,8 @@ def stats_to_pb(stats: RequestStats) -> public_pb.SpeculationStats:
     )
 
 
-def stats_from_pb(message: public_pb.SpeculationStats) -> RequestStats:
+def _stats_from_pb(event: pb.TokenEvent) -> RequestStats:
+    message = event.stats
     return RequestStats(
         num_rounds=message.num_rounds,
         num_drafted=message.num_draft_tokens,
@@ -216,6 +217,7 @@ def stats_from_pb(message: public_pb.SpeculationStats) -> RequestStats:
         steps=tuple(zip(message.per_step_drafted, message.per_step_accepted, strict=True)),
         queue_s=message.queue_time_ms / 1000,
         num_preemptions=message.num_preemptions,
+        num_cached_tokens=event.num_cached_tokens,
     )
 
 
@@ -255,6 +257,7 @@ def write_event(message: pb.TokenEvent, event: TokenEvent, failure: Failure | No
         message.finish_reason = FINISH_REASONS[event.finish_reason]
     if event.stats is not None:
         message.stats.CopyFrom(stats_to_pb(event.stats))
+        message.num_cached_tokens = event.stats.num_cached_tokens
     if failure is not None:
         message.failure.CopyFrom(failure_to_pb(failure))
 
@@ -266,7 +269,7 @@ def event_from_pb(message: pb.TokenEvent) -> tuple[TokenEvent, Failure | None]:
         index=message.index,
         token_ids=unpack_ids(message.token_ids),
         finish_reason=_FINISH_REASONS_BACK.get(message.finish_reason),
-        stats=stats_from_pb(message.stats) if message.HasField("stats") else None,
+        stats=_stats_from_pb(message) if message.HasField("stats") else None,
         error=failure.message if failure else None,
         logprobs=_told_logprobs(message, "logprobs"),
         prompt_logprobs=_told_logprobs(message, "prompt_logprobs"),

@@ -135,6 +135,8 @@ class Sequence:
     history: AcceptanceHistory = field(default_factory=AcceptanceHistory)
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
     """Of the prompt's second token and so on, until they are told with the first token."""
+    num_cached_prompt: int = 0
+    """Prompt tokens that were found cached before the first token was chosen."""
     finish_reason: FinishReason | None = None
     pinned_fingerprint: str = field(init=False)
     """Of the exact targets that chose its tokens so far; empty: any target may go on."""
@@ -221,7 +223,14 @@ class Sequence:
             steps=tuple(self.history.steps),
             queue_s=admitted_at - self.arrived_at,
             num_preemptions=self.num_preemptions,
+            num_cached_tokens=self.num_cached_prompt,
         )
+
+    def take_found(self, base_len: int, num_found: int) -> None:
+        """Of a row behind place `base_len`. A prompt that begins anew is counted anew; what is fed
+        again behind the first token was computed for this request, or for nobody."""
+        if len(self.ids) == self.num_prompt:
+            self.num_cached_prompt = num_found + (self.num_cached_prompt if base_len else 0)
 
     def take_scores(self, base_len: int, prompt_logprobs: tuple[TokenLogprobs, ...]) -> None:
         """Those of the tokens behind place `base_len`; known ones come again after a preemption."""

@@ -63,6 +63,8 @@ class Settlement:
             else:
                 if answer.prompt_logprobs:
                     sequence.take_scores(row.base_len, answer.prompt_logprobs)
+                if answer.num_found:
+                    sequence.take_found(row.base_len, answer.num_found)
                 if row.num_choices > 0:
                     self._commit(replica, sequence, place, row, answer)
                 else:
@@ -176,6 +178,7 @@ def _is_consistent(sequence: Sequence, row: LeaseRow, answer: RowResult) -> bool
         and (n == 0 or tokens[:n] == row.proposal[:n])
         and len(answer.logprobs) == num_logprobs
         and len(answer.prompt_logprobs) == row.num_scored
+        and 0 <= answer.num_found <= len(row.new_ids)
     )
 
 

@@ -7,6 +7,7 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import grpc
 from opentelemetry.trace import Tracer
@@ -14,6 +15,7 @@ from opentelemetry.trace import Tracer
 from deployments.coordinator.client_ledger import ClientLimits
 from deployments.coordinator.pool_driver import PoolDriver
 from deployments.coordinator.server import PortLimits, start_server
+from deployments.ingress.pace import Pace
 from deployments.ingress.pool_client import PoolClient
 from deployments.replica.work_loop import WorkLoop
 from deployments.telemetry.lease_spans import LeaseSpans
@@ -83,7 +85,8 @@ class Cell:
         self._stopping = asyncio.create_task(self._server.stop(None))
         await self.cancel("driver")
 
-    def start_replica(self, name: str, role: Role, replica: FakeReplica | None = None) -> None:
+    def start_replica(self, name: str, role: Role, replica: Any = None) -> None:
+        """`replica`: a lease runner that also says its `info`, as FakeReplica does."""
         fake = replica or FakeReplica(role)
         self.replicas[name] = fake
         self.loops[name] = WorkLoop(
@@ -95,8 +98,8 @@ class Cell:
         )
         self._tasks[name] = asyncio.create_task(self.loops[name].run())
 
-    async def client(self, name: str = "client") -> PoolClient:
-        client = self.clients[name] = PoolClient(self.resolve)
+    async def client(self, name: str = "client", pace: Pace | None = None) -> PoolClient:
+        client = self.clients[name] = PoolClient(self.resolve, pace=pace)
         self._tasks[name] = asyncio.create_task(client.run())
         return client
 

@@ -62,9 +62,16 @@ class FakeReplica:
     """Behaves as specdec_core.replica.Replica does; a draft errs behind every third length."""
 
     def __init__(
-        self, role: Role, *, numerics: Numerics = Numerics.FAST, fingerprint: str = "fake"
+        self,
+        role: Role,
+        *,
+        numerics: Numerics = Numerics.FAST,
+        fingerprint: str = "fake",
+        num_found: int = 0,
     ) -> None:
+        """`num_found`: what it says that its prefix cache had of each prompt."""
         self._role = role
+        self._num_found = num_found
         self._numerics = numerics
         self._fingerprint = fingerprint
         self.cached: dict[int, list[int]] = {}
@@ -156,6 +163,7 @@ class FakeReplica:
             num_accepted=accepted,
             logprobs=tuple(self._logprobs(row.sequence_id, ids, start)),
             prompt_logprobs=scores,
+            num_found=min(self._num_found, len(row.new_ids)) if row.base_len == 0 else 0,
         )
 
     def _logprobs(

@@ -17,6 +17,7 @@ from deployments.config import SpecMetrics
 from deployments.http.api import build_http_app
 from deployments.ingress.access import Access
 from deployments.ingress.generation import GenerationService
+from deployments.ingress.pace import Pace
 from deployments.ingress.request_limits import RequestLimits
 from deployments.metrics.page import MetricsCompat
 from deployments.telemetry.requests import RequestSpans
@@ -43,6 +44,7 @@ async def application(
     trusts_chat_templates: bool = False,
     body_timeout_s: float = 60.0,
     stream_interval: int = 1,
+    pace: Pace | None = None,
     tracer: Tracer | None = None,
     drafts: int = 0,
 ) -> AsyncIterator[tuple[FastAPI, Cell]]:
@@ -51,7 +53,7 @@ async def application(
             parts.start_replica(f"t{number}", Role.TARGET)
         for number in range(drafts):
             parts.start_replica(f"d{number}", Role.DRAFT)
-        pool = await parts.client()
+        pool = await parts.client(pace=pace)
         while pool.state is None or pool.state.num_targets < targets:
             await asyncio.sleep(0.005)
         while pool.state.num_drafts < drafts:

@@ -166,4 +166,15 @@ MUTANTS = (
         breaks="a benchmark's second run over a model finds the prompts of its first",
         killed_by=(_REPLICA_TESTS + "test_a_replica_starts_with_nothing_whoever_used_its_model",),
     ),
+    Mutant(
+        name="found-in-the-last-chunk-alone",
+        path="specdec_core/pool/sequence.py",
+        old="num_found + (self.num_cached_prompt if base_len else 0)",
+        new="num_found",
+        breaks="the usage of a long prompt tells of its last chunk",
+        killed_by=(
+            "tests/deployments/coordinator/test_cached_tokens.py"
+            "::test_a_request_hears_how_much_of_its_prompt_was_found",
+        ),
+    ),
 )

@@ -6,6 +6,7 @@ _FOUND = (
     "tests/simulation/test_campaign.py"
     "::test_no_seed_finds_a_violation_and_everything_that_can_happen_happens",
 )
+_OUTBOX = "tests/deployments/coordinator/test_outbox.py::"
 _LAST = "tests/deployments/coordinator/test_last_target.py::"
 
 MUTANTS = (
@@ -149,5 +150,32 @@ MUTANTS = (
         new="",
         breaks="an idle service ends only when the time to drain is over",
         killed_by=(_LAST + "test_an_ingress_that_leaves_wakes_who_lets_it_go",),
+    ),
+    Mutant(
+        name="last-token-waits",
+        path="deployments/coordinator/outbox.py",
+        old="return event.index > 0 and event.finish_reason is None",
+        new="return event.index > 0",
+        breaks="under load every answer ends up to 50 ms later",
+        killed_by=(_OUTBOX + "test_a_first_or_last_token_takes_along_what_waits",),
+    ),
+    Mutant(
+        name="alarm-rings-for-what-was-read",
+        path="deployments/coordinator/outbox.py",
+        old="            self._alarm.cancel()\n",
+        new="",
+        breaks="under load the coordinator sends empty messages",
+        killed_by=(_OUTBOX + "test_a_first_or_last_token_takes_along_what_waits",),
+    ),
+    Mutant(
+        name="holds-without-bound",
+        path="deployments/ingress/pace.py",
+        old="min(wanted_s, MOST_HELD_S)",
+        new="wanted_s",
+        breaks="a busy ingress lets its clients wait for ever",
+        killed_by=(
+            "tests/deployments/ingress/test_pace.py"
+            "::test_a_busy_ingress_holds_longer_and_longer_up_to_a_bound",
+        ),
     ),
 )

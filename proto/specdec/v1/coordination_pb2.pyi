@@ -50,14 +50,22 @@ ROW_STATUS_FAILED: RowStatus
 ROW_STATUS_INVALID: RowStatus
 
 class GenerateUp(_message.Message):
-    __slots__ = ("submit", "abort", "times")
+    __slots__ = ("submit", "abort", "times", "pace")
     SUBMIT_FIELD_NUMBER: _ClassVar[int]
     ABORT_FIELD_NUMBER: _ClassVar[int]
     TIMES_FIELD_NUMBER: _ClassVar[int]
+    PACE_FIELD_NUMBER: _ClassVar[int]
     submit: Submit
     abort: _generation_pb2.AbortRequest
     times: IngressTimes
-    def __init__(self, submit: _Optional[_Union[Submit, _Mapping]] = ..., abort: _Optional[_Union[_generation_pb2.AbortRequest, _Mapping]] = ..., times: _Optional[_Union[IngressTimes, _Mapping]] = ...) -> None: ...
+    pace: Pace
+    def __init__(self, submit: _Optional[_Union[Submit, _Mapping]] = ..., abort: _Optional[_Union[_generation_pb2.AbortRequest, _Mapping]] = ..., times: _Optional[_Union[IngressTimes, _Mapping]] = ..., pace: _Optional[_Union[Pace, _Mapping]] = ...) -> None: ...
+
+class Pace(_message.Message):
+    __slots__ = ("hold_s",)
+    HOLD_S_FIELD_NUMBER: _ClassVar[int]
+    hold_s: float
+    def __init__(self, hold_s: _Optional[float] = ...) -> None: ...
 
 class IngressTimes(_message.Message):
     __slots__ = ("num_pieces", "detokenise_s", "respond_s", "requests")
@@ -148,7 +156,7 @@ class PoolState(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., num_targets: _Optional[int] = ..., num_drafts: _Optional[int] = ..., max_model_len: _Optional[int] = ..., model_digest: _Optional[str] = ..., fingerprint: _Optional[str] = ..., numerics: _Optional[str] = ..., num_live: _Optional[int] = ...) -> None: ...
 
 class TokenEvent(_message.Message):
-    __slots__ = ("request_id", "index", "token_ids", "finish_reason", "stats", "failure", "logprobs", "prompt_logprobs", "pinned_fingerprint")
+    __slots__ = ("request_id", "index", "token_ids", "finish_reason", "stats", "failure", "logprobs", "prompt_logprobs", "pinned_fingerprint", "num_cached_tokens")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     INDEX_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
@@ -158,6 +166,7 @@ class TokenEvent(_message.Message):
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     PINNED_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    NUM_CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     index: int
     token_ids: bytes
@@ -167,7 +176,8 @@ class TokenEvent(_message.Message):
     logprobs: _generation_pb2.Logprobs
     prompt_logprobs: _generation_pb2.Logprobs
     pinned_fingerprint: str
-    def __init__(self, request_id: _Optional[str] = ..., index: _Optional[int] = ..., token_ids: _Optional[bytes] = ..., finish_reason: _Optional[_Union[_generation_pb2.FinishReason, str]] = ..., stats: _Optional[_Union[_generation_pb2.SpeculationStats, _Mapping]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., logprobs: _Optional[_Union[_generation_pb2.Logprobs, _Mapping]] = ..., prompt_logprobs: _Optional[_Union[_generation_pb2.Logprobs, _Mapping]] = ..., pinned_fingerprint: _Optional[str] = ...) -> None: ...
+    num_cached_tokens: int
+    def __init__(self, request_id: _Optional[str] = ..., index: _Optional[int] = ..., token_ids: _Optional[bytes] = ..., finish_reason: _Optional[_Union[_generation_pb2.FinishReason, str]] = ..., stats: _Optional[_Union[_generation_pb2.SpeculationStats, _Mapping]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., logprobs: _Optional[_Union[_generation_pb2.Logprobs, _Mapping]] = ..., prompt_logprobs: _Optional[_Union[_generation_pb2.Logprobs, _Mapping]] = ..., pinned_fingerprint: _Optional[str] = ..., num_cached_tokens: _Optional[int] = ...) -> None: ...
 
 class Failure(_message.Message):
     __slots__ = ("kind", "message", "retry_after_s", "num_queued", "max_queued")
@@ -380,7 +390,7 @@ class RowLogprobs(_message.Message):
     def __init__(self, row: _Optional[int] = ..., logprobs: _Optional[_Union[_generation_pb2.Logprobs, _Mapping]] = ..., prompt_logprobs: _Optional[_Union[_generation_pb2.Logprobs, _Mapping]] = ...) -> None: ...
 
 class GroupResult(_message.Message):
-    __slots__ = ("lease_id", "epoch", "seconds", "sequence_ids", "shapes", "token_ids", "errors", "occupancy", "logprobs", "held_s")
+    __slots__ = ("lease_id", "epoch", "seconds", "sequence_ids", "shapes", "token_ids", "errors", "occupancy", "logprobs", "held_s", "num_found")
     LEASE_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     SECONDS_FIELD_NUMBER: _ClassVar[int]
@@ -391,6 +401,7 @@ class GroupResult(_message.Message):
     OCCUPANCY_FIELD_NUMBER: _ClassVar[int]
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     HELD_S_FIELD_NUMBER: _ClassVar[int]
+    NUM_FOUND_FIELD_NUMBER: _ClassVar[int]
     lease_id: int
     epoch: int
     seconds: float
@@ -401,4 +412,5 @@ class GroupResult(_message.Message):
     occupancy: Occupancy
     logprobs: _containers.RepeatedCompositeFieldContainer[RowLogprobs]
     held_s: float
-    def __init__(self, lease_id: _Optional[int] = ..., epoch: _Optional[int] = ..., seconds: _Optional[float] = ..., sequence_ids: _Optional[_Iterable[int]] = ..., shapes: _Optional[bytes] = ..., token_ids: _Optional[bytes] = ..., errors: _Optional[_Iterable[_Union[RowError, _Mapping]]] = ..., occupancy: _Optional[_Union[Occupancy, _Mapping]] = ..., logprobs: _Optional[_Iterable[_Union[RowLogprobs, _Mapping]]] = ..., held_s: _Optional[float] = ...) -> None: ...
+    num_found: bytes
+    def __init__(self, lease_id: _Optional[int] = ..., epoch: _Optional[int] = ..., seconds: _Optional[float] = ..., sequence_ids: _Optional[_Iterable[int]] = ..., shapes: _Optional[bytes] = ..., token_ids: _Optional[bytes] = ..., errors: _Optional[_Iterable[_Union[RowError, _Mapping]]] = ..., occupancy: _Optional[_Union[Occupancy, _Mapping]] = ..., logprobs: _Optional[_Iterable[_Union[RowLogprobs, _Mapping]]] = ..., held_s: _Optional[float] = ..., num_found: _Optional[bytes] = ...) -> None: ...

@@ -132,7 +132,7 @@ static void read_value_pairs(const Tile *tiles, int64_t size, ValuePairs pairs) 
         const bf16 *even = j < tile->count ? tile->rows + j * tile->stride : no_row;
         const bf16 *odd = j + 1 < tile->count ? tile->rows + (j + 1) * tile->stride : no_row;
         for (int64_t d = 0; d < size; d += LANES) {
-            u16 both = (u16)load(even + d) >> 16 | (u16)load(odd + d);
+            vu both = (vu)load(even + d) >> 16 | (vu)load(odd + d);
             memcpy(pairs[pair] + d, &both, sizeof both);
         }
     }
@@ -140,8 +140,8 @@ static void read_value_pairs(const Tile *tiles, int64_t size, ValuePairs pairs) 
 
 /* What a unit computes with. */
 typedef struct {
-    bf16 queries[MAX_QUERIES][MAX_HEAD] __attribute__((aligned(64)));
-    bf16 weights[MAX_QUERIES][STEP] __attribute__((aligned(64))); /* of a step's keys */
+    Number queries[MAX_QUERIES][MAX_HEAD] __attribute__((aligned(64)));
+    Number weights[MAX_QUERIES][STEP] __attribute__((aligned(64))); /* of a step's keys */
     float sums[MAX_QUERIES][MAX_HEAD] __attribute__((aligned(64)));
     float *scores; /* [queries][stride] */
     int64_t stride;
@@ -176,28 +176,23 @@ static void add_step(Work *w, ValuePairs values, int64_t size, int64_t num_queri
 
 #else
 
-static inline uint32_t word_of(const bf16 *pair) {
-    uint32_t word;
-    memcpy(&word, pair, sizeof word);
-    return word;
-}
-
 /* Of `count` queries from `first` on; the count is known when this is compiled. */
 INLINE void score_queries(Work *w, const Across *across, int64_t size, int64_t first,
                           const int count, int64_t key) {
-    v16 sums[QUERIES_AT_ONCE][2];
+    vf sums[QUERIES_AT_ONCE][STEP / LANES];
 #pragma GCC unroll 4
-    for (int q = 0; q < count; q++) sums[q][0] = sums[q][1] = (v16){0};
-    for (int64_t pair = 0; pair < size / 2; pair++) {
-        Pairs low = pairs_of(load_words(across[0][pair]));
-        Pairs high = pairs_of(load_words(across[1][pair]));
+    for (int q = 0; q < count; q++)
 #pragma GCC unroll 4
-        for (int q = 0; q < count; q++) {
-            Pairs query = repeated(word_of(w->queries[first + q] + 2 * pair));
-            sums[q][0] = add_products(sums[q][0], low, query);
-            sums[q][1] = add_products(sums[q][1], high, query);
+        for (int v = 0; v < STEP / LANES; v++) sums[q][v] = (vf){0};
+    for (int64_t pair = 0; pair < size / 2; pair++)
+#pragma GCC unroll 4
+        for (int v = 0; v < STEP / LANES; v++) {
+            int place = v * LANES;
+            Pairs keys = pairs_of(load_words(across[place / KEYS][pair] + place % KEYS));
+#pragma GCC unroll 4
+            for (int q = 0; q < count; q++)
+                sums[q][v] = add_products(sums[q][v], keys, repeated(w->queries[first + q] + 2 * pair));
         }
-    }
 #pragma GCC unroll 4
     for (int q = 0; q < count; q++)
         memcpy(w->scores + (first + q) * w->stride + key, sums[q], sizeof *sums);
@@ -216,20 +211,19 @@ static void score_step(Work *w, const Across *across, int64_t size, int64_t num_
 }
 
 INLINE void add_values(Work *w, ValuePairs values, int64_t size, int64_t first, const int count) {
-    for (int64_t d = 0; d < size; d += 2 * LANES) {
-        v16 sums[QUERIES_AT_ONCE][2];
+    for (int64_t d = 0; d < size; d += 32) {
+        vf sums[QUERIES_AT_ONCE][32 / LANES];
 #pragma GCC unroll 4
         for (int q = 0; q < count; q++) memcpy(sums[q], w->sums[first + q] + d, sizeof *sums);
-        for (int64_t pair = 0; pair < KEYS; pair++) {
-            Pairs low = pairs_of(load_words(values[pair] + d));
-            Pairs high = pairs_of(load_words(values[pair] + d + LANES));
+        for (int64_t pair = 0; pair < KEYS; pair++)
 #pragma GCC unroll 4
-            for (int q = 0; q < count; q++) {
-                Pairs weight = repeated(word_of(w->weights[first + q] + 2 * pair));
-                sums[q][0] = add_products(sums[q][0], low, weight);
-                sums[q][1] = add_products(sums[q][1], high, weight);
+            for (int v = 0; v < 32 / LANES; v++) {
+                Pairs numbers = pairs_of(load_words(values[pair] + d + v * LANES));
+#pragma GCC unroll 4
+                for (int q = 0; q < count; q++)
+                    sums[q][v] =
+                        add_products(sums[q][v], numbers, repeated(w->weights[first + q] + 2 * pair));
             }
-        }
 #pragma GCC unroll 4
         for (int q = 0; q < count; q++) memcpy(w->sums[first + q] + d, sums[q], sizeof *sums);
     }
@@ -248,14 +242,17 @@ static void add_step(Work *w, ValuePairs values, int64_t size, int64_t num_queri
 
 #endif
 
+static const int32_t lane_numbers[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+
 /* Scale a step's scores, hide keys behind the query's own place; returns the highest with `before`. */
-static inline v16 heed(float *scores, float scaling, int64_t key, int64_t last_key, v16 before) {
+static inline vf heed(float *scores, float scaling, int64_t key, int64_t last_key, vf before) {
     for (int64_t j = 0; j < STEP; j += LANES) {
-        v16 score = load_floats(scores + j) * scaling;
+        vf score = load_floats(scores + j) * scaling;
         if (key + j + LANES - 1 > last_key) {
-            i16 place = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-            i16 is_hidden = place + (int32_t)(key + j) > (int32_t)last_key;
-            score = blend(is_hidden, (v16){0} - INFINITY, score);
+            vi place;
+            memcpy(&place, lane_numbers, sizeof place);
+            vi is_hidden = place + (int32_t)(key + j) > (int32_t)last_key;
+            score = blend(is_hidden, (vf){0} - INFINITY, score);
         }
         memcpy(scores + j, &score, sizeof score);
         before = larger(score, before);
@@ -267,10 +264,9 @@ static void begin_unit(const Attention *a, const Unit *u, Work *w) {
     w->stride = (u->num_keys + STEP - 1) / STEP * STEP;
     w->scores = scratch_of(MAX_QUERIES * w->stride);
     for (int64_t q = 0; q < MAX_QUERIES; q++) {
-        if (q < u->num_queries)
-            memcpy(w->queries[q], query_of(a, u, q), a->size * sizeof(bf16));
-        else
-            memset(w->queries[q], 0, a->size * sizeof(bf16));
+        const bf16 *query = q < u->num_queries ? query_of(a, u, q) : no_row;
+        for (int64_t d = 0; d < a->size; d += LANES)
+            store_numbers(w->queries[q] + d, load(query + d));
         memset(w->sums[q], 0, a->size * sizeof(float));
     }
     memset(w->weights, 0, sizeof w->weights);
@@ -278,10 +274,10 @@ static void begin_unit(const Attention *a, const Unit *u, Work *w) {
 
 static void score(const Attention *a, const Unit *u, Work *w, float *highest) {
     int64_t groups = a->heads / a->key_heads;
-    v16 highest_of[MAX_QUERIES];
+    vf highest_of[MAX_QUERIES];
     Across across[2];
     Spare spare;
-    for (int64_t q = 0; q < u->num_queries; q++) highest_of[q] = (v16){0} - INFINITY;
+    for (int64_t q = 0; q < u->num_queries; q++) highest_of[q] = (vf){0} - INFINITY;
     for (int64_t key = 0; key < u->num_keys; key += STEP) {
         for (int t = 0; t < 2; t++) {
             ask_for_tile(a, u, a->keys, key + STEP + t * KEYS);
@@ -297,10 +293,10 @@ static void score(const Attention *a, const Unit *u, Work *w, float *highest) {
 }
 
 static void mix(const Attention *a, const Unit *u, Work *w, const float *highest, float *total) {
-    v16 total_of[MAX_QUERIES];
+    vf total_of[MAX_QUERIES];
     ValuePairs values;
     Spare spare[2];
-    for (int64_t q = 0; q < u->num_queries; q++) total_of[q] = (v16){0};
+    for (int64_t q = 0; q < u->num_queries; q++) total_of[q] = (vf){0};
     for (int64_t key = 0; key < u->num_keys; key += STEP) {
         Tile tiles[2];
         for (int t = 0; t < 2; t++) {
@@ -309,9 +305,9 @@ static void mix(const Attention *a, const Unit *u, Work *w, const float *highest
         }
         for (int64_t q = 0; q < u->num_queries; q++)
             for (int64_t j = 0; j < STEP; j += LANES) {
-                v16 weight = exp_of(load_floats(w->scores + q * w->stride + key + j) - highest[q]);
+                vf weight = exp_of(load_floats(w->scores + q * w->stride + key + j) - highest[q]);
                 total_of[q] += weight;
-                store(w->weights[q] + j, weight);
+                store_numbers(w->weights[q] + j, weight);
             }
         read_value_pairs(tiles, a->size, values);
         add_step(w, values, a->size, u->num_queries);

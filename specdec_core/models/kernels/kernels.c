@@ -26,9 +26,9 @@ static int64_t num_units_of(int64_t rows, int64_t width) {
 /* row / rms(row), rounded, then times the weight (arXiv 1910.07467). */
 static inline void normalise(const bf16 *row, const bf16 *weight, bf16 *out, int64_t width,
                              float epsilon) {
-    v16 squares = {0};
+    vf squares = {0};
     for (int64_t i = 0; i < width; i += LANES) {
-        v16 x = load(row + i);
+        vf x = load(row + i);
         squares += x * x;
     }
     float scale = 1.0f / sqrtf(sum_of(squares) / (float)width + epsilon);
@@ -54,7 +54,7 @@ static int run_norm(const void *room, uint64_t ticket, int64_t unit) {
     for (int64_t t = 0; t < count; t++) {
         int64_t row = (n->index ? n->index[first + t] : first + t) * width;
         for (int64_t i = 0; i < width; i += LANES) {
-            v16 x = load(n->x + row + i);
+            vf x = load(n->x + row + i);
             store(sums + t * width + i, n->update ? x + load(n->update + row + i) : x);
         }
         normalise(sums + t * width, n->weight, normed + t * width, width, n->epsilon);
@@ -69,9 +69,9 @@ static int run_norm(const void *room, uint64_t ticket, int64_t unit) {
 static inline void turn(bf16 *head, const bf16 *cosine, const bf16 *sine, int64_t size) {
     bf16 *other = head + size / 2;
     for (int64_t i = 0; i < size / 2; i += LANES) {
-        v16 a = load(head + i), b = load(other + i);
-        v16 turned_a = round_trip(a * load(cosine + i)) - round_trip(b * load(sine + i));
-        v16 turned_b = round_trip(b * load(cosine + size / 2 + i)) +
+        vf a = load(head + i), b = load(other + i);
+        vf turned_a = round_trip(a * load(cosine + i)) - round_trip(b * load(sine + i));
+        vf turned_b = round_trip(b * load(cosine + size / 2 + i)) +
                        round_trip(a * load(sine + size / 2 + i));
         store(head + i, turned_a);
         store(other + i, turned_b);

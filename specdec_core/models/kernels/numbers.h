@@ -15,50 +15,55 @@
 #endif
 #endif
 
+/* Numbers of a vector: as many as a register of the machine has. */
+#ifdef __AVX512F__
 #define LANES 16
+#else
+#define LANES 8
+#endif
 
 #define INLINE static inline __attribute__((always_inline))
 
 typedef uint16_t bf16;
-typedef float v16 __attribute__((vector_size(64)));
-typedef int32_t i16 __attribute__((vector_size(64)));
-typedef uint32_t u16 __attribute__((vector_size(64)));
-typedef uint16_t h16 __attribute__((vector_size(32)));
+typedef float vf __attribute__((vector_size(4 * LANES)));
+typedef int32_t vi __attribute__((vector_size(4 * LANES)));
+typedef uint32_t vu __attribute__((vector_size(4 * LANES)));
+typedef uint16_t vh __attribute__((vector_size(2 * LANES)));
 
-static inline v16 load(const bf16 *from) {
-    h16 half;
+static inline vf load(const bf16 *from) {
+    vh half;
     memcpy(&half, from, sizeof half);
-    return (v16)(__builtin_convertvector(half, u16) << 16);
+    return (vf)(__builtin_convertvector(half, vu) << 16);
 }
 
 /* Round to nearest, ties to even; what is not a number stays none. */
-static inline u16 rounded(v16 x) {
-    u16 bits = (u16)x;
-    u16 is_nan = (u16)(x != x);
-    u16 even = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+static inline vu rounded(vf x) {
+    vu bits = (vu)x;
+    vu is_nan = (vu)(x != x);
+    vu even = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
     return (even & ~is_nan) | (0x7fc0 & is_nan);
 }
 
-static inline void store(bf16 *to, v16 x) {
-    h16 half = __builtin_convertvector(rounded(x), h16);
+static inline void store(bf16 *to, vf x) {
+    vh half = __builtin_convertvector(rounded(x), vh);
     memcpy(to, &half, sizeof half);
 }
 
-static inline v16 round_trip(v16 x) { return (v16)(rounded(x) << 16); }
+static inline vf round_trip(vf x) { return (vf)(rounded(x) << 16); }
 
-static inline v16 blend(i16 mask, v16 yes, v16 no) {
-    return (v16)(((i16)yes & mask) | ((i16)no & ~mask));
+static inline vf blend(vi mask, vf yes, vf no) {
+    return (vf)(((vi)yes & mask) | ((vi)no & ~mask));
 }
 
-static inline v16 larger(v16 x, v16 y) { return blend((i16)(x > y), x, y); }
+static inline vf larger(vf x, vf y) { return blend((vi)(x > y), x, y); }
 
-static inline float sum_of(v16 x) {
-    for (int half = 8; half; half /= 2)
+static inline float sum_of(vf x) {
+    for (int half = LANES / 2; half; half /= 2)
         for (int i = 0; i < half; i++) x[i] += x[i + half];
     return x[0];
 }
 
-static inline float largest_of(v16 x) {
+static inline float largest_of(vf x) {
     float largest = x[0];
     for (int i = 1; i < LANES; i++) largest = x[i] > largest ? x[i] : largest;
     return largest;
@@ -66,68 +71,88 @@ static inline float largest_of(v16 x) {
 
 /* e^x as 2^n times a polynomial of degree 6, within two units of the last place; 0 below -87,
  * infinite above 88. */
-static inline v16 exp_of(v16 x) {
-    const v16 zero = {0};
-    v16 low = zero - 87.0f, high = zero + 88.0f;
-    i16 underflows = (i16)(x < low), overflows = (i16)(x > high);
+static inline vf exp_of(vf x) {
+    const vf zero = {0};
+    vf low = zero - 87.0f, high = zero + 88.0f;
+    vi underflows = (vi)(x < low), overflows = (vi)(x > high);
     x = blend(overflows, high, blend(underflows, low, x));
-    v16 shifted = x * 1.44269504f + 12582912.0f;
-    v16 n = shifted - 12582912.0f;
-    v16 r = (x - n * 0.693359375f) - n * -2.12194440e-4f;
-    v16 p = zero + 1.9875691500e-4f;
+    vf shifted = x * 1.44269504f + 12582912.0f;
+    vf n = shifted - 12582912.0f;
+    vf r = (x - n * 0.693359375f) - n * -2.12194440e-4f;
+    vf p = zero + 1.9875691500e-4f;
     p = p * r + 1.3981999507e-3f;
     p = p * r + 8.3334519073e-3f;
     p = p * r + 4.1665795894e-2f;
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
     p = p * (r * r) + r + 1.0f;
-    i16 power = (__builtin_convertvector(n, i16) + 127) << 23;
-    return blend(underflows, zero, blend(overflows, zero + INFINITY, p * (v16)power));
+    vi power = (__builtin_convertvector(n, vi) + 127) << 23;
+    return blend(underflows, zero, blend(overflows, zero + INFINITY, p * (vf)power));
 }
 
-static inline u16 load_words(const void *from) {
-    u16 words;
+static inline vu load_words(const void *from) {
+    vu words;
     memcpy(&words, from, sizeof words);
     return words;
 }
 
-static inline v16 load_floats(const float *from) {
-    v16 numbers;
+static inline vf load_floats(const float *from) {
+    vf numbers;
     memcpy(&numbers, from, sizeof numbers);
     return numbers;
 }
 
-/* Sixteen pairs of numbers: the even one of a pair is the lower half of its word. */
+/* Pairs of numbers: the even one of a pair is the lower half of its word. */
 #if defined(__AVX512BF16__) && !defined(EMULATES_PAIRS)
 
-typedef u16 Pairs;
+typedef vu Pairs;
 
-INLINE Pairs pairs_of(u16 words) { return words; }
+INLINE Pairs pairs_of(vu words) { return words; }
 
 /* sum + odd * odd + even * even, as the machine does it. */
-INLINE v16 add_products(v16 sum, Pairs a, Pairs b) {
-    return (v16)_mm512_dpbf16_ps((__m512)sum, (__m512bh)a, (__m512bh)b);
+INLINE vf add_products(vf sum, Pairs a, Pairs b) {
+    return (vf)_mm512_dpbf16_ps((__m512)sum, (__m512bh)a, (__m512bh)b);
 }
 
 #else
 
 typedef struct {
-    v16 even, odd;
+    vf even, odd;
 } Pairs;
 
-INLINE Pairs pairs_of(u16 words) {
-    return (Pairs){(v16)(words << 16), (v16)(words & 0xffff0000)};
-}
+INLINE Pairs pairs_of(vu words) { return (Pairs){(vf)(words << 16), (vf)(words & 0xffff0000)}; }
 
-INLINE v16 add_products(v16 sum, Pairs a, Pairs b) {
+INLINE vf add_products(vf sum, Pairs a, Pairs b) {
     sum += a.even * b.even;
     return sum + a.odd * b.odd;
 }
 
 #endif
 
-/* One pair, sixteen times. */
-INLINE Pairs repeated(uint32_t word) { return pairs_of((u16){0} + word); }
+/* Numbers that pairs are multiplied with, one pair for all lanes. */
+#ifdef MULTIPLIES_PAIRS
+
+typedef bf16 Number;
+
+INLINE Pairs repeated(const Number *pair) {
+    uint32_t word;
+    memcpy(&word, pair, sizeof word);
+    return pairs_of((vu){0} + word);
+}
+
+static inline void store_numbers(Number *to, vf x) { store(to, x); }
+
+#else
+
+typedef float Number;
+
+INLINE Pairs repeated(const Number *pair) {
+    return (Pairs){(vf){0} + pair[0], (vf){0} + pair[1]};
+}
+
+static inline void store_numbers(Number *to, vf x) { memcpy(to, &x, sizeof x); }
+
+#endif
 
 /* Memory of the thread for `count` numbers; what is in it is not kept. */
 static float *scratch_of(int64_t count) {

@@ -32,10 +32,16 @@ static inline const bf16 *block_of(const Product *p, int64_t block) {
 
 static const bf16 no_bias[OUTPUTS];
 
-/* Sums of half a block, `half` 0 or 1. */
-static inline void put(const Product *p, int64_t block, int half, v16 sums, bf16 *to) {
+/* Sums of a vector of a block's outputs, from output `at` on. */
+static inline void put(const Product *p, int64_t block, int at, vf sums, bf16 *to) {
     const bf16 *bias = p->bias ? p->bias + block * OUTPUTS : no_bias;
-    store(to + half * LANES, sums + load(bias + half * LANES));
+    store(to + at, sums + load(bias + at));
+}
+
+/* Where the weights of a vector of a block's outputs and a pair of inputs lie; `from` is the block's,
+ * of the pair's 32 inputs. */
+INLINE const bf16 *words_at(const bf16 *from, int pair, int at) {
+    return from + at / 16 * 512 + pair * 32 + at % 16 * 2;
 }
 
 /* Rows [first, first + count) of a product, times blocks[0] and, of two, blocks[1]. */
@@ -50,7 +56,7 @@ static void multiply(const Product *p, uint64_t ticket, int64_t first, int64_t c
 #include "products_floats.h"
 #endif
 
-static inline v16 silu(v16 x) { return round_trip(x / (1.0f + exp_of(-x))); }
+static inline vf silu(vf x) { return round_trip(x / (1.0f + exp_of(-x))); }
 
 static void write_gated(const Product *p, int64_t first, int64_t count, int64_t block,
                         const Results *results) {

@@ -68,8 +68,9 @@ static void multiply_two_tiles(const bf16 *rows, const bf16 *more_rows, int64_t 
 static void put_tile(const Product *p, int64_t first, int64_t count, int64_t block, int place,
                      float sums[2][256], Results *results) {
     for (int64_t j = 0; j < TILE_ROWS && first + j < count; j++)
-        for (int half = 0; half < 2; half++)
-            put(p, block, half, load_floats(sums[half] + j * LANES), results->of[first + j][place]);
+        for (int at = 0; at < OUTPUTS; at += LANES)
+            put(p, block, at, load_floats(sums[at / 16] + 16 * j + at % 16),
+                results->of[first + j][place]);
 }
 
 static void multiply(const Product *p, uint64_t ticket, int64_t first, int64_t count,

@@ -5,41 +5,41 @@
 /* Rows that are multiplied at once: two sums of each and block stay in registers. */
 #define ROWS 12
 #define ROWS_OF_TWO_BLOCKS 6
+#define PARTS (OUTPUTS / LANES)
 
 /* `count` rows from `first` on times `num_blocks` blocks, both known when this is compiled. */
 INLINE void multiply_rows(const Product *p, int64_t first, const int count, const int64_t *blocks,
                           const int num_blocks, bf16 (*to)[2][OUTPUTS]) {
     const bf16 *x = p->x + first * p->inputs;
     const bf16 *weights[2] = {block_of(p, blocks[0]), block_of(p, blocks[num_blocks - 1])};
-    v16 sums[ROWS][4];
+    vf sums[ROWS][2 * PARTS];
 #pragma GCC unroll 12
     for (int r = 0; r < count; r++)
 #pragma GCC unroll 4
-        for (int b = 0; b < 2 * num_blocks; b++) sums[r][b] = (v16){0};
+        for (int b = 0; b < PARTS * num_blocks; b++) sums[r][b] = (vf){0};
     for (int64_t i = 0; i < p->inputs; i += 32)
 #pragma GCC unroll 2
         for (int pair = 0; pair < 16; pair++) {
-            Pairs vectors[4];
+            Pairs vectors[2 * PARTS];
 #pragma GCC unroll 4
-            for (int b = 0; b < 2 * num_blocks; b++) {
-                const bf16 *from = weights[b / 2] + 32 * i + b % 2 * 512 + pair * 32;
+            for (int b = 0; b < PARTS * num_blocks; b++) {
+                const bf16 *from = words_at(weights[b / PARTS] + 32 * i, pair, b % PARTS * LANES);
                 __builtin_prefetch((const char *)from + AHEAD);
                 vectors[b] = pairs_of(load_words(from));
             }
 #pragma GCC unroll 12
             for (int r = 0; r < count; r++) {
-                uint32_t both;
-                memcpy(&both, x + r * p->inputs + i + 2 * pair, sizeof both);
-                Pairs numbers = repeated(both);
+                Pairs numbers = repeated(x + r * p->inputs + i + 2 * pair);
 #pragma GCC unroll 4
-                for (int b = 0; b < 2 * num_blocks; b++)
+                for (int b = 0; b < PARTS * num_blocks; b++)
                     sums[r][b] = add_products(sums[r][b], numbers, vectors[b]);
             }
         }
 #pragma GCC unroll 12
     for (int r = 0; r < count; r++)
 #pragma GCC unroll 4
-        for (int b = 0; b < 2 * num_blocks; b++) put(p, blocks[b / 2], b % 2, sums[r][b], to[r][b / 2]);
+        for (int b = 0; b < PARTS * num_blocks; b++) 
+            put(p, blocks[b / PARTS], b % PARTS * LANES, sums[r][b], to[r][b / PARTS]);
 }
 
 #define CASE(n, blocks_at_once) \

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from deployments.coordinator.outbox import Delivery, Flush, IngressOutbox, WorkOutbox
 from deployments.errors import Failure, FailureKind
 from specdec_core.leases import GroupLease, Role
@@ -35,6 +37,37 @@ def test_deltas_of_a_slow_reader_become_one() -> None:
     flush = taken(outbox)
     assert flush is not None
     assert flush.deliveries == (delivery("a", 0, 1, 2, 3, end=True), delivery("b", 0, 9))
+
+
+def test_news_between_the_first_and_the_last_waits_and_comes_with_what_follows() -> None:
+    async def scenario() -> None:
+        outbox = IngressOutbox()
+        outbox.hold_s = 0.02
+        outbox.put(delivery("a", 1, 7))
+        assert not outbox.has_news()
+        outbox.put(delivery("a", 2, 8))
+        flush = await asyncio.wait_for(outbox.take(), 1)
+        assert flush is not None
+        assert flush.deliveries == (delivery("a", 1, 7, 8),)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("pressing", [delivery("b", 0, 9), delivery("b", 4, 9, end=True)])
+def test_a_first_or_last_token_takes_along_what_waits(pressing: Delivery) -> None:
+    async def scenario() -> None:
+        outbox = IngressOutbox()
+        outbox.hold_s = 0.02
+        outbox.put(delivery("a", 1, 7))
+        outbox.put(pressing)
+        assert outbox.has_news()
+        flush = await outbox.take()
+        assert flush is not None
+        assert flush.deliveries == (delivery("a", 1, 7), pressing)
+        await asyncio.sleep(0.03)
+        assert not outbox.has_news(), "nobody is woken for what is read already"
+
+    asyncio.run(scenario())
 
 
 def test_log_probabilities_are_merged_in_step_with_their_tokens() -> None:

@@ -13,7 +13,8 @@ import pytest
 from deployments.errors import PoolUnavailableError
 from deployments.http.errors import error_response
 from specdec_core.config import PoolConfig
-from tests.deployments.fake_replica import continuation
+from specdec_core.leases import Role
+from tests.deployments.fake_replica import FakeReplica, continuation
 from tests.deployments.http_server import TEXT, completion, expected_text, run, server, stream
 
 PYPROJECT = Path(__file__).parents[3] / "pyproject.toml"
@@ -356,5 +357,26 @@ def test_speculation_off_gives_the_same_tokens_without_drafts(off: dict[str, Any
             assert answer["choices"][0]["text"] == expected_text("HELLO", 20)
             assert answer["metrics"]["speculative_decoding"]["num_draft_tokens"] == 0
             assert answer["metrics"]["speculative_decoding"]["num_spec_tokens"] == 0
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
+def test_the_usage_tells_what_of_the_prompt_was_cached(path: str) -> None:
+    """Of two choices the first one's: the prompt counts once."""
+
+    async def scenario() -> None:
+        async with server(targets=0) as (client, parts):
+            parts.start_replica("t0", Role.TARGET, FakeReplica(Role.TARGET, num_found=3))
+            while not parts.clients["client"].has_targets:
+                await asyncio.sleep(0.005)
+            body = completion(n=2)
+            if "chat" in path:
+                body["messages"] = [{"role": "user", "content": body.pop("prompt")}]
+            whole = (await client.post(path, json=body)).json()
+            options = {"stream_options": {"include_usage": True}}
+            *_, last = await stream(client, path, body | options)
+            for usage in (whole["usage"], last["usage"]):
+                assert usage["prompt_tokens_details"] == {"cached_tokens": 3}
 
     run(scenario)

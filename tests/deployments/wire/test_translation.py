@@ -137,6 +137,7 @@ row_results = st.builds(
     logprobs=logprobs(),
     prompt_logprobs=logprobs(),
     error=st.text(max_size=5),
+    num_found=int32,
 )
 results = st.builds(
     GroupResult,
@@ -225,6 +226,7 @@ def test_events_come_back(
         num_accepted=2,
         acceptance_histogram=(1, 0, 1),
         steps=((4, 0), (4, 2)),
+        num_cached_tokens=5,
     )
     failure = Failure(kind=kind, message="no", retry_after_s=1.5, num_queued=3, max_queued=2)
     is_failed = reason is FinishReason.ERROR
@@ -289,7 +291,7 @@ def test_every_field_of_the_core_records_is_carried() -> None:
     assert len(dataclasses.fields(Request)) == 13 + is_background
     assert len(dataclasses.fields(ReplicaInfo)) == 15
     assert len(LeaseRow._fields) == 8
-    assert len(RowResult._fields) == 8
+    assert len(RowResult._fields) == 9
     compiled = 1  # never travels
     assert len(dataclasses.fields(ChoiceRules)) == 4 + compiled
     assert len(dataclasses.fields(Occupancy)) == 4

@@ -1,0 +1,47 @@
+"""What is written once stands around every text as if the whole event had been written."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deployments.http.events import Frame, server_sent
+from deployments.http.responses import Response
+from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
+from tests.deployments.http_server import completion, run, server
+
+PLAIN = PoolConfig(speculation=SpeculationConfig(method=SpecMethod.NONE))
+
+
+@given(st.text())
+def test_a_framed_text_is_the_event_of_its_body(text: str) -> None:
+    def body(content: str) -> dict[str, Any]:
+        return {"id": 'a ""', "empty": "", "choices": [{"delta": {"content": content}}]}
+
+    assert Frame.around(body("")).with_text(text) == server_sent(body(text))
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
+def test_a_stream_is_byte_by_byte_the_one_whose_chunks_are_written_whole(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def events() -> list[str]:
+        body = completion(seed=3, stream=True, request_id='a "" b')
+        if "chat" in path:
+            body["messages"] = [{"role": "user", "content": body.pop("prompt")}]
+        async with server(config=PLAIN) as (client, _):
+            answer = await client.post(path, json=body)
+        assert answer.status_code == 200, answer.text
+        return re.sub('"created": [0-9]+', "", answer.text).split("\n\n")
+
+    async def scenario() -> None:
+        framed = await events()
+        monkeypatch.setattr(Response, "_is_text_alone", lambda *_: False)
+        assert len(framed) > 10
+        assert framed == await events()
+
+    run(scenario)
