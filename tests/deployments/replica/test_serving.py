@@ -16,7 +16,7 @@ from deployments.config import ServiceConfig
 from deployments.coordinator.actor import CoordinatorSpec
 from deployments.replica import model_host, serving
 from deployments.replica.serving import TargetReplica
-from deployments.serve_command import refusal_in
+from deployments.start_waiting import refusal_in
 from deployments.wire.endpoint import Endpoint
 from specdec_core.config import PoolConfig
 from specdec_core.errors import ModelNotSupportedError
