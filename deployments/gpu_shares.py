@@ -40,7 +40,7 @@ def with_gpus(config: ServiceConfig, num_gpus: float) -> ServiceConfig:
     if left >= num_open:
         each = 1.0
     elif num_gpus == 1 and counts["target_num_gpus"] == 1 and left >= _STEP * num_open:
-        each = math.floor(left / num_open / _STEP) * _STEP
+        each = math.floor(left / num_open / _STEP + 1e-6) * _STEP
     else:
         raise _too_few(config, num_gpus)
     return config.model_copy(update=dict.fromkeys(open_ones, round(each, 4)))
