@@ -8,6 +8,7 @@
 import os
 from typing import Any
 
+import ray
 import yaml
 from ray import serve
 from ray.serve import Application
@@ -16,6 +17,7 @@ from deployments.config import ServiceConfig
 from deployments.coordinator.actor import CoordinatorSpec
 from deployments.coordinator.server import PortLimits
 from deployments.deployment_names import INGRESS, deployment_name
+from deployments.gpu_shares import with_gpus
 from deployments.ingress.access import is_loopback
 from deployments.ingress.replaced import HEALTH_CHECK_PERIOD_S
 from deployments.ingress_replica import Ingress
@@ -45,7 +47,7 @@ _SHORT_CALLS = 256
 
 def build_app(args: ServiceConfig) -> Application:
     """The application; settings that `args` leaves out may come from SPECDEC_* on the cluster."""
-    config = args.with_environment()
+    config = with_gpus(args.with_environment(), gpus_of_ray())
     coordinators = coordinator_specs(config)
     replicas = [one for spec in coordinators for one in _cell(config, spec)]
     ingress: Any = serve.deployment(
@@ -62,6 +64,11 @@ def build_app(args: ServiceConfig) -> Application:
     )
     application: Application = ingress.bind(config, coordinators, *replicas)
     return application
+
+
+def gpus_of_ray() -> float:
+    """Of all nodes of the Ray that this process has joined; 0 without one."""
+    return float(ray.cluster_resources().get("GPU", 0)) if ray.is_initialized() else 0.0
 
 
 def coordinator_specs(config: ServiceConfig) -> tuple[CoordinatorSpec, ...]:
@@ -160,7 +167,7 @@ def _replicas(
         **replica_options(config, first, bounds),
         ray_actor_options={
             "num_cpus": config.target_num_cpus if is_target else config.draft_num_cpus,
-            "num_gpus": config.target_num_gpus if is_target else config.draft_num_gpus,
+            "num_gpus": (config.target_num_gpus if is_target else config.draft_num_gpus) or 0,
             "label_selector": labels,
             "runtime_env": {"env_vars": threading | STEADY_ALLOCATOR},
         },

@@ -211,6 +211,11 @@ GpuMemoryUtilization = Annotated[
     float | None, _model(help="Share of a GPU that weights and cache take, at most 1.")
 ]
 
+TargetNumGpus = Annotated[
+    float | None, _scale(help="GPUs of one target replica, also a part of one [what there is].")
+]
+DraftNumGpus = Annotated[float | None, _scale(help="GPUs of one draft replica [what there is].")]
+
 EnforceEager = Annotated[
     bool | None,
     _model(
@@ -274,6 +279,10 @@ DraftReplicas = Annotated[
 MinDraftReplicas = Annotated[int | None, _scale(help="Fewest of them, 0 too: they scale.")]
 MaxDraftReplicas = Annotated[int | None, _scale(help="Most of them.")]
 IngressReplicas = Annotated[int | None, _scale(help="Replicas that take requests.")]
+ReadyTimeout = Annotated[
+    float | None,
+    _address("--ready-timeout", metavar="SECONDS", help="Give up when nothing answers by then."),
+]
 Cells = Annotated[int | None, _scale(help="Coordinators, each with replicas of its own.")]
 MaxNumSeqs = Annotated[
     int | None,

@@ -22,12 +22,12 @@ from deployments.coordinator.client_ledger import ClientLimits
 from deployments.coordinator.pool_settings import PoolSettings, renamed_limits
 from deployments.demo_drafts import Drafting, choose_drafting
 from deployments.foreign_settings import refuse_unsupported, spread_speculative_config
+from deployments.gpu_settings import GpuSettings
 from deployments.metrics.page import MetricsCompat
 from deployments.nodes.settings import NodeSettings
 from deployments.telemetry.settings import TelemetrySettings
 from deployments.tls.settings import TlsSettings
 from specdec_core.config import (
-    DEFAULT_GPU_MEMORY_UTILIZATION,
     DType,
     KPolicyName,
     NgramConfig,
@@ -39,6 +39,7 @@ from specdec_core.models.numerics import Numerics
 
 ENV_PREFIX = "SPECDEC_"
 RESUME_TIMEOUT_S = 60.0
+READY_TIMEOUT_S = 600.0
 
 
 class Topology(StrEnum):
@@ -65,7 +66,9 @@ class GenerationConfig(StrEnum):
     """From our own defaults."""
 
 
-class ServiceConfig(PoolSettings, ScaleSettings, TelemetrySettings, TlsSettings, NodeSettings):
+class ServiceConfig(
+    PoolSettings, ScaleSettings, GpuSettings, TelemetrySettings, TlsSettings, NodeSettings
+):
     """Everything `specdec serve` and serveConfigV2 may say."""
 
     model_config = SettingsConfigDict(
@@ -120,7 +123,6 @@ class ServiceConfig(PoolSettings, ScaleSettings, TelemetrySettings, TlsSettings,
     """Capacity of one replica's KV cache; None: chosen by the loader."""
     enable_prefix_caching: bool = True
     enforce_eager: bool = False
-    gpu_memory_utilization: float = Field(default=DEFAULT_GPU_MEMORY_UTILIZATION, gt=0, le=1)
     host: str = "127.0.0.1"
     port: int = Field(default=8000, ge=1, le=65535)
     grpc_port: int = Field(default=9000, ge=1, le=65535)
@@ -137,6 +139,8 @@ class ServiceConfig(PoolSettings, ScaleSettings, TelemetrySettings, TlsSettings,
     max_body_bytes: int = Field(default=4 * 2**20, ge=1024)
     resume_timeout_s: float = Field(default=RESUME_TIMEOUT_S, gt=0)
     """Requests wait so long for a coordinator or a target that is away; /ready is 503 after it."""
+    ready_timeout_s: float = Field(default=READY_TIMEOUT_S, gt=0)
+    """`specdec serve` gives up when nothing answers by then."""
     max_prompt_tokens: int | None = Field(default=None, ge=1)
     max_output_tokens: int | None = Field(default=None, ge=1)
     """Of one request and choice. None: as far as the model's context reaches."""
@@ -150,9 +154,7 @@ class ServiceConfig(PoolSettings, ScaleSettings, TelemetrySettings, TlsSettings,
 
     topology: Topology = Topology.SEPARATE
     target_num_cpus: float = Field(default=1.0, ge=0)
-    target_num_gpus: float = Field(default=0.0, ge=0)
     draft_num_cpus: float = Field(default=1.0, ge=0)
-    draft_num_gpus: float = Field(default=0.0, ge=0)
     ingress_num_cpus: float = Field(default=0.1, ge=0)
     torch_threads: int | None = Field(default=None, ge=1)
     """Threads of one replica's torch; None: the machine's cores shared among local replicas."""
@@ -251,7 +253,7 @@ class ServiceConfig(PoolSettings, ScaleSettings, TelemetrySettings, TlsSettings,
             min_confidence=self.spec_min_confidence,
             ngram=NgramConfig(lookup_max=self.prompt_lookup_max, lookup_min=self.prompt_lookup_min),
         )
-        return self.pool_config_with(speculation, has_gpu=self.target_num_gpus > 0)
+        return self.pool_config_with(speculation, has_gpu=self.has_gpu)
 
     def threads_per_replica(self, num_cores: int) -> int:
         """Torch threads of one replica when all of them share `num_cores` cores.
@@ -271,8 +273,8 @@ class ServiceConfig(PoolSettings, ScaleSettings, TelemetrySettings, TlsSettings,
 
     def deployable(self) -> dict[str, Any]:
         """What travels to the cluster: only what differs from the defaults, keys as digests."""
-        secrets = {"api_keys", "api_key_file"}
-        values = self.model_dump(mode="json", exclude_defaults=True, exclude=secrets)
+        kept_here = {"api_keys", "api_key_file", "ready_timeout_s"}
+        values = self.model_dump(mode="json", exclude_defaults=True, exclude=kept_here)
         if self.named_keys:
             values["api_key_sha256"] = [
                 digest if name == default_name(digest) else f"{name}:{digest}"

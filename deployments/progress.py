@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -64,3 +66,27 @@ def cell_progress(num_answers: int) -> Iterator[Callable[[str, int], None]]:
             bar.update(task, description=name, advance=num_finished)
 
         yield report
+
+
+@contextmanager
+def waiting_line() -> Iterator[Callable[[str], None]]:
+    """Call it with what is waited for: one line with the seconds so far, which changes in place, or
+    where stderr is no terminal, a line whenever another thing is waited for."""
+    console = Console(stderr=True, highlight=False)
+    began_s = time.monotonic()
+    last = ""
+
+    def line(text: str) -> str:
+        return f"{time.monotonic() - began_s:3.0f} s  {text}"
+
+    def write(text: str) -> None:
+        nonlocal last
+        if text != last:
+            last = text
+            console.print(line(text), markup=False, soft_wrap=True)
+
+    if not console.is_terminal:
+        yield write
+        return
+    with console.status("") as status:
+        yield lambda text: status.update(escape(line(text)))

@@ -5,39 +5,38 @@ from __future__ import annotations
 import json
 import logging
 import os
-import re
 import signal
-import socket
 import sys
 import threading
 import time
-import urllib.error
-import urllib.request
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from deployments.app import APPLICATION, coordinator_specs, num_cpus_needed, serve_config
+from deployments.app import (
+    APPLICATION,
+    coordinator_specs,
+    gpus_of_ray,
+    num_cpus_needed,
+    serve_config,
+)
 from deployments.config import ServiceConfig
 from deployments.demo_drafts import shipped_drafts
 from deployments.deploying import deploy
 from deployments.deployment_names import Part
+from deployments.gpu_shares import with_gpus
 from deployments.ingress.access import is_loopback
 from deployments.memory import BURST_ALLOCATOR
 from deployments.preflight import check_own_node, check_start
+from deployments.progress import waiting_line
+from deployments.start_stages import forget_stages
+from deployments.start_waiting import POLL_S, reachable, wait_until_ready
 from deployments.telemetry.logs import begin_logs
 from deployments.telemetry.process import ProcessName
 from deployments.telemetry.settings import LogFormat
-from specdec_core.errors import InvalidRequestError, SpecdecError
+from specdec_core.errors import InvalidRequestError
 from specdec_core.models.numerics import Numerics
-
-_READY_TIMEOUT_S = 600.0
-_POLL_S = 0.2
-
-
-class StartError(SpecdecError):
-    """The service was checked, started, and did not come up."""
 
 
 def run_service(config: ServiceConfig) -> None:
@@ -62,17 +61,22 @@ def running_service(config: ServiceConfig, stop: threading.Event) -> Iterator[Nu
     joins = "RAY_ADDRESS" in os.environ
     check_start(config, check_ports=not joins)
     warn_when_open(config)
-    with _ray(config, joins), _signals_set(stop):
-        deploy(serve_config(config))
-        try:
-            yield _wait_until_ready(config, stop)
-            _drain(config)
-        finally:
-            _remove(config)
+    with ExitStack() as started:
+        with waiting_line() as tell:
+            tell("starting Ray")
+            started.enter_context(_ray(config, joins))
+            started.enter_context(_signals_set(stop))
+            config = with_gpus(config, gpus_of_ray())
+            forget_stages(APPLICATION)
+            deploy(serve_config(config))
+            started.callback(_remove, config)
+            numerics = wait_until_ready(config, stop, tell)
+        yield numerics
+        _drain(config)
 
 
 def ready_line(config: ServiceConfig, numerics: Numerics) -> str:
-    host = _reachable(config.host)
+    host = reachable(config.host)
     body = {
         "model": config.model_name,
         "messages": [{"role": "user", "content": "What is the capital of France?"}],
@@ -189,6 +193,10 @@ START_WAITS = {
 other, 60 s for a worker and 5 s for a proxy, which is then started anew: a slow disk takes longer
 to read their libraries for the first time."""
 
+_NICENESS = {"RAY_worker_niceness": "0"}
+"""Of every worker of a Ray of our own. By itself it is 15, and whoever runs at 0 in the same group
+of processes comes first: docs/decisions/0017-niceness-of-workers.md."""
+
 
 def prepare_environment() -> None:
     """Before Ray is imported; every process of a local Ray inherits it."""
@@ -198,62 +206,13 @@ def prepare_environment() -> None:
     # Else gRPC writes a line for every handshake that fails: strangers could fill the log.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     # Who joins a Ray would wait as long for an address at which there is none.
-    waits = {} if "RAY_ADDRESS" in os.environ else START_WAITS
-    for name, value in (_SERVE_SETTINGS | GUARDED_EDGE | BURST_ALLOCATOR | waits).items():
+    own = {} if "RAY_ADDRESS" in os.environ else START_WAITS | _NICENESS
+    for name, value in (_SERVE_SETTINGS | GUARDED_EDGE | BURST_ALLOCATOR | own).items():
         os.environ.setdefault(name, value)
     # Applications are importable where this process finds them, installed or not.
     paths = [path for path in sys.path if path]
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
     warnings.filterwarnings("ignore", category=FutureWarning, module="ray")
-
-
-def _wait_until_ready(config: ServiceConfig, stop: threading.Event) -> Numerics | None:
-    deadline = time.monotonic() + _READY_TIMEOUT_S
-    while not stop.is_set():
-        numerics = _numerics_when_ready(config)
-        if numerics is not None:
-            return numerics
-        _raise_if_failed()
-        if time.monotonic() > deadline:
-            raise StartError(f"no answer within {_READY_TIMEOUT_S:.0f} s: see the Ray logs")
-        stop.wait(_POLL_S)
-    return None
-
-
-def _numerics_when_ready(config: ServiceConfig) -> Numerics | None:
-    """What the targets keep, once one has registered and the gRPC port is open."""
-    host = _reachable(config.host)
-    try:
-        with urllib.request.urlopen(f"http://{host}:{config.port}/ready", timeout=2) as response:
-            answer = json.load(response)
-        with socket.create_connection((host, config.grpc_port), timeout=2):
-            return Numerics(answer["numerics"])
-    except (OSError, urllib.error.URLError):
-        return None
-
-
-def _raise_if_failed() -> None:
-    from ray import serve
-
-    application = serve.status().applications.get(APPLICATION)
-    if application is None:
-        return
-    messages = [d.message for d in application.deployments.values() if d.message]
-    for message in messages:
-        if (refusal := refusal_in(message)) is not None:
-            raise StartError(f"a replica cannot start: {refusal}")
-    if application.status == "DEPLOY_FAILED":
-        told = "; ".join(messages) or application.message
-        raise StartError(f"the application failed to start: {told[-2000:]}")
-
-
-def refusal_in(message: str) -> str | None:
-    """What our own code refused, from the traceback that Serve shows of a replica's constructor.
-
-    Serve tries again, which helps against an accident and never against a refusal.
-    """
-    found = re.findall(r"^specdec_core\.[\w.]+: (.*)", message, flags=re.MULTILINE | re.DOTALL)
-    return found[-1].strip() if found else None
 
 
 def _drain(config: ServiceConfig) -> None:
@@ -263,7 +222,7 @@ def _drain(config: ServiceConfig) -> None:
     deadline = time.monotonic() + config.graceful_shutdown_s
     specs = coordinator_specs(config)
     while any(map(coordinator.num_live, specs)) and time.monotonic() < deadline:
-        time.sleep(_POLL_S)
+        time.sleep(POLL_S)
 
 
 def _remove(config: ServiceConfig) -> None:
@@ -293,7 +252,3 @@ def warn_when_fast(config: ServiceConfig, numerics: Numerics) -> None:
             "differ from plain decoding; the target's log names the operation that differs",
             file=sys.stderr,
         )
-
-
-def _reachable(host: str) -> str:
-    return "127.0.0.1" if host in ("0.0.0.0", "::", "localhost") else host

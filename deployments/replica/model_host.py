@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -9,10 +10,11 @@ import torch
 from deployments.config import ServiceConfig
 from deployments.demo_models import resolve_model
 from deployments.memory import trim
+from deployments.replica.gpu_memory import memory_share
 from deployments.text.grammars import Compiler
 from deployments.text.model import load_text_model
 from specdec_core.leases import ReplicaInfo, Role
-from specdec_core.models.loading import LoadConfig, LoadedModel, load_model
+from specdec_core.models.loading import LoadConfig, LoadedModel, device_of, load_model
 from specdec_core.models.numerics import Numerics
 from specdec_core.models.timing import rows_of_a_group, timed
 from specdec_core.replica import Replica
@@ -56,18 +58,27 @@ def accelerator_name(device: torch.device) -> str:
     return str(torch.cuda.get_device_properties(device).uuid)
 
 
-def host_model(config: ServiceConfig, role: Role, num_threads: int) -> HostedModel:
+def device_name(config: ServiceConfig, role: Role) -> str:
+    """A replica without a GPU of Ray's leaves those that it sees to others."""
+    num_gpus = config.target_num_gpus if role is Role.TARGET else config.draft_num_gpus
+    return config.device if num_gpus or config.device != "auto" else "cpu"
+
+
+def host_model(
+    config: ServiceConfig, role: Role, num_threads: int, tell: Callable[[str], None] | None = None
+) -> HostedModel:
     """Load the role's model. Call it in the thread that will run the leases."""
     torch.set_num_threads(num_threads)
     is_target = role is Role.TARGET
     path = config.model if is_target else config.draft
     assert path is not None, "draft replicas exist only with a draft model"
     pool = config.pool_config()
+    device = device_name(config, role)
     loaded = load_model(
         resolve_model(path),
         LoadConfig(
             dtype=config.dtype,
-            device=config.device,
+            device=device,
             revision=config.revision if is_target else config.draft_revision,
             max_model_len=config.max_model_len,
             kv_cache_tokens=config.kv_cache_tokens,
@@ -75,7 +86,8 @@ def host_model(config: ServiceConfig, role: Role, num_threads: int) -> HostedMod
             numerics=config.numerics if is_target else Numerics.FAST,
             enable_prefix_caching=config.enable_prefix_caching,
             enforce_eager=config.enforce_eager,
-            gpu_memory_utilization=config.gpu_memory_utilization,
+            gpu_memory_utilization=memory_share(config, role, device_of(device)),
+            on_stage=tell,
             max_choices=pool.max_choices if is_target else pool.max_group_size,
         ),
     )

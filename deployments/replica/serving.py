@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from ray import serve
@@ -17,6 +19,7 @@ from deployments.config import ServiceConfig
 from deployments.coordinator.actor import CoordinatorSpec, resolve, signals_of
 from deployments.deployment_names import Part
 from deployments.replica.work_loop import WorkLoop
+from deployments.start_stages import tell_stage
 from deployments.telemetry.lease_spans import LeaseSpans
 from deployments.telemetry.logs import begin_replica_logs
 from deployments.telemetry.process import ProcessName
@@ -51,7 +54,8 @@ class _PoolReplica:
     async def _start(self, config: ServiceConfig) -> _Work:
         executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="torch")
         loop = asyncio.get_running_loop()
-        hosted = await loop.run_in_executor(executor, _load, config, self.role)
+        tell = partial(tell_stage, self._coordinator.application, self._id)
+        hosted = await loop.run_in_executor(executor, _load, config, self.role, tell)
         work = WorkLoop(
             hosted.runner,
             describe=lambda incarnation: hosted.describe(self._id, incarnation),
@@ -93,10 +97,13 @@ class _Work(NamedTuple):
             self.running.cancel()
 
 
-def _load(config: ServiceConfig, role: Role) -> HostedModel:
+def _load(config: ServiceConfig, role: Role, tell: Callable[[str], None]) -> HostedModel:
+    tell("importing PyTorch")
     from deployments.replica.model_host import host_model
 
-    return host_model(config, role, config.threads_per_replica(os.cpu_count() or 1))
+    hosted = host_model(config, role, config.threads_per_replica(os.cpu_count() or 1), tell)
+    tell("loaded")
+    return hosted
 
 
 class TargetReplica(_PoolReplica):

@@ -12,6 +12,9 @@ from specdec_core.errors import ModelNotSupportedError
 
 _WANTED_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
 """Weights as safetensors only: nothing that runs code when it is read."""
+_OTHER_FORMATS = ["*/*", "consolidated*"]
+"""The same weights once more, for other programs: original/, metal/ and onnx/ of some models, and
+what Mistral's own program reads."""
 _HEADER_LENGTH_BYTES = 8
 
 
@@ -23,7 +26,14 @@ def local_folder(path_or_id: str, revision: str | None = None) -> Path:
     if _looks_like_a_path(path_or_id):
         raise ModelNotSupportedError(f"there is no model folder at {path_or_id}")
     try:
-        return Path(snapshot_download(path_or_id, revision=revision, allow_patterns=_WANTED_FILES))
+        return Path(
+            snapshot_download(
+                path_or_id,
+                revision=revision,
+                allow_patterns=_WANTED_FILES,
+                ignore_patterns=_OTHER_FORMATS,
+            )
+        )
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         raise ModelNotSupportedError(
             f"{path_or_id} is neither a folder nor a model that can be downloaded: {error}"

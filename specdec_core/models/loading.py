@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from torch import nn
 from transformers import (
     AutoConfig,
-    AutoModelForCausalLM,
     GenerationConfig,
     PreTrainedConfig,
     PreTrainedModel,
@@ -39,6 +38,7 @@ from specdec_core.models.support import check_supported, freeze_rope
 from specdec_core.models.timing import timed
 from specdec_core.models.tokenizers import check_same_tokenizer, load_tokenizer
 from specdec_core.models.transformers_adapter import TransformersModel, kv_shape
+from specdec_core.models.weights import read_weights
 from specdec_core.native_choice import use_choice_kernels
 
 __all__ = [
@@ -80,6 +80,8 @@ class LoadConfig:
     """Most tokens that one call chooses, whose logits and choice a GPU's cache leaves room for."""
     enable_prefix_caching: bool = True
     """Prompts that begin alike share what is cached of them."""
+    on_stage: Callable[[str], None] | None = field(default=None, compare=False)
+    """Told what loading is at: each stage may take minutes."""
 
     def __post_init__(self) -> None:
         device_type = self.device.partition(":")[0]
@@ -93,6 +95,10 @@ class LoadConfig:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InvalidRequestError(f"{name} must be at least 1, got {value}")
+
+    def tell(self, stage: str) -> None:
+        if self.on_stage is not None:
+            self.on_stage(stage)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +138,7 @@ def load_pair(
     check_same_tokenizer(
         load_tokenizer(target, config.revision), load_tokenizer(draft, draft_config.revision)
     )
-    companion = _companion(draft, draft_config, _device(config.device))
+    companion = _companion(draft, draft_config, device_of(config.device))
     loaded = timed(load_model(target, config, companion), Role.TARGET)
     if companion is not None:
         tokens = loaded.model.num_blocks * loaded.model.block_size
@@ -154,6 +160,7 @@ def load_model(
     check_supported(model_config, max_model_len)
     weight_files(folder)
     vocab_size = len(load_tokenizer(str(folder)))
+    config.tell("reading weights")
     weights = _weights(folder, config)
     placing = Placing(
         vocab_size=vocab_size,
@@ -165,8 +172,12 @@ def load_model(
         max_choices=config.max_choices,
         companion=companion,
     )
+    config.tell("preparing linears")
     numerics = _numerics_of_linears(weights, config.numerics)
+    config.tell("planning the cache")
     model = place(weights, placing)
+    if numerics is not Numerics.FAST:
+        config.tell("proving exact numerics")
     settle_numerics(model, numerics)
     digest = model_digest(folder)
     return LoadedModel(
@@ -180,7 +191,7 @@ def load_model(
 
 def _companion(draft: str, config: LoadConfig, target_device: torch.device) -> Companion | None:
     """What a draft will take of the GPU of its target; None where it takes nothing of that."""
-    device = _device(config.device)
+    device = device_of(config.device)
     if device.type != "cuda" or device != target_device:
         return None
     return companion_of(local_folder(draft, config.revision), config.dtype, device)
@@ -238,27 +249,7 @@ def _max_positions(config: PreTrainedConfig) -> int:
 
 
 def _weights(folder: Path, config: LoadConfig) -> PreTrainedModel | FusedDecoder:
-    device = _device(config.device)
-    try:
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
-            folder,
-            dtype=config.dtype.value,
-            use_safetensors=True,
-            trust_remote_code=False,
-            local_files_only=True,
-            output_loading_info=True,
-        )
-    except (OSError, ValueError, SafetensorError) as error:
-        raise ModelNotSupportedError(
-            f"the weights in {folder} cannot be loaded: {error}"
-        ) from error
-    model, info = loaded
-    if info["missing_keys"]:
-        missing = sorted(info["missing_keys"])
-        raise ModelNotSupportedError(
-            f"{folder} lacks {len(missing)} weights that the model needs, {missing[0]} among them"
-        )
-    weights: PreTrainedModel = model.to(device)
+    weights = read_weights(folder, config.dtype, device_of(config.device))
     reduce_head(weights, folder)
     freeze_rope(weights)
     if config.model_impl is ModelImpl.TRANSFORMERS:
@@ -280,7 +271,7 @@ def make_decoder(
     return decoder
 
 
-def _device(name: str) -> torch.device:
+def device_of(name: str) -> torch.device:
     """With its number: `cuda` and `cuda:0` are not equal."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"

@@ -80,10 +80,22 @@ def plan_kv_tokens(memory: DeviceMemory, needs: KVNeeds, utilization: float) -> 
         raise InvalidRequestError(
             f"no memory is left for a KV cache: {memory.free / 2**30:.1f} of "
             f"{memory.total / 2**30:.1f} GiB are free behind the weights, of which this process "
-            f"has {memory.own / 2**30:.1f}; raise gpu_memory_utilization={utilization} or name "
-            "kv_cache_tokens"
+            f"has {memory.own / 2**30:.1f}; {_way_out(memory, utilization)}"
         )
     return tokens
+
+
+def _way_out(memory: DeviceMemory, utilization: float) -> str:
+    others = memory.total - memory.free - memory.own
+    if memory.free < round(memory.total * utilization) - memory.own:
+        return (
+            f"others have {others / 2**30:.1f}: lower the gpu_memory_utilization of those, or give "
+            "this process a GPU of its own"
+        )
+    return (
+        f"raise gpu_memory_utilization={utilization:.2g}, which is this process's own share, take "
+        "a smaller model or one more GPU"
+    )
 
 
 def peak_bytes(work: Callable[[], object], device: torch.device) -> int:

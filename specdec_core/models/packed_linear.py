@@ -62,9 +62,15 @@ def pack_linears(model: nn.Module) -> int:
 def _is_packable(module: nn.Module) -> bool:
     return (
         type(module) is nn.Linear
-        and module.weight.dtype in (torch.bfloat16, torch.float32)
         and module.weight.device.type == "cpu"
+        and _is_packed_by_onednn(module.weight.dtype)
     )
+
+
+def _is_packed_by_onednn(dtype: torch.dtype) -> bool:
+    """It refuses bfloat16 on processors without AVX-512."""
+    has_bfloat16: bool = torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    return dtype == torch.float32 or (dtype == torch.bfloat16 and has_bfloat16)
 
 
 def _has_equal_bits(linear: nn.Linear, packed: PackedLinear) -> bool:

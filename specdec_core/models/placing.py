@@ -52,10 +52,21 @@ class Placing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Companion:
-    """A draft that shares the GPU of its target and is loaded after it: it caches as much."""
+    """What one of the models on a GPU takes of it. A draft in the process of its target is loaded
+    after it, and caches as much."""
 
     weight_bytes: int
     kv: KVShape
+
+
+def share_of(own: Companion, crowd: Sequence[Companion], total: int, utilization: float) -> float:
+    """The part of a GPU's `total` bytes for a process that shares `utilization` of it with the
+    others of `crowd`: its weights, and of what all weights leave so much that each caches as many
+    tokens. Each process finds its own without seeing the others."""
+    room = total * utilization - sum(one.weight_bytes for one in crowd)
+    num_tokens = max(room, 0.0) / sum(one.kv.bytes_per_token for one in crowd)
+    taken = own.weight_bytes + num_tokens * own.kv.bytes_per_token
+    return min(taken / total, utilization)
 
 
 def place(weights: PreTrainedModel | FusedDecoder, placing: Placing) -> TransformersModel:

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from deployments import start_waiting
 from deployments.config import ServiceConfig
 from deployments.preflight import check_start
+from deployments.progress import waiting_line
 from deployments.serve_command import (
     prepare_environment,
     ready_line,
-    refusal_in,
     warn_when_fast,
     warn_when_open,
 )
+from deployments.start_waiting import StartError, refusal_in, wait_until_ready
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
 from specdec_core.models.numerics import Numerics
 from tests.service.conftest import free_port
@@ -68,6 +71,43 @@ def test_who_joins_a_ray_does_not_wait_longer_for_one(monkeypatch: pytest.Monkey
     monkeypatch.setattr(os, "environ", {"RAY_ADDRESS": "127.0.0.1:1"})
     prepare_environment()
     assert "RAY_gcs_server_port_wait_time_s" not in os.environ
+
+
+@pytest.mark.parametrize(
+    ("said", "niceness"),
+    [({}, "0"), ({"RAY_worker_niceness": "5"}, "5"), ({"RAY_ADDRESS": "auto"}, None)],
+)
+def test_workers_of_a_ray_of_our_own_stand_behind_nobody(
+    said: dict[str, str], niceness: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "environ", dict(said))
+    prepare_environment()
+    assert dict(os.environ).get("RAY_worker_niceness") == niceness
+
+
+def test_a_start_that_takes_too_long_says_what_it_was_at(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(start_waiting, "_raise_if_failed", lambda: None)
+    monkeypatch.setattr(start_waiting, "waited_for", lambda: "target: reading weights")
+    settings = config(folder, ready_timeout_s=0.01)
+    with pytest.raises(StartError, match=r"ready_timeout_s=0\.01 \(target: reading weights\)"):
+        wait_until_ready(settings, threading.Event(), told.append)
+    assert told[0] == "target: reading weights"
+    assert "ready_timeout_s" not in settings.deployable()
+
+
+def test_without_a_terminal_each_thing_that_is_waited_for_is_a_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with waiting_line() as tell:
+        for text in ("starting Ray", "starting Ray", "target: loaded"):
+            tell(text)
+    assert [line.split("  ")[-1] for line in capsys.readouterr().err.splitlines()] == [
+        "starting Ray",
+        "target: loaded",
+    ]
 
 
 def test_rays_own_authentication_is_left_alone_and_grpc_is_quiet(

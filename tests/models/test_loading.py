@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from huggingface_hub.utils import filter_repo_objects
 from torch import nn
 from transformers import T5Config
 
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
-from specdec_core.models import exact_linear, loading
+from specdec_core.models import exact_linear, files, loading
 from specdec_core.models.cached_model import Feed
 from specdec_core.models.exact_linear import ExactLinear
 from specdec_core.models.fused_decoder import FusedDecoder
@@ -87,6 +88,39 @@ def test_bfloat16_logits_equal_those_of_transformers_bit_for_bit(folder: str) ->
 def test_a_missing_folder_is_named(path: str) -> None:
     with pytest.raises(ModelNotSupportedError, match="no model folder at " + path):
         load_model(path)
+
+
+LISTING = (
+    "config.json",
+    "tokenizer.json",
+    "tokenizer.model",
+    "chat_template.jinja",
+    "model.safetensors.index.json",
+    "model-00000-of-00002.safetensors",
+    *("original/model.safetensors", "original/config.json", "metal/model.bin", "onnx/model.onnx"),
+    *("consolidated.safetensors", "consolidated.00.pth", "model.gguf", "pytorch_model.bin"),
+    *("tf_model.h5", "flax_model.msgpack", "README.md"),
+)
+
+
+def test_weights_are_downloaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """gpt-oss has them thrice, Mistral's models twice."""
+    fetched: list[str] = []
+
+    def snapshot(name: str, revision: str | None, **patterns: list[str]) -> str:
+        fetched.extend(filter_repo_objects(LISTING, **patterns))
+        return "folder"
+
+    monkeypatch.setattr(files, "snapshot_download", snapshot)
+    files.local_folder("openai/gpt-oss-20b")
+    assert tuple(fetched) == LISTING[:6]
+
+
+def test_what_loading_is_at_is_told(folder: str) -> None:
+    told: list[str] = []
+    load_model(folder, replace(SMALL, on_stage=told.append, numerics=Numerics.EXACT))
+    assert told[0] == "reading weights"
+    assert told[-1] == "proving exact numerics"
 
 
 def test_a_folder_without_its_parts_is_refused_by_name(folder: str) -> None:

@@ -73,6 +73,12 @@ def test_a_gpu_without_room_is_refused_with_the_figures() -> None:
         plan_kv_tokens(full, PLAIN, 0.9)
 
 
+def test_a_gpu_that_others_have_filled_is_refused_with_what_they_have() -> None:
+    crowded = DeviceMemory(free=0, total=140 * GIB, own=16 * GIB)
+    with pytest.raises(InvalidRequestError, match=r"others have 124\.0: lower"):
+        plan_kv_tokens(crowded, PLAIN, 0.9)
+
+
 @pytest.mark.parametrize("utilization", [0.0, 1.1, -0.5])
 def test_an_absurd_share_is_named(utilization: float) -> None:
     with pytest.raises(InvalidRequestError, match=f"gpu_memory_utilization .* {utilization}"):

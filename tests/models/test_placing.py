@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 import torch
+from transformers.integrations import accelerate
 
 from specdec_core.choice_rules import ChoiceRow
 from specdec_core.errors import InvalidRequestError
-from specdec_core.models import loading, placing
+from specdec_core.kv.paged import KVShape
+from specdec_core.models import loading, placing, weights
 from specdec_core.models.loading import DType, LoadConfig, companion_of, load_pair
 from specdec_core.models.memory import DeviceMemory, KVNeeds
-from specdec_core.models.placing import Placing, place
+from specdec_core.models.placing import Companion, Placing, place, share_of
 from specdec_core.sampling import choose
 from tests.models.fake_gpu import GPU
 from tests.models.folders import save_model
@@ -36,6 +39,34 @@ def test_on_a_cpu_a_pair_is_loaded_as_its_configuration_says(tmp_path: Path) -> 
     pair = load_pair(folder, folder, config, LoadConfig(device="cpu", kv_cache_tokens=512))
     assert pair.draft is not None
     assert (pair.target.model.num_blocks, pair.draft.model.num_blocks) == (64, 32)
+
+
+def test_processes_on_one_gpu_each_get_their_weights_and_as_many_tokens() -> None:
+    device = torch.device("cuda")
+    target = Companion(weight_bytes=600, kv=KVShape(1, 2, 4, torch.bfloat16, device))
+    draft = Companion(weight_bytes=100, kv=KVShape(1, 1, 4, torch.bfloat16, device))
+    crowd = [target, draft, draft]
+    shares = [share_of(one, crowd, 2000, 0.9) for one in crowd]
+    assert sum(shares) == pytest.approx(0.9)
+    tokens = {
+        round((share * 2000 - one.weight_bytes) / one.kv.bytes_per_token, 6)
+        for share, one in zip(shares, crowd, strict=True)
+    }
+    assert tokens == {1000 / 64}
+
+
+def test_weights_go_to_their_device_without_a_copy_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With accelerate and without; on a device that keeps no numbers."""
+    folder = Path(save_model(tmp_path / "model"))
+    monkeypatch.setattr(torch.nn.Module, "to", lambda *_: pytest.fail("moved afterwards"))
+    for spec in (find_spec("torch"), None):
+        monkeypatch.setattr(weights, "find_spec", lambda name, spec=spec: spec)
+        monkeypatch.setattr(accelerate, "is_accelerate_available", lambda spec=spec: bool(spec))
+        network = weights.read_weights(folder, DType.BFLOAT16, torch.device("meta"))
+        assert all(parameter.is_meta for parameter in network.parameters())
+        assert accelerate.is_accelerate_available() is bool(spec)
 
 
 @pytest.mark.parametrize("enforce_eager", [False, True])
@@ -72,7 +103,7 @@ def test_a_draft_on_its_targets_gpu_is_counted_however_the_gpu_is_named(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     draft = save_model(tmp_path / "draft")
-    target_device = loading._device(name)
+    target_device = loading.device_of(name)
     for draft_name in ("cuda", "auto", "cuda:0"):
         config = LoadConfig(device=draft_name)
         assert loading._companion(draft, config, target_device) is not None

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import threading
 import traceback
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from types import SimpleNamespace
 
 import pytest
@@ -16,7 +16,7 @@ from deployments.config import ServiceConfig
 from deployments.coordinator.actor import CoordinatorSpec
 from deployments.replica import model_host, serving
 from deployments.replica.serving import TargetReplica
-from deployments.serve_command import refusal_in
+from deployments.start_waiting import refusal_in
 from deployments.wire.endpoint import Endpoint
 from specdec_core.config import PoolConfig
 from specdec_core.errors import ModelNotSupportedError
@@ -41,7 +41,10 @@ class Loading:
         self.has_ended = False
         self.failure: Exception | None = None
 
-    def __call__(self, config: ServiceConfig, role: Role, num_threads: int) -> object:
+    def __call__(
+        self, config: ServiceConfig, role: Role, num_threads: int, tell: Callable[[str], None]
+    ) -> object:
+        tell("reading weights")  # without a Ray, too
         self.may_end.wait(timeout=10)
         self.has_ended = True
         if self.failure is not None:

@@ -74,9 +74,9 @@ def _needs(settings: ServiceConfig) -> Iterator[tuple[str, dict[str, str], float
     s = settings
     for cell in range(s.cells):
         labels = s.target_labels(cell)
-        yield f"targets of cell {cell}", labels, s.target_num_cpus, s.target_num_gpus
+        yield f"targets of cell {cell}", labels, s.target_num_cpus, s.target_num_gpus or 0
     if s.num_draft_replicas:
-        yield "drafts", s.draft_node_labels, s.draft_num_cpus, s.draft_num_gpus
+        yield "drafts", s.draft_node_labels, s.draft_num_cpus, s.draft_num_gpus or 0
     yield "ingresses", s.ingress_node_labels, s.ingress_num_cpus, 0
     yield "coordinators", s.coordinator_node_labels, 0, 0
 

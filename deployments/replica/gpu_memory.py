@@ -1,0 +1,42 @@
+"""How much of its GPU a replica may take."""
+
+from __future__ import annotations
+
+import torch
+
+from deployments.config import ServiceConfig
+from deployments.demo_models import resolve_model
+from deployments.gpu_shares import crowds
+from specdec_core.config import DEFAULT_GPU_MEMORY_UTILIZATION
+from specdec_core.leases import Role
+from specdec_core.models.files import local_folder
+from specdec_core.models.loading import companion_of
+from specdec_core.models.memory import DeviceMemory
+from specdec_core.models.placing import Companion, share_of
+
+
+def memory_share(config: ServiceConfig, role: Role, device: torch.device) -> float:
+    """What is said, or a part of 0.9 that leaves room for all who may be there: each process finds
+    its own from the models' files, without seeing the others."""
+    if config.gpu_memory_utilization is not None:
+        return config.gpu_memory_utilization
+    if device.type != "cuda" or not (config.target_num_gpus or config.draft_num_gpus):
+        return DEFAULT_GPU_MEMORY_UTILIZATION
+    target = _needs_of(config.model, config.revision, config, device)
+    draft = _needs_of(config.draft, config.draft_revision, config, device) if config.draft else None
+    total = DeviceMemory.now(device).total
+    shares = []
+    for num_targets, num_drafts in crowds(config):
+        own_count, own = (num_targets, target) if role is Role.TARGET else (num_drafts, draft)
+        if own is not None and own_count:
+            crowd = (
+                [target] * num_targets + [draft] * num_drafts if draft else [target] * num_targets
+            )
+            shares.append(share_of(own, crowd, total, DEFAULT_GPU_MEMORY_UTILIZATION))
+    return min(shares, default=DEFAULT_GPU_MEMORY_UTILIZATION)
+
+
+def _needs_of(
+    model: str, revision: str | None, config: ServiceConfig, device: torch.device
+) -> Companion:
+    return companion_of(local_folder(resolve_model(model), revision), config.dtype, device)
