@@ -10,9 +10,10 @@ import hashlib
 import logging
 import os
 import platform
+import re
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 FLAGS = ("-O3", "-march=native", "-std=gnu11", "-fno-math-errno", "-fPIC", "-fopenmp", "-shared")
@@ -43,8 +44,16 @@ def _identity(source: Path, compiler: str, flags: Sequence[str]) -> str:
     version = subprocess.run(
         [compiler, "--version"], capture_output=True, check=True, timeout=_BUILD_TIMEOUT_S
     ).stdout
-    facts = [source.read_bytes(), version, " ".join(flags).encode(), _machine().encode()]
+    facts = [*_texts(source), version, " ".join(flags).encode(), _machine().encode()]
     return hashlib.sha256(b"\0".join(facts)).hexdigest()[:16]
+
+
+def _texts(source: Path) -> Iterator[bytes]:
+    """A file and what it includes of ours."""
+    text = source.read_bytes()
+    yield text
+    for name in re.findall(rb'^#include "(.+)"', text, re.MULTILINE):
+        yield from _texts(source.parent / name.decode())
 
 
 def _machine() -> str:
