@@ -14,8 +14,8 @@ MUTANTS = (
     Mutant(
         name="native-ties-to-the-last-block",
         path=_KERNELS,
-        old="        if (greatest[b] > max) max",
-        new="        if (greatest[b] >= max) max",
+        old="for (int64_t first = 0; first < end; first += LANES) {",
+        new="for (int64_t first = end - LANES; first >= 0; first -= LANES) {",
         breaks="equal logits go to a higher id than on other devices",
         killed_by=(_CHOICE_TESTS + "test_ties_go_to_the_lowest_id_in_a_greedy_row[kernels]",),
     ),
