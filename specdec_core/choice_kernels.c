@@ -528,45 +528,41 @@ typedef struct {
     int64_t *chosen;
 } Choices;
 
-static int64_t rows_of(const void *choices, int64_t stage) {
+static int64_t begin_choices(const void *choices, int64_t stage, void *room) {
     (void)stage;
+    memcpy(room, choices, sizeof(Choices));
     return ((const Choices *)choices)->num_rows;
 }
 
-static void choose_row(const void *choices, int64_t stage, int64_t row, void *room) {
-    const Choices *c = choices;
-    (void)stage;
-    *(int64_t *)room = choose(c->rows + row, c->num_ids);
+static int choose_row(const void *room, uint64_t ticket, int64_t row) {
+    const Choices *c = room;
+    int64_t id = choose(c->rows + row, c->num_ids);
+    if (!commits(ticket, row)) return 0;
+    c->chosen[row] = id;
+    return 1;
 }
 
-static void put_choice(const void *choices, int64_t stage, int64_t row, const void *room) {
-    (void)stage;
-    ((const Choices *)choices)->chosen[row] = *(const int64_t *)room;
-}
-
-static void choose_together(const Choices *c, int64_t num_threads) {
-    TeamJob job = {.units = rows_of,
-                   .compute = choose_row,
-                   .commit = put_choice,
-                   .facts = c,
-                   .num_stages = 1,
-                   .ring = 1,
-                   .room_bytes = sizeof(int64_t)};
+/* Whether a second thread takes over more than waking it costs. */
+static int is_worth_sharing(const Choices *c) {
     int64_t cost = 0;
     for (int64_t i = 0; i < c->num_rows; i++)
         cost += c->rows[i].temperature == 0.0f ? 1 : SAMPLED_COST;
-    team_run(&job, cost < PARALLEL_COST ? 1 : num_threads);
+    return cost >= PARALLEL_COST && c->num_rows <= MAX_UNITS;
 }
 
-/* The choice of every row among its first `num_ids` ids. */
+/* The choice of every row among its first `num_ids` ids. Nobody reads the logits any more when it
+ * returns. */
 void specdec_choose(const Row *rows, int64_t num_rows, int64_t num_ids, int64_t *chosen,
                     int64_t num_threads) {
-    for (int64_t first = 0; first < num_rows; first += TEAM_MAX_UNITS) {
-        int64_t count = num_rows - first;
-        if (count > TEAM_MAX_UNITS) count = TEAM_MAX_UNITS;
-        Choices choices = {rows + first, count, num_ids, chosen + first};
-        choose_together(&choices, num_threads);
+    Choices choices = {rows, num_rows, num_ids, chosen};
+    if (num_threads < 2 || !is_worth_sharing(&choices)) {
+        for (int64_t i = 0; i < num_rows; i++) chosen[i] = choose(rows + i, num_ids);
+        return;
     }
+    JobKind kind = {.num_stages = 1, .begin = begin_choices, .run = choose_row};
+    memcpy(begin_job(sizeof choices), &choices, sizeof choices);
+    run_job(kind, num_threads);
+    await_threads();
 }
 
 /* Rows of one sequence; row j sees the ids before positions[j]. `_Penalties` of native_choice.py. */

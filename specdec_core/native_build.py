@@ -1,4 +1,4 @@
-"""Builds a C file with the machine's C compiler, once per machine.
+"""Builds a C file and the headers beside it with the machine's C compiler, once per machine.
 
 The library is kept in the user's cache, named by a hash of all that it was made from.
 """
@@ -13,7 +13,7 @@ import platform
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 FLAGS = ("-O3", "-march=native", "-std=gnu11", "-fno-math-errno", "-fPIC", "-fopenmp", "-shared")
@@ -48,12 +48,11 @@ def _identity(source: Path, compiler: str, flags: Sequence[str]) -> str:
     return hashlib.sha256(b"\0".join(facts)).hexdigest()[:16]
 
 
-def _texts(source: Path) -> Iterator[bytes]:
-    """A file and what it includes of ours."""
+def _texts(source: Path) -> list[bytes]:
+    """Of a file, and of the files of ours that it includes."""
     text = source.read_bytes()
-    yield text
-    for name in re.findall(rb'^#include "(.+)"', text, re.MULTILINE):
-        yield from _texts(source.parent / name.decode())
+    included = re.findall(rb'^#include "(.+)"', text, flags=re.MULTILINE)
+    return [text, *(t for name in included for t in _texts(source.parent / name.decode()))]
 
 
 def _machine() -> str:

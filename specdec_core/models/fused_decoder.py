@@ -119,8 +119,8 @@ class FusedDecoder(nn.Module):
         self._stack: tuple[nn.ModuleList, NativeStack | None] = (nn.ModuleList(), None)
 
     def use_native_linears(self) -> None:
-        """Take our own matrix product where there is one, and then all layers in one call."""
-        if self.kernels is not None and self.kernels.has_linear:
+        """Take our own matrix product where there are kernels, and then a pass in one call."""
+        if self.kernels is not None:
             replace_linears(self, self.kernels)
 
     @property
@@ -135,10 +135,14 @@ class FusedDecoder(nn.Module):
 
     def decode(self, plan: PassPlan, attention_pass: AttentionPass) -> Tensor:
         """See Decoder."""
+        pools = attention_pass.block_pools
+        stack = None if pools is None else self._stack_now()
+        if stack is not None and pools is not None:
+            return stack.run(plan, pools)
         x_TE = self.embedding(plan.input_ids[0])
         cos_1TD, sin_1TD = self.rotary(x_TE, plan.position_ids)
         rotation = Rotation(cos_1TD[0], sin_1TD[0])
-        update_TE = self._run_layers(x_TE, rotation, plan, attention_pass)
+        update_TE = self._run_layers(x_TE, rotation, attention_pass)
         wanted = plan.logits_index
         logits_NV: Tensor = self.head(
             self._ops.add_norm(x_TE[wanted], update_TE[wanted], self.norm)
@@ -146,13 +150,9 @@ class FusedDecoder(nn.Module):
         return logits_NV
 
     def _run_layers(
-        self, x_TE: Tensor, rotation: Rotation, plan: PassPlan, attention_pass: AttentionPass
+        self, x_TE: Tensor, rotation: Rotation, attention_pass: AttentionPass
     ) -> Tensor:
         """Adds to `x_TE` in place; returns what is still to be added."""
-        pools = attention_pass.block_pools
-        stack = None if pools is None else self._stack_now()
-        if stack is not None and pools is not None:
-            return stack.run(x_TE, rotation, plan, pools)
         update_TE: Tensor | None = None
         for layer in self.layers:
             update_TE = layer(x_TE, update_TE, rotation, attention_pass, self._ops)
@@ -162,7 +162,7 @@ class FusedDecoder(nn.Module):
     def _stack_now(self) -> NativeStack | None:
         """Of the layers that are here now: a twin of the model may have fewer."""
         if self._stack[0] is not self.layers:
-            self._stack = self.layers, stack_of(self.kernels, self.layers)
+            self._stack = self.layers, stack_of(self.kernels, self)
         return self._stack[1]
 
 

@@ -1,4 +1,4 @@
-"""Builds kernels.c with the machine's C compiler and calls it: what a CPU does between linears.
+"""Builds kernels/ with the machine's C compiler and calls it: a pass of a decoder on a CPU.
 
 Built once per machine and kept in the user's cache; without a compiler the same work is left to
 PyTorch. Shape legend as in kernels.c.
@@ -21,7 +21,7 @@ from torch import Tensor
 from specdec_core.models.pass_plan import PieceTable
 from specdec_core.native_build import FLAGS, build_library, reason_of
 
-_SOURCE = Path(__file__).with_name("kernels.c")
+_SOURCE = Path(__file__).parent / "kernels" / "kernels.c"
 _STEP = 16
 """Widths are multiples of the numbers of a vector."""
 _MAX_HEAD_DIM = 256
@@ -30,7 +30,7 @@ _logger = logging.getLogger(__name__)
 
 
 class _Attention(ctypes.Structure):
-    """`Attention` of kernels.c."""
+    """`AttentionCall` of kernels.c."""
 
     _fields_ = (
         *((name, c_void_p) for name in ("query", "new_keys", "new_values")),
@@ -38,7 +38,7 @@ class _Attention(ctypes.Structure):
         *((name, c_void_p) for name in ("keys", "values", "write_index", "out")),
         *((name, c_void_p) for name in ("pieces", "tables")),
         *((name, c_int64) for name in ("num_tokens", "num_pieces", "table_width", "block_size")),
-        *((name, c_int64) for name in ("heads", "key_heads", "size")),
+        *((name, c_int64) for name in ("heads", "key_heads", "size", "num_threads")),
         ("scaling", c_float),
     )
 
@@ -49,15 +49,14 @@ class NativeKernels:
     def __init__(self, library: ctypes.CDLL, identity: str) -> None:
         self.identity = identity
         """Equal where the bits are: source, compiler and machine in one hash."""
-        self._add_norm = _declare(library.specdec_add_norm, 4 * "p" + 2 * "i" + "f")
+        self._add_norm = _declare(library.specdec_add_norm, 4 * "p" + 2 * "i" + "fi")
         self._gate = _declare(library.specdec_gate, 2 * "p" + 2 * "i")
-        self._turn = _declare(library.specdec_turn, 5 * "p" + 5 * "i" + "f")
-        self._linear = _declare(library.specdec_linear, 4 * "p" + 3 * "i")
-        self.has_linear: bool = library.specdec_has_linear() != 0
-        """Whether this machine has the units that `linear` needs."""
-        self._run_layers = library.specdec_run_layers
-        self._run_layers.argtypes = (c_void_p,)
-        self._run_layers.restype = None
+        self._turn = _declare(library.specdec_turn, 5 * "p" + 5 * "i" + "fi")
+        self._linear = _declare(library.specdec_linear, 4 * "p" + 4 * "i")
+        self.run_pass = _declare(library.specdec_run_pass, "pp")
+        """Addresses of `Model` and `Pass`; native_stack.py has the structures."""
+        self.settle = _declare(library.specdec_settle, "")
+        """Returns when no thread reads the memory of any pass: before it is freed."""
         self._attend = library.specdec_attend
         self._attend.argtypes = (POINTER(_Attention),)
         self._attend.restype = None
@@ -71,7 +70,7 @@ class NativeKernels:
         out_TE = torch.empty_like(x_TE)
         update = None if update_TE is None else update_TE.data_ptr()
         pointers = x_TE.data_ptr(), update, weight_E.data_ptr(), out_TE.data_ptr()
-        self._add_norm(*pointers, *x_TE.shape, epsilon)
+        self._add_norm(*pointers, *x_TE.shape, epsilon, torch.get_num_threads())
         return out_TE
 
     def gate(self, gate_up: Tensor) -> Tensor:
@@ -99,23 +98,19 @@ class NativeKernels:
         norms = (None if norm is None else norm.data_ptr() for norm in (query_norm, key_norm))
         pointers = heads_TXD.data_ptr(), cos_TD.data_ptr(), sin_TD.data_ptr(), *norms
         stride = num_heads * size
-        self._turn(*pointers, num_tokens, stride, num_query_heads, num_key_heads, size, epsilon)
+        sizes = num_tokens, stride, num_query_heads, num_key_heads, size
+        self._turn(*pointers, *sizes, epsilon, torch.get_num_threads())
 
     def linear(
         self, rows_MI: Tensor, packed: Tensor, bias_O: Tensor | None, num_outputs: int
     ) -> Tensor:
         """Rows times weights as native_linear.py packs them; [M, O]."""
-        assert self.has_linear
         assert rows_MI.is_contiguous()
         out_MO = rows_MI.new_empty(rows_MI.shape[0], num_outputs)
         bias = None if bias_O is None else bias_O.data_ptr()
         pointers = rows_MI.data_ptr(), packed.data_ptr(), bias, out_MO.data_ptr()
-        self._linear(*pointers, *rows_MI.shape, num_outputs)
+        self._linear(*pointers, *rows_MI.shape, num_outputs, torch.get_num_threads())
         return out_MO
-
-    def run_layers(self, arguments: ctypes.Structure) -> None:
-        """All layers of a pass; native_stack.py has the structure."""
-        self._run_layers(byref(arguments))
 
     def attend(
         self,
@@ -151,6 +146,7 @@ class NativeKernels:
             heads=num_heads,
             key_heads=key_TKD.shape[1],
             size=size,
+            num_threads=torch.get_num_threads(),
             scaling=scaling,
         )
         self._attend(byref(arguments))

@@ -1,5 +1,4 @@
-"""Linear layers over our own matrix product (kernels.c), for CPUs that multiply bfloat16 numbers:
-by AMX, or by AVX-512.
+"""Linear layers over our own matrix product (kernels/products.h), in bfloat16 on a CPU.
 
 A row's bits are the same in calls of any number of rows, so exact numerics needs no classes of
 sizes. Weights are kept in the order in which the product reads them. Shape legend: M rows of a

@@ -99,6 +99,8 @@ class PassPlan:
     """[N] tokens whose logits are wanted, in the order of the feeds."""
     segments: tuple[Segment, ...] = ()
     table: PieceTable | None = None
+    last_place: int = 0
+    """Of any token, where there is a table."""
 
 
 def split_into_passes(
@@ -152,6 +154,7 @@ def plan_native_pass(pieces: Sequence[Piece], kv: KVBlocks) -> PassPlan:
         write_index=write_index,
         logits_index=logits_index,
         table=_piece_table(pieces, facts, kv),
+        last_place=max(places),
     )
 
 

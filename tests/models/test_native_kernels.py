@@ -43,8 +43,11 @@ BUILDS = {
     "as this machine is": FLAGS,
     "without AMX": NO_AMX,
     "without products": (*NO_AMX, "-mno-avx512bf16"),
+    "AVX2": (*NO_AMX, "-mno-avx512f"),
+    "emulated pairs": (*NO_AMX, "-DMULTIPLIES_PAIRS", "-DEMULATES_PAIRS"),
     "emulated AMX": (*FLAGS, f"-DEMULATION={_DIGEST}", "-include", str(_EMULATED)),
 }
+"""What this machine has, and the code for others as far as it can run here."""
 
 
 @pytest.fixture(scope="module", params=BUILDS)
@@ -57,8 +60,6 @@ def built(name: str) -> NativeKernels:
     own = load_kernels()
     if own is None:
         pytest.skip("no C compiler")
-    if name == "emulated AMX" and not own.has_linear:
-        pytest.skip("what is behind AMX's tiles is written for AVX-512 BF16")
     torch.set_num_threads(2)
     try:
         return build_kernels(BUILDS[name])
@@ -275,22 +276,14 @@ def test_blocks_of_any_size_give_the_same_bits(kernels: NativeKernels) -> None:
     assert torch.equal(actual, expected)
 
 
-@pytest.fixture(scope="module", params=["as this machine is", "without AMX", "emulated AMX"])
-def linear_kernels(request: pytest.FixtureRequest) -> NativeKernels:
-    kernels = built(request.param)
-    if not kernels.has_linear:
-        pytest.skip("this machine multiplies no bfloat16 numbers")
-    return kernels
-
-
 @pytest.mark.parametrize("has_bias", [False, True])
 @pytest.mark.parametrize("shape", [(32, 32), (64, 64), (64, 96), (576, 960), (1536, 576)])
 def test_a_linear_is_a_product_and_a_row_never_sees_its_company(
-    linear_kernels: NativeKernels, shape: tuple[int, int], has_bias: bool
+    kernels: NativeKernels, shape: tuple[int, int], has_bias: bool
 ) -> None:
     plain = nn.Linear(*shape, bias=has_bias).bfloat16()
     model = nn.Sequential(plain)
-    assert replace_linears(model, linear_kernels) == 1
+    assert replace_linears(model, kernels) == 1
     linear = model[0]
     rows = normal(150, shape[0])
     exact = nn.functional.linear(
@@ -325,17 +318,17 @@ def test_where_the_system_refuses_amx_the_kernels_do_without(
     assert build_kernels().identity == without.identity
 
 
-def test_linears_that_do_not_fit_stay(linear_kernels: NativeKernels) -> None:
+def test_linears_that_do_not_fit_stay(kernels: NativeKernels) -> None:
     model = nn.Sequential(
         nn.Linear(64, 32).bfloat16(), nn.Linear(32, 40).bfloat16(), nn.Linear(40, 32)
     )
-    assert replace_linears(model, linear_kernels) == 1
+    assert replace_linears(model, kernels) == 1
     assert [type(layer) for layer in model] == [NativeLinear, nn.Linear, nn.Linear]
 
 
-def test_the_weights_of_a_model_lie_one_behind_the_other(linear_kernels: NativeKernels) -> None:
+def test_the_weights_of_a_model_lie_one_behind_the_other(kernels: NativeKernels) -> None:
     model = nn.Sequential(nn.Linear(64, 96).bfloat16(), nn.Linear(96, 32).bfloat16())
-    replace_linears(model, linear_kernels)
+    replace_linears(model, kernels)
     first, second = (layer.packed for layer in model)
     assert first.data_ptr() % 2**21 == 0
     assert second.data_ptr() == first.data_ptr() + 2 * first.numel()
@@ -369,11 +362,11 @@ def test_a_whole_model_is_exact_in_any_shape(kernels: NativeKernels, architectur
 
 @pytest.mark.parametrize("architecture", ["llama", "mistral", "qwen2", "qwen3"])
 def test_all_layers_in_one_call_have_the_bits_of_the_layers_one_by_one(
-    linear_kernels: NativeKernels, architecture: str, monkeypatch: pytest.MonkeyPatch
+    kernels: NativeKernels, architecture: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    at_once = _logits_of_rounds(native_model(architecture, linear_kernels))
+    at_once = _logits_of_rounds(native_model(architecture, kernels))
     monkeypatch.setattr("specdec_core.models.fused_decoder.stack_of", lambda *_: None)
-    assert torch.equal(at_once, _logits_of_rounds(native_model(architecture, linear_kernels)))
+    assert torch.equal(at_once, _logits_of_rounds(native_model(architecture, kernels)))
 
 
 def _logits_of_rounds(model: TransformersModel) -> Tensor:
