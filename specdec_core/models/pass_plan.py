@@ -147,7 +147,7 @@ def plan_native_pass(pieces: Sequence[Piece], kv: KVBlocks) -> PassPlan:
     indices = to_device(
         torch.frombuffer(ids + places + rows + wanted, dtype=torch.long), kv.shape.device
     )
-    input_ids, position_ids, write_index, logits_index = indices.split(sizes)
+    input_ids, position_ids, write_index, logits_index = indices.split_with_sizes(sizes)
     return PassPlan(
         input_ids=input_ids.unsqueeze(0),
         position_ids=position_ids.unsqueeze(0),
