@@ -11,15 +11,27 @@
 
 #include <float.h>
 #include <math.h>
-#include <omp.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "team.h"
+
+/* Numbers of the widest vector that this machine compares at once: of wider ones the compiler
+ * compares one number after the other. */
+#if defined(__AVX512F__)
 #define LANES 16
+#elif defined(__AVX2__)
+#define LANES 8
+#else
+#define LANES 4
+#endif
 #define BLOCK 64
-/* Rows below which a second thread costs more than it takes over. */
-#define PARALLEL_ROWS 2
+#define GREEDY_BLOCK 512
+/* What a sampled row costs, in greedy ones, and the cost below which a second thread takes over
+ * less than waking it takes. */
+#define SAMPLED_COST 8
+#define PARALLEL_COST 16
 
 #define NO_CHOICE -1
 #define UNDECIDED -2
@@ -41,14 +53,11 @@
 #define LEAST_TEMPERATURE 1e-30f
 
 typedef uint16_t bf16;
-typedef float v4 __attribute__((vector_size(16)));
-typedef float v8 __attribute__((vector_size(32)));
-typedef int32_t i8 __attribute__((vector_size(32)));
-typedef float v16 __attribute__((vector_size(64)));
-typedef int32_t i16 __attribute__((vector_size(64)));
-typedef uint32_t u16 __attribute__((vector_size(64)));
-typedef uint16_t h16 __attribute__((vector_size(32)));
-typedef uint64_t w8 __attribute__((vector_size(64)));
+typedef float floats __attribute__((vector_size(4 * LANES)));
+typedef int32_t ints __attribute__((vector_size(4 * LANES)));
+typedef uint32_t words __attribute__((vector_size(4 * LANES)));
+typedef uint16_t halves __attribute__((vector_size(2 * LANES)));
+typedef uint64_t longs __attribute__((vector_size(4 * LANES)));
 
 /* What a row of logits is chosen by; `_ROW` of native_choice.py. */
 typedef struct {
@@ -76,59 +85,57 @@ typedef struct {
     int32_t end;
 } Prefix;
 
-static const i16 lanes = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+static const union {
+    int32_t numbers[16];
+    ints vector;
+} lanes = {{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}};
 
-static inline v16 load(const float *from) {
-    v16 x;
+static inline floats load(const float *from) {
+    floats x;
     memcpy(&x, from, sizeof x);
     return x;
 }
 
-static inline v16 widen(const bf16 *from) {
-    h16 half;
+static inline floats widen(const bf16 *from) {
+    halves half;
     memcpy(&half, from, sizeof half);
-    return (v16)(__builtin_convertvector(half, u16) << 16);
+    return (floats)(__builtin_convertvector(half, words) << 16);
 }
 
-static inline v16 blend(i16 mask, v16 yes, v16 no) {
-    return (v16)(((i16)yes & mask) | ((i16)no & ~mask));
+static inline floats blend(ints mask, floats yes, floats no) {
+    return (floats)(((ints)yes & mask) | ((ints)no & ~mask));
 }
 
-static inline v16 greater(v16 a, v16 b) { return blend((i16)(a > b), a, b); }
+static inline floats greater(floats a, floats b) { return blend((ints)(a > b), a, b); }
 
-/* What d must reach for sixteen ids from `first` on to be in a prefix. */
-static inline v16 least_in(Prefix prefix, int64_t first) {
-    const v16 none = {0};
+/* What d must reach for the ids of a vector from `first` on to be in a prefix. */
+static inline floats least_in(Prefix prefix, int64_t first) {
+    const floats none = {0};
     if (first + LANES <= prefix.end) return none + prefix.at;
     if (first >= prefix.end) return none + prefix.above;
-    return blend((i16)(lanes + (int32_t)first < prefix.end), none + prefix.at, none + prefix.above);
+    return blend((ints)(lanes.vector + (int32_t)first < prefix.end), none + prefix.at, none + prefix.above);
 }
 
 /* By halves: lane by lane it takes three times as long. */
-static inline float max_of(v16 x) {
-    v8 halves[2];
-    memcpy(halves, &x, sizeof x);
-    i8 mask = halves[0] > halves[1];
-    v8 most = (v8)(((i8)halves[0] & mask) | ((i8)halves[1] & ~mask));
-    v4 quarters[2];
-    memcpy(quarters, &most, sizeof most);
-    float of[4];
-    for (int i = 0; i < 4; i++)
-        of[i] = quarters[0][i] > quarters[1][i] ? quarters[0][i] : quarters[1][i];
-    float low = of[0] > of[1] ? of[0] : of[1], high = of[2] > of[3] ? of[2] : of[3];
-    return low > high ? low : high;
+static inline float max_of(floats x) {
+    float of[LANES];
+    memcpy(of, &x, sizeof x);
+    for (int half = LANES / 2; half; half /= 2)
+        for (int i = 0; i < half; i++) of[i] = of[i] > of[i + half] ? of[i] : of[i + half];
+    return of[0];
 }
 
-static inline double sum_of(v16 x) {
+static inline double sum_of(floats x) {
     double sum = 0.0;
     for (int i = 0; i < LANES; i++) sum += x[i];
     return sum;
 }
 
-static inline int any_of(i16 mask) {
-    w8 words = (w8)mask;
-    return (words[0] | words[1] | words[2] | words[3] | words[4] | words[5] | words[6] | words[7])
-           != 0;
+static inline int any_of(ints mask) {
+    longs pairs = (longs)mask;
+    uint64_t any = 0;
+    for (int i = 0; i < LANES / 2; i++) any |= pairs[i];
+    return any != 0;
 }
 
 static inline float from_bits(uint32_t bits) {
@@ -155,7 +162,7 @@ static inline void read_block(const Row *row, int64_t first, int64_t num_ids, fl
     const bf16 *half = (const bf16 *)row->logits + first;
     if (first + BLOCK <= num_ids) {
         for (int i = 0; i < BLOCK; i += LANES) {
-            v16 numbers = row->is_bf16 ? widen(half + i) : load(wide + i);
+            floats numbers = row->is_bf16 ? widen(half + i) : load(wide + i);
             memcpy(z + i, &numbers, sizeof numbers);
         }
         return;
@@ -172,17 +179,17 @@ static int read_row(const Row *row, int64_t num_ids, Logits *logits) {
     int64_t num_padded = (num_blocks + LANES - 1) / LANES * LANES;
     float *z = room_of(2 * num_blocks * BLOCK + num_padded);
     float *greatest = z + num_blocks * BLOCK;
-    i16 is_nan = {0};
+    ints is_nan = {0};
     float max = -INFINITY;
     int64_t best_block = 0;
     for (int64_t b = 0; b < num_blocks; b++) {
         float *block = z + b * BLOCK;
         read_block(row, b * BLOCK, num_ids, block);
-        v16 most = load(block);
-        is_nan |= (i16)(most != most);
+        floats most = load(block);
+        is_nan |= (ints)(most != most);
         for (int i = LANES; i < BLOCK; i += LANES) {
-            v16 numbers = load(block + i);
-            is_nan |= (i16)(numbers != numbers);
+            floats numbers = load(block + i);
+            is_nan |= (ints)(numbers != numbers);
             most = greater(numbers, most);
         }
         greatest[b] = max_of(most);
@@ -212,10 +219,10 @@ static uint64_t mix(uint64_t seed, uint64_t counter) {
     return finalise(finalise(seed + golden) + golden * (counter + 1));
 }
 
-/* Of noise.py: 31 random bits of each of sixteen neighbours. */
-static inline u16 hash_of(const Logits *l, int64_t first) {
-    const u16 steps = (u16)lanes * 0x9E3779B1u;
-    u16 x = steps + ((uint32_t)first * 0x9E3779B1u + l->key_low);
+/* Of noise.py: 31 random bits of each of the ids of a vector. */
+static inline words hash_of(const Logits *l, int64_t first) {
+    const words steps = (words)lanes.vector * 0x9E3779B1u;
+    words x = steps + ((uint32_t)first * 0x9E3779B1u + l->key_low);
     x ^= x >> 16;
     x *= 0x85EBCA6Bu;
     x ^= l->key_high;
@@ -250,7 +257,7 @@ static float below(double x) { return nextafterf((float)x, -INFINITY); }
 
 /* `bar` leaves room for the rounding of its two sides: of what is of the logits' size, and of what
  * is of the noise's. */
-static void raise(Best *best, const Logits *l, double low) {
+static void raise_bar(Best *best, const Logits *l, double low) {
     double t = l->temperature, sizes = fabs(l->max) + fabs(low) + 160.0 * t;
     best->low = low;
     best->floor = below(low);
@@ -268,18 +275,18 @@ static void meet(Best *best, const Logits *l, int64_t id, uint32_t hash) {
     best->rival = fmax(best->rival, best->high);
     best->id = id;
     best->high = score + error;
-    raise(best, l, score - error);
+    raise_bar(best, l, score - error);
 }
 
 static void meet_block(Best *best, const Logits *l, Prefix open, int64_t block) {
-    u16 hashes[BLOCK / LANES];
-    i16 hits[BLOCK / LANES], any = {0};
+    words hashes[BLOCK / LANES];
+    ints hits[BLOCK / LANES], any = {0};
     for (int i = 0; i < BLOCK / LANES; i++) {
         int64_t first = block * BLOCK + i * LANES;
-        v16 z = load(l->z + first);
+        floats z = load(l->z + first);
         hashes[i] = hash_of(l, first);
-        v16 bits = __builtin_convertvector((i16)__builtin_convertvector((i16)hashes[i], v16), v16);
-        hits[i] = (i16)(z - l->max >= least_in(open, first)) & (i16)(z - bits * best->slope >= best->bar);
+        floats bits = __builtin_convertvector((ints)__builtin_convertvector((ints)hashes[i], floats), floats);
+        hits[i] = (ints)(z - l->max >= least_in(open, first)) & (ints)(z - bits * best->slope >= best->bar);
         any |= hits[i];
     }
     if (!any_of(any)) return;
@@ -306,10 +313,42 @@ static int64_t best_of(const Logits *l, Prefix open) {
     return best.low > best.rival ? best.id : UNDECIDED;
 }
 
-static int64_t greedy_of(const Logits *l) {
-    int64_t id = l->best_block * BLOCK;
-    while (l->z[id] != l->max) id++;
-    return id;
+/* A float32 as an integer: of two numbers the greater has the greater key. Numbers that are none
+ * lie above infinity or below -infinity. */
+#define INFINITE_KEY 0x7F800000
+static inline int32_t key_of(uint32_t bits) {
+    return (int32_t)(bits ^ (uint32_t)((int32_t)bits >> 31) >> 1);
+}
+
+static inline int32_t key_at(const Row *row, int64_t id, const int is_bf16) {
+    return key_of(is_bf16 ? (uint32_t)((const bf16 *)row->logits)[id] << 16
+                          : ((const uint32_t *)row->logits)[id]);
+}
+
+/* The lowest id of the greatest logit; the row is read, not copied. Integers, because compilers
+ * find their greatest by vectors. Both zeros, keys 0 and -1, are equal. */
+static inline __attribute__((always_inline)) int64_t greedy_in(const Row *row, int64_t num_ids,
+                                                               const int is_bf16) {
+    int32_t least = INT32_MAX, most = INT32_MIN;
+    int64_t best = 0;
+    for (int64_t first = 0; first < num_ids; first += GREEDY_BLOCK) {
+        int64_t end = first + GREEDY_BLOCK < num_ids ? first + GREEDY_BLOCK : num_ids;
+        int32_t greatest = INT32_MIN;
+        for (int64_t id = first; id < end; id++) {
+            int32_t key = key_at(row, id, is_bf16);
+            least = key < least ? key : least;
+            greatest = key > greatest ? key : greatest;
+        }
+        greatest += greatest == -1;
+        if (greatest > most) most = greatest, best = first;
+    }
+    if (most >= INFINITE_KEY || most <= ~INFINITE_KEY || least < ~INFINITE_KEY) return NO_CHOICE;
+    while (key_at(row, best, is_bf16) < most - (most == 0)) best++;
+    return best;
+}
+
+static int64_t greedy_of(const Row *row, int64_t num_ids) {
+    return row->is_bf16 ? greedy_in(row, num_ids, 1) : greedy_in(row, num_ids, 0);
 }
 
 static inline int reaches(uint32_t magnitude, float temperature, float x, int is_more) {
@@ -338,8 +377,8 @@ static Prefix before(const Logits *l, float x, int64_t end) {
 
 /* How many of `numbers`, whole vectors of logits, lie no more than -least below the greatest. */
 static int64_t count_from(const Logits *l, const float *numbers, int64_t count, float least) {
-    i16 found = {0};
-    for (int64_t i = 0; i < count; i += LANES) found += (i16)(load(numbers + i) - l->max >= least);
+    ints found = {0};
+    for (int64_t i = 0; i < count; i += LANES) found += (ints)(load(numbers + i) - l->max >= least);
     int64_t sum = 0;
     for (int i = 0; i < LANES; i++) sum -= found[i];
     return sum;
@@ -405,14 +444,14 @@ static Prefix kept_by_rank(const Logits *l, const Row *row) {
 }
 
 /* 2^t for t <= 0 in float32's range, within 2^-18 of it. */
-static inline v16 power_of_two(v16 t) {
-    v16 shifted = t + 12582912.0f, f = t - (shifted - 12582912.0f);
-    v16 p = f * 1.3333558e-3f + 9.6181291e-3f;
+static inline floats power_of_two(floats t) {
+    floats shifted = t + 12582912.0f, f = t - (shifted - 12582912.0f);
+    floats p = f * 1.3333558e-3f + 9.6181291e-3f;
     p = p * f + 5.5504109e-2f;
     p = p * f + 2.4022651e-1f;
     p = p * f + 6.9314718e-1f;
     p = p * f + 1.0f;
-    return (v16)((u16)p + ((u16)shifted << 23));
+    return (floats)((words)p + ((words)shifted << 23));
 }
 
 /* Sums of e^x over two beginnings of the stable order. */
@@ -421,14 +460,14 @@ typedef struct {
 } Mass;
 
 static inline void add_block(const Logits *l, int64_t block, Prefix all, Prefix part, float scale,
-                             v16 *sums) {
-    const v16 none = {0};
+                             floats *sums) {
+    const floats none = {0};
     for (int i = 0; i < BLOCK; i += LANES) {
         int64_t first = block * BLOCK + i;
-        v16 d = load(l->z + first) - l->max;
-        v16 mass = power_of_two(greater(d * scale, none - 100.0f));
-        sums[0] += (v16)((i16)mass & (i16)(d >= least_in(all, first)));
-        sums[1] += (v16)((i16)mass & (i16)(d >= least_in(part, first)));
+        floats d = load(l->z + first) - l->max;
+        floats mass = power_of_two(greater(d * scale, none - 100.0f));
+        sums[0] += (floats)((ints)mass & (ints)(d >= least_in(all, first)));
+        sums[1] += (floats)((ints)mass & (ints)(d >= least_in(part, first)));
     }
 }
 
@@ -438,7 +477,7 @@ static Mass mass_of(const Logits *l, Prefix all, Prefix part) {
     float least = -17.0f - log2f((float)l->num_ids);
     Mass mass = {0.0, 0.0};
     for (int64_t first = 0; first < l->num_blocks; first += BLOCKS_A_SUM) {
-        v16 sums[2] = {{0}, {0}};
+        floats sums[2] = {{0}, {0}};
         for (int64_t b = first; b < l->num_blocks && b < first + BLOCKS_A_SUM; b++) {
             float d = l->greatest[b] - l->max;
             if (d >= all.at && d * scale >= least) add_block(l, b, all, part, scale, sums);
@@ -474,8 +513,8 @@ static int64_t sample_of(const Logits *l, const Row *row) {
 
 static int64_t choose(const Row *row, int64_t num_ids) {
     Logits logits;
+    if (row->temperature == 0.0f) return greedy_of(row, num_ids);
     if (!read_row(row, num_ids, &logits)) return NO_CHOICE;
-    if (row->temperature == 0.0f) return greedy_of(&logits);
     if (row->temperature < LEAST_TEMPERATURE) return UNDECIDED;
     uint64_t key = mix(row->seed, row->position);
     logits.key_low = (uint32_t)key;
@@ -483,10 +522,47 @@ static int64_t choose(const Row *row, int64_t num_ids) {
     return sample_of(&logits, row);
 }
 
-/* The choice of every row among its first `num_ids` ids. */
-void specdec_choose(const Row *rows, int64_t num_rows, int64_t num_ids, int64_t *chosen) {
-#pragma omp parallel for schedule(dynamic) if (num_rows >= PARALLEL_ROWS)
-    for (int64_t i = 0; i < num_rows; i++) chosen[i] = choose(rows + i, num_ids);
+typedef struct {
+    const Row *rows;
+    int64_t num_rows, num_ids;
+    int64_t *chosen;
+} Choices;
+
+static int64_t begin_choices(const void *choices, int64_t stage, void *room) {
+    (void)stage;
+    memcpy(room, choices, sizeof(Choices));
+    return ((const Choices *)choices)->num_rows;
+}
+
+static int choose_row(const void *room, uint64_t ticket, int64_t row) {
+    const Choices *c = room;
+    int64_t id = choose(c->rows + row, c->num_ids);
+    if (!commits(ticket, row)) return 0;
+    c->chosen[row] = id;
+    return 1;
+}
+
+/* Whether a second thread takes over more than waking it costs. */
+static int is_worth_sharing(const Choices *c) {
+    int64_t cost = 0;
+    for (int64_t i = 0; i < c->num_rows; i++)
+        cost += c->rows[i].temperature == 0.0f ? 1 : SAMPLED_COST;
+    return cost >= PARALLEL_COST && c->num_rows <= MAX_UNITS;
+}
+
+/* The choice of every row among its first `num_ids` ids. Nobody reads the logits any more when it
+ * returns. */
+void specdec_choose(const Row *rows, int64_t num_rows, int64_t num_ids, int64_t *chosen,
+                    int64_t num_threads) {
+    Choices choices = {rows, num_rows, num_ids, chosen};
+    if (num_threads < 2 || !is_worth_sharing(&choices)) {
+        for (int64_t i = 0; i < num_rows; i++) chosen[i] = choose(rows + i, num_ids);
+        return;
+    }
+    JobKind kind = {.num_stages = 1, .begin = begin_choices, .run = choose_row};
+    memcpy(begin_job(sizeof choices), &choices, sizeof choices);
+    run_job(kind, num_threads);
+    await_threads();
 }
 
 /* Rows of one sequence; row j sees the ids before positions[j]. `_Penalties` of native_choice.py. */

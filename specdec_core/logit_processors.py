@@ -24,9 +24,9 @@ from specdec_core.sampling_params import SamplingParams
 
 def process(z_NV: Tensor, rows: Sequence[ChoiceRow]) -> Tensor:
     """What the rows choose from: a float32 copy where a rule changes any logit, else `z_NV`."""
-    groups = [group for group in _groups(rows) if changes_logits(group.rules)]
-    if not groups:
+    if not any([changes_logits(row.rules) for row in rows]):
         return z_NV
+    groups = [group for group in _groups(rows) if changes_logits(group.rules)]
     z_NV = z_NV.to(torch.float32, copy=True)
     for group in groups:
         has_history = len(group.history) >= max(group.positions)

@@ -47,7 +47,7 @@ class ChoiceKernels:
 
     def __init__(self, library: CDLL) -> None:
         self._choose = library.specdec_choose
-        self._choose.argtypes = (c_char_p, c_int64, c_int64, c_void_p)
+        self._choose.argtypes = (c_char_p, c_int64, c_int64, c_void_p, c_int64)
         self._choose.restype = None
         self._penalise = library.specdec_penalise
         self._penalise.argtypes = (POINTER(_Penalties),)
@@ -60,7 +60,8 @@ class ChoiceKernels:
         is_bf16 = z_NV.dtype == torch.bfloat16
         records = [_record(row, address + i * step, is_bf16) for i, row in enumerate(rows)]
         chosen = (c_int64 * len(rows))()
-        self._choose(b"".join(records), len(rows), z_NV.shape[1], chosen)
+        threads = torch.get_num_threads()
+        self._choose(b"".join(records), len(rows), z_NV.shape[1], chosen, threads)
         return list(chosen)
 
     def penalise(

@@ -149,7 +149,9 @@ class FusedDecoder(nn.Module):
         )
         return logits_NV
 
-    def _run_layers(self, x_TE: Tensor, rotation: Rotation, attention_pass: AttentionPass) -> Tensor:
+    def _run_layers(
+        self, x_TE: Tensor, rotation: Rotation, attention_pass: AttentionPass
+    ) -> Tensor:
         """Adds to `x_TE` in place; returns what is still to be added."""
         update_TE: Tensor | None = None
         for layer in self.layers:

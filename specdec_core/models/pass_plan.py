@@ -11,6 +11,7 @@ key-value head, S keys per row (rounded up), N logits.
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from specdec_core.host_copies import on_device
+from specdec_core.host_copies import on_device, to_device
 from specdec_core.kv.paged import KVShape
 from specdec_core.models.cached_model import Feed
 from specdec_core.models.numerics import AttentionShape
@@ -131,29 +132,41 @@ def _piece(feed: Feed, start: int, first: int, end: int) -> Piece:
 
 
 def plan_native_pass(pieces: Sequence[Piece], kv: KVBlocks) -> PassPlan:
-    """The indices alone: kernels that read blocks take rows of any lengths as they are."""
-    ends = list(accumulate(len(piece.tokens) for piece in pieces))
-    firsts = [end - len(piece.tokens) for piece, end in zip(pieces, ends, strict=True)]
-    wanted = [range(end - piece.num_logits, end) for piece, end in zip(pieces, ends, strict=True)]
-    facts = [
-        (first, len(piece.tokens), piece.start) for piece, first in zip(pieces, firsts, strict=True)
-    ]
+    """The indices alone: kernels that read blocks take rows of any lengths as they are.
+
+    Two tensors and views of them: at one row a tensor costs more than what is in it.
+    """
+    ids, places, rows, wanted, facts = (array(code) for code in "qqqqi")
+    for piece in pieces:
+        facts.extend((len(ids), len(piece.tokens), piece.start))
+        ids.extend(piece.tokens)
+        places.extend(_places(piece))
+        rows.extend(_pool_rows(piece, kv))
+        wanted.extend(range(len(ids) - piece.num_logits, len(ids)))
+    sizes = [len(ids), len(ids), len(ids), len(wanted)]
+    indices = to_device(
+        torch.frombuffer(ids + places + rows + wanted, dtype=torch.long), kv.shape.device
+    )
+    input_ids, position_ids, write_index, logits_index = indices.split_with_sizes(sizes)
     return PassPlan(
-        input_ids=_index([token for p in pieces for token in p.tokens], kv).unsqueeze(0),
-        position_ids=_index([i for p in pieces for i in _places(p)], kv).unsqueeze(0),
-        write_index=_index([i for p in pieces for i in _pool_rows(p, kv)], kv),
-        logits_index=_index([i for some in wanted for i in some], kv),
-        table=PieceTable(
-            torch.tensor(facts, dtype=torch.int32), _block_rows(pieces, kv), kv.block_size
-        ),
-        last_place=max(piece.end for piece in pieces) - 1,
+        input_ids=input_ids.unsqueeze(0),
+        position_ids=position_ids.unsqueeze(0),
+        write_index=write_index,
+        logits_index=logits_index,
+        table=_piece_table(pieces, facts, kv),
+        last_place=max(places),
     )
 
 
-def _block_rows(pieces: Sequence[Piece], kv: KVBlocks) -> Tensor:
-    rows = [kv.block_table(piece.slot)[: -(-piece.end // kv.block_size)] for piece in pieces]
-    width = max(map(len, rows))
-    return torch.tensor([[*row, *[0] * (width - len(row))] for row in rows], dtype=torch.int32)
+def _piece_table(pieces: Sequence[Piece], facts: array[int], kv: KVBlocks) -> PieceTable:
+    """`facts` as PieceTable has them, one piece behind the other."""
+    counts = [-(-piece.end // kv.block_size) for piece in pieces]
+    width, num_facts, numbers = max(counts), len(facts), facts[:]
+    for piece, count in zip(pieces, counts, strict=True):
+        numbers.extend(kv.block_table(piece.slot)[:count])
+        numbers.extend([0] * (width - count))
+    both = torch.frombuffer(numbers, dtype=torch.int32)
+    return PieceTable(both[:num_facts].view(-1, 3), both[num_facts:].view(-1, width), kv.block_size)
 
 
 def plan_pass(

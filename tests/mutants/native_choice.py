@@ -14,10 +14,26 @@ MUTANTS = (
     Mutant(
         name="native-ties-to-the-last-block",
         path=_KERNELS,
-        old="        if (greatest[b] > max) max",
-        new="        if (greatest[b] >= max) max",
+        old="        if (greatest > most) most",
+        new="        if (greatest >= most) most",
         breaks="equal logits go to a higher id than on other devices",
         killed_by=(_CHOICE_TESTS + "test_ties_go_to_the_lowest_id_in_a_greedy_row[kernels]",),
+    ),
+    Mutant(
+        name="native-zeros-told-apart",
+        path=_KERNELS,
+        old="        greatest += greatest == -1;\n",
+        new="",
+        breaks="of equal logits a zero without a sign wins over an earlier one with it",
+        killed_by=(_KERNEL_TESTS + "test_zeros_of_both_signs_are_equal",),
+    ),
+    Mutant(
+        name="native-negative-no-number-overlooked",
+        path=_KERNELS,
+        old=" || least < ~INFINITE_KEY)",
+        new=")",
+        breaks="a row that the model has spoilt goes on, if it is greedy",
+        killed_by=(_KERNEL_TESTS + "test_one_bad_number_fails_its_row",),
     ),
     Mutant(
         name="native-reads-one-id-too-many",

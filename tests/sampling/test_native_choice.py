@@ -198,7 +198,7 @@ def test_a_choice_does_not_depend_on_the_number_of_threads(
         torch.set_num_threads(num_threads)
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize("value", [math.nan, -math.nan, math.inf])
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("place", [0, 17, 63, 64, 250, 298])
 def test_one_bad_number_fails_its_row(
@@ -209,6 +209,13 @@ def test_one_bad_number_fails_its_row(
     healthy = choose(logits, rows, 299)
     logits[1, place] = value
     assert kernels.choose(logits, rows) == [healthy[0], NO_CHOICE, healthy[2]]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_zeros_of_both_signs_are_equal(kernels: ChoiceKernels, dtype: torch.dtype) -> None:
+    logits = torch.full((1, 5_000), -1.0, dtype=dtype)
+    logits[0, [700, 3_000]] = torch.tensor([-0.0, 0.0], dtype=dtype)
+    assert kernels.choose(logits, rows_of([SamplingParams(temperature=0.0)])) == [700]
 
 
 def test_what_is_too_close_to_call_is_left_to_pytorch(kernels: ChoiceKernels) -> None:

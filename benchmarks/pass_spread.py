@@ -1,0 +1,156 @@
+"""Steps of plain decoding in this process: how even its passes are, and what Python adds to them.
+
+An Engine decodes so many rows with so many tokens cached, without drafts; once on the machine as it
+is and once beside a process that works 2.5 ms of each 10. Outside kernels is what is left of a step
+without its pass: planning, the choice, the replica and the pool.
+
+    OMP_NUM_THREADS=2 python -m benchmarks.pass_spread --output benchmarks/results/pass_spread.json
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Annotated, Any
+from unittest.mock import patch
+
+import torch
+import typer
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from benchmarks.peers.comparison import cpu_name
+from deployments.demo_models import resolve_model
+from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.engine import AlgorithmName, Engine
+from specdec_core.models.loading import DType, LoadConfig, load_model
+from specdec_core.models.transformers_adapter import TransformersModel
+from specdec_core.request import Request
+from specdec_core.sampling_params import SamplingParams
+
+_ROWS = (1, 8, 16, 32)
+_CACHED = (64, 400)
+_NUM_WARM_UPS = 5
+_COMPANION = """
+import time
+while True:
+    until = time.perf_counter() + 0.0025
+    while time.perf_counter() < until: pass
+    time.sleep(0.0075)
+"""
+
+
+def main(
+    model: Annotated[str, typer.Option(help="Folder or name.")] = "smollm2-135m",
+    algorithm: AlgorithmName = AlgorithmName.EXSPEC,
+    temperature: float = 0.0,
+    steps: Annotated[int, typer.Option(help="Timed for each cell.")] = 60,
+    output: Annotated[Path | None, typer.Option(help="JSON file.")] = None,
+) -> None:
+    """Print p50 and p90 of a pass and the time outside kernels for every cell."""
+    load = LoadConfig(dtype=DType.BFLOAT16, kv_cache_tokens=max(_ROWS) * (max(_CACHED) + 2 * steps))
+    target = load_model(resolve_model(model), load).model
+    cells: list[dict[str, Any]] = []
+    shapes = [(rows, cached) for rows in _ROWS for cached in _CACHED]
+    for rows, cached in track(shapes, description="shapes"):
+        for is_busy in (False, True):
+            with _companion() if is_busy else nullcontext():
+                engine = _decoding(target, algorithm, rows, cached - steps // 2, temperature, steps)
+                times = _timed(target, engine, steps)
+            cells.append({"rows": rows, "cached": cached, "is_busy": is_busy, **times})
+    _show(cells)
+    if output is not None:
+        facts = {"model": model, "algorithm": algorithm, "temperature": temperature}
+        facts |= {"cpu": cpu_name(), "threads": torch.get_num_threads(), "steps": steps}
+        output.write_text(json.dumps({**facts, "cells": cells}, indent=1) + "\n")
+
+
+def _decoding(
+    target: TransformersModel,
+    algorithm: AlgorithmName,
+    rows: int,
+    prompt_len: int,
+    temperature: float,
+    steps: int,
+) -> Engine:
+    """An engine whose requests all are past their prompts."""
+    config = PoolConfig(
+        max_group_size=rows,
+        window=rows,
+        speculation=SpeculationConfig(method=SpecMethod.NONE),
+    )
+    engine = Engine(target, config=config, algorithm=algorithm)
+    prompt = tuple(100 + i % 1000 for i in range(max(prompt_len, 1)))
+    for row in range(rows):
+        params = SamplingParams(max_tokens=10 * steps, temperature=temperature, seed=row)
+        engine.add_request(
+            Request(request_id=str(row), prompt_token_ids=(*prompt[:-1], row), params=params)
+        )
+    begun: set[str] = set()
+    while len(begun) < rows:
+        begun |= {event.request_id for event in engine.step()}
+    return engine
+
+
+def _timed(target: TransformersModel, engine: Engine, steps: int) -> dict[str, float]:
+    """Milliseconds. The engine gives its slots back."""
+    passes: list[float] = []
+    outside: list[float] = []
+    run_pass = target.run_pass
+
+    def timed_pass(*arguments: Any) -> Any:
+        started = time.perf_counter()
+        logits = run_pass(*arguments)
+        passes.append(time.perf_counter() - started)
+        return logits
+
+    with patch.object(target, "run_pass", timed_pass):
+        for _ in range(_NUM_WARM_UPS + steps):
+            num_before, started = len(passes), time.perf_counter()
+            engine.step()
+            outside.append(time.perf_counter() - started - sum(passes[num_before:]))
+    _end(engine)
+    passes, outside = sorted(passes[-steps:]), sorted(outside[-steps:])
+    return {
+        "pass_p50_ms": 1e3 * passes[steps // 2],
+        "pass_p90_ms": 1e3 * passes[steps * 9 // 10],
+        "outside_p50_ms": 1e3 * outside[steps // 2],
+        "outside_p90_ms": 1e3 * outside[steps * 9 // 10],
+    }
+
+
+def _end(engine: Engine) -> None:
+    for row in range(max(_ROWS)):
+        engine.abort(str(row))
+    while engine.has_work:
+        engine.step()
+
+
+@contextmanager
+def _companion() -> Iterator[None]:
+    process = subprocess.Popen([sys.executable, "-c", _COMPANION])
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _show(cells: list[dict[str, Any]]) -> None:
+    table = Table("rows", "cached", "beside", "pass p50, ms", "p90, ms", "p90 / p50", "outside, ms")
+    for cell in cells:
+        p50, p90 = cell["pass_p50_ms"], cell["pass_p90_ms"]
+        beside = "2.5 of 10 ms" if cell["is_busy"] else "nobody"
+        shown = (f"{p50:.2f}", f"{p90:.2f}", f"{p90 / p50:.2f}", f"{cell['outside_p50_ms']:.2f}")
+        table.add_row(f"{cell['rows']}", f"{cell['cached']}", beside, *shown)
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    typer.run(main)
