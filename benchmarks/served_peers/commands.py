@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -47,6 +48,7 @@ _DEFAULT_ENGINES = (
 )
 _DEFAULT_MODEL = "smollm2-135m"
 _MODEL_LEN = 2048
+_LOG_WIDTH = 140
 _RUN = f"`{_COMMAND} run --venvs ~/peers --llama-cpp ~/llama.cpp"
 
 
@@ -186,7 +188,7 @@ def _keep(measurement: Measurement, save_result: Path | None) -> None:
 
 
 def _show(found: dict[str, Any], plot: Path | None, is_markdown: bool) -> None:
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else _LOG_WIDTH)
     if is_markdown:
         typer.echo(as_markdown(found))
     else:

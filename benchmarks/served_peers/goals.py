@@ -89,11 +89,12 @@ def _ttfts(cells: Cells) -> Iterator[Figure]:
 def _speculation(found: dict[str, Any]) -> Iterator[Figure]:
     readings = found["readings"]
     for (temperature, streams), ratio in speculation_ratios(readings).items():
-        what = f"speculation on / off, {streams} streams, temperature {temperature:g}"
+        what = f"speculation on / off, {_number(streams)}, temperature {temperature:g}"
         yield _interval_above(what, ratio)
     number = found["settings"]["first_requests"]
     for (_, streams), ratio in first_ratios(readings).items():
-        what = f"speculation on / off, first {number} requests after a start, {streams} streams"
+        after = f"first {number} requests after a start"
+        what = f"speculation on / off, {after}, {_number(streams)}"
         yield _interval_above(what, ratio)
 
 
@@ -109,4 +110,8 @@ def _interval_above(what: str, ratio: Ratio) -> Figure:
 
 
 def _shape(prompts: str, streams: int) -> str:
-    return f"{prompts} prompts, {streams} stream{'s' if streams > 1 else ''}"
+    return f"{prompts} prompts, {_number(streams)}"
+
+
+def _number(streams: int) -> str:
+    return f"{streams} stream{'s' if streams > 1 else ''}"
