@@ -20,6 +20,7 @@ _WANTED = Wanted(metrics=("ttft", "itl"), percentiles=(50.0, 90.0, 99.0), goals=
 class Asked(NamedTuple):
     """Found by the client."""
 
+    input_tokens: int
     tokens: int
     seconds: float
     ttft_ms: dict[str, float]
@@ -83,6 +84,7 @@ def read(run: LoadRun, max_tokens: int) -> Asked:
         raise SpecdecError(f"answers of {sorted(lengths)} tokens, asked for {max_tokens} each")
     found = figures(run.records, run.duration_s, _WANTED)
     return Asked(
+        input_tokens=found["total_input_tokens"],
         tokens=found["total_output_tokens"],
         seconds=run.duration_s,
         ttft_ms={name: found[f"{name}_ttft_ms"] for name in ("p50", "p90")},

@@ -91,7 +91,7 @@ def specdec_command(site: Site) -> list[str]:
     return [*program, site.model, *ports]
 
 
-def _vllm_command(*more: str) -> Callable[[Site], list[str]]:
+def _vllm_command(*more: str, dtype: str) -> Callable[[Site], list[str]]:
     def command(site: Site) -> list[str]:
         python = python_of(OFFLINE_ENGINES["vllm"], site.venvs)
         if python is None:
@@ -101,7 +101,7 @@ def _vllm_command(*more: str) -> Callable[[Site], list[str]]:
             )
         limits = ["--max-model-len", str(site.max_model_len)]
         limits += ["--max-num-seqs", str(site.max_streams)]
-        where = ["--host", _HOST, "--port", str(site.port), "--dtype", "bfloat16"]
+        where = ["--host", _HOST, "--port", str(site.port), "--dtype", dtype]
         return [str(python.with_name("vllm")), "serve", site.folder, *where, *limits, *more]
 
     return command
@@ -125,10 +125,10 @@ def _llama_command(*more: str, is_q4: bool = False) -> Callable[[Site], list[str
     return command
 
 
-def _vllm(name: str, *more: str) -> Server:
+def _vllm(name: str, *more: str, dtype: str = "bfloat16") -> Server:
     return Server(
         name=name,
-        command=_vllm_command(*more),
+        command=_vllm_command(*more, dtype=dtype),
         variables=_vllm_variables,
         ready_path="/health",
         unshared=_salted,
@@ -160,6 +160,7 @@ SERVERS = {
         ),
         _vllm(VLLM),
         _vllm(f"{VLLM}-ngram", "--speculative-config", json.dumps({"method": "ngram", **_NGRAM})),
+        _vllm(f"{VLLM}-f32", dtype="float32"),
         _llama(LLAMA),
         _llama(f"{LLAMA}-ngram", *_SIMPLE),
         _llama(f"{LLAMA}-ngram-mod", *_MOD),

@@ -91,7 +91,8 @@ class Measurement:
         pair: int | None,
         speculation: str | None,
     ) -> None:
-        told = f"{load.streams} streams, {load.prompts} prompts, {part}, round {number + 1}"
+        how = f", speculation {speculation}" if speculation else ""
+        told = f"streams {load.streams}, {load.prompts} prompts, {part}{how}, round {number + 1}"
         self._report(told, 0)
         reading = side.read(load, part=part, round=number, pair=pair, speculation=speculation)
         self._readings.append(reading)

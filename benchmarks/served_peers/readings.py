@@ -46,7 +46,10 @@ class Reading:
     prompts: str
     streams: int
     temperature: float
+    input_tokens: int
+    """Of all prompts, as the server counts them: the same for every engine."""
     tokens: int
+    """Of all answers."""
     seconds: float
     ttft_ms: dict[str, float]
     """p50 and p90; none of the engine without a service."""

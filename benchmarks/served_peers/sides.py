@@ -24,7 +24,7 @@ from benchmarks.served_peers.readings import OFF, ON, Load, Part, Reading, Start
 from benchmarks.served_peers.server import ServerProcess
 from specdec_core.errors import SpecdecError
 
-_WARM_UP_TOKENS = 16
+_WARM_UP_REQUESTS, _WARM_UP_TOKENS = 8, 16
 _REPOSITORY = Path(__file__).parents[2]
 
 
@@ -48,7 +48,8 @@ class ServerSide:
 
     def warm_up(self) -> None:
         for kind in self._options.prompts:
-            self._ask(Load(kind, max(self._options.streams), 0.0, 8, 0), _WARM_UP_TOKENS, {})
+            load = Load(kind, max(self._options.streams), 0.0, _WARM_UP_REQUESTS, 0)
+            self._ask(load, _WARM_UP_TOKENS, {})
 
     def read(
         self, load: Load, *, part: Part, round: int, pair: int | None, speculation: str | None
@@ -70,6 +71,7 @@ class ServerSide:
             prompts=load.prompts,
             streams=load.streams,
             temperature=load.temperature,
+            input_tokens=asked.input_tokens,
             tokens=asked.tokens,
             seconds=asked.seconds,
             ttft_ms=asked.ttft_ms,
@@ -128,13 +130,15 @@ class EngineSide:
 
     def warm_up(self) -> None:
         for kind in self._options.prompts:
-            self._decode(Load(kind, max(self._options.streams), 0.0, 8, 0), _WARM_UP_TOKENS)
+            load = Load(kind, max(self._options.streams), 0.0, _WARM_UP_REQUESTS, 0)
+            self._decode(self._rows(load), load, _WARM_UP_TOKENS)
 
     def read(
         self, load: Load, *, part: Part, round: int, pair: int | None, speculation: str | None
     ) -> Reading:
         cpu_s, machine = self._process.cpu_seconds(), psutil.cpu_times()
-        tokens, seconds = self._decode(load, self._options.max_tokens)
+        rows = self._rows(load)
+        tokens, seconds = self._decode(rows, load, self._options.max_tokens)
         return Reading(
             engine=ENGINE,
             part=part,
@@ -142,6 +146,7 @@ class EngineSide:
             prompts=load.prompts,
             streams=load.streams,
             temperature=load.temperature,
+            input_tokens=sum(map(len, rows)),
             tokens=tokens,
             seconds=seconds,
             ttft_ms={},
@@ -152,10 +157,12 @@ class EngineSide:
             stolen=stolen_share(machine, psutil.cpu_times()),
         )
 
-    def _decode(self, load: Load, max_tokens: int) -> tuple[int, float]:
-        """As many at a time as there are streams, as clients that wait for their answers."""
+    def _rows(self, load: Load) -> list[list[int]]:
         lines = self._prompts.lines(load.prompts, load.num_requests, load.first)
-        rows = token_ids(self._options.site.folder, lines)
+        return token_ids(self._options.site.folder, lines)
+
+    def _decode(self, rows: list[list[int]], load: Load, max_tokens: int) -> tuple[int, float]:
+        """As many at a time as there are streams, as clients that wait for their answers."""
         answers = [
             self._ask(rows[first : first + load.streams], max_tokens, load.temperature)
             for first in range(0, len(rows), load.streams)

@@ -64,6 +64,8 @@ def test_vllm_is_started_from_its_environment_and_bound_to_the_cores(site: Site)
     assert command[command.index("--max-num-seqs") + 1] == "32"
     assert SERVERS["vllm"].variables(site)["VLLM_CPU_OMP_THREADS_BIND"] == "0-1"
     assert "--speculative-config" in SERVERS["vllm-ngram"].command(site)
+    assert "bfloat16" in command
+    assert "float32" in SERVERS["vllm-f32"].command(site)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name.startswith(("vllm", "llama"))])

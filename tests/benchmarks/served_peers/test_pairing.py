@@ -26,6 +26,7 @@ def reading(engine: str, number: int, speed: float, **how: Any) -> dict[str, Any
         "prompts": "short",
         "streams": 8,
         "temperature": 0.0,
+        "input_tokens": 40,
         "tokens": 100,
         "seconds": 100 / speed,
         "ttft_ms": {"p50": 1000 / speed, "p90": 2000 / speed},
