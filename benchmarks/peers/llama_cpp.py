@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from benchmarks.peers.made_whole import made_whole
 from specdec_core.errors import InvalidRequestError, SpecdecError
 
 _CONVERTER = "convert_hf_to_gguf.py"
+_SENTENCEPIECE = "sentencepiece==0.2.3"
 _BF16, _Q4 = "bf16", "Q4_0"
 
 
@@ -42,7 +44,8 @@ class LlamaCpp:
         if not file.is_file():
             with made_whole(file.parent) as made:
                 how = ["--outtype", _BF16, "--outfile", str(made / file.name)]
-                _call([sys.executable, str(converter), str(model), *how])
+                packages = str(_converter_packages(cache))
+                _call([sys.executable, str(converter), str(model), *how], PYTHONPATH=packages)
         return file
 
     def q4(self, model: Path, cache: Path) -> Path:
@@ -56,7 +59,18 @@ class LlamaCpp:
         return file
 
 
-def _call(command: Sequence[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True)
+def _converter_packages(cache: Path) -> Path:
+    """What the converter imports besides this Python's torch and transformers. Made once."""
+    folder = cache / "llama-converter"
+    if not folder.is_dir():
+        with made_whole(folder) as made:
+            pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
+            _call([*pip, "--target", str(made), _SENTENCEPIECE])
+    return folder
+
+
+def _call(command: Sequence[str], **variables: str) -> None:
+    everything = {**os.environ, **variables}
+    done = subprocess.run(command, capture_output=True, text=True, env=everything)
     if done.returncode:
         raise SpecdecError(f"{' '.join(command)} failed: {(done.stderr or done.stdout)[-2000:]}")

@@ -141,7 +141,8 @@ def test_a_distribution_is_found_by_another_name_and_version_too(tmp_path: Path)
 
 
 def llama_folder(folder: Path) -> LlamaCpp:
-    """Programs that write what they were asked for."""
+    """Programs that write what they were asked for, and what the converter imports."""
+    (folder.parent / "cache/llama-converter").mkdir(parents=True)
     programs = folder / "build/bin"
     programs.mkdir(parents=True)
     quantize = programs / "llama-quantize"
@@ -158,18 +159,19 @@ def llama_folder(folder: Path) -> LlamaCpp:
 
 def test_llama_cpps_own_programs_make_its_files_once(tmp_path: Path) -> None:
     llama, model = llama_folder(tmp_path / "llama.cpp"), tmp_path / "model"
-    quantized = llama.q4(model, tmp_path)
+    cache = tmp_path / "cache"
+    quantized = llama.q4(model, cache)
     assert quantized.read_text() == "Q4_0"
-    assert llama.bfloat16(model, tmp_path).read_text() == f"{model} --outtype bf16"
+    assert llama.bfloat16(model, cache).read_text() == f"{model} --outtype bf16"
     written = quantized.stat().st_mtime_ns
-    assert llama.q4(model, tmp_path).stat().st_mtime_ns == written
+    assert llama.q4(model, cache).stat().st_mtime_ns == written
 
 
 def test_a_conversion_that_fails_says_why_and_leaves_nothing(tmp_path: Path) -> None:
     llama = llama_folder(tmp_path / "llama.cpp")
     with pytest.raises(SpecdecError, match="no such architecture"):
         llama.bfloat16(tmp_path / "broken", tmp_path / "cache")
-    assert list((tmp_path / "cache").iterdir()) == []
+    assert [item.name for item in (tmp_path / "cache").iterdir()] == ["llama-converter"]
 
 
 def test_llama_cpp_without_its_folder_or_its_build_is_refused(tmp_path: Path) -> None:
