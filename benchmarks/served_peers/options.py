@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from benchmarks.served_peers.engines import ENGINE, NAMES, SPECDEC, Site
+from benchmarks.served_peers.engines import NAMES, SPECDEC, Site
 from benchmarks.served_peers.prompts import LONG, SHORT
 from benchmarks.served_peers.readings import Load
 from specdec_core.errors import InvalidRequestError
@@ -73,10 +73,6 @@ class RunOptions:
             return cells
         pairs = 2 * self.pairs * len(self.streams) * len(self.pair_temperatures)
         return cells + pairs + 2 * self.rounds * bool(self.first_requests)
-
-    @property
-    def has_engine(self) -> bool:
-        return ENGINE in self.engines
 
 
 def _check_known(what: str, names: tuple[str, ...], known: tuple[str, ...]) -> None:
