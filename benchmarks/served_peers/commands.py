@@ -84,6 +84,9 @@ def run(
     ] = _DEFAULT_ENGINES,
     rounds: Annotated[int, typer.Option(help="Turns of every engine.")] = 3,
     streams: Annotated[str, typer.Option(help="Separated by commas.")] = "1,8,16,32",
+    long_streams: Annotated[
+        str, typer.Option(help="With long prompts.", show_default="as --streams")
+    ] = "",
     prompts: Annotated[str, typer.Option(help="short, long or both.")] = "short,long",
     pairs: Annotated[
         int, typer.Option(help="Paired turns of specdec with and without speculation, in all.")
@@ -113,17 +116,20 @@ def run(
     """Measure every engine that is there; one that is not is named with the reason and skipped."""
     with errors_told():
         numbers_of_streams = numbers(streams)
+        numbers_of_long = numbers(long_streams) or numbers_of_streams
+        every_number = (*numbers_of_streams, *numbers_of_long)
         options = RunOptions(
             engines=names(engines),
             rounds=rounds,
             streams=numbers_of_streams,
+            long_streams=numbers_of_long,
             prompts=names(prompts),
             pairs=pairs,
             pair_temperatures=tuple(map(float, names(pair_temperatures))),
             first_requests=first_requests,
             first_streams=first_streams,
             max_tokens=max_tokens,
-            site=_site(model, venvs, llama_cpp, port, numbers_of_streams, threads),
+            site=_site(model, venvs, llama_cpp, port, every_number, threads),
             ready_timeout_s=ready_timeout,
             timeout_s=timeout,
         )

@@ -18,6 +18,8 @@ class RunOptions:
     engines: tuple[str, ...]
     rounds: int
     streams: tuple[int, ...]
+    long_streams: tuple[int, ...]
+    """With long prompts: a slow engine reads 992 tokens for each."""
     prompts: tuple[str, ...]
     pairs: int
     """Paired turns of speculation on and off, for every number of streams and temperature."""
@@ -32,17 +34,21 @@ class RunOptions:
     def __post_init__(self) -> None:
         _check_known("engine", self.engines, NAMES)
         _check_known("kind of prompts", self.prompts, (SHORT, LONG))
-        if min(self.rounds, self.max_tokens, self.first_streams, *self.streams) < 1:
+        if (
+            min(self.rounds, self.max_tokens, self.first_streams, *self.streams, *self.long_streams)
+            < 1
+        ):
             raise InvalidRequestError("rounds, tokens and streams are at least 1")
         if min(self.pairs, self.first_requests) < 0:
             raise InvalidRequestError("pairs and first requests are at least 0")
 
     def cells(self, number: int) -> list[Load]:
         """Of a round: each time other prompts, the same for every engine."""
+        by_kind = {SHORT: self.streams, LONG: self.long_streams}
         return [
             self._load(kind, streams, 0.0, number)
             for kind in self.prompts
-            for streams in self.streams
+            for streams in by_kind[kind]
         ]
 
     def pair_numbers(self, number: int) -> range:
@@ -68,7 +74,7 @@ class RunOptions:
     @property
     def num_loads(self) -> int:
         """Of a run in which nothing fails."""
-        cells = len(self.prompts) * len(self.streams) * len(self.engines) * self.rounds
+        cells = len(self.cells(0)) * len(self.engines) * self.rounds
         if SPECDEC not in self.engines:
             return cells
         pairs = 2 * self.pairs * len(self.streams) * len(self.pair_temperatures)

@@ -55,6 +55,7 @@ def options(folder: Path, **how: Any) -> RunOptions:
         "engines": ("specdec", "vllm"),
         "rounds": 1,
         "streams": (1, 2),
+        "long_streams": (1,),
         "prompts": ("short",),
         "pairs": 2,
         "pair_temperatures": (0.0, 0.8),
@@ -125,6 +126,14 @@ def test_paired_turns_are_spread_over_the_rounds(tmp_path: Path) -> None:
     asked = options(tmp_path, rounds=3, pairs=10)
     numbers = [number for place in range(3) for number in asked.pair_numbers(place)]
     assert numbers == list(range(10))
+
+
+def test_long_prompts_may_have_fewer_streams(tmp_path: Path) -> None:
+    cells = options(tmp_path, prompts=("short", "long")).cells(0)
+    assert [(cell.prompts, cell.streams) for cell in cells] == [
+        *(("short", 1), ("short", 2)),
+        ("long", 1),
+    ]
 
 
 @pytest.mark.parametrize(
