@@ -41,23 +41,23 @@ _Venvs = Annotated[Path, typer.Option(help="Folder of the environments, models a
 _Many = Annotated[str, typer.Option(help="Separated by commas.")]
 _Engines = Annotated[str, typer.Option(help=f"Separated by commas; of {', '.join(ENGINES)}.")]
 
-_DEFAULT_ENGINES = "specdec,transformers,vllm,openvino,openvino-q4,paper"
+_DEFAULT_ENGINES = "specdec,transformers,vllm,openvino,openvino-q4,llama-cpp,paper"
 _SETUP = "`python -m benchmarks.peers setup --venvs ~/peers"
 _RUN = (
     "`python -m benchmarks.peers run --venvs ~/peers --input spec_bench_240.jsonl "
-    "--paper-checkout ~/spec_dec"
+    "--paper-checkout ~/spec_dec --llama-cpp ~/llama.cpp"
 )
 
 
 @app.command(epilog=f"Examples:\n\n{_SETUP}`\n\n{_SETUP} --engines transformers,vllm`")
 def setup(venvs: _Venvs, engines: _Engines = _DEFAULT_ENGINES) -> None:
     """Make the environments that are missing, with pinned versions, from PyPI (6 GB)."""
-    names = _names(engines)
+    chosen = names(engines)
     with errors_told(), stage_progress() as report:
-        unknown = [name for name in names if name not in ENGINES]
+        unknown = [name for name in chosen if name not in ENGINES]
         if unknown:
             raise InvalidRequestError(f"no engine {unknown[0]!r}; known are: {', '.join(ENGINES)}")
-        make_environments([ENGINES[name] for name in names], venvs.expanduser(), report)
+        make_environments([ENGINES[name] for name in chosen], venvs.expanduser(), report)
 
 
 @app.command(
@@ -94,6 +94,9 @@ def run(
     paper_checkout: Annotated[
         Path | None, typer.Option(help="Folder of the paper's public code.")
     ] = None,
+    llama_cpp: Annotated[
+        Path | None, typer.Option(help="Folder of llama.cpp's sources, built with cmake.")
+    ] = None,
     timeout: Annotated[float, typer.Option(help="Seconds for one answer of a runner.")] = 1800.0,
     save_result: Annotated[Path | None, typer.Option(help="All figures, as JSON.")] = None,
     plot: Annotated[Path | None, typer.Option(help="The picture, as PNG.")] = None,
@@ -101,17 +104,18 @@ def run(
     """Measure every engine that is there, in turns; what is left out is listed with its reason."""
     with errors_told():
         axes = Axes(
-            methods=_names(methods),
-            drafts=_names(drafts),
-            spec_tokens=_numbers(spec_tokens),
-            batch_sizes=_numbers(batch_sizes),
+            methods=names(methods),
+            drafts=names(drafts),
+            spec_tokens=numbers(spec_tokens),
+            batch_sizes=numbers(batch_sizes),
             temperature=temperature,
         )
         options = RunOptions(
-            engines=_names(engines),
+            engines=names(engines),
             axes=axes,
             venvs=venvs.expanduser().resolve(),
             paper_checkout=paper_checkout and paper_checkout.expanduser().resolve(),
+            llama_cpp=llama_cpp and llama_cpp.expanduser().resolve(),
             model=model,
             max_tokens=max_tokens,
             repeats=repeats,
@@ -151,13 +155,15 @@ def _show(found: dict[str, Any]) -> None:
         raise SpecdecError("nothing was measured")
 
 
-def _names(text: str) -> tuple[str, ...]:
+def names(text: str) -> tuple[str, ...]:
+    """A flag's list."""
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-def _numbers(text: str) -> tuple[int, ...]:
+def numbers(text: str) -> tuple[int, ...]:
+    """A flag's list of whole numbers. Raises InvalidRequestError."""
     try:
-        return tuple(int(name) for name in _names(text))
+        return tuple(int(name) for name in names(text))
     except ValueError as error:
         raise InvalidRequestError(f"{text!r} is no list of numbers") from error
 

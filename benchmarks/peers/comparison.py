@@ -51,7 +51,7 @@ class Comparison:
         measured = rounds.run(seats, self._options.repeats)
         return {
             "settings": self._settings(),
-            "machine": {**_machine(), "load_average": load_average},
+            "machine": {**machine(), "load_average": load_average},
             "engines": measured.facts,
             "cells": records(measured.runs),
             "comparisons": comparisons(measured.runs),
@@ -74,6 +74,8 @@ class Comparison:
             )
         if spec.needs_checkout and not (options.paper_checkout or Path()).joinpath("src").is_dir():
             return "needs --paper-checkout: a folder of the paper's public code"
+        if spec.needs_llama_cpp and options.llama_cpp is None:
+            return "needs --llama-cpp: a folder of llama.cpp with its build"
         free = psutil.virtual_memory().available
         if free < _LEAST_FREE_BYTES:
             return f"only {free >> 20} MiB of memory are free"
@@ -103,7 +105,8 @@ class Comparison:
         }
 
 
-def _machine() -> dict[str, Any]:
+def machine() -> dict[str, Any]:
+    """What decides figures besides the programs."""
     return {
         "cpu": cpu_name(),
         "cores": os.cpu_count(),

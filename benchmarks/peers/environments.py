@@ -5,7 +5,11 @@ from __future__ import annotations
 import subprocess
 import venv
 from collections.abc import Callable, Sequence
+from importlib import metadata
 from pathlib import Path
+from typing import IO
+
+from packaging.requirements import Requirement
 
 from benchmarks.peers.engines import READY, EngineSpec
 from specdec_core.errors import SpecdecError
@@ -27,24 +31,63 @@ def make_environments(specs: Sequence[EngineSpec], venvs: Path, report: Report) 
 
 
 def _make(spec: EngineSpec, folder: Path, report: Report) -> None:
-    commands = pip_commands(spec)
+    steps = [*spec.installs, *([()] if spec.without_requirements else [])]
     log = folder / "setup.log"
-    report(str(spec.venv), 0, len(commands) + 1)
+    report(str(spec.venv), 0, len(steps) + 1)
     venv.create(folder, symlinks=True, with_pip=True)
     with log.open("w") as output:
-        for done, command in enumerate(commands, start=1):
-            report(str(spec.venv), done, len(commands) + 1)
-            python = folder / "bin" / "python"
-            call = [str(python), "-m", "pip", *command]
-            if subprocess.run(call, stdout=output, stderr=subprocess.STDOUT).returncode:
-                raise SetupError(f"pip {' '.join(command)} failed for {spec.name}: see {log}")
+        pip = _Pip(spec.name, folder, output)
+        for done, packages in enumerate(spec.installs, start=1):
+            report(str(spec.venv), done, len(steps) + 1)
+            pip.install(*packages)
+        if spec.without_requirements is not None:
+            report(str(spec.venv), len(steps), len(steps) + 1)
+            pip.install("--no-deps", spec.without_requirements)
+            pip.install(*requirements_of(spec, pip.packages))
+    if spec.alias is not None:
+        write_alias(pip.packages, *spec.alias)
     (folder / READY).touch()
-    report(str(spec.venv), len(commands) + 1, len(commands) + 1)
+    report(str(spec.venv), len(steps) + 1, len(steps) + 1)
 
 
-def pip_commands(spec: EngineSpec) -> list[list[str]]:
-    """In order: torch has a step of its own wherever it is needed."""
-    commands = [["install", *packages] for packages in spec.installs]
-    if spec.uninstalls:
-        commands.append(["uninstall", "--yes", *spec.uninstalls])
-    return commands
+class _Pip:
+    """Of an environment. Raises SetupError where it fails."""
+
+    def __init__(self, name: str, folder: Path, output: IO[str]) -> None:
+        self._name, self._folder, self._output = name, folder, output
+
+    @property
+    def packages(self) -> Path:
+        (found,) = self._folder.glob("lib/python*/site-packages")
+        return found
+
+    def install(self, *packages: str) -> None:
+        call = [str(self._folder / "bin" / "python"), "-m", "pip", "install", *packages]
+        if subprocess.run(call, stdout=self._output, stderr=subprocess.STDOUT).returncode:
+            told = f"pip install {' '.join(packages)}"
+            raise SetupError(f"{told} failed for {self._name}: see {self._output.name}")
+
+
+def requirements_of(spec: EngineSpec, packages: Path) -> list[str]:
+    """What the distribution that was installed alone requires here, but for what is left unmet."""
+    assert spec.without_requirements is not None
+    name = Requirement(spec.without_requirements).name
+    (found,) = metadata.distributions(name=name, path=[str(packages)])
+    needed = [Requirement(line) for line in found.requires or ()]
+    return [
+        f"{each.name}{_extras(each)}{each.specifier}"
+        for each in needed
+        if each.name not in spec.unmet
+        and (each.marker is None or each.marker.evaluate({"extra": ""}))
+    ]
+
+
+def _extras(requirement: Requirement) -> str:
+    return f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
+
+
+def write_alias(packages: Path, name: str, version: str) -> None:
+    """A distribution of metadata alone."""
+    folder = packages / f"{name}-{version}.dist-info"
+    folder.mkdir(exist_ok=True)
+    (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")

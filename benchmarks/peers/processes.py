@@ -23,25 +23,69 @@ _LOG_LINES = 5
 _END_S = 10.0
 
 
-class RunnerProcess:
+class LoggedProcess:
+    """A process in a session of its own, what it prints in a file; `variables` are all it has."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        variables: Mapping[str, str],
+        log: Path,
+        has_pipes: bool = False,
+    ) -> None:
+        self._log = log
+        self._closed = False
+        pipe = subprocess.PIPE if has_pipes else None
+        with log.open("wb") as output:
+            self._process = subprocess.Popen(
+                command,
+                stdin=pipe or subprocess.DEVNULL,
+                stdout=pipe or output,
+                stderr=output,
+                env=dict(variables),
+                start_new_session=True,
+            )
+
+    def end_of_log(self) -> str:
+        lines = self._log.read_text(errors="replace").splitlines()
+        return " | ".join(line.strip() for line in lines[-_LOG_LINES:])
+
+    def cpu_seconds(self) -> float:
+        """Of the process and its children, until now."""
+        return sum(sum(member.cpu_times()[:2]) for member in self.members())
+
+    def resident_bytes(self) -> int:
+        return sum(member.memory_info().rss for member in self.members())
+
+    def members(self) -> list[psutil.Process]:
+        """The process and all below it; none once it has ended."""
+        if self._process.poll() is not None:
+            return []
+        process = psutil.Process(self._process.pid)
+        return [process, *process.children(recursive=True)]
+
+    def _signal(self, number: int) -> None:
+        if not self._closed:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, number)
+
+    def _kill(self) -> None:
+        self._signal(signal.SIGKILL)
+        self._process.wait()
+        self._closed = True
+
+
+class RunnerProcess(LoggedProcess):
     """Every answer of a process that ended, or took too long, is Failed."""
 
     def __init__(
         self, command: Sequence[str], *, variables: Mapping[str, str], log: Path, timeout_s: float
     ) -> None:
-        self._log = log
         self.timeout_s = timeout_s
         self._buffer = b""
-        self._closed = False
-        with log.open("wb") as output:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=output,
-                env={**os.environ, **variables},
-                start_new_session=True,
-            )
+        everything = {**os.environ, **variables}
+        super().__init__(command, variables=everything, log=log, has_pipes=True)
 
     def ask(self, message: Message) -> Message:
         """Wake the process, wait for its answer, stop it again."""
@@ -52,7 +96,7 @@ class RunnerProcess:
             self._process.stdin.flush()
             return from_line(self._read_line())
         except (OSError, EOFError, ValueError, subprocess.TimeoutExpired) as error:
-            reason = f"{type(error).__name__}: {error}; the log ends with: {self._end_of_log()}"
+            reason = f"{type(error).__name__}: {error}; the log ends with: {self.end_of_log()}"
             self._kill()
             return Failed(reason=reason)
         finally:
@@ -73,28 +117,6 @@ class RunnerProcess:
         line, _, self._buffer = self._buffer.partition(b"\n")
         return line.decode()
 
-    def _end_of_log(self) -> str:
-        lines = self._log.read_text(errors="replace").splitlines()
-        return " | ".join(line.strip() for line in lines[-_LOG_LINES:])
-
-    def cpu_seconds(self) -> float:
-        """Of the process and its children, until now."""
-        return sum(sum(member.cpu_times()[:2]) for member in self._members())
-
-    def resident_bytes(self) -> int:
-        return sum(member.memory_info().rss for member in self._members())
-
-    def _members(self) -> list[psutil.Process]:
-        if self._process.poll() is not None:
-            return []
-        process = psutil.Process(self._process.pid)
-        return [process, *process.children(recursive=True)]
-
-    def _signal(self, number: int) -> None:
-        if not self._closed:
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, number)
-
     def close(self) -> None:
         """End the process and its children: by the end of its input, else by force."""
         if self._closed:
@@ -106,8 +128,3 @@ class RunnerProcess:
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_END_S)
         self._kill()
-
-    def _kill(self) -> None:
-        self._signal(signal.SIGKILL)
-        self._process.wait()
-        self._closed = True

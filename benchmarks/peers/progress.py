@@ -1,5 +1,5 @@
 """The bar of a comparison. It is drawn between turns only: while a runner is measured, this process
-takes no core from it."""
+takes no core from it. A log gets a line for each instead."""
 
 from __future__ import annotations
 
@@ -29,5 +29,7 @@ def turn_progress(num_turns: int) -> Iterator[Report]:
 
         def report(name: str, num_finished: int) -> None:
             bar.update(task, description=name, advance=num_finished, refresh=True)
+            if num_finished == 0 and not console.is_terminal:
+                console.print(name, markup=False, highlight=False)
 
         yield report

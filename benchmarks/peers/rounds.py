@@ -127,7 +127,7 @@ class Rounds:
             num_tokens=sum(len(ids) for ids in answer.token_ids),
             token_ids=answer.token_ids,
             figures=answer.figures,
-            stolen=_stolen(machine, psutil.cpu_times()),
+            stolen=stolen_share(machine, psutil.cpu_times()),
             others_cpu_s=_cpu_seconds(others) - others_s,
         )
         self._measured.runs.setdefault(cell, []).append(run)
@@ -155,7 +155,8 @@ def _cpu_seconds(processes: Sequence[Process]) -> float:
     return sum(process.cpu_seconds() for process in processes)
 
 
-def _stolen(before: Any, after: Any) -> float:
+def stolen_share(before: Any, after: Any) -> float:
+    """Between two readings of psutil.cpu_times: what the machine's host gave to others."""
     passed = [late - early for early, late in zip(before, after, strict=True)]
     stolen: float = passed[after._fields.index("steal")]
     return stolen / max(sum(passed), 1e-9)

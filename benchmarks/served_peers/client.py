@@ -1,0 +1,92 @@
+"""The one client of all servers: `specdec bench serve`'s, in this process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from benchmarks.served_peers.engines import Server
+from benchmarks.served_peers.prompts import request_prompt
+from deployments.bench.figures import Wanted, figures
+from deployments.bench.http_load import http_client
+from deployments.bench.load import Load, LoadRun, run_load
+from deployments.generate.prompt_file import PromptLine
+from specdec_core.errors import SpecdecError
+
+_WANTED = Wanted(metrics=("ttft", "itl"), percentiles=(50.0, 90.0, 99.0), goals={})
+
+
+class Asked(NamedTuple):
+    """Found by the client."""
+
+    input_tokens: int
+    tokens: int
+    seconds: float
+    ttft_ms: dict[str, float]
+    gap_ms: dict[str, float]
+
+
+class Client:
+    """Of one server."""
+
+    def __init__(self, server: Server, url: str, timeout_s: float) -> None:
+        self._server, self._url, self._timeout_s = server, url, timeout_s
+        self._num_requests = 0
+
+    def ask(
+        self,
+        lines: Sequence[PromptLine],
+        *,
+        streams: int,
+        max_tokens: int,
+        temperature: float,
+        fields: Mapping[str, Any],
+    ) -> Asked:
+        """All lines, `streams` at a time. Raises SpecdecError for an answer of other length."""
+        prompts = [
+            request_prompt(line, self._body(place, max_tokens, temperature))
+            for place, line in enumerate(lines)
+        ]
+        load = Load(
+            prompts=prompts,
+            arrivals_s=[0.0] * len(prompts),
+            max_concurrency=streams,
+            timeout_s=self._timeout_s,
+        )
+        return read(asyncio.run(self._run(load, fields)), max_tokens)
+
+    def _body(self, place: int, max_tokens: int, temperature: float) -> dict[str, Any]:
+        self._num_requests += 1
+        unshared = self._server.unshared(f"served-peers-{self._num_requests}")
+        return request_body(place, max_tokens, temperature) | dict(unshared)
+
+    async def _run(self, load: Load, fields: Mapping[str, Any]) -> LoadRun:
+        async with http_client(
+            self._url, is_chat=True, model=None, api_key=None, extra_body=fields
+        ) as client:
+            return await run_load(client, load, lambda num_ended, speed: None)
+
+
+def request_body(place: int, max_tokens: int, temperature: float) -> dict[str, Any]:
+    """The same for every server; drawn tokens have a seed by the place of the prompt."""
+    seed = {"seed": place} if temperature > 0 else {}
+    return {"temperature": temperature, "max_tokens": max_tokens, "ignore_eos": True, **seed}
+
+
+def read(run: LoadRun, max_tokens: int) -> Asked:
+    """Raises SpecdecError where an answer failed or has another number of tokens."""
+    if run.failures:
+        ((reason, number), *_) = run.failures.most_common()
+        raise SpecdecError(f"{number} of {len(run.records)} requests failed: {reason}")
+    lengths = {record.usage.num_output for record in run.records}
+    if lengths != {max_tokens}:
+        raise SpecdecError(f"answers of {sorted(lengths)} tokens, asked for {max_tokens} each")
+    found = figures(run.records, run.duration_s, _WANTED)
+    return Asked(
+        input_tokens=found["total_input_tokens"],
+        tokens=found["total_output_tokens"],
+        seconds=run.duration_s,
+        ttft_ms={name: found[f"{name}_ttft_ms"] for name in ("p50", "p90")},
+        gap_ms={name: found[f"{name}_itl_ms"] for name in ("p50", "p99")},
+    )

@@ -1,0 +1,132 @@
+"""From readings as JSON to medians over rounds, and ratios of turns that belong together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from statistics import fmean, median, stdev
+from typing import NamedTuple
+
+from benchmarks.served_peers.readings import OFF, ON, Part, Record
+
+# fmt: off
+_T_975 = (
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
+    2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
+    2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+)
+# fmt: on
+"""Student's t: what 97.5 % lie below, for 1 to 30 degrees of freedom."""
+_T_MANY = 2.042
+"""For more: never too narrow."""
+
+
+class Ratio(NamedTuple):
+    """Of paired turns."""
+
+    middle: float
+    """The median."""
+    low: float | None
+    high: float | None
+    """The 95 % interval of the mean; None of fewer than two pairs."""
+    num_pairs: int
+
+
+def paired(mine: Sequence[float], theirs: Sequence[float]) -> Ratio | None:
+    """Turn by turn; None where there is no turn of both. The interval is taken on logarithms, so
+    that a ratio and its inverse come to the same."""
+    ratios = [one / other for one, other in zip(mine, theirs, strict=True)]
+    if not ratios:
+        return None
+    if len(ratios) == 1:
+        return Ratio(ratios[0], None, None, 1)
+    logs = [math.log(ratio) for ratio in ratios]
+    degrees = len(logs) - 1
+    quantile = _T_975[degrees - 1] if degrees <= len(_T_975) else _T_MANY
+    half = quantile * stdev(logs) / math.sqrt(len(logs))
+    middle = fmean(logs)
+    return Ratio(median(ratios), math.exp(middle - half), math.exp(middle + half), len(ratios))
+
+
+def rate(reading: Record) -> float:
+    speed: float = reading["tokens"] / reading["seconds"]
+    return speed
+
+
+def ttft(reading: Record) -> float:
+    milliseconds: float = reading["ttft_ms"]["p50"]
+    return milliseconds
+
+
+class Cells:
+    """The readings of the part in which every engine is asked for the same."""
+
+    def __init__(self, readings: Iterable[Record]) -> None:
+        self._readings = [each for each in readings if each["part"] == Part.CELLS]
+
+    @property
+    def engines(self) -> list[str]:
+        return list(dict.fromkeys(each["engine"] for each in self._readings))
+
+    @property
+    def shapes(self) -> list[tuple[str, int]]:
+        """Kinds of prompts and numbers of streams."""
+        shapes = dict.fromkeys((each["prompts"], each["streams"]) for each in self._readings)
+        return list(shapes)
+
+    def of(self, engine: str, prompts: str, streams: int) -> list[Record]:
+        """One of each round in which it ran."""
+        wanted = (engine, prompts, streams)
+        return [
+            each
+            for each in self._readings
+            if (each["engine"], each["prompts"], each["streams"]) == wanted
+        ]
+
+    def middle(
+        self, engine: str, prompts: str, streams: int, figure: Callable[[Record], float]
+    ) -> float | None:
+        values = [figure(each) for each in self.of(engine, prompts, streams)]
+        return median(values) if values else None
+
+    def ratio(
+        self,
+        engine: str,
+        other: str,
+        prompts: str,
+        streams: int,
+        figure: Callable[[Record], float],
+    ) -> Ratio | None:
+        """Round by round, of the rounds that have both."""
+        mine = {each["round"]: figure(each) for each in self.of(engine, prompts, streams)}
+        theirs = {each["round"]: figure(each) for each in self.of(other, prompts, streams)}
+        both = [number for number in mine if number in theirs]
+        return paired([mine[number] for number in both], [theirs[number] for number in both])
+
+
+def speculation_ratios(readings: Iterable[Record]) -> dict[tuple[float, int], Ratio]:
+    """On over off by temperature and streams, pair by pair."""
+    return _on_over_off(readings, Part.PAIRS, lambda each: each["pair"])
+
+
+def first_ratios(readings: Iterable[Record]) -> dict[tuple[float, int], Ratio]:
+    """On over off of the first requests after a start, round by round."""
+    return _on_over_off(readings, Part.FIRST, lambda each: each["round"])
+
+
+def _on_over_off(
+    readings: Iterable[Record], part: Part, turn: Callable[[Record], int]
+) -> dict[tuple[float, int], Ratio]:
+    sides: dict[tuple[float, int], dict[str, dict[int, float]]] = {}
+    for each in readings:
+        if each["part"] == part:
+            shape = each["temperature"], each["streams"]
+            both = sides.setdefault(shape, {ON: {}, OFF: {}})
+            both[each["speculation"]][turn(each)] = rate(each)
+    found = {}
+    for shape, both in sides.items():
+        turns = [number for number in both[ON] if number in both[OFF]]
+        ratio = paired([both[ON][n] for n in turns], [both[OFF][n] for n in turns])
+        if ratio is not None:
+            found[shape] = ratio
+    return found

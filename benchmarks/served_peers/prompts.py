@@ -1,0 +1,49 @@
+"""The prompts that ship with the comparison: 32 short chats, 32 with a text of a thousand tokens.
+
+Both are this project's own; the texts are sentences of its documents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from deployments.bench.prompts import Prompt
+from deployments.generate.prompt_file import PromptLine, read_prompt_file
+from deployments.generate.prompt_text import encode_line, first_messages
+from deployments.text.model import load_text_model
+from specdec_core.errors import InvalidRequestError
+
+FILE = Path(__file__).with_name("prompts.jsonl")
+SHORT, LONG = "short", "long"
+
+
+class Prompts:
+    """By kind, in the file's order."""
+
+    def __init__(self, path: Path = FILE) -> None:
+        self._lines: dict[str, list[PromptLine]] = {SHORT: [], LONG: []}
+        for line in read_prompt_file(path):
+            if line.category not in self._lines:
+                raise InvalidRequestError(f"{path}: category {line.category!r}, not short or long")
+            self._lines[line.category].append(line)
+
+    def lines(self, kind: str, number: int, first: int) -> list[PromptLine]:
+        """`number` of them from place `first` on, from the start again after the last."""
+        own = self._lines[kind]
+        return [own[(first + place) % len(own)] for place in range(number)]
+
+    def median_tokens(self, folder: str, kind: str) -> float:
+        return median(len(ids) for ids in token_ids(folder, self._lines[kind]))
+
+
+def request_prompt(line: PromptLine, sampling: Mapping[str, Any]) -> Prompt:
+    return Prompt(messages=first_messages(line), sampling=sampling)
+
+
+def token_ids(folder: str, lines: Sequence[PromptLine]) -> list[list[int]]:
+    """As a server sees them: behind the model's chat template."""
+    text = load_text_model(folder)
+    return [list(encode_line(text, line, is_raw=False)) for line in lines]

@@ -1,0 +1,134 @@
+"""Tables of a result: for the terminal, and as Markdown for a document."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+from typing import Any, NamedTuple
+
+from rich.table import Table
+
+from benchmarks.served_peers.figures import Cells, Ratio, rate
+from benchmarks.served_peers.goals import Figure, acceptance
+from benchmarks.served_peers.readings import Record
+
+
+class Sheet(NamedTuple):
+    """A table without a form."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+
+
+def sheets(found: dict[str, Any]) -> list[Sheet]:
+    """Speed of every cell, what each engine takes, acceptance."""
+    cells = Cells(found["readings"])
+    kinds = dict.fromkeys(prompts for prompts, _ in cells.shapes)
+    speeds = [_speed_sheet(found, cells, prompts) for prompts in kinds]
+    return [*speeds, _engines_sheet(found, cells), _acceptance_sheet(acceptance(found))]
+
+
+def _speed_sheet(found: dict[str, Any], cells: Cells, prompts: str) -> Sheet:
+    tokens = found["settings"]["prompt_tokens"].get(prompts, 0)
+    columns = (
+        *("streams", "engine", "tokens/s", "TTFT p50", "TTFT p90", "gap p50", "gap p99"),
+        *("CPU ms/token", "client's"),
+    )
+    rows = [
+        _speed_row(streams, engine, own)
+        for kind, streams in cells.shapes
+        if kind == prompts
+        for engine in cells.engines
+        if (own := cells.of(engine, prompts, streams))
+    ]
+    title = f"{prompts} prompts ({tokens:.0f} tokens): medians over rounds; times in ms"
+    return Sheet(title, columns, rows)
+
+
+def _speed_row(streams: int, engine: str, own: Sequence[Record]) -> tuple[str, ...]:
+    return (
+        str(streams),
+        engine,
+        f"{median(map(rate, own)):.1f}",
+        *(_middle_ms(own, "ttft_ms", name) for name in ("p50", "p90")),
+        *(_middle_ms(own, "gap_ms", name) for name in ("p50", "p99")),
+        f"{median(1000 * sum(each['cpu_s'].values()) / each['tokens'] for each in own):.2f}",
+        f"{median(1000 * each['client_cpu_s'] / each['tokens'] for each in own):.2f}",
+    )
+
+
+def _middle_ms(own: Sequence[Record], field: str, name: str) -> str:
+    values = [each[field][name] for each in own if name in each[field]]
+    return f"{median(values):.0f}" if values else "-"
+
+
+def _engines_sheet(found: dict[str, Any], cells: Cells) -> Sheet:
+    columns = ("engine", "s to ready", "resident MiB", "CPU by process, share")
+    rows = [_engine_row(engine, found) for engine in cells.engines]
+    return Sheet("Start, memory and processes", columns, rows)
+
+
+def _engine_row(engine: str, found: dict[str, Any]) -> tuple[str, ...]:
+    ready = [start["ready_s"] for start in found["starts"] if start["engine"] == engine]
+    own = [each for each in found["readings"] if each["engine"] == engine]
+    used: dict[str, float] = {}
+    for each in own:
+        for kind, seconds in each["cpu_s"].items():
+            used[kind] = used.get(kind, 0.0) + seconds
+    total = sum(used.values()) or 1.0
+    largest = sorted(used.items(), key=lambda item: -item[1])
+    shares = [
+        f"{kind} {seconds / total:.0%}" for kind, seconds in largest if seconds >= 0.01 * total
+    ]
+    return (
+        engine,
+        f"{median(ready):.1f}" if ready else "-",
+        f"{max(each['resident_mib'] for each in own):.0f}",
+        ", ".join(shares),
+    )
+
+
+def _acceptance_sheet(figures: Sequence[Figure]) -> Sheet:
+    columns = ("figure", "median", "95 % interval", "turns", "goal", "met")
+    rows = [
+        (
+            figure.what,
+            f"{figure.ratio.middle:.3f}",
+            _interval(figure.ratio),
+            str(figure.ratio.num_pairs),
+            figure.goal,
+            {True: "yes", False: "NO", None: "-"}[figure.is_met],
+        )
+        for figure in figures
+    ]
+    return Sheet("Acceptance: ratios turn by turn", columns, rows)
+
+
+def _interval(ratio: Ratio) -> str:
+    return "-" if ratio.low is None else f"{ratio.low:.3f} to {ratio.high:.3f}"
+
+
+def table(sheet: Sheet) -> Table:
+    shown = Table(*sheet.columns, title=sheet.title, pad_edge=False)
+    for place, row in enumerate(sheet.rows):
+        if place and row[0] != sheet.rows[place - 1][0] and sheet.columns[0] == "streams":
+            shown.add_section()
+        shown.add_row(*row)
+    return shown
+
+
+def markdown(found: dict[str, Any]) -> str:
+    """All tables, with the conditions they hold under."""
+    settings, machine = found["settings"], found["machine"]
+    conditions = (
+        f"Model {settings['site']['model']}, {settings['max_tokens']} tokens an answer, "
+        f"{settings['rounds']} rounds, {machine['cpu']} ({machine['capability']}), "
+        f"{machine['cores']} cores."
+    )
+    return "\n\n".join([conditions, *map(_markdown_table, sheets(found))]) + "\n"
+
+
+def _markdown_table(sheet: Sheet) -> str:
+    lines = [sheet.columns, ("---",) * len(sheet.columns), *sheet.rows]
+    return f"{sheet.title}:\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -1,0 +1,108 @@
+"""One client reads every server's stream, and sends all of them the same."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from aiohttp import web
+
+from benchmarks.served_peers.client import Asked, Client
+from benchmarks.served_peers.engines import SERVERS
+from benchmarks.served_peers.prompts import LONG, SHORT, Prompts
+from specdec_core.errors import SpecdecError
+from tests.benchmarks.served_peers.fake_server import FakeServer
+
+NAMES = {"vllm": "vllm", "llama": "llama-bf16", "specdec": "specdec"}
+
+
+@contextmanager
+def listening(server: FakeServer) -> Iterator[str]:
+    """Its address, while a thread answers there."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    loop = asyncio.new_event_loop()
+    runner = web.AppRunner(server.app())
+
+    async def begin() -> None:
+        await runner.setup()
+        await web.SockSite(runner, listener).start()
+
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    asyncio.run_coroutine_threadsafe(begin(), loop).result()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+
+
+def ask(server: FakeServer, dialect: str, temperature: float = 0.0) -> Asked:
+    with listening(server) as url:
+        client = Client(SERVERS[NAMES[dialect]], url, timeout_s=30.0)
+        return client.ask(
+            Prompts().lines(SHORT, 3, 0),
+            streams=2,
+            max_tokens=4,
+            temperature=temperature,
+            fields={"speculative": {"enabled": False}} if dialect == "specdec" else {},
+        )
+
+
+@pytest.mark.parametrize("dialect", NAMES)
+def test_tokens_are_those_that_the_server_counts_whatever_its_chunks_are(dialect: str) -> None:
+    asked = ask(FakeServer(dialect), dialect)
+    assert (asked.input_tokens, asked.tokens) == (120, 12)
+    assert asked.seconds > 0
+    assert 0 < asked.ttft_ms["p50"] <= asked.ttft_ms["p90"]
+    has_gaps = dialect != "specdec"
+    assert (asked.gap_ms["p99"] > 0) == has_gaps, "a single chunk with text has no gap"
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_servers_get_the_same_request_but_for_what_keeps_their_caches_out(
+    temperature: float,
+) -> None:
+    sent = {}
+    for dialect in ("vllm", "llama"):
+        server = FakeServer(dialect)
+        ask(server, dialect, temperature)
+        sent[dialect] = server.bodies
+    own = [
+        [{name: body.pop(name) for name in ("cache_salt", "cache_prompt") if name in body}]
+        for bodies in sent.values()
+        for body in bodies
+    ]
+    order = [sorted(map(str, bodies)) for bodies in sent.values()]
+    assert order[0] == order[1]
+    assert own[3:] == [[{"cache_prompt": False}]] * 3
+    assert len({str(fields) for fields in own[:3]}) == 3, "a salt for each request"
+    for body in sent["vllm"]:
+        assert body["ignore_eos"] is True
+        assert body["temperature"] == temperature
+        assert ("seed" in body) == (temperature > 0)
+
+
+def test_a_request_may_switch_speculation_off() -> None:
+    server = FakeServer("specdec")
+    ask(server, "specdec")
+    assert all(body["speculative"] == {"enabled": False} for body in server.bodies)
+
+
+def test_an_answer_of_another_length_is_no_figure() -> None:
+    with pytest.raises(SpecdecError, match=r"answers of \[3\] tokens, asked for 4"):
+        ask(FakeServer("vllm", ends_early=True), "vllm")
+
+
+def test_64_prompts_ship_each_kind_once_for_32_streams() -> None:
+    prompts = Prompts()
+    for kind, least, most in ((SHORT, 8, 24), (LONG, 450, 800)):
+        texts = [line.first_text for line in prompts.lines(kind, 32, 0)]
+        assert len(set(texts)) == 32
+        assert all(least <= len(text.split()) <= most for text in texts), "words"
+    assert prompts.lines(SHORT, 2, 31)[1] == prompts.lines(SHORT, 1, 0)[0]

@@ -1,0 +1,150 @@
+"""Whole rounds against a server without an engine, in processes as they are measured."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from benchmarks.served_peers import measurement
+from benchmarks.served_peers.engines import SERVERS, Server, Site
+from benchmarks.served_peers.measurement import Measurement, write
+from benchmarks.served_peers.options import RunOptions
+from benchmarks.served_peers.prompts import Prompts
+from benchmarks.served_peers.server import ServerProcess
+from specdec_core.errors import InvalidRequestError, SpecdecError
+
+_ROOT = str(Path(__file__).parents[3])
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port: int = taken.getsockname()[1]
+    return port
+
+
+def fake(name: str) -> Server:
+    module = "tests.benchmarks.served_peers.fake_server"
+    return Server(
+        name=name,
+        command=lambda site: [sys.executable, "-m", module, str(site.port), "vllm"],
+        variables=lambda site: {"PYTHONPATH": f"{_ROOT}:{_ROOT}/proto"},
+        ready_path="/health",
+        unshared=lambda name: {"cache_salt": name},
+    )
+
+
+def options(folder: Path, **how: Any) -> RunOptions:
+    site = Site(
+        model=str(folder),
+        venvs=folder,
+        llama_cpp=None,
+        port=free_port(),
+        threads=1,
+        max_streams=2,
+        max_model_len=128,
+    )
+    settings: dict[str, Any] = {
+        "engines": ("specdec", "vllm"),
+        "rounds": 1,
+        "streams": (1, 2),
+        "long_streams": (1,),
+        "prompts": ("short",),
+        "pairs": 2,
+        "pair_temperatures": (0.0, 0.8),
+        "first_requests": 3,
+        "first_streams": 2,
+        "max_tokens": 4,
+        "site": site,
+        "ready_timeout_s": 30.0,
+        "timeout_s": 30.0,
+    }
+    return RunOptions(**{**settings, **how})
+
+
+@pytest.fixture
+def no_tokenizer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Prompts, "median_tokens", lambda prompts, folder, kind: 40.0)
+
+
+@pytest.mark.usefixtures("no_tokenizer")
+def test_every_engine_has_its_turn_and_one_that_is_missing_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measurement, "SERVERS", {**SERVERS, "specdec": fake("specdec")})
+    asked = options(tmp_path)
+    told: Counter[int] = Counter()
+    kept: list[int] = []
+    measured = Measurement(
+        asked, Prompts(), lambda what, done: told.update([done]), lambda: kept.append(1)
+    )
+    measured.run()
+    write(measured.found(), tmp_path / "found.json")
+    found = json.loads((tmp_path / "found.json").read_text())
+    parts = Counter(each["part"] for each in found["readings"])
+    assert parts == {"first": 2, "cells": 2, "pairs": 2 * 2 * 2 * 2}
+    orders = [each["speculation"] for each in found["readings"] if each["part"] == "pairs"]
+    assert orders[:2] == ["on", "off"]
+    assert orders[-2:] == ["off", "on"]
+    assert len(found["starts"]) == 2, "the first requests without speculation have their own"
+    assert all(start["ready_s"] > 0 for start in found["starts"])
+    assert all(each["resident_mib"] > 1 for each in found["readings"])
+    ((engine, reason),) = [entry.values() for entry in found["not_run"]]
+    assert engine == "vllm"
+    assert "no environment" in reason
+    assert told[1] == len(found["readings"])
+    assert len(kept) == 2, "after every engine"
+    assert asked.num_loads - len(found["readings"]) == 2, "those of the missing engine"
+    assert not psutil.Process().children(), "no server is left"
+
+
+def test_a_server_that_ends_is_told_with_the_end_of_its_log(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "print('no such model'); raise SystemExit(3)"]
+    process = ServerProcess(command, {}, tmp_path / "log")
+    with pytest.raises(SpecdecError, match=r"status 3.*no such model"):
+        process.wait_until_ready("http://127.0.0.1:1/health", 30.0)
+    process.close()
+
+
+def test_a_server_that_is_never_ready_is_given_up(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "import time; time.sleep(60)"]
+    process = ServerProcess(command, {}, tmp_path / "log")
+    with pytest.raises(SpecdecError, match=r"not ready after 0.3 s"):
+        process.wait_until_ready("http://127.0.0.1:1/health", 0.3)
+    process.close()
+    assert process.members() == []
+
+
+def test_paired_turns_are_spread_over_the_rounds(tmp_path: Path) -> None:
+    asked = options(tmp_path, rounds=3, pairs=10)
+    numbers = [number for place in range(3) for number in asked.pair_numbers(place)]
+    assert numbers == list(range(10))
+
+
+def test_long_prompts_may_have_fewer_streams(tmp_path: Path) -> None:
+    cells = options(tmp_path, prompts=("short", "long")).cells(0)
+    assert [(cell.prompts, cell.streams) for cell in cells] == [
+        *(("short", 1), ("short", 2)),
+        ("long", 1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [
+        ({"engines": ("specdec", "tgi")}, "no engine 'tgi'; known are: specdec, engine, vllm"),
+        ({"prompts": ("middle",)}, "no kind of prompts 'middle'"),
+        ({"rounds": 0}, "at least 1"),
+        ({"pairs": -1}, "at least 0"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(tmp_path: Path, how: dict[str, Any], told: str) -> None:
+    with pytest.raises(InvalidRequestError, match=told):
+        options(tmp_path, **how)

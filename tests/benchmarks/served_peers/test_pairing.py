@@ -1,0 +1,105 @@
+"""Ratios of turns that belong together, worked out by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from benchmarks.served_peers.figures import (
+    Cells,
+    first_ratios,
+    paired,
+    rate,
+    speculation_ratios,
+)
+from benchmarks.served_peers.readings import OFF, ON, Part
+
+
+def reading(engine: str, number: int, speed: float, **how: Any) -> dict[str, Any]:
+    return {
+        "engine": engine,
+        "part": Part.CELLS,
+        "round": number,
+        "pair": None,
+        "speculation": None,
+        "prompts": "short",
+        "streams": 8,
+        "temperature": 0.0,
+        "input_tokens": 40,
+        "tokens": 100,
+        "seconds": 100 / speed,
+        "ttft_ms": {"p50": 1000 / speed, "p90": 2000 / speed},
+        "gap_ms": {"p50": 5.0, "p99": 9.0},
+        "cpu_s": {"target": 0.9, "proxy": 0.1},
+        "client_cpu_s": 0.05,
+        "resident_mib": 1000.0,
+        "stolen": 0.0,
+        **how,
+    }
+
+
+def test_the_middle_is_the_median_of_the_ratios_and_not_a_ratio_of_medians() -> None:
+    found = paired([100, 50, 90], [50, 20, 45])
+    assert found is not None
+    assert found.middle == pytest.approx(2.0), "of 2, 2.5 and 2"
+
+
+def test_the_interval_is_students_on_logarithms() -> None:
+    """Logarithms 0.1 and 0.3: mean 0.2, deviation 0.1414, half width 12.706 x 0.1."""
+    found = paired([1.1051709, 1.3498588], [1.0, 1.0])
+    assert found is not None
+    assert found.low == pytest.approx(2.718281828 ** (0.2 - 1.2706), rel=1e-4)
+    assert found.high == pytest.approx(2.718281828 ** (0.2 + 1.2706), rel=1e-4)
+
+
+def test_ten_equal_pairs_have_no_width_and_one_pair_has_no_interval() -> None:
+    found = paired([3.0] * 10, [2.0] * 10)
+    assert found is not None
+    assert found.low is not None
+    assert found.low == pytest.approx(found.high) == pytest.approx(1.5)
+    alone = paired([3.0], [2.0])
+    assert alone is not None
+    assert (alone.low, alone.num_pairs) == (None, 1)
+    assert paired([], []) is None
+
+
+def test_a_round_in_which_one_side_failed_is_in_no_ratio() -> None:
+    cells = Cells(
+        [
+            reading("specdec", 0, 100),
+            reading("specdec", 1, 300),
+            reading("vllm", 1, 100),
+            reading("specdec", 1, 1, streams=1),
+        ]
+    )
+    found = cells.ratio("specdec", "vllm", "short", 8, rate)
+    assert found is not None
+    assert found.middle == pytest.approx(3.0)
+    assert cells.ratio("specdec", "vllm", "short", 1, rate) is None
+
+
+def test_speculation_is_compared_pair_by_pair_at_each_temperature() -> None:
+    readings = [
+        reading("specdec", 0, speed, part=Part.PAIRS, pair=pair, speculation=side, temperature=t)
+        for t, pair, side, speed in [
+            (0.0, 0, ON, 100),
+            (0.0, 0, OFF, 100),
+            (0.0, 1, OFF, 50),
+            (0.0, 1, ON, 60),
+            (0.8, 0, ON, 90),
+            (0.8, 0, OFF, 100),
+        ]
+    ]
+    found = speculation_ratios(readings)
+    assert found[0.0, 8].middle == pytest.approx(1.1), "of 1.0 and 1.2"
+    assert found[0.8, 8].middle == pytest.approx(0.9)
+    assert first_ratios(readings) == {}
+
+
+def test_first_requests_are_compared_round_by_round() -> None:
+    readings = [
+        reading("specdec", number, speed, part=Part.FIRST, speculation=side)
+        for number, side, speed in [(0, OFF, 100), (0, ON, 97), (1, OFF, 50), (1, ON, 60)]
+    ]
+    assert first_ratios(readings)[0.0, 8].num_pairs == 2
