@@ -4,7 +4,7 @@ from tests.mutants.mutant import Mutant
 
 _FUSED = "specdec_core/models/fused_decoder.py"
 _FUSED_TESTS = "tests/models/test_fused_decoder.py::"
-_KERNELS = "specdec_core/models/kernels.c"
+_KERNELS = "specdec_core/models/kernels/"
 _KERNEL_TESTS = "tests/models/test_native_kernels.py::"
 _SAME_BITS = _FUSED_TESTS + "test_its_logits_are_those_of_transformers_bit_for_bit[fused {}-dtype0]"
 
@@ -43,15 +43,15 @@ MUTANTS = (
     ),
     Mutant(
         name="a-kernel-query-misses-its-own-key",
-        path=_KERNELS,
-        old="(last_key < (int32_t)j)",
-        new="(last_key <= (int32_t)j)",
+        path=_KERNELS + "attention.h",
+        old="> (int32_t)last_key;",
+        new=">= (int32_t)last_key;",
         breaks="a token does not see itself",
         killed_by=(_KERNEL_TESTS + "test_attention_is_that_of_the_textbook",),
     ),
     Mutant(
         name="a-kernel-reads-keys-behind-the-last",
-        path=_KERNELS,
+        path=_KERNELS + "attention.h",
         old="const bf16 *odd = j + 1 < tile->count ?",
         new="const bf16 *odd = j < tile->count ?",
         breaks="what an earlier request left in a block spreads, if it is no number",
@@ -59,9 +59,9 @@ MUTANTS = (
     ),
     Mutant(
         name="a-kernel-sums-by-company",
-        path=_KERNELS,
-        old="v16 highest = least, total = zero;",
-        new="v16 highest = least, total = zero + 1e-6f * (float)(u->num_keys % 7);",
+        path=_KERNELS + "attention.h",
+        old="total_of[q] = (vf){0};",
+        new="total_of[q] = (vf){0} + 1e-6f * (float)(u->num_keys % 7);",
         breaks="a query's weights depend on how far the last query of its chunk sees",
         killed_by=(
             _KERNEL_TESTS + "test_a_query_has_the_same_bits_alone_in_company_and_in_any_chunk",
@@ -69,7 +69,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-kernel-linear-without-bias",
-        path=_KERNELS,
+        path=_KERNELS + "products.h",
         old="const bf16 *bias = p->bias ? p->bias + block * OUTPUTS : no_bias;",
         new="const bf16 *bias = no_bias;",
         breaks="Qwen2 without its biases: fluent at first",
@@ -77,17 +77,17 @@ MUTANTS = (
     ),
     Mutant(
         name="a-kernel-linear-loses-the-last-rows",
-        path=_KERNELS,
-        old="memcpy(last, p->x + (p->rows - num_left) * p->inputs,",
-        new="memcpy(last, p->x,",
-        breaks="rows behind the last whole tile are those of another request",
+        path=_KERNELS + "products.h",
+        old="if (chunk + 1 == p->num_chunks) end = p->rows;",
+        new="if (chunk + 1 == p->num_chunks) end = p->rows / TILE_ROWS * TILE_ROWS;",
+        breaks="rows behind the last whole tile are what was in memory",
         killed_by=(_KERNEL_TESTS + "test_a_linear_is_a_product_and_a_row_never_sees_its_company",),
     ),
     Mutant(
         name="a-kernel-linear-forgets-a-row-of-thirteen",
-        path=_KERNELS,
-        old="case 6: return multiply_rows(p, first, 6, block, 1);",
-        new="case 6: return multiply_rows(p, first, 5, block, 1);",
+        path=_KERNELS + "products_pairs.h",
+        old="CASE(6, 1)",
+        new="case 6: multiply_rows(p, first, 5, blocks, 1, to); break;",
         breaks="without AMX one row of 13 is what was in memory",
         killed_by=(_KERNEL_TESTS + "test_a_linear_is_a_product_and_a_row_never_sees_its_company",),
     ),

@@ -9,8 +9,8 @@ program, S keys of a tile.
 from __future__ import annotations
 
 import torch
-import triton  # type: ignore[import-not-found]
-import triton.language as tl  # type: ignore[import-not-found]
+import triton
+import triton.language as tl
 from torch import Tensor
 
 from specdec_core.models.static_shapes.block_attention import BlockRows
