@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -42,9 +43,15 @@ def test_on_a_cpu_a_pair_is_loaded_as_its_configuration_says(tmp_path: Path) -> 
 
 
 def test_processes_on_one_gpu_each_get_their_weights_and_as_many_tokens() -> None:
-    device = torch.device("cuda")
-    target = Companion(weight_bytes=600, kv=KVShape(1, 2, 4, torch.bfloat16, device))
-    draft = Companion(weight_bytes=100, kv=KVShape(1, 1, 4, torch.bfloat16, device))
+    shape = KVShape(
+        num_layers=1,
+        num_kv_heads=2,
+        head_dim=4,
+        dtype=torch.bfloat16,
+        device=torch.device("cuda"),
+    )
+    target = Companion(weight_bytes=600, kv=shape)
+    draft = Companion(weight_bytes=100, kv=replace(shape, num_kv_heads=1))
     crowd = [target, draft, draft]
     shares = [share_of(one, crowd, 2000, 0.9) for one in crowd]
     assert sum(shares) == pytest.approx(0.9)
