@@ -16,6 +16,7 @@
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -211,15 +212,22 @@ __attribute__((constructor)) static void heed_forks(void) {
     pthread_atfork(NULL, NULL, forget_threads);
 }
 
+/* A thread that takes no signals: those are for the program's own. */
+static int begin_thread(int number) {
+    pthread_t thread;
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&thread, NULL, help, (void *)(intptr_t)number);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error || pthread_detach(thread);
+}
+
 /* As many threads as asked for, the caller among them, or as there can be. */
 static int begin_threads(int num_threads) {
     if (num_threads > MAX_THREADS) num_threads = MAX_THREADS;
-    for (; team.num_helpers < num_threads - 1; team.num_helpers++) {
-        pthread_t thread;
-        if (pthread_create(&thread, NULL, help, (void *)(intptr_t)(team.num_helpers + 1)))
-            return team.num_helpers + 1;
-        pthread_detach(thread);
-    }
+    for (; team.num_helpers < num_threads - 1; team.num_helpers++)
+        if (begin_thread(team.num_helpers + 1)) return team.num_helpers + 1;
     return num_threads > 1 ? num_threads : 1;
 }
 

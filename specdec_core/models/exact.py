@@ -6,7 +6,7 @@ it on the model itself, before the first request (algorithm.md section 4).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -26,33 +26,6 @@ _NUM_SINGLE = 4
 """The last tokens of a sequence: alone one by one, in company as one proposal."""
 
 
-def make_exact(model: TransformersModel) -> ClassTable:
-    """Bring `model` into exact numerics. Raises NotExactError, naming the operation that differs,
-    and then leaves the model as it was."""
-    table = ClassTable(linears=make_linears_exact(model.module), attention=_attention_shape(model))
-    model.class_table = table
-    if model.device.type == "cpu":
-        make_activations_exact(model.module)
-    make_norms_exact(model.module)
-    try:
-        check_rows(model)
-    except NotExactError:
-        model.class_table = None
-        undo_exact(model.module)
-        raise
-    return table
-
-
-def _attention_shape(model: TransformersModel) -> AttentionShape:
-    """Our kernels take a lane for each query and the keys in order, and attention over blocks never
-    splits the keys: any shape will do."""
-    if model.kernels is not None or model.block_attention is not None:
-        return ANY_ATTENTION
-    config = model.module.config
-    shape = kv_shape(config, model.dtype, model.device)
-    return find_attention_shape(shape, config.num_attention_heads, model.max_model_len)
-
-
 @torch.inference_mode()
 def check_rows(model: TransformersModel) -> None:
     """Compare random rows alone, token by token, with the same rows in company, bit for bit.
@@ -70,6 +43,35 @@ def check_rows(model: TransformersModel) -> None:
             f"exact numerics cannot be kept here: {num_wrong} of {len(alone)} logit rows change "
             f"with their company; first operation that differs: {operation}"
         )
+
+
+def make_exact(
+    model: TransformersModel, check: Callable[[TransformersModel], None] = check_rows
+) -> ClassTable:
+    """Bring `model` into exact numerics. Raises NotExactError, naming the operation that differs,
+    and then leaves the model as it was. `check` proves it."""
+    table = ClassTable(linears=make_linears_exact(model.module), attention=_attention_shape(model))
+    model.class_table = table
+    if model.device.type == "cpu":
+        make_activations_exact(model.module)
+    make_norms_exact(model.module)
+    try:
+        check(model)
+    except NotExactError:
+        model.class_table = None
+        undo_exact(model.module)
+        raise
+    return table
+
+
+def _attention_shape(model: TransformersModel) -> AttentionShape:
+    """Our kernels take a lane for each query and the keys in order, and attention over blocks never
+    splits the keys: any shape will do."""
+    if model.kernels is not None or model.block_attention is not None:
+        return ANY_ATTENTION
+    config = model.module.config
+    shape = kv_shape(config, model.dtype, model.device)
+    return find_attention_shape(shape, config.num_attention_heads, model.max_model_len)
 
 
 def _random_sequences(model: TransformersModel) -> list[list[int]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from specdec_core.config import (
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
 from specdec_core.leases import Role
 from specdec_core.models.draft_vocabulary import reduce_head
-from specdec_core.models.exact import make_exact
+from specdec_core.models.exact import check_rows, make_exact
 from specdec_core.models.exact_linear import make_linears_exact
 from specdec_core.models.files import local_folder, model_digest, weight_files
 from specdec_core.models.fingerprint import numerics_fingerprint
@@ -34,6 +35,7 @@ from specdec_core.models.fused_decoder import FusedDecoder, fuse
 from specdec_core.models.numerics import NotExactError, Numerics
 from specdec_core.models.packed_linear import pack_linears
 from specdec_core.models.placing import Companion, Placing, place
+from specdec_core.models.proofs import check_rows_once
 from specdec_core.models.support import check_supported, freeze_rope
 from specdec_core.models.timing import timed
 from specdec_core.models.tokenizers import check_same_tokenizer, load_tokenizer
@@ -178,8 +180,8 @@ def load_model(
     model = place(weights, placing)
     if numerics is not Numerics.FAST:
         config.tell("proving exact numerics")
-    settle_numerics(model, numerics)
     digest = model_digest(folder)
+    settle_numerics(model, numerics, partial(check_rows_once, digest=digest))
     return LoadedModel(
         model=model,
         end_token_ids=_end_token_ids(folder, model_config),
@@ -207,12 +209,17 @@ def companion_of(folder: Path, dtype: DType, device: torch.device) -> Companion:
     )
 
 
-def settle_numerics(model: TransformersModel, numerics: Numerics) -> None:
-    """Bring a fast model into what was asked for. Raises NotExactError only for EXACT."""
+def settle_numerics(
+    model: TransformersModel,
+    numerics: Numerics,
+    check: Callable[[TransformersModel], None] = check_rows,
+) -> None:
+    """Bring a fast model into what was asked for, which `check` proves. Raises NotExactError only
+    for EXACT."""
     if numerics is Numerics.FAST:
         return
     try:
-        make_exact(model)
+        make_exact(model, check)
     except NotExactError as error:
         _go_on_fast(numerics, error)
 

@@ -116,7 +116,10 @@ class NativeStack:
         if num_tokens > self._num_rows:
             self._make_room(num_tokens)
         pieces, blocks, block_size = plan.table
-        cosine, sine = self._places.up_to(plan.last_place)
+        if plan.last_place >= self._places.count:
+            self._kernels.settle()
+            self._places.grow(plan.last_place)
+        cosine, sine = self._places.tables
         out_NX = torch.empty(num_wanted, self._out_width, dtype=torch.bfloat16)
         arguments = _Pass(
             *(plan.input_ids.data_ptr(), plan.position_ids.data_ptr()),
@@ -152,15 +155,16 @@ class _Places:
     def __init__(self, rotary: Callable[..., tuple[Tensor, Tensor]], dtype: torch.dtype) -> None:
         self._rotary = rotary
         self._numbers = torch.empty(0, dtype=dtype)
-        self._tables = (self._numbers, self._numbers)
+        self.count = 0
+        """Places whose embedding is there."""
+        self.tables = (self._numbers, self._numbers)
+        """Cosine and sine."""
 
-    def up_to(self, place: int) -> tuple[Tensor, Tensor]:
-        """Cosine and sine of all places up to `place`, and maybe of more."""
-        if place >= len(self._tables[0]):
-            positions = torch.arange(1 << max(place.bit_length(), 10)).unsqueeze(0)
-            cosine, sine = self._rotary(self._numbers, positions)
-            self._tables = cosine[0].contiguous(), sine[0].contiguous()
-        return self._tables
+    def grow(self, place: int) -> None:
+        """Up to `place` at least; the tables before are freed."""
+        self.count = 1 << max(place.bit_length(), 10)
+        cosine, sine = self._rotary(self._numbers, torch.arange(self.count).unsqueeze(0))
+        self.tables = cosine[0].contiguous(), sine[0].contiguous()
 
 
 def stack_of(kernels: NativeKernels | None, decoder: Any) -> NativeStack | None:
