@@ -50,7 +50,7 @@ def main(
     model: Annotated[str, typer.Option(help="Folder or name.")] = "smollm2-135m",
     algorithm: AlgorithmName = AlgorithmName.EXSPEC,
     temperature: float = 0.0,
-    steps: Annotated[int, typer.Option(help="Timed for each cell.")] = 60,
+    steps: Annotated[int, typer.Option(help="Timed for each cell.")] = 50,
     output: Annotated[Path | None, typer.Option(help="JSON file.")] = None,
 ) -> None:
     """Print p50 and p90 of a pass and the time outside kernels for every cell."""
@@ -59,11 +59,13 @@ def main(
     cells: list[dict[str, Any]] = []
     shapes = [(rows, cached) for rows in _ROWS for cached in _CACHED]
     for rows, cached in track(shapes, description="shapes"):
+        prompt_len = max(cached - steps - _NUM_WARM_UPS, 2)
+        engine = _decoding(target, algorithm, rows, prompt_len, temperature, steps)
         for is_busy in (False, True):
             with _companion() if is_busy else nullcontext():
-                engine = _decoding(target, algorithm, rows, cached - steps // 2, temperature, steps)
                 times = _timed(target, engine, steps)
             cells.append({"rows": rows, "cached": cached, "is_busy": is_busy, **times})
+        _end(engine)
     _show(cells)
     if output is not None:
         facts = {"model": model, "algorithm": algorithm, "temperature": temperature}
@@ -86,7 +88,7 @@ def _decoding(
         speculation=SpeculationConfig(method=SpecMethod.NONE),
     )
     engine = Engine(target, config=config, algorithm=algorithm)
-    prompt = tuple(100 + i % 1000 for i in range(max(prompt_len, 1)))
+    prompt = tuple(100 + i % 1000 for i in range(prompt_len))
     for row in range(rows):
         params = SamplingParams(max_tokens=10 * steps, temperature=temperature, seed=row)
         engine.add_request(
@@ -99,7 +101,7 @@ def _decoding(
 
 
 def _timed(target: TransformersModel, engine: Engine, steps: int) -> dict[str, float]:
-    """Milliseconds. The engine gives its slots back."""
+    """Milliseconds."""
     passes: list[float] = []
     outside: list[float] = []
     run_pass = target.run_pass
@@ -115,7 +117,6 @@ def _timed(target: TransformersModel, engine: Engine, steps: int) -> dict[str, f
             num_before, started = len(passes), time.perf_counter()
             engine.step()
             outside.append(time.perf_counter() - started - sum(passes[num_before:]))
-    _end(engine)
     passes, outside = sorted(passes[-steps:]), sorted(outside[-steps:])
     return {
         "pass_p50_ms": 1e3 * passes[steps // 2],
