@@ -53,7 +53,7 @@ def choose(logits: Tensor, rows: Sequence[ChoiceRow], vocab_size: int) -> list[i
     once, and again for rows that their first candidates leave undecided.
     """
     assert logits.shape[0] == len(rows)
-    z_NV = process(logits if logits.shape[1] == vocab_size else logits[:, :vocab_size], rows)
+    z_NV = process(logits[:, :vocab_size], rows)
     chosen = _choose_natively(z_NV, rows)
     left = [i for i, token in enumerate(chosen) if token == UNDECIDED]
     if left:

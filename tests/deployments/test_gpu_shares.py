@@ -57,7 +57,9 @@ def test_replicas_ask_for_what_there_is(
 )
 def test_too_few_gpus_are_refused_with_the_numbers(num_gpus: float, settings: Any) -> None:
     config = ServiceConfig(**PAIR | settings)
-    numbers = f"{config.target_replicas} target and {config.draft_replicas} draft .* {num_gpus}: "
+    numbers = (
+        f"{config.target_replicas} target and {config.draft_replicas or 1} draft .* {num_gpus}: "
+    )
     with pytest.raises(InvalidRequestError, match=numbers):
         with_gpus(config, num_gpus)
 

@@ -166,7 +166,7 @@ static void score_step(Work *w, const Across *across, int64_t size, int64_t num_
 static void add_step(Work *w, ValuePairs values, int64_t size, int64_t num_queries) {
     (void)num_queries;
     _tile_loadd(0, w->weights, sizeof *w->weights);
-    for (int64_t d = 0; d < size; d += LANES) {
+    for (int64_t d = 0; d < size; d += 16) {
         _tile_loadd(2, w->sums[0] + d, sizeof *w->sums);
         _tile_loadd(1, values[0] + d, sizeof *values);
         _tile_dpbf16ps(2, 0, 1);

@@ -8,8 +8,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from deployments.metrics.page import CONTENT_TYPE, MetricsCompat
-from specdec_core.config import PoolConfig
+from specdec_core.config import KPolicyName, PoolConfig, SpeculationConfig
 from tests.deployments.http_server import TEXT, completion, run, server
+
+FIXED = SpeculationConfig(k_policy=KPolicyName.FIXED)
 
 
 def samples(page: str) -> dict[tuple[str, str], float]:
@@ -83,7 +85,7 @@ def test_while_the_coordinator_is_away_there_is_no_page() -> None:
 
 def test_what_ended_requests_took_is_observed_once_per_request() -> None:
     async def scenario() -> None:
-        async with server() as (client, _):
+        async with server(config=PoolConfig(speculation=FIXED)) as (client, _):
             for max_tokens in (1, 30, 40):
                 body = completion(prompt=[1, 2, 3] * 20, max_tokens=max_tokens)
                 assert (await client.post("/v1/completions", json=body)).status_code == 200
