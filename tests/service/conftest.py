@@ -30,6 +30,7 @@ from deployments.telemetry.settings import LogFormat
 from specdec.v1 import generation_pb2 as pb
 from specdec.v1 import generation_pb2_grpc as pb_grpc
 from specdec_core import Engine, Request, SamplingParams
+from specdec_core.config import KPolicyName
 from specdec_core.engine import AlgorithmName
 from specdec_core.models.loading import DType, LoadConfig
 from specdec_core.models.numerics import Numerics
@@ -197,6 +198,8 @@ def service(
         model=str(target),
         served_model_name="tiny",
         spec_model=str(draft),
+        # The paths of a draft are what is tested: by goodput a tiny one would hardly be asked.
+        spec_policy=KPolicyName.FIXED,
         dtype="bfloat16",
         numerics=Numerics.EXACT,
         audit_share=1.0,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from deployments.config import ServiceConfig
+from specdec_core.config import KPolicyName
 from specdec_core.models.numerics import Numerics
 from tests.service.conftest import free_port
 from tests.service.tiny_folder import save_tiny_llama
@@ -20,6 +21,10 @@ def own_config(folder: Path) -> ServiceConfig:
     return ServiceConfig(
         model=str(save_tiny_llama(target)),
         spec_model=str(save_tiny_llama(draft, noise=0.01)),
+        # A draft that is never asked could die unnoticed.
+        spec_policy=KPolicyName.FIXED,
+        # A target that was killed and then stopped starts twice, beside other tests.
+        resume_timeout_s=180,
         dtype="bfloat16",
         numerics=Numerics.EXACT,
         kv_cache_tokens=8192,

@@ -60,4 +60,4 @@ def test_the_text_of_the_base_starts_the_service(folder: Path) -> None:
     answers = json.loads(output.stdout.splitlines()[-1])
     assert "Paris" in answers["http"]["text"]
     assert answers["http"]["ids"] == answers["grpc"]["ids"] == answers["grpc"]["streamed"]
-    assert answers["grpc"]["roles"] == ["draft", "target"]
+    assert answers["grpc"]["roles"] == ["target"]
