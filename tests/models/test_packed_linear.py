@@ -41,3 +41,17 @@ def test_float16_linears_are_left_alone() -> None:
     model = nn.Sequential(nn.Linear(4, 4)).half()
     assert pack_linears(model) == 0
     assert type(model[0]) is nn.Linear
+
+
+def test_bfloat16_linears_are_left_alone_where_the_processor_cannot_pack_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
+
+    def refuse(*_: object) -> torch.Tensor:
+        raise RuntimeError("bf16 path needs the cpu support avx_ne_convert or avx512")
+
+    monkeypatch.setattr(torch.ops.mkldnn, "_reorder_linear_weight", refuse)
+    model = nn.Sequential(nn.Linear(64, 32)).bfloat16()
+    assert pack_linears(model) == 0
+    assert type(model[0]) is nn.Linear
