@@ -18,7 +18,7 @@ from pathlib import Path
 
 from specdec_core.cache_folder import cache_folder
 
-FLAGS = ("-O3", "-march=native", "-std=gnu11", "-fno-math-errno", "-fPIC", "-fopenmp", "-shared")
+FLAGS = ("-O3", "-march=native", "-std=gnu11", "-fno-math-errno", "-fPIC", "-pthread", "-shared")
 _BUILD_TIMEOUT_S = 120.0
 
 _logger = logging.getLogger(__name__)
