@@ -157,7 +157,7 @@ def test_logprobs_are_compared_when_asked_for(verify: Verify, numerics: str) -> 
 def test_a_refusal_of_exact_numerics_ends_the_command(
     verify: Verify, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(model: object) -> None:
+    def refuse(model: object, check: object) -> None:
         raise NotExactError("linear 64x96 differs")
 
     monkeypatch.setattr(loading, "make_exact", refuse)

@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from specdec_core.models import exact
 from specdec_core.models.cached_model import Feed
 from specdec_core.models.exact import make_exact
 from specdec_core.models.exact_module import plain_modules, undo_exact
@@ -134,14 +133,13 @@ def test_ids_and_logits_of_an_exact_model_stay(dtype: torch.dtype) -> None:
     assert torch.equal(scored[0].argmax(-1), scored[1].argmax(-1))
 
 
-def test_a_refused_model_gets_its_norms_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_model_gets_its_norms_back() -> None:
     def refuse(model: object) -> None:
         raise NotExactError("a row differs")
 
-    monkeypatch.setattr(exact, "check_rows", refuse)
     model = TransformersModel(tiny_model("glm4"), vocab_size=VOCAB, kv_cache_tokens=4096)
     with pytest.raises(NotExactError):
-        make_exact(model)
+        make_exact(model, check=refuse)
     assert not any(isinstance(m, ExactNorm) for m in model.module.modules())
 
 

@@ -68,7 +68,7 @@ def test_the_prefix_cache_is_on_unless_it_is_switched_off(tmp_path: Path, role: 
 def test_auto_goes_on_in_fast_numerics_and_says_which_operation_differs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def refuse(model: object) -> None:
+    def refuse(model: object, check: object) -> None:
         raise NotExactError("operation that differs: layer 3 q_proj")
 
     folder = save_tiny_llama(tmp_path)
