@@ -22,6 +22,7 @@ from deployments.ingress.access import is_loopback
 from deployments.ingress.replaced import HEALTH_CHECK_PERIOD_S
 from deployments.ingress_replica import Ingress
 from deployments.memory import STEADY_ALLOCATOR
+from deployments.openmp import short_spin
 from deployments.replica.serving import DraftReplica, TargetReplica
 from deployments.scale_options import ingress_options, policy_of, replica_options
 from deployments.telemetry.settings import LogFormat
@@ -32,9 +33,6 @@ from specdec_core.pool.waiting import most_waiting
 APPLICATION = "specdec"
 IMPORT_PATH = "deployments.app:build_app"
 SERVICER_FUNCTION = "deployments.edge.grpc_endings.add_generation_service"
-_SPIN_COUNT = "10000"
-"""Two torch processes whose OpenMP threads spin on the same cores slow each other 10 to 100 times;
-this short a spin costs nothing when they alternate. What the environment says wins."""
 _HEALTH_CHECKS: dict[str, Any] = {
     "health_check_period_s": HEALTH_CHECK_PERIOD_S,
     "health_check_timeout_s": 5,
@@ -157,10 +155,8 @@ def _replicas(
     labels = config.target_labels(coordinator.cell) if is_target else config.draft_node_labels
     first = config.target_replicas if is_target else config.first_draft_replicas
     bounds = config.target_bounds if is_target else config.draft_bounds
-    threading = {
-        "OMP_NUM_THREADS": str(config.threads_per_replica(os.cpu_count() or 1)),
-        "GOMP_SPINCOUNT": os.environ.get("GOMP_SPINCOUNT", _SPIN_COUNT),
-    }
+    num_threads = config.threads_per_replica(os.cpu_count() or 1)
+    threading = {"OMP_NUM_THREADS": str(num_threads)} | short_spin()
     deployment: Any = serve.deployment(
         kind,
         name=deployment_name(kind.role, coordinator.cell),

@@ -17,6 +17,7 @@ from deployments import cli_options as flag
 from deployments import demo_models
 from deployments.bench.command import bench_app
 from deployments.eval_draft.command import eval_draft
+from deployments.openmp import short_spin
 from deployments.progress import stage_progress
 from deployments.simulation.command import simulate_app
 from deployments.top.command import top
@@ -48,6 +49,7 @@ _TAKE_MODELS = (["serve"], ["generate"], ["verify"], ["bench", "offline"])
 
 def main() -> None:
     """Run the command line. A refusal is one line on stderr: status 2 if it was asked wrongly."""
+    os.environ.update(short_spin())
     try:
         if any(sys.argv[1 : 1 + len(command)] == command for command in _TAKE_MODELS):
             refuse_foreign_flags(sys.argv[2:])

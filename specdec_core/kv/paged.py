@@ -14,6 +14,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -85,6 +86,10 @@ class PagedKV:
         num_planes, num_rows = 2 * shape.num_layers, num_blocks + has_scratch_block
         self._words_RX = self._pool_L2NBHD.view(num_planes * num_rows, -1).view(torch.int64)
         """A row for each block of each layer's keys, and of its values."""
+        is_on_host = shape.device.type == "cpu"
+        self._host_words_RX = self._words_RX.numpy() if is_on_host else None
+        """The same memory. PyTorch would wake its OpenMP threads to clear a block, and those go on
+        turning round for a while on the cores that the kernels' own threads need."""
         self._first_rows_P1 = torch.arange(num_planes, device=shape.device)[:, None] * num_rows
         self.scratch_block = num_blocks if has_scratch_block else None
         """Where padding reads and writes."""
@@ -222,6 +227,11 @@ class PagedKV:
         A masked key weighs exactly 0, but 0 * NaN is NaN. One operation for all: on a GPU one
         over a part of every layer is a launch for every 2 GiB from its first byte to its last.
         """
-        if blocks:
-            blocks_M = on_device(blocks, torch.long, self.shape.device)
-            self._words_RX.index_fill_(0, (self._first_rows_P1 + blocks_M).flatten(), 0)
+        if not blocks:
+            return
+        if self._host_words_RX is not None:
+            rows = np.add.outer(self._first_rows_P1[:, 0].numpy(), blocks)
+            self._host_words_RX[rows] = 0
+            return
+        blocks_M = on_device(blocks, torch.long, self.shape.device)
+        self._words_RX.index_fill_(0, (self._first_rows_P1 + blocks_M).flatten(), 0)
