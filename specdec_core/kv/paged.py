@@ -90,6 +90,7 @@ class PagedKV:
         self._host_words_RX = self._words_RX.numpy() if is_on_host else None
         """The same memory. PyTorch would wake its OpenMP threads to clear a block, and those go on
         turning round for a while on the cores that the kernels' own threads need."""
+        self._rows_of_plane = num_rows
         self._first_rows_P1 = torch.arange(num_planes, device=shape.device)[:, None] * num_rows
         self.scratch_block = num_blocks if has_scratch_block else None
         """Where padding reads and writes."""
@@ -230,8 +231,8 @@ class PagedKV:
         if not blocks:
             return
         if self._host_words_RX is not None:
-            rows = np.add.outer(self._first_rows_P1[:, 0].numpy(), blocks)
-            self._host_words_RX[rows] = 0
+            first_rows_P = range(0, len(self._host_words_RX), self._rows_of_plane)
+            self._host_words_RX[np.add.outer(first_rows_P, blocks)] = 0
             return
         blocks_M = on_device(blocks, torch.long, self.shape.device)
         self._words_RX.index_fill_(0, (self._first_rows_P1 + blocks_M).flatten(), 0)
