@@ -105,12 +105,17 @@ class Replica:
         refusals = [(row, self._truncate(row)) for row in lease.rows]
         answers: dict[int, RowResult] = {}
         ready: list[LeaseRow] = []
+        num_free = self._model.num_free_blocks
         for row, truncated in refusals:
-            refusal = truncated or self._refuse_without_room(row, ready)
-            if refusal is None:
-                ready.append(row)
+            num_new = self._new_blocks(row)
+            if truncated is not None:
+                answers[row.sequence_id] = truncated
+            elif num_new > num_free:
+                cached_len = self._sequences[row.sequence_id].cached_len
+                answers[row.sequence_id] = _no_room(row, cached_len)
             else:
-                answers[row.sequence_id] = refusal
+                ready.append(row)
+                num_free -= num_new
         if ready:
             answers |= self._run(ready, lease.min_confidence)
         return GroupResult(
@@ -143,12 +148,6 @@ class Replica:
             return _no_room(row, cached.cached_len)
         cached.truncate(row.base_len)
         return None
-
-    def _refuse_without_room(self, row: LeaseRow, ready: list[LeaseRow]) -> RowResult | None:
-        needed = sum(self._new_blocks(r) for r in (*ready, row))
-        if needed <= self._model.num_free_blocks:
-            return None
-        return _no_room(row, self._sequences[row.sequence_id].cached_len)
 
     def _new_blocks(self, row: LeaseRow) -> int:
         """Blocks the row takes beyond those that its base_len positions hold."""
