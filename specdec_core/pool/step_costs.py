@@ -41,6 +41,10 @@ _TIMED_WEIGHT = 5.0
 _NUM_FIRST = 4
 """Passes that say, the median of them, how much longer they take than those that were timed: the
 host's part, longer prefixes, a busy machine."""
+_SETTLED = 16.0
+"""Passes of a size from which on one more moves the line so little that it is not drawn anew."""
+_DRAW_EVERY = 8
+"""Passes after which it is all the same: to draw it takes 0.1 ms, for which a target would wait."""
 
 
 @dataclass(eq=False, slots=True)
@@ -148,7 +152,8 @@ class StepCost:
             size.weight = 1.0
         self.num_seen += 1
         size.note(sequences, rows, self._tiles(rows), self.num_seen)
-        self._line = None
+        if size.weight < _SETTLED or self.num_seen % _DRAW_EVERY == 0:
+            self._line = None
 
     def _compare(self, size: _Size, surprise: float) -> None:
         """What a pass of a size that was seen before says of it, and of the pace."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import pytest
 
+from specdec_core.pool import step_costs
 from specdec_core.pool.linear_fit import Point, fit_line
 from specdec_core.pool.step_costs import StepCost
 
@@ -143,3 +145,20 @@ def test_the_first_pass_of_a_size_is_believed_within_bounds() -> None:
     expected = cost.at(8, 24)
     cost.observe(8, 24, 0.4)
     assert expected < cost.at(8, 24) < 1.5 * expected
+
+
+def test_the_line_is_drawn_seldom_once_a_size_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A target waits for every decision, and to draw it takes longer than the rest of one."""
+    drawn: list[int] = []
+
+    def counted(points: Sequence[Point], first_share: float) -> tuple[float, list[float]]:
+        drawn.append(len(points))
+        return fit_line(points, first_share)
+
+    monkeypatch.setattr(step_costs, "fit_line", counted)
+    cost = known_sizes()
+    drawn.clear()
+    for _ in range(80):
+        cost.observe(8, 8, 0.012)
+        cost.at(8, 40)
+    assert 80 // 8 <= len(drawn) <= 80 // 4

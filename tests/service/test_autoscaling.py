@@ -20,6 +20,7 @@ import pytest
 from benchmarks.served import service as served
 from deployments.config import ServiceConfig
 from specdec.v1 import generation_pb2 as pb
+from specdec_core.config import KPolicyName
 from specdec_core.models.numerics import Numerics
 from tests.conftest import StartedAlone
 from tests.service.conftest import Oracle, free_port
@@ -108,6 +109,7 @@ def scaled(
         scale_down_delay_s=2,
         scale_zero_delay_s=5,
         scale_draft_busy=0.3,
+        spec_policy=KPolicyName.FIXED,  # goodput would leave a draft as dear as its target unused
         port=free_port(),
         grpc_port=free_port(),
         graceful_shutdown_s=20,
