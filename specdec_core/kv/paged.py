@@ -14,7 +14,6 @@ from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -87,10 +86,10 @@ class PagedKV:
         self._words_RX = self._pool_L2NBHD.view(num_planes * num_rows, -1).view(torch.int64)
         """A row for each block of each layer's keys, and of its values."""
         is_on_host = shape.device.type == "cpu"
-        self._host_words_RX = self._words_RX.numpy() if is_on_host else None
+        words_PNX = self._words_RX.view(num_planes, num_rows, -1)
+        self._host_words_PNX = words_PNX.numpy() if is_on_host else None
         """The same memory. PyTorch would wake its OpenMP threads to clear a block, and those go on
         turning round for a while on the cores that the kernels' own threads need."""
-        self._rows_of_plane = num_rows
         self._first_rows_P1 = torch.arange(num_planes, device=shape.device)[:, None] * num_rows
         self.scratch_block = num_blocks if has_scratch_block else None
         """Where padding reads and writes."""
@@ -230,9 +229,8 @@ class PagedKV:
         """
         if not blocks:
             return
-        if self._host_words_RX is not None:
-            first_rows_P = range(0, len(self._host_words_RX), self._rows_of_plane)
-            self._host_words_RX[np.add.outer(first_rows_P, blocks)] = 0
+        if self._host_words_PNX is not None:
+            self._host_words_PNX[:, blocks] = 0
             return
         blocks_M = on_device(blocks, torch.long, self.shape.device)
         self._words_RX.index_fill_(0, (self._first_rows_P1 + blocks_M).flatten(), 0)
