@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from specdec_core.pool.catching_up import within
+from specdec_core.pool.catching_up import CatchingUp, within
 from specdec_core.pool.grouping import ReadyRows, RowPlan, rank_of
 from specdec_core.pool.known_prefixes import KnownPrefixes
 from specdec_core.pool.sequence import Sequence
@@ -31,7 +31,7 @@ class Board:
         self.known = known
         self.clients = ReadyRows(max_group_size, by_shape)
         """With a limit of catch-up tokens: those that only decode."""
-        self.catching_up = ReadyRows(max_group_size, by_shape=False)
+        self.catching_up = CatchingUp()
         """Clients' rows that the limit may hold up, and that keep no other from its seat."""
         self.num_out = 0
         """Catch-up tokens of the replica's open leases; to be told before a choice."""
@@ -43,7 +43,7 @@ class Board:
 
     @property
     def num_ready(self) -> int:
-        num_clients = len(self.clients.cohort_of) + len(self.catching_up.cohort_of)
+        num_clients = len(self.clients.cohort_of) + len(self.catching_up)
         return num_clients + len(self._background)
 
     @property
@@ -54,7 +54,7 @@ class Board:
     @property
     def ready_since(self) -> float:
         """Of the oldest client's row that may go now."""
-        sinces = [plan.sequence.ready_since for plan in self._let_in[:1]]
+        sinces = [plan.sequence.ready_since for plan in self._let_in]
         if len(self.clients):
             sinces.append(self.clients.ready_since)
         return min(sinces)
@@ -90,7 +90,7 @@ class Board:
         """The row, which is ready here, is leased out; only this board knows the sequence."""
         if sequence_id in self.clients.cohort_of:
             self.clients.discard(sequence_id)
-        elif sequence_id in self.catching_up.cohort_of:
+        elif sequence_id in self.catching_up:
             self.catching_up.discard(sequence_id)
         else:
             del self._background[sequence_id]
@@ -111,14 +111,14 @@ class Board:
             self.undrafted.pop(sequence_id, None)
         if sequence_id in self.clients.cohort_of:
             self.clients.discard(sequence_id)
-        elif sequence_id in self.catching_up.cohort_of:
+        elif sequence_id in self.catching_up:
             self.catching_up.discard(sequence_id)
         elif self._background:
             self._background.pop(sequence_id, None)
 
     def num_catching_up(self, plans: list[RowPlan]) -> int:
         """Catch-up tokens of ready rows that the replica has yet to compute, where they count."""
-        if not (self.catching_up.cohort_of or self._background):
+        if not (self.catching_up or self._background):
             return 0
         return sum(map(self._num_computed, plans))
 
@@ -148,11 +148,11 @@ class Board:
 
     @property
     def _let_in(self) -> list[RowPlan]:
-        """Clients' rows that may catch up now, by age."""
-        if not self.catching_up.cohort_of:
+        """Clients' rows that may catch up now, by turn."""
+        if not self.catching_up:
             return []
-        oldest = islice(self.catching_up.by_age(), self.max_group_size)
-        return self._within(oldest, self.num_out)
+        first = islice(self.catching_up, self.max_group_size)
+        return self._within(first, self.num_out)
 
     def _within(self, plans: Iterable[RowPlan], num_out: int) -> list[RowPlan]:
         return within(plans, num_out, self._max_prefill, self._num_computed)

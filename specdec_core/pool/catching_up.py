@@ -1,10 +1,63 @@
-"""Which rows may catch up now: every stream of a target waits for a pass that feeds prompts."""
+"""Rows that catch up: the order in which they go, and how many go at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable, Iterator
 
 from specdec_core.pool.grouping import RowPlan
+
+YIELD_S_PER_TOKEN = 0.004
+"""Seconds by which a prompt lets others pass for each token that it has yet to catch up. About ten
+times what a token takes on two cores: a short prompt passes the long ones of a burst."""
+MAX_YIELD_S = 10.0
+"""Longest that a prompt of any length lets later and shorter ones pass."""
+
+Turn = tuple[float, int]
+"""When it is a sequence's turn, on the clock of its rank, and its number. Lower goes first."""
+
+
+def turn_of(plan: RowPlan) -> Turn:
+    """Arrival plus what it yields for the tokens that are left; it nears arrival as it catches up.
+
+    So of prompts that arrived together the one with the fewest tokens left goes first until it has
+    its first token, which comes sooner on average than if all took turns (shortest remaining
+    processing time). None waits for ever: a row passes another only if it arrived at most
+    `MAX_YIELD_S` later.
+    """
+    sequence = plan.sequence
+    rank, sequence_id = sequence.rank
+    num_left = len(sequence.ids) - plan.row.base_len
+    return rank + min(num_left * YIELD_S_PER_TOKEN, MAX_YIELD_S), sequence_id
+
+
+class CatchingUp:
+    """Plans of the rows that catch up, by turn. A decision looks at the first ones only."""
+
+    def __init__(self) -> None:
+        self._turns: list[Turn] = []
+        self._plans: dict[int, tuple[Turn, RowPlan]] = {}
+
+    def __len__(self) -> int:
+        return len(self._plans)
+
+    def __contains__(self, sequence_id: int) -> bool:
+        return sequence_id in self._plans
+
+    def __iter__(self) -> Iterator[RowPlan]:
+        """All rows, the first to go first."""
+        return (self._plans[sequence_id][1] for _, sequence_id in self._turns)
+
+    def put(self, plan: RowPlan) -> None:
+        """Add a sequence's plan, which has none here."""
+        turn = turn_of(plan)
+        insort(self._turns, turn)
+        self._plans[turn[1]] = turn, plan
+
+    def discard(self, sequence_id: int) -> None:
+        """Take a sequence's plan out, which has one here."""
+        turn, _ = self._plans.pop(sequence_id)
+        del self._turns[bisect_left(self._turns, turn)]
 
 
 def within(

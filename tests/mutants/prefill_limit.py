@@ -44,6 +44,24 @@ MUTANTS = (
         killed_by=(_TESTS + "test_nobody_overtakes_a_prompt_that_has_to_wait",),
     ),
     Mutant(
+        name="prompts-take-chunks-in-turns",
+        path=_POOL + "catching_up.py",
+        old="    return rank + min(",
+        new="    return sequence.ready_since + 0 * min(",
+        breaks="all prompts that arrive together have their first token as late as the last one",
+        killed_by=(_TESTS + "test_prompts_that_came_together_go_one_after_the_other",),
+    ),
+    Mutant(
+        name="long-prompts-yield-for-ever",
+        path=_POOL + "catching_up.py",
+        old="min(num_left * YIELD_S_PER_TOKEN, MAX_YIELD_S)",
+        new="num_left * YIELD_S_PER_TOKEN",
+        breaks="a very long prompt waits for minutes while short ones come",
+        killed_by=(
+            _TESTS + "test_no_prompt_is_so_long_that_it_waits_for_more_than_the_longest_yield",
+        ),
+    ),
+    Mutant(
         name="streams-wait-as-prompts-do",
         path=_POOL + "board.py",
         old="elif self._max_prefill is not None and plan.num_catching_up:",

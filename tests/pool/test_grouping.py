@@ -290,8 +290,11 @@ def test_every_ready_row_is_dispatched_within_a_bounded_number_of_groups(
         assert client.last is not None
     # Once overdue, only rows that are older still go first: at most a window of them, and the
     # group that is running when the row becomes overdue.
-    # Each group takes the oldest one of those that catch up, and perhaps no other.
-    num_groups = -(-window // (1 if max_prefill_tokens else max_group_size)) + 1
+    # Each group takes the first of those that catch up, and perhaps no other. A prompt has at most
+    # three chunks; before it go those of a window, and of as many that came within its yield.
+    num_groups = -(-window // max_group_size) + 1
+    if max_prefill_tokens:
+        num_groups = 2 * window * 3 + 1
     assert cell.pool.counters().max_wait_s <= max_group_wait_s + num_groups * target_s + 1e-9
     num_groups = -(-window // max_group_size) + 1
     assert cell.pool.counters().max_draft_wait_s <= max_group_wait_s + num_groups * draft_s + 1e-9

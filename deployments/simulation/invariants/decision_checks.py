@@ -179,7 +179,7 @@ def _check_undrafted(
     record = fleet[target.replica_id]
     if target.row is None and record.is_usable:
         sequence_id, board = sequence.sequence_id, record.board
-        ready = (board.clients.cohort_of, board.catching_up.cohort_of, board._background)
+        ready = (board.clients.cohort_of, board.catching_up, board._background)
         is_planned = any(sequence_id in rows for rows in ready)
         if not is_planned and sequence_id not in fleet.changed:
             raise Violation(f"(k) no draft is left, and nobody verifies {sequence.request_id}")
