@@ -5,7 +5,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 SBOM_TOOL := .venv-sbom/bin/cyclonedx-py
 
-.PHONY: setup serve test lint format proto proto-check manifests dashboards bench audit audit-deps sbom mutants mutmut test-floor
+.PHONY: setup serve test test-cluster lint format proto proto-check manifests dashboards bench audit audit-deps sbom mutants mutmut test-floor
 
 setup: $(INSTALLED)
 	@$(BIN)/specdec models pull smollm2-135m
@@ -95,6 +95,10 @@ mutmut: $(INSTALLED)
 
 manifests: $(INSTALLED)
 	$(BIN)/python -m tests.manifests
+
+# Production's topology on the cluster that KUBECONFIG names (KubeRay 1.7, image of docker/cpu.Dockerfile); exit 3: none at hand.
+test-cluster: $(INSTALLED)
+	$(BIN)/python -m tests.cluster $(ARGS)
 
 # Dashboards, alert rules and docs/metrics.md, from the registry of metrics. RUNBOOK: where alerts send their reader.
 RUNBOOK ?= docs/runbook.md

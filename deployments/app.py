@@ -14,8 +14,8 @@ from ray import serve
 from ray.serve import Application
 
 from deployments.config import ServiceConfig
-from deployments.coordinator.actor import CoordinatorSpec
 from deployments.coordinator.server import PortLimits
+from deployments.coordinator.spec import CoordinatorSpec
 from deployments.deployment_names import INGRESS, deployment_name
 from deployments.gpu_shares import with_gpus
 from deployments.ingress.access import is_loopback
@@ -79,6 +79,7 @@ def coordinator_spec(config: ServiceConfig, cell: int = 0) -> CoordinatorSpec:
     largest = most_message_bytes(pool, config.max_body_bytes)
     return CoordinatorSpec(
         cell=cell,
+        num_cells=config.cells,
         application=APPLICATION,
         model_name=config.model_name,
         version=f"{package_version()}-{config.version()}",

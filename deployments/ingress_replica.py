@@ -19,7 +19,8 @@ from ray.serve.handle import DeploymentHandle
 from deployments.cells.pool import Pool
 from deployments.cells.router import MOVE_AFTER_S, CellRouter
 from deployments.config import ServiceConfig
-from deployments.coordinator.actor import CoordinatorSpec, resolve
+from deployments.coordinator.actor import resolve
+from deployments.coordinator.spec import CoordinatorSpec
 from deployments.demo_models import resolve_model
 from deployments.deployment_names import Part
 from deployments.http.api import build_http_app

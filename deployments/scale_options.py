@@ -23,15 +23,17 @@ def replica_options(config: ServiceConfig, first: int, bounds: Bounds) -> dict[s
 
 def ingress_options(config: ServiceConfig) -> dict[str, Any]:
     """Without our policy Serve's own scales the ingress by its requests."""
-    bounds = config.ingress_bounds
+    bounds, per_node = config.ingress_bounds, config.max_ingress_replicas_per_node
+    limits = {"max_replicas_per_node": per_node} if per_node is not None else {}
     if config.autoscales:
-        return {"autoscaling_config": _scaled(bounds)}
+        return {"autoscaling_config": _scaled(bounds), **limits}
     return {
         "autoscaling_config": {
             "min_replicas": bounds.least,
             "max_replicas": bounds.most,
             "target_ongoing_requests": config.scale_requests_per_ingress,
-        }
+        },
+        **limits,
     }
 
 

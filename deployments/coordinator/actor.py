@@ -8,7 +8,6 @@ import logging
 import os
 import random
 import time
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -18,11 +17,13 @@ from ray.exceptions import RayError
 
 from deployments.autoscaling.sampling import SignalSampler
 from deployments.autoscaling.signals import SignalMeter
-from deployments.coordinator.client_ledger import ClientLimits
 from deployments.coordinator.garbage import is_look_short, look_seldom
+from deployments.coordinator.places import should_move
+from deployments.coordinator.placing import nodes_for, own_node, places_of, placing
 from deployments.coordinator.pool_driver import PoolDriver
 from deployments.coordinator.pool_status import pool_status
-from deployments.coordinator.server import PortLimits, process_settings, start_server
+from deployments.coordinator.server import process_settings, start_server
+from deployments.coordinator.spec import NAMESPACE, CoordinatorSpec
 from deployments.deployment_names import Part
 from deployments.memory import keep_trimming
 from deployments.metrics.telling import MetricsTelling
@@ -30,52 +31,24 @@ from deployments.telemetry.exporters import is_export_asked_for
 from deployments.telemetry.logs import begin_logs
 from deployments.telemetry.pool_spans import PoolSpans
 from deployments.telemetry.process import ProcessName
-from deployments.telemetry.settings import LogFormat
 from deployments.telemetry.tracing import begin_tracing
-from deployments.tls.files import TlsFiles
 from deployments.wire.endpoint import Endpoint
-from specdec_core.config import PoolConfig
 from specdec_core.pool import SequencePool
 
 logger = logging.getLogger(__name__)
 
-NAMESPACE = "specdec"
 _RESOLVE_TIMEOUT_S = 15.0
 _HUNG_S = 10.0
 """One that has answered before answers in milliseconds; Ray itself never restarts what hangs."""
 _SEND_S = 5.0
 """For the spans and metrics of a coordinator that ends; its process has less for itself."""
 _WATCH_S = 1.0
+_LOOK_EVERY = 5
+"""Seconds between two looks at where the coordinators of the other cells are."""
+_SHARED_LOOKS = 2
+"""So many in a row say that it had better move: a node that has just joined or come back stays."""
 _SIGNALS_TIMEOUT_S = 5.0
 _FAILED_EXIT_CODE = 70
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CoordinatorSpec:
-    """Which coordinator a process belongs to, and how to make it."""
-
-    application: str
-    version: str
-    """Of the configuration: a redeploy with another one gets another coordinator."""
-    pool: PoolConfig
-    audit_share: float = 0.0
-    limits: ClientLimits = field(default_factory=ClientLimits)
-    port_limits: PortLimits = field(default_factory=PortLimits)
-    tls: TlsFiles | None = None
-    host: str | None = None
-    """Address to listen on; None: the node's."""
-    cell: int = 0
-    log_format: LogFormat = LogFormat.TEXT
-    model_name: str = ""
-    """As clients name it; metrics are labelled with it."""
-    node_labels: dict[str, str] = field(default_factory=dict)
-    """Ray labels of the nodes that it may run on; empty: any."""
-    idle_exit_s: float = 60.0
-    """Without a stream for this long the application is gone; a latecomer makes a new one."""
-
-    @property
-    def actor_name(self) -> str:
-        return f"{self.application}:cell-{self.cell}:{self.version}"
 
 
 class Coordinator:
@@ -83,6 +56,7 @@ class Coordinator:
 
     def __init__(self, spec: CoordinatorSpec) -> None:
         look_seldom()
+        self._spec = spec
         process = ProcessName(role=Part.COORDINATOR, id=spec.actor_name, cell=spec.cell)
         begin_logs(process, spec.log_format)
         self._tracing = begin_tracing(process)
@@ -112,7 +86,7 @@ class Coordinator:
         )
         self._tasks = [
             asyncio.ensure_future(self._drive()),
-            asyncio.ensure_future(self._watch(spec.idle_exit_s)),
+            asyncio.ensure_future(self._watch()),
             asyncio.ensure_future(self._metrics.run()),
             asyncio.ensure_future(keep_trimming(is_calm=self._is_calm)),
         ]
@@ -127,6 +101,10 @@ class Coordinator:
 
     async def pid(self) -> int:
         return os.getpid()
+
+    async def node_id(self) -> str:
+        """Of the Ray node that it runs on."""
+        return own_node()
 
     async def num_live(self) -> int:
         """Requests that have not ended."""
@@ -154,18 +132,41 @@ class Coordinator:
             await asyncio.gather(asyncio.sleep(0.5), self.send_telemetry())  # the last messages
             os._exit(_FAILED_EXIT_CODE)
 
-    async def _watch(self, idle_exit_s: float) -> None:
-        idle_s = 0.0
-        while idle_s < idle_exit_s:
+    async def _watch(self) -> None:
+        idle_s, num_looks, num_shared = 0.0, 0, 0
+        while idle_s < self._spec.idle_exit_s and num_shared < _SHARED_LOOKS:
             await asyncio.sleep(_WATCH_S)
             self._driver.tell_load()
             idle_s = 0.0 if self._driver.num_streams else idle_s + _WATCH_S
-        logger.info("no ingress and no replica for %.0f s: the application is gone", idle_s)
+            num_looks += 1
+            if num_looks % _LOOK_EVERY == 0 and self._spec.num_cells > 1:
+                num_shared = num_shared + 1 if await self._should_move() else 0
+        if num_shared:
+            logger.info(
+                "the coordinator of cell %d shares its node with another, and a node has none: "
+                "it moves there; its streams wait for some seconds",
+                self._spec.cell,
+            )
+        else:
+            logger.info("no ingress and no replica for %.0f s: the application is gone", idle_s)
         ray.get_runtime_context().current_actor.retire.remote()
+
+    async def _should_move(self) -> bool:
+        """Not while the place of another cell's coordinator is unknown."""
+        try:
+            others = await asyncio.to_thread(places_of, self._spec.others)
+            nodes = await asyncio.to_thread(nodes_for, self._spec)
+        except RayError:
+            return False
+        is_known = len(others) == len(self._spec.others)
+        return is_known and should_move(self._spec.cell, own_node(), nodes, others)
 
 
 def find_or_create(spec: CoordinatorSpec) -> ActorHandle[Any]:
     """The coordinator's handle; whoever asks first creates it."""
+    with contextlib.suppress(ValueError):
+        found: ActorHandle[Any] = ray.get_actor(spec.actor_name, namespace=NAMESPACE)
+        return found
     actor: Any = ray.remote(Coordinator).options(
         name=spec.actor_name,
         namespace=NAMESPACE,
@@ -175,8 +176,8 @@ def find_or_create(spec: CoordinatorSpec) -> ActorHandle[Any]:
         max_task_retries=0,
         max_concurrency=1000,
         num_cpus=0,
-        label_selector=spec.node_labels or None,
         runtime_env={"env_vars": process_settings()},
+        **placing(spec),
     )
     handle: ActorHandle[Any] = actor.remote(spec)
     return handle

@@ -18,7 +18,11 @@ class NodeSettings(BaseSettings):
     draft_node_labels: NodeLabels = Field(default_factory=dict)
     ingress_node_labels: NodeLabels = Field(default_factory=dict)
     coordinator_node_labels: NodeLabels = Field(default_factory=dict)
-    """They need no logical CPU, so that Ray puts them anywhere, onto a node that may go, too."""
+    """They need no logical CPU, so that Ray puts them anywhere, onto a node that may go, too. Those
+    of different cells run on different nodes, if there are enough."""
+    max_ingress_replicas_per_node: int | None = Field(default=None, ge=1, le=100)
+    """Maximum ingress replicas on one node. Default: no limit. Set it to 1 if clients reach each
+    node by itself: Serve else packs all of them onto one node, and the others are never ready."""
 
     @model_validator(mode="after")
     def _check_nodes(self) -> NodeSettings:

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from ray import serve
 
 from deployments.config import ServiceConfig
-from deployments.coordinator.actor import CoordinatorSpec, resolve, signals_of
+from deployments.coordinator.actor import resolve, signals_of
+from deployments.coordinator.spec import CoordinatorSpec
 from deployments.deployment_names import Part
 from deployments.replica.work_loop import WorkLoop
 from deployments.start_stages import tell_stage

@@ -11,7 +11,8 @@ import pytest
 from ray.exceptions import ActorUnavailableError
 
 from deployments.coordinator import actor as coordinator
-from deployments.coordinator.actor import CoordinatorSpec, resolve
+from deployments.coordinator.actor import resolve
+from deployments.coordinator.spec import CoordinatorSpec
 from deployments.wire.endpoint import Endpoint
 from specdec_core.config import PoolConfig
 

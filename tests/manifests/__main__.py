@@ -8,6 +8,9 @@ from tests.manifests import tree
 
 
 def main() -> int:
+    for folder in tree.FOLDERS.values():
+        if (settings := tree.derived_settings(folder)) is not None:
+            (folder / "service.yaml").write_text(settings)
     for folder in tree.serve_config_folders():
         (folder / "serve_config.yaml").write_text(tree.serve_config(folder))
     if tree.kustomize_command() is None:

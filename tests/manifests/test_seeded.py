@@ -28,11 +28,14 @@ from tests.manifests.spoiling import (
 Check = Callable[[Objects], Iterator[str]]
 
 DOWNLOAD: Path = (*("Job", "specdec-models", "spec", "template", "spec", "containers", 0),)
+REDIS: Path = ("StatefulSet", "specdec-redis", "spec", "template", "spec")
+REDIS_BUDGET: Path = ("PodDisruptionBudget", "specdec-redis", "spec", "selector", "matchLabels")
 SERVICE_PORTS: Path = ("Service", "specdec-entry", "spec", "ports")
 SERVICE: list[tuple[Check, Path, object, str]] = [
     (operator_problems, ("RayService", "specdec", "metadata", "name"), 48 * "x", "48 characters"),
     (operator_problems, ("RayService", "specdec", "metadata", "name"), "2spec", "DNS-1035"),
     (operator_problems, (*GROUP, "minReplicas"), 7, "not 7 <= 2 <= 6"),
+    (operator_problems, (*GROUP, "scaleStrategy"), GONE, "scaleStrategy is left to the operator"),
     (operator_problems, (*GROUP, "resources"), {"CPU": "4"}, "resources both"),
     (operator_problems, (*GROUP, "rayStartParams", "num-cpus"), 4, "are strings"),
     (operator_problems, (*GROUP, "groupName"), "draft", "two groups"),
@@ -255,6 +258,11 @@ ENDING: list[tuple[Check, Path, object, str]] = [
     (ending_problems, (*GROUP, "template", "spec", "terminationGracePeriodSeconds"), 79, "grace"),
     (ending_problems, (*GROUP, "template", "spec", "terminationGracePeriodSeconds"), GONE, "30 s"),
     (ending_problems, (*WORKER, "env", 0), {"name": DRAIN, "value": "64"}, "less than .* 65 s"),
+    (serving_problems, (*ARGS, "max_ingress_replicas_per_node"), GONE, "must be 1"),
+    (serving_problems, (*ARGS, "ingress_replicas"), 1, "1 to 6 ingresses for 2 to 6 entry pods"),
+    (pod_problems, (*REDIS, "priorityClassName"), GONE, "may displace it"),
+    (pod_problems, (*REDIS, "priorityClassName"), "specdec-draft", "may displace it"),
+    (pod_problems, (*REDIS_BUDGET, "app.kubernetes.io/name"), "x", "no budget keeps a drain"),
     (ending_problems, (*ARGS, "graceful_shutdown_s"), 80, "group target-h100: 75 s to drain"),
     (ending_problems, (*WORKER, "envFrom"), [], "group entry: RAY_GRACEFUL.* is left open"),
 ]

@@ -25,6 +25,17 @@ def serve_config_folders() -> list[Path]:
     return [folder for folder in FOLDERS.values() if (folder / "service.yaml").is_file()]
 
 
+def derived_settings(folder: Path) -> str | None:
+    """service.yaml of a folder that only says what differs from production; None for another."""
+    changes = folder / "changes.yaml"
+    if not changes.is_file():
+        return None
+    production = yaml.safe_load((K8S / "overlays" / "production" / "service.yaml").read_text())
+    settings = production | yaml.safe_load(changes.read_text())
+    made = "# Made from ../production/service.yaml and changes.yaml: `make manifests`.\n"
+    return made + yaml.safe_dump(settings, sort_keys=False)
+
+
 def serve_config(folder: Path) -> str:
     """The text that belongs to the folder's settings."""
     return serve_config_text(load_service_config(folder / "service.yaml", {}))

@@ -19,7 +19,8 @@ import pytest
 import ray
 
 from deployments.app import coordinator_spec
-from deployments.coordinator.actor import NAMESPACE, CoordinatorSpec, end, resolve
+from deployments.coordinator.actor import end, resolve
+from deployments.coordinator.spec import NAMESPACE, CoordinatorSpec
 from deployments.wire.endpoint import Endpoint
 from specdec.v1 import generation_pb2 as pb
 from tests.service.conftest import Oracle, Service

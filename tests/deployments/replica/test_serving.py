@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from deployments.config import ServiceConfig
-from deployments.coordinator.actor import CoordinatorSpec
+from deployments.coordinator.spec import CoordinatorSpec
 from deployments.replica import model_host, serving
 from deployments.replica.serving import TargetReplica
 from deployments.start_waiting import refusal_in

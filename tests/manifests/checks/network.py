@@ -106,10 +106,11 @@ def _budget_problems(objects: Objects) -> Iterator[str]:
         pods = _selected(objects, spec["selector"])
         if not pods:
             yield f"{name} selects no pod"
+        is_store = any(not pod.is_ray for pod in pods)  # Redis: who ends it has to mean it
         needed = spec.get("minAvailable")
         if not isinstance(needed, int) or "maxUnavailable" in spec:
             yield f"{name}: only a whole number in minAvailable counts pods of a RayCluster"
-        elif needed >= sum(pod.fewest for pod in pods):
+        elif not is_store and needed >= sum(pod.fewest for pod in pods):
             yield f"{name}: no pod could ever be evicted"
 
 

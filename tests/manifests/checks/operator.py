@@ -60,6 +60,9 @@ def _group_problems(objects: Objects) -> Iterator[str]:
         if any(not isinstance(value, str) for value in params.values()):
             yield f"group {name}: rayStartParams are strings"
     for group in cluster["workerGroupSpecs"]:
+        if "scaleStrategy" not in group:
+            # The operator writes it, owns the list of groups then, and a second apply is refused.
+            yield f"group {group['groupName']}: scaleStrategy is left to the operator"
         fewest, now, most = (group[key] for key in ("minReplicas", "replicas", "maxReplicas"))
         if not fewest <= now <= most:
             yield f"group {group['groupName']}: not {fewest} <= {now} <= {most} replicas"

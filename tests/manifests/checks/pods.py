@@ -42,9 +42,24 @@ def pod_problems(objects: Objects) -> Iterator[str]:
             *_reference_problems(objects, pod),
         ):
             yield f"{pod.owner}: {problem}"
+    yield from _store_problems(objects)
     sidecar = objects.cluster.get("autoscalerOptions")
     if sidecar is not None and not _is_restricted(sidecar.get("securityContext", {})):
         yield "the autoscaler's container is not restricted"
+
+
+def _store_problems(objects: Objects) -> Iterator[str]:
+    """Redis: no pod of the service may displace it, and no drain takes it along."""
+    values = {one["metadata"]["name"]: one["value"] for one in objects.of("PriorityClass")}
+    highest = max(values.get(pod.spec.get("priorityClassName"), 0) for pod in objects.ray_pods())
+    for one in objects.of("StatefulSet"):
+        name, template = one["metadata"]["name"], one["spec"]["template"]
+        if values.get(template["spec"].get("priorityClassName"), 0) < highest:
+            yield f"{name}: a pod of the service may displace it"
+        labels = template["metadata"]["labels"]
+        budgets = [b["spec"]["selector"]["matchLabels"] for b in objects.of("PodDisruptionBudget")]
+        if not any(selector.items() <= labels.items() for selector in budgets):
+            yield f"{name}: no budget keeps a drain from it"
 
 
 def _image_problems(pod: Pod) -> Iterator[str]:

@@ -31,6 +31,7 @@ def serving_problems(objects: Objects) -> Iterator[str]:
     if settings.torch_threads is None:
         yield "torch_threads is left open: a pod would take all cores of its node for its own"
     yield from _placing_problems(objects, settings)
+    yield from _entry_problems(objects, settings)
     yield from _file_problems(objects, settings)
 
 
@@ -90,6 +91,23 @@ def _placing_problems(objects: Objects, settings: ServiceConfig) -> Iterator[str
         elif not any(_holds(group, cpus, gpus) for group in fitting):
             names = [group["groupName"] for group in fitting]
             yield f"{kind}: no pod of {names} has {cpus} CPUs, {gpus} GPUs"
+
+
+def _entry_problems(objects: Objects, settings: ServiceConfig) -> Iterator[str]:
+    """Serve packs ingresses onto one pod: other entries would never be ready."""
+    groups = objects.cluster["workerGroupSpecs"]
+    entries = [
+        group
+        for group in groups
+        if group["template"]["metadata"]["labels"].get("specdec.io/entry") == "true"
+        and group["minReplicas"] > 1
+    ]
+    if entries and settings.max_ingress_replicas_per_node != 1:
+        yield "max_ingress_replicas_per_node must be 1: all ingresses may run on one entry pod"
+    fewest, most = (sum(group[key] for group in entries) for key in ("minReplicas", "maxReplicas"))
+    bounds = settings.ingress_bounds
+    if entries and not fewest <= bounds.least <= bounds.most <= most:
+        yield f"{bounds.least} to {bounds.most} ingresses for {fewest} to {most} entry pods"
 
 
 def _holds(group: Manifest, cpus: float, gpus: float) -> bool:

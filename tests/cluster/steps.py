@@ -1,0 +1,416 @@
+"""What is done to the service, one step after the other, and what has to hold meanwhile."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.cluster.deployed import CLIENT_POD, CLIENTS, FOREIGN, NAMESPACE, SERVICE, Deployed
+from tests.cluster.kubectl import Kubectl, KubectlError, Manifest, is_ready
+from tests.cluster.kubectl import apply as apply_objects
+from tests.cluster.kubectl import kubectl as ask
+from tests.cluster.load import ADDRESS, Load, Verdict
+
+READY_S = 600.0
+RECOVERED_S = 90.0
+"""After the end of any one pod both entries are ready."""
+ANSWERS_AGAIN_S = 2.0
+"""After the sudden end of an entry another one answers."""
+COORDINATOR_S = 8.0
+"""After the sudden end of its node a coordinator's streams go on."""
+SERVING = ("entry", "target-h100", "target-a100", "draft", "head")
+"""Components of our pods."""
+OPERATOR = "app.kubernetes.io/component=kuberay-operator"
+_BEFORE_S = 6.0
+"""That streams run before something is done to the service."""
+_COORDINATORS = Path(__file__).parent / "in_pod" / "coordinators.py"
+
+
+class StepError(AssertionError):
+    """What a step found wrong."""
+
+
+@dataclass
+class Rehearsal:
+    """What the steps share."""
+
+    deployed: Deployed
+    kubectl: Kubectl
+    questions: Sequence[Manifest]
+    expected: list[list[int]] = field(default_factory=list)
+    """Token ids of each question, decoded offline."""
+    log: Callable[[str], None] = print
+
+    def load(self, *, workers: int = 4, resume: bool = False) -> Load:
+        return Load(self.deployed.key, self.expected, workers, resume)
+
+    def entries_ready(self) -> bool:
+        entries = self.kubectl.pods("entry")
+        return len(entries) >= 2 and all(is_ready(pod) for pod in entries)
+
+    def all_ready(self) -> bool:
+        """Both entries, a target in each cell, and the operator says so."""
+        if not self.entries_ready():
+            return False
+        groups = ("target-h100", "target-a100")
+        has_targets = all(self.kubectl.pods(group) for group in groups)
+        return has_targets and self.running_version() is not None
+
+    def running_version(self) -> str | None:
+        """Name of the cluster whose application runs; None while none does."""
+        status = self.kubectl.get("rayservice", SERVICE).get("status", {})
+        active = status.get("activeServiceStatus", {})
+        application = active.get("applicationStatuses", {}).get("specdec", {})
+        if application.get("status") != "RUNNING":
+            return None
+        return str(active["rayClusterName"])
+
+    def coordinators(self) -> dict[str, str]:
+        """Name -> address of its pod."""
+        (head,) = self.kubectl.pods("head")
+        script = _COORDINATORS.read_text()
+        output = self.kubectl.execute(
+            head["metadata"]["name"], "python3", "-c", script, container="ray-head"
+        )
+        return dict(json.loads(output.splitlines()[-1]))
+
+    def pods_now(self) -> int:
+        return sum(len(self.kubectl.pods(component)) for component in SERVING)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Returns figures; raises StepError or KubectlError."""
+
+    name: str
+    run: Callable[[Rehearsal], dict[str, Any]]
+
+
+def wait_for(what: str, holds: Callable[[], bool], timeout_s: float) -> float:
+    """Seconds until `holds`. Raises StepError."""
+    began = time.monotonic()
+    while not _holds(holds):
+        if time.monotonic() - began > timeout_s:
+            raise StepError(f"{what}: not within {timeout_s:.0f} s")
+        time.sleep(0.5)
+    return time.monotonic() - began
+
+
+def _holds(holds: Callable[[], bool]) -> bool:
+    try:
+        return holds()
+    except (KubectlError, KeyError, ValueError):
+        return False
+
+
+def check(is_right: bool, problem: str) -> None:
+    if not is_right:
+        raise StepError(problem)
+
+
+def _check_load(verdict: Verdict, *, may_fail: bool = False) -> None:
+    check(verdict.num_answers > 0, "nothing was answered")
+    check(verdict.wrong == 0, f"{verdict.wrong} of {verdict.num_answers} answers are not offline's")
+    if not may_fail:
+        check(not verdict.errors, f"requests failed: {dict(verdict.errors)}")
+
+
+def apply(rehearsal: Rehearsal) -> dict[str, Any]:
+    kubectl, deployed = rehearsal.kubectl, rehearsal.deployed
+    apply_objects(deployed.namespaces())
+    try:  # left there by a run with --keep
+        deployed.take_key(kubectl.get("secret", "specdec-api-keys"))
+    except KubectlError:
+        apply_objects(deployed.secrets())
+    apply_objects([one for one in deployed.objects if one["kind"] != "Namespace"])
+    apply_objects(deployed.clients(rehearsal.questions))
+    return {"objects": len(deployed.objects), "not_known_to_this_cluster": deployed.left_out}
+
+
+def ready(rehearsal: Rehearsal) -> dict[str, Any]:
+    return {"seconds": round(wait_for("ready", rehearsal.all_ready, READY_S), 1)}
+
+
+def answers_equal_offline(rehearsal: Rehearsal) -> dict[str, Any]:
+    """Every question, greedy and sampled, against `specdec generate` in a pod of its own."""
+    client = Kubectl(CLIENTS)
+    wait_for("the client's pod", lambda: is_ready(client.get("pod", CLIENT_POD)), READY_S)
+    command = "specdec generate --raw-prompt --algorithm autoregressive --max-num-seqs 8"
+    command += " --input /client/questions.jsonl --output /tmp/offline.jsonl > /tmp/log 2>&1"
+    client.execute(
+        CLIENT_POD, "sh", "-c", f"{command} || {{ tail /tmp/log; false; }}", timeout_s=600
+    )
+    lines = client.execute(CLIENT_POD, "cat", "/tmp/offline.jsonl").splitlines()
+    rehearsal.expected = [json.loads(line)["output_token_ids"] for line in lines]
+    with rehearsal.load() as load:
+        enough = 2 * len(rehearsal.questions)
+        wait_for("answers", lambda: load.num_answers >= enough, READY_S)
+    _check_load(load.verdict)
+    return load.verdict.figures
+
+
+def apply_twice(rehearsal: Rehearsal) -> dict[str, Any]:
+    """What an operator does at every upgrade: refused where somebody else owns a field."""
+    before = rehearsal.kubectl.get("rayservice", SERVICE)["metadata"]["generation"]
+    job = [one for one in rehearsal.deployed.objects if one["kind"] != "Namespace"]
+    apply_objects(job)
+    after = rehearsal.kubectl.get("rayservice", SERVICE)["metadata"]["generation"]
+    check(before == after, f"generation {before} became {after}, and nothing was changed")
+    return {"generation": after}
+
+
+def coordinators_apart(rehearsal: Rehearsal) -> dict[str, Any]:
+    seconds = wait_for("coordinators on both entries", lambda: _are_apart(rehearsal), RECOVERED_S)
+    return {"seconds": round(seconds, 1), "on": sorted(rehearsal.coordinators().values())}
+
+
+def _are_apart(rehearsal: Rehearsal) -> bool:
+    places = list(rehearsal.coordinators().values())
+    return len(places) >= 2 and len(set(places)) == len(places)
+
+
+def evicted(component: str, number: int = 0) -> Callable[[Rehearsal], dict[str, Any]]:
+    """As a drain does it: nobody may notice."""
+
+    def run(rehearsal: Rehearsal) -> dict[str, Any]:
+        wait_for("ready before", rehearsal.all_ready, READY_S)
+        with rehearsal.load() as load:
+            time.sleep(_BEFORE_S)
+            pod = rehearsal.kubectl.pods(component)[number]["metadata"]["name"]
+            rehearsal.kubectl.evict(pod)
+            seconds = _recover(rehearsal, pod)
+        _check_load(load.verdict)
+        return {"pod": pod, "recovered_s": seconds} | load.verdict.figures
+
+    return run
+
+
+def killed(component: str, number: int = 0) -> Callable[[Rehearsal], dict[str, Any]]:
+    """Every process of the pod but the first one gets SIGKILL; that one ends of it."""
+
+    def run(rehearsal: Rehearsal) -> dict[str, Any]:
+        wait_for("ready before", rehearsal.all_ready, READY_S)
+        pod = rehearsal.kubectl.pods(component)[number]
+        name, places = pod["metadata"]["name"], rehearsal.coordinators()
+        has_coordinator = pod["status"]["podIP"] in places.values()
+        with rehearsal.load(workers=2) as plain, rehearsal.load(workers=4, resume=True) as resuming:
+            time.sleep(_BEFORE_S)
+            at = time.time()
+            _kill_all(rehearsal.kubectl, name)
+            seconds = _recover(rehearsal, name)
+        is_entry = component == "entry"
+        _check_load(resuming.verdict)
+        _check_load(plain.verdict, may_fail=is_entry)
+        late = [t - at for t in plain.verdict.failed_at if t - at > ANSWERS_AGAIN_S]
+        check(not late, f"plain requests failed {max(late, default=0):.1f} s after the pod's end")
+        if has_coordinator:
+            gap = resuming.verdict.longest_gap_s
+            check(gap <= COORDINATOR_S, f"streams of the coordinator waited {gap:.1f} s")
+        return {
+            "pod": name,
+            "had_coordinator": has_coordinator,
+            "recovered_s": seconds,
+            "plain": plain.verdict.figures,
+            "resuming": resuming.verdict.figures,
+        }
+
+    return run
+
+
+def _kill_all(kubectl: Kubectl, pod: str) -> None:
+    try:
+        kubectl.execute(pod, "bash", "-c", "kill -9 -1", timeout_s=20)
+    except KubectlError as error:  # the shell is gone as well
+        if "137" not in str(error) and "no answer" not in str(error):
+            raise
+
+
+def _recover(rehearsal: Rehearsal, pod: str) -> float:
+    """Seconds until both entries are ready, which is checked for a while."""
+    began = time.monotonic()
+    time.sleep(3.0)
+
+    def holds() -> bool:
+        return rehearsal.entries_ready() and not _is_ending(rehearsal, pod)
+
+    wait_for("both entries ready", holds, RECOVERED_S)
+    seconds = time.monotonic() - began
+    wait_for("the service as before", rehearsal.all_ready, READY_S)
+    return round(seconds, 1)
+
+
+def _is_ending(rehearsal: Rehearsal, pod: str) -> bool:
+    try:
+        return "deletionTimestamp" in rehearsal.kubectl.get("pod", pod)["metadata"]
+    except KubectlError:
+        return False
+
+
+def redis_deleted(rehearsal: Rehearsal) -> dict[str, Any]:
+    """Its budget refuses a drain; who deletes it knows."""
+    wait_for("ready before", rehearsal.all_ready, READY_S)
+    try:
+        rehearsal.kubectl.evict("specdec-redis-0")
+    except KubectlError as error:
+        check("disruption budget" in str(error), f"eviction of Redis: {error}")
+    else:
+        raise StepError("Redis was evicted against its budget")
+    with rehearsal.load() as load:
+        time.sleep(_BEFORE_S)
+        rehearsal.kubectl.run("delete", "pod", "specdec-redis-0", "--wait=true")
+        seconds = _recover(rehearsal, "specdec-redis-0")
+    _check_load(load.verdict)
+    return {"recovered_s": seconds} | load.verdict.figures
+
+
+def operator_killed(rehearsal: Rehearsal) -> dict[str, Any]:
+    """It has no part in serving: nobody notices."""
+    found = _operators()
+    check(bool(found), f"no operator with the label {OPERATOR}")
+    operator = found[0]["metadata"]
+    with rehearsal.load() as load:
+        time.sleep(_BEFORE_S)
+        there = Kubectl(operator["namespace"])
+        there.run("delete", "pod", operator["name"], "--grace-period=0", "--force")
+        seconds = wait_for("an operator", lambda: any(map(is_ready, _operators())), READY_S)
+        time.sleep(_BEFORE_S)
+    _check_load(load.verdict)
+    return {"recovered_s": round(seconds, 1)} | load.verdict.figures
+
+
+def _operators() -> list[Manifest]:
+    words = ("get", "pods", "--all-namespaces", "--selector", OPERATOR, "--output", "json")
+    return list(json.loads(ask(*words))["items"])
+
+
+def settings_redeployed(rehearsal: Rehearsal) -> dict[str, Any]:
+    """Other settings in the running cluster."""
+    before = rehearsal.pods_now()
+    most = [before]
+
+    def is_over() -> bool:
+        most.append(rehearsal.pods_now())
+        return _is_running_anew(rehearsal, names)
+
+    with rehearsal.load() as load:
+        time.sleep(_BEFORE_S)
+        names = set(rehearsal.coordinators())
+        service = rehearsal.deployed.with_settings(kv_cache_tokens=12288)
+        apply_objects([service])
+        seconds = wait_for("the application with other settings", is_over, READY_S)
+    _check_load(load.verdict)
+    return {"seconds": round(seconds, 1), "extra_pods": max(most) - before} | load.verdict.figures
+
+
+def _is_running_anew(rehearsal: Rehearsal, names: set[str]) -> bool:
+    return rehearsal.all_ready() and not names & set(rehearsal.coordinators())
+
+
+def new_environment(rehearsal: Rehearsal) -> dict[str, Any]:
+    """A second cluster, and clients move."""
+    return _replaced(rehearsal, rehearsal.deployed.with_environment("SPECDEC_REHEARSAL", "1"))
+
+
+def rolled_back(rehearsal: Rehearsal) -> dict[str, Any]:
+    """The former revision is applied again."""
+    return _replaced(rehearsal, rehearsal.deployed.service)
+
+
+def _replaced(rehearsal: Rehearsal, service: Manifest) -> dict[str, Any]:
+    wait_for("ready before", rehearsal.all_ready, READY_S)
+    before = rehearsal.running_version()
+    with rehearsal.load() as load:
+        time.sleep(_BEFORE_S)
+        apply_objects([service])
+        moved = wait_for("another cluster", lambda: _is_another(rehearsal, before), READY_S)
+        wait_for("the old cluster's end", lambda: len(rehearsal.kubectl.pods("head")) == 1, READY_S)
+        wait_for("both entries ready", rehearsal.entries_ready, RECOVERED_S)
+    _check_load(load.verdict)
+    return {"moved_s": round(moved, 1)} | load.verdict.figures
+
+
+def _is_another(rehearsal: Rehearsal, before: str | None) -> bool:
+    return rehearsal.running_version() not in (None, before)
+
+
+def scaled(rehearsal: Rehearsal) -> dict[str, Any]:
+    """One target more in each cell, and back: Ray asks for the pods and gives them up."""
+    wait_for("ready before", rehearsal.all_ready, READY_S)
+
+    def num_targets() -> int:
+        return sum(len(rehearsal.kubectl.pods(group)) for group in ("target-h100", "target-a100"))
+
+    with rehearsal.load() as load:
+        time.sleep(_BEFORE_S)
+        more = rehearsal.deployed.with_settings(min_target_replicas=2, target_replicas=2)
+        apply_objects([more])
+        up = wait_for("four targets", lambda: num_targets() >= 4, READY_S)
+        wait_for("ready with them", rehearsal.all_ready, READY_S)
+        apply_objects([rehearsal.deployed.service])
+        down = wait_for("two targets again", lambda: num_targets() == 2, READY_S)
+    _check_load(load.verdict)
+    return {"up_s": round(up, 1), "down_s": round(down, 1)} | load.verdict.figures
+
+
+def foreign_refused(rehearsal: Rehearsal) -> dict[str, Any]:
+    """A namespace without the label gets no connection, where the network enforces policies."""
+    host, _, port = ADDRESS.partition(":")
+    connect = f"import socket; socket.create_connection(({host!r}, {port}), 5)"
+    foreign = Kubectl(FOREIGN)
+    wait_for("the foreign pod", lambda: is_ready(foreign.get("pod", CLIENT_POD)), READY_S)
+    try:
+        foreign.execute(CLIENT_POD, "python3", "-c", connect)
+    except KubectlError:
+        return {"refused": True}
+    return {"refused": False, "note": "the network of this cluster enforces no NetworkPolicy"}
+
+
+def uninstalled(rehearsal: Rehearsal) -> dict[str, Any]:
+    """In the order of k8s/README.md."""
+    began, kubectl = time.monotonic(), rehearsal.kubectl
+    kubectl.run("delete", "rayservice", SERVICE, "--wait=true", timeout_s=READY_S)
+    wait_for(
+        "no pod of Ray", lambda: not kubectl.get("pods", selector="ray.io/cluster")["items"], 300
+    )
+    named = {
+        one["metadata"]["name"]
+        for one in rehearsal.deployed.objects
+        if one["kind"] == "PriorityClass"
+    }
+    for namespace in (NAMESPACE, CLIENTS, FOREIGN):
+        kubectl.run("delete", "namespace", namespace, "--wait=true", timeout_s=READY_S)
+    kubectl.run("delete", "priorityclass", *sorted(named))
+    left = json.loads(kubectl.run("get", "rayservice,raycluster,rayjob", "-A", "--output", "json"))
+    ours = [
+        one["metadata"]["name"]
+        for one in left["items"]
+        if one["metadata"]["namespace"] == NAMESPACE
+    ]
+    check(not ours, f"left: {ours}")
+    return {"seconds": round(time.monotonic() - began, 1)}
+
+
+STEPS = (
+    Step("apply", apply),
+    Step("ready", ready),
+    Step("answers equal offline's", answers_equal_offline),
+    Step("every object applied twice", apply_twice),
+    Step("a foreign namespace", foreign_refused),
+    Step("coordinators on different entries", coordinators_apart),
+    *(Step(f"{one} evicted", evicted(one)) for one in SERVING),
+    Step("the other entry evicted", evicted("entry")),
+    Step("Redis deleted", redis_deleted),
+    *(Step(f"{one} ended suddenly", killed(one)) for one in SERVING),
+    Step("the other entry ended suddenly", killed("entry", 1)),
+    Step("the operator ended", operator_killed),
+    Step("coordinators on different entries again", coordinators_apart),
+    Step("settings redeployed", settings_redeployed),
+    Step("scaled up and down", scaled),
+    Step("a new environment", new_environment),
+    Step("rolled back", rolled_back),
+    Step("uninstall", uninstalled),
+)
