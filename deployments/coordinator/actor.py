@@ -18,12 +18,12 @@ from ray.exceptions import RayError
 from deployments.autoscaling.sampling import SignalSampler
 from deployments.autoscaling.signals import SignalMeter
 from deployments.coordinator.garbage import is_look_short, look_seldom
-from deployments.coordinator.places import should_move
-from deployments.coordinator.placing import nodes_for, own_node, places_of, placing
+from deployments.coordinator.nodes import node_options, nodes_for, own_node, places_of
 from deployments.coordinator.pool_driver import PoolDriver
 from deployments.coordinator.pool_status import pool_status
 from deployments.coordinator.server import process_settings, start_server
 from deployments.coordinator.spec import NAMESPACE, CoordinatorSpec
+from deployments.coordinator.spreading import should_move
 from deployments.deployment_names import Part
 from deployments.memory import keep_trimming
 from deployments.metrics.telling import MetricsTelling
@@ -43,8 +43,8 @@ _HUNG_S = 10.0
 _SEND_S = 5.0
 """For the spans and metrics of a coordinator that ends; its process has less for itself."""
 _WATCH_S = 1.0
-_LOOK_EVERY = 5
-"""Seconds between two looks at where the coordinators of the other cells are."""
+_LOOK_S = 5.0
+"""Between two looks at where the coordinators of the other cells are."""
 _SHARED_LOOKS = 2
 """So many in a row say that it had better move: a node that has just joined or come back stays."""
 _SIGNALS_TIMEOUT_S = 5.0
@@ -56,7 +56,6 @@ class Coordinator:
 
     def __init__(self, spec: CoordinatorSpec) -> None:
         look_seldom()
-        self._spec = spec
         process = ProcessName(role=Part.COORDINATOR, id=spec.actor_name, cell=spec.cell)
         begin_logs(process, spec.log_format)
         self._tracing = begin_tracing(process)
@@ -86,10 +85,12 @@ class Coordinator:
         )
         self._tasks = [
             asyncio.ensure_future(self._drive()),
-            asyncio.ensure_future(self._watch()),
+            asyncio.ensure_future(self._watch(spec.idle_exit_s)),
             asyncio.ensure_future(self._metrics.run()),
             asyncio.ensure_future(keep_trimming(is_calm=self._is_calm)),
         ]
+        if spec.num_cells > 1:
+            self._tasks.append(asyncio.ensure_future(self._keep_apart(spec)))
 
     def _is_calm(self) -> bool:
         return is_look_short(self._driver.pool.num_live)
@@ -132,34 +133,39 @@ class Coordinator:
             await asyncio.gather(asyncio.sleep(0.5), self.send_telemetry())  # the last messages
             os._exit(_FAILED_EXIT_CODE)
 
-    async def _watch(self) -> None:
-        idle_s, num_looks, num_shared = 0.0, 0, 0
-        while idle_s < self._spec.idle_exit_s and num_shared < _SHARED_LOOKS:
+    async def _watch(self, idle_exit_s: float) -> None:
+        idle_s = 0.0
+        while idle_s < idle_exit_s:
             await asyncio.sleep(_WATCH_S)
             self._driver.tell_load()
             idle_s = 0.0 if self._driver.num_streams else idle_s + _WATCH_S
-            num_looks += 1
-            if num_looks % _LOOK_EVERY == 0 and self._spec.num_cells > 1:
-                num_shared = num_shared + 1 if await self._should_move() else 0
-        if num_shared:
-            logger.info(
-                "the coordinator of cell %d shares its node with another, and a node has none: "
-                "it moves there; its streams wait for some seconds",
-                self._spec.cell,
-            )
-        else:
-            logger.info("no ingress and no replica for %.0f s: the application is gone", idle_s)
+        logger.info("no ingress and no replica for %.0f s: the application is gone", idle_s)
         ray.get_runtime_context().current_actor.retire.remote()
 
-    async def _should_move(self) -> bool:
-        """Not while the place of another cell's coordinator is unknown."""
-        try:
-            others = await asyncio.to_thread(places_of, self._spec.others)
-            nodes = await asyncio.to_thread(nodes_for, self._spec)
-        except RayError:
-            return False
-        is_known = len(others) == len(self._spec.others)
-        return is_known and should_move(self._spec.cell, own_node(), nodes, others)
+    async def _keep_apart(self, spec: CoordinatorSpec) -> None:
+        """Move once this node has another cell's coordinator and some other node has none."""
+        num_shared = 0
+        while num_shared < _SHARED_LOOKS:
+            await asyncio.sleep(_LOOK_S)
+            num_shared = (
+                num_shared + 1 if await asyncio.to_thread(_is_better_elsewhere, spec) else 0
+            )
+        logger.info(
+            "the coordinator of cell %d shares its node with another, and a node has none: "
+            "it moves there; its streams wait for some seconds",
+            spec.cell,
+        )
+        ray.get_runtime_context().current_actor.retire.remote()
+
+
+def _is_better_elsewhere(spec: CoordinatorSpec) -> bool:
+    """Not while the place of another cell's coordinator is unknown."""
+    try:
+        others, nodes = places_of(spec.others), nodes_for(spec)
+    except RayError:
+        return False
+    is_known = len(others) == len(spec.others)
+    return is_known and should_move(spec.cell, own_node(), nodes, others)
 
 
 def find_or_create(spec: CoordinatorSpec) -> ActorHandle[Any]:
@@ -177,7 +183,7 @@ def find_or_create(spec: CoordinatorSpec) -> ActorHandle[Any]:
         max_concurrency=1000,
         num_cpus=0,
         runtime_env={"env_vars": process_settings()},
-        **placing(spec),
+        **node_options(spec),
     )
     handle: ActorHandle[Any] = actor.remote(spec)
     return handle

@@ -35,7 +35,7 @@ class CoordinatorSpec:
     """As clients name it; metrics are labelled with it."""
     node_labels: dict[str, str] = field(default_factory=dict)
     """Ray labels of the nodes that it may run on; empty: any. Cells' coordinators run on different
-    ones of them where they can (places.py)."""
+    ones of them where they can (spreading.py)."""
     idle_exit_s: float = 60.0
     """Without a stream for this long the application is gone; a latecomer makes a new one."""
 

@@ -6,7 +6,6 @@ import base64
 import copy
 import json
 import secrets
-import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 import yaml
 
 from tests.cluster.kubectl import Manifest, serves_kinds
+from tests.deployments.tls.authority import Authority
 from tests.manifests.tree import K8S, render
 
 NAMESPACE = "specdec-rehearsal"
@@ -23,7 +23,6 @@ FOREIGN = "specdec-rehearsal-foreign"
 SERVICE = "specdec"
 CLIENT_POD = "client"
 _IN_POD = Path(__file__).parent / "in_pod"
-_TLS_NAME = "specdec-coordinator"
 
 
 class Deployed:
@@ -43,6 +42,11 @@ class Deployed:
     def service(self) -> Manifest:
         (service,) = [one for one in self.objects if one["kind"] == "RayService"]
         return service
+
+    @property
+    def namespaced(self) -> list[Manifest]:
+        """Everything but the namespace itself."""
+        return [one for one in self.objects if one["kind"] != "Namespace"]
 
     def take_key(self, secret: Manifest) -> None:
         """That of an earlier run, which the pods have read."""
@@ -135,15 +139,7 @@ def _secret(name: str, values: dict[str, bytes]) -> Manifest:
 
 
 def _certificate() -> dict[str, bytes]:
-    """Signed by itself, for everybody is server and client."""
+    """Names and content of the files, as cert-manager's secret has them."""
     with tempfile.TemporaryDirectory() as folder:
-        key, certificate = Path(folder) / "tls.key", Path(folder) / "tls.crt"
-        command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
-        command += ["-keyout", str(key), "-out", str(certificate), "-subj", f"/CN={_TLS_NAME}"]
-        command += ["-addext", f"subjectAltName=DNS:{_TLS_NAME}"]
-        subprocess.run(command, check=True, capture_output=True)
-        return {
-            "tls.key": key.read_bytes(),
-            "tls.crt": certificate.read_bytes(),
-            "ca.crt": certificate.read_bytes(),
-        }
+        files = Authority().issue(Path(folder))
+        return {path.name: path.read_bytes() for path in (files.cert, files.key, files.ca)}

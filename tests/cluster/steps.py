@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,8 @@ ANSWERS_AGAIN_S = 2.0
 """After the sudden end of an entry another one answers."""
 COORDINATOR_S = 8.0
 """After the sudden end of its node a coordinator's streams go on."""
-SERVING = ("entry", "target-h100", "target-a100", "draft", "head")
+TARGETS = ("target-h100", "target-a100")
+SERVING = ("entry", *TARGETS, "draft", "head")
 """Components of our pods."""
 OPERATOR = "app.kubernetes.io/component=kuberay-operator"
 _BEFORE_S = 6.0
@@ -43,7 +45,6 @@ class Rehearsal:
     questions: Sequence[Manifest]
     expected: list[list[int]] = field(default_factory=list)
     """Token ids of each question, decoded offline."""
-    log: Callable[[str], None] = print
 
     def load(self, *, workers: int = 4, resume: bool = False) -> Load:
         return Load(self.deployed.key, self.expected, workers, resume)
@@ -56,8 +57,7 @@ class Rehearsal:
         """Both entries, a target in each cell, and the operator says so."""
         if not self.entries_ready():
             return False
-        groups = ("target-h100", "target-a100")
-        has_targets = all(self.kubectl.pods(group) for group in groups)
+        has_targets = all(self.kubectl.pods(group) for group in TARGETS)
         return has_targets and self.running_version() is not None
 
     def running_version(self) -> str | None:
@@ -78,8 +78,8 @@ class Rehearsal:
         )
         return dict(json.loads(output.splitlines()[-1]))
 
-    def pods_now(self) -> int:
-        return sum(len(self.kubectl.pods(component)) for component in SERVING)
+    def num_pods(self, components: Sequence[str]) -> int:
+        return sum(len(self.kubectl.pods(component)) for component in components)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +119,16 @@ def _check_load(verdict: Verdict, *, may_fail: bool = False) -> None:
         check(not verdict.errors, f"requests failed: {dict(verdict.errors)}")
 
 
+@contextmanager
+def under_load(rehearsal: Rehearsal) -> Iterator[Load]:
+    """Streams that run while something is done to the service; none of them may notice it."""
+    wait_for("ready before", rehearsal.all_ready, READY_S)
+    with rehearsal.load() as load:
+        time.sleep(_BEFORE_S)
+        yield load
+    _check_load(load.verdict)
+
+
 def apply(rehearsal: Rehearsal) -> dict[str, Any]:
     kubectl, deployed = rehearsal.kubectl, rehearsal.deployed
     apply_objects(deployed.namespaces())
@@ -126,7 +136,7 @@ def apply(rehearsal: Rehearsal) -> dict[str, Any]:
         deployed.take_key(kubectl.get("secret", "specdec-api-keys"))
     except KubectlError:
         apply_objects(deployed.secrets())
-    apply_objects([one for one in deployed.objects if one["kind"] != "Namespace"])
+    apply_objects(deployed.namespaced)
     apply_objects(deployed.clients(rehearsal.questions))
     return {"objects": len(deployed.objects), "not_known_to_this_cluster": deployed.left_out}
 
@@ -156,8 +166,7 @@ def answers_equal_offline(rehearsal: Rehearsal) -> dict[str, Any]:
 def apply_twice(rehearsal: Rehearsal) -> dict[str, Any]:
     """What an operator does at every upgrade: refused where somebody else owns a field."""
     before = rehearsal.kubectl.get("rayservice", SERVICE)["metadata"]["generation"]
-    job = [one for one in rehearsal.deployed.objects if one["kind"] != "Namespace"]
-    apply_objects(job)
+    apply_objects(rehearsal.deployed.namespaced)
     after = rehearsal.kubectl.get("rayservice", SERVICE)["metadata"]["generation"]
     check(before == after, f"generation {before} became {after}, and nothing was changed")
     return {"generation": after}
@@ -177,13 +186,10 @@ def evicted(component: str, number: int = 0) -> Callable[[Rehearsal], dict[str, 
     """As a drain does it: nobody may notice."""
 
     def run(rehearsal: Rehearsal) -> dict[str, Any]:
-        wait_for("ready before", rehearsal.all_ready, READY_S)
-        with rehearsal.load() as load:
-            time.sleep(_BEFORE_S)
+        with under_load(rehearsal) as load:
             pod = rehearsal.kubectl.pods(component)[number]["metadata"]["name"]
             rehearsal.kubectl.evict(pod)
             seconds = _recover(rehearsal, pod)
-        _check_load(load.verdict)
         return {"pod": pod, "recovered_s": seconds} | load.verdict.figures
 
     return run
@@ -259,11 +265,9 @@ def redis_deleted(rehearsal: Rehearsal) -> dict[str, Any]:
         check("disruption budget" in str(error), f"eviction of Redis: {error}")
     else:
         raise StepError("Redis was evicted against its budget")
-    with rehearsal.load() as load:
-        time.sleep(_BEFORE_S)
+    with under_load(rehearsal) as load:
         rehearsal.kubectl.run("delete", "pod", "specdec-redis-0", "--wait=true")
         seconds = _recover(rehearsal, "specdec-redis-0")
-    _check_load(load.verdict)
     return {"recovered_s": seconds} | load.verdict.figures
 
 
@@ -272,13 +276,11 @@ def operator_killed(rehearsal: Rehearsal) -> dict[str, Any]:
     found = _operators()
     check(bool(found), f"no operator with the label {OPERATOR}")
     operator = found[0]["metadata"]
-    with rehearsal.load() as load:
-        time.sleep(_BEFORE_S)
+    with under_load(rehearsal) as load:
         there = Kubectl(operator["namespace"])
         there.run("delete", "pod", operator["name"], "--grace-period=0", "--force")
         seconds = wait_for("an operator", lambda: any(map(is_ready, _operators())), READY_S)
         time.sleep(_BEFORE_S)
-    _check_load(load.verdict)
     return {"recovered_s": round(seconds, 1)} | load.verdict.figures
 
 
@@ -289,21 +291,18 @@ def _operators() -> list[Manifest]:
 
 def settings_redeployed(rehearsal: Rehearsal) -> dict[str, Any]:
     """Other settings in the running cluster."""
-    before = rehearsal.pods_now()
-    most = [before]
+    nums: list[int] = []
 
     def is_over() -> bool:
-        most.append(rehearsal.pods_now())
+        nums.append(rehearsal.num_pods(SERVING))
         return _is_running_anew(rehearsal, names)
 
-    with rehearsal.load() as load:
-        time.sleep(_BEFORE_S)
-        names = set(rehearsal.coordinators())
+    with under_load(rehearsal) as load:
+        names, before = set(rehearsal.coordinators()), rehearsal.num_pods(SERVING)
         service = rehearsal.deployed.with_settings(kv_cache_tokens=12288)
         apply_objects([service])
         seconds = wait_for("the application with other settings", is_over, READY_S)
-    _check_load(load.verdict)
-    return {"seconds": round(seconds, 1), "extra_pods": max(most) - before} | load.verdict.figures
+    return {"seconds": round(seconds, 1), "extra_pods": max(nums) - before} | load.verdict.figures
 
 
 def _is_running_anew(rehearsal: Rehearsal, names: set[str]) -> bool:
@@ -321,15 +320,12 @@ def rolled_back(rehearsal: Rehearsal) -> dict[str, Any]:
 
 
 def _replaced(rehearsal: Rehearsal, service: Manifest) -> dict[str, Any]:
-    wait_for("ready before", rehearsal.all_ready, READY_S)
-    before = rehearsal.running_version()
-    with rehearsal.load() as load:
-        time.sleep(_BEFORE_S)
+    with under_load(rehearsal) as load:
+        before = rehearsal.running_version()
         apply_objects([service])
         moved = wait_for("another cluster", lambda: _is_another(rehearsal, before), READY_S)
         wait_for("the old cluster's end", lambda: len(rehearsal.kubectl.pods("head")) == 1, READY_S)
         wait_for("both entries ready", rehearsal.entries_ready, RECOVERED_S)
-    _check_load(load.verdict)
     return {"moved_s": round(moved, 1)} | load.verdict.figures
 
 
@@ -339,20 +335,17 @@ def _is_another(rehearsal: Rehearsal, before: str | None) -> bool:
 
 def scaled(rehearsal: Rehearsal) -> dict[str, Any]:
     """One target more in each cell, and back: Ray asks for the pods and gives them up."""
-    wait_for("ready before", rehearsal.all_ready, READY_S)
 
     def num_targets() -> int:
-        return sum(len(rehearsal.kubectl.pods(group)) for group in ("target-h100", "target-a100"))
+        return rehearsal.num_pods(TARGETS)
 
-    with rehearsal.load() as load:
-        time.sleep(_BEFORE_S)
+    with under_load(rehearsal) as load:
         more = rehearsal.deployed.with_settings(min_target_replicas=2, target_replicas=2)
         apply_objects([more])
         up = wait_for("four targets", lambda: num_targets() >= 4, READY_S)
         wait_for("ready with them", rehearsal.all_ready, READY_S)
         apply_objects([rehearsal.deployed.service])
         down = wait_for("two targets again", lambda: num_targets() == 2, READY_S)
-    _check_load(load.verdict)
     return {"up_s": round(up, 1), "down_s": round(down, 1)} | load.verdict.figures
 
 

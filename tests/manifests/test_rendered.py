@@ -23,6 +23,14 @@ def test_serve_config_is_the_text_that_the_builder_writes(folder: tree.Path) -> 
 
 
 @every_folder
+def test_settings_that_are_made_from_productions_are_up_to_date(name: str) -> None:
+    folder = tree.FOLDERS[name]
+    settings = tree.derived_settings(folder)
+    if settings is not None:
+        assert (folder / "service.yaml").read_text() == settings, "run `make manifests`"
+
+
+@every_folder
 def test_what_is_committed_is_what_kustomize_renders(name: str) -> None:
     if tree.kustomize_command() is None:
         pytest.skip("neither kubectl nor kustomize is installed")

@@ -130,26 +130,22 @@ def test_prompts_that_came_together_go_one_after_the_other() -> None:
     assert [fed(lease) for lease in cell.leases] == 3 * [{0: 4}] + 3 * [{1: 4}]
 
 
-def test_a_short_prompt_passes_a_long_one_that_has_begun() -> None:
+@pytest.mark.parametrize(
+    ("waited", "order"),
+    [(0.9, [{0: 4}, {1: 3}, {0: 4}, {0: 4}]), (1.1, [{0: 4}, {0: 4}, {0: 4}, {1: 3}])],
+)
+def test_a_short_prompt_passes_a_long_one_that_has_begun_until_that_one_has_waited(
+    waited: float, order: list[dict[int, int]]
+) -> None:
+    """`waited`: in units of what the long one yields for its 5 tokens more."""
     cell = cell_of(max_prefill_tokens=4, prefill_chunk=4, max_group_wait_s=0.0)
     add(cell, 12, max_tokens=1)
     cell.advance()
-    cell.now = 0.9 * (12 - 4 - 3) * YIELD_S_PER_TOKEN
+    cell.now = waited * (12 - 4 - 3) * YIELD_S_PER_TOKEN
     add(cell, 3, max_tokens=1)
     for _ in range(3):
         answer(cell)
-    assert [fed(lease) for lease in cell.leases] == [{0: 4}, {1: 3}, {0: 4}, {0: 4}]
-
-
-def test_a_long_prompt_that_has_waited_is_passed_no_more() -> None:
-    cell = cell_of(max_prefill_tokens=4, prefill_chunk=4, max_group_wait_s=0.0)
-    add(cell, 12, max_tokens=1)
-    cell.advance()
-    cell.now = 1.1 * (12 - 4 - 3) * YIELD_S_PER_TOKEN
-    add(cell, 3, max_tokens=1)
-    for _ in range(3):
-        answer(cell)
-    assert [fed(lease) for lease in cell.leases] == [{0: 4}, {0: 4}, {0: 4}, {1: 3}]
+    assert [fed(lease) for lease in cell.leases] == order
 
 
 def test_no_prompt_is_so_long_that_it_waits_for_more_than_the_longest_yield() -> None:

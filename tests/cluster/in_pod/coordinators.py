@@ -6,7 +6,7 @@ import json
 
 import ray
 
-NAMESPACE = "specdec"
+from deployments.coordinator.spec import NAMESPACE
 
 ray.init(address="auto", log_to_driver=False, configure_logging=False)
 addresses = {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes()}

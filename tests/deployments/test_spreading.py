@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deployments.coordinator.places import best_node, should_move
+from deployments.coordinator.spreading import best_node, should_move
 
 
 def test_cells_that_start_together_choose_different_nodes() -> None:

@@ -1,4 +1,4 @@
-"""Where Ray has the coordinators of the cells, and the options that put another one beside none."""
+"""The Ray nodes that coordinators are on or may be on, and Ray's options that choose one."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
-from deployments.coordinator.places import best_node
 from deployments.coordinator.spec import NAMESPACE, CoordinatorSpec
+from deployments.coordinator.spreading import best_node
 from deployments.nodes.selectors import fits
 
 _NODE_ID = "ray.io/node-id"
@@ -18,7 +18,7 @@ _NODE_ID = "ray.io/node-id"
 _TIMEOUT_S = 2.0
 
 
-def placing(spec: CoordinatorSpec) -> dict[str, Any]:
+def node_options(spec: CoordinatorSpec) -> dict[str, Any]:
     """Ray's options: on the node with the fewest other coordinators; where that one is gone, on
     any that has the labels."""
     labels = spec.node_labels
