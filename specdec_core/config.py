@@ -170,8 +170,10 @@ class PoolConfig:
 
     @property
     def max_choices(self) -> int:
-        """Most tokens that one target pass chooses."""
-        return self.max_group_size * (self.speculation.num_draft_tokens + 1)
+        """Most tokens that one target pass chooses. What clients bring back is checked within
+        it."""
+        num_drafted = self.max_group_size * (self.speculation.num_draft_tokens + 1)
+        return max(num_drafted, self.prefill_chunk)
 
     def __post_init__(self) -> None:
         for name in ("max_group_size", "window", "prefill_chunk", "max_open_leases"):

@@ -167,10 +167,13 @@ class Engine:
 
     def _check(self, request: Request) -> None:
         request.rules.compiled(self._grammars)
-        ids = (*request.prompt_token_ids, *request.emitted_token_ids)
+        told = request.emitted_token_ids + request.resume_token_ids
+        ids = (*request.prompt_token_ids, *told)
         wrong = next((i for i in ids if not 0 <= i < self.vocab_size), None)
         if wrong is not None:
             raise InvalidRequestError(f"token id {wrong} is outside 0..{self.vocab_size - 1}")
+        if request.resume_token_ids and not isinstance(self._algorithm, Exspec):
+            raise InvalidRequestError("resume_token_ids: only the algorithm exspec checks them")
         if request.max_len > self.max_model_len:
             raise InvalidRequestError(
                 f"{len(request.prompt_token_ids)} prompt tokens and max_tokens="

@@ -49,6 +49,10 @@ class Request:
     """The model's own end ids (generation_config may list several); dropped by `ignore_eos`."""
     emitted_token_ids: tuple[int, ...] = ()
     """Tokens that an earlier attempt has already emitted: the request resumes behind them."""
+    resume_token_ids: tuple[int, ...] = ()
+    """The first tokens of this request's answer, as its client received them before its stream
+    broke. They are checked, not trusted: they are emitted once the target has chosen the same ones,
+    and the first difference ends the request."""
     speculation_enabled: bool = True
     """False decodes plainly: the same tokens, never drafted."""
     num_draft_tokens: int | None = None
@@ -93,7 +97,20 @@ class Request:
             raise InvalidRequestError(
                 f"cache_salt has {len(self.cache_salt)} characters, at most {MAX_SALT_LEN} are kept"
             )
+        self._check_resume()
         self._check_choice()
+
+    def _check_resume(self) -> None:
+        """Only ids that this request can have emitted."""
+        ids, most = self.resume_token_ids, self.params.max_tokens
+        if len(ids) > most:
+            raise InvalidRequestError(f"resume brings {len(ids)} token ids, max_tokens is {most}")
+        if not self.stop_ids.isdisjoint(ids[:-1]):
+            place = next(i for i, token_id in enumerate(ids) if token_id in self.stop_ids)
+            raise InvalidRequestError(
+                f"resume: token id {ids[place]} at position {place} ends the answer, "
+                f"but {len(ids) - place - 1} token ids follow it"
+            )
 
     def _check_choice(self) -> None:
         """At least one allowed id must be left where a token is chosen."""

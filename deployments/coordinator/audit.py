@@ -196,6 +196,7 @@ def _replay(record: _Record, replay_id: str) -> Request:
         request_id=replay_id,
         params=replace(record.request.params, num_logprobs=None, num_prompt_logprobs=None),
         emitted_token_ids=(),
+        resume_token_ids=(),
         speculation_enabled=False,
         num_draft_tokens=None,
         priority=0,

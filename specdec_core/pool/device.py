@@ -26,6 +26,8 @@ class OpenLease:
     """See PoolConfig.overlap."""
     num_catching_up: int
     """Catch-up tokens that its rows have yet to compute, where PoolConfig limits them."""
+    is_resuming: bool = False
+    """Some row checks what a client has brought back: no pass of a round, nor any draft's merit."""
 
 
 @dataclass(eq=False, slots=True)

@@ -251,7 +251,12 @@ class Dispatcher:
         is_split = self._half is not None
         self._tally.num_split_groups += is_split and replica.role is _TARGET
         replica.leases[lease.lease_id] = OpenLease(
-            lease, now + lease.ttl_s, self._since, is_split, num_catching_up
+            lease,
+            now + lease.ttl_s,
+            self._since,
+            is_split,
+            num_catching_up,
+            is_resuming=any([plan.is_resuming for plan in plans]),
         )
         self._tally.record_lease(lease, _waits(plans, now))
         self._outbox.lease(lease)

@@ -279,7 +279,8 @@ def _longest_request(replica: ReplicaRecord) -> int:
 
 
 def _foreign_id(request: Request, vocab_size: int) -> str | None:
-    for token_ids in (request.prompt_token_ids, request.emitted_token_ids):
+    told = request.emitted_token_ids, request.resume_token_ids
+    for token_ids in (request.prompt_token_ids, *told):
         if token_ids and not 0 <= min(token_ids) <= max(token_ids) < vocab_size:
             wrong = next(i for i in token_ids if not 0 <= i < vocab_size)
             return f"token id {wrong} is not in 0..{vocab_size - 1}"

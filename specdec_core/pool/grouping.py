@@ -33,6 +33,8 @@ class RowPlan:
     """Rows of equal shape need no padding and no mask of their own."""
     likeness: Likeness
     """Rows are alike as far as these numbers are near, the first one first."""
+    is_resuming: bool = False
+    """It checks what a client has brought back: as a catch-up, not as drafted tokens."""
     num_found: int = 0
     """New ids that the target has cached, as was known at version `found_at` (KnownPrefixes)."""
     found_at: int = 0
@@ -49,8 +51,9 @@ class RowPlan:
 
     @property
     def num_catching_up(self) -> int:
-        """Committed ids that it feeds besides the pending one."""
-        return len(self.row.new_ids) - 1
+        """Ids that it feeds besides the pending one, drafted ones left out."""
+        row = self.row
+        return len(row.new_ids) - 1 + (len(row.proposal) if self.is_resuming else 0)
 
     @property
     def num_choices(self) -> int:
@@ -66,7 +69,8 @@ class RowPlan:
         row = row._replace(
             num_choices=row.num_choices - excess, proposal=row.proposal[:num_drafted]
         )
-        return RowPlan(self.sequence, row, self.slot_len - excess, self.shape, self.likeness)
+        slot_len = self.slot_len - excess
+        return RowPlan(self.sequence, row, slot_len, self.shape, self.likeness, self.is_resuming)
 
     def note(self, cause: KCause) -> None:
         """What decided how many drafted tokens it checks."""

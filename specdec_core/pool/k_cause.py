@@ -31,6 +31,8 @@ class KCause(IntEnum):
     """The verification budget left some tokens out."""
     ROOM = 10
     """A replica has no KV blocks for more."""
+    RESUME = 11
+    """Nobody drafted: the round checked tokens that the client had brought back."""
 
     @property
     def label(self) -> str:

@@ -61,7 +61,9 @@ class SequencePool:
             fleet=self._fleet,
             placement=self._placement,
             proposer=proposer,
-            budget=VerificationBudget(config.verification_budget, self._k_policy),
+            budget=VerificationBudget(
+                config.verification_budget, self._k_policy, config.max_choices
+            ),
             outbox=self._outbox,
             tally=self._tally,
             overlap=self._overlap,
@@ -177,6 +179,8 @@ class SequencePool:
 
     def _observe(self, open_: OpenLease, seconds: float, result: GroupResult) -> None:
         """Who decides by what groups take hears of one."""
+        if open_.is_resuming:
+            return
         self._k_policy.observe(open_.lease, result, seconds)
         if self._fleet.drafts:
             self._overlap.observe(open_.lease, seconds, open_.is_split)

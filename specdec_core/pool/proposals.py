@@ -88,8 +88,12 @@ class Proposer:
         return ()
 
     def _new_round(self, sequence: Sequence, num_live: int) -> Round:
-        """Prompt lookup first, where the method has it: it costs nothing."""
+        """What the client has brought back before anybody drafts. Then prompt lookup first, where
+        the method has it: it costs nothing."""
         committed_len = len(sequence.ids)
+        if committed_len < sequence.resume_len:
+            resumed = sequence.unchecked(self._chunk)
+            return Round(committed_len, 0, resumed, cause=KCause.RESUME)
         drafting = sequence.drafting or self._drafting(sequence)
         cap = sequence.max_len - committed_len - 1  # who lives has a token left to emit
         if cap > drafting.max_tokens:

@@ -17,7 +17,10 @@ _MAX_NEW_IDS = 4
 def plan_verification(
     sequence: Sequence, place: Place, proposal: tuple[int, ...], chunk: int
 ) -> RowPlan:
-    """Catch up and check `proposal`; a bare chunk while more than `chunk` ids are missing."""
+    """Catch up and check `proposal`; a bare chunk while more than `chunk` ids are missing.
+
+    What a client has brought back fills a row up to `chunk` ids, as a catch-up does.
+    """
     num_ids, cached_len = len(sequence.ids), place.cached_len
     # No min(): a call takes ten times as long as a comparison.
     end_len = num_ids if cached_len + chunk >= num_ids else cached_len + chunk
@@ -29,6 +32,9 @@ def plan_verification(
         num_scored = min(end_len, len(sequence.request.prompt_token_ids)) - base_len - 1
     is_last = end_len == num_ids
     checked = proposal if is_last else ()
+    is_resuming = is_last and num_ids < sequence.resume_len
+    if is_resuming:
+        checked = proposal[: max(chunk - (end_len - base_len), 0)]
     num_checked = len(checked)
     num_choices = num_checked + 1 if is_last else 0
     # Nearly always one id: a slice and a tuple of it take three times as long.
@@ -48,7 +54,8 @@ def plan_verification(
         ),
     )
     slot_len = end_len + num_checked
-    return RowPlan(sequence, row, slot_len, (base_len, slot_len - base_len), (end_len,))
+    shape = base_len, slot_len - base_len
+    return RowPlan(sequence, row, slot_len, shape, (end_len,), is_resuming)
 
 
 def plan_drafting(sequence: Sequence, place: Place, num_draft_tokens: int, chunk: int) -> RowPlan:

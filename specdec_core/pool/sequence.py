@@ -114,6 +114,8 @@ class Sequence:
     num_prompt: int = field(init=False)
     max_len: int = field(init=False)
     """Ids at which its budget is spent."""
+    resume_len: int = field(init=False)
+    """Ids that its client has, prompt included. Those beyond `ids` have yet to be checked."""
     stop_ids: frozenset[int] = field(init=False)
     has_logprobs: bool = field(init=False)
     is_background: bool = field(init=False)
@@ -147,6 +149,7 @@ class Sequence:
         self.request_id = self.request.request_id
         self.num_prompt = len(self.request.prompt_token_ids)
         self.max_len = self.request.max_len
+        self.resume_len = self.num_prompt + len(self.request.resume_token_ids)
         self.stop_ids = _shared(self.request.stop_ids)
         self.has_logprobs = self.request.params.num_logprobs is not None
         self.is_background = self.request.is_background
@@ -188,6 +191,21 @@ class Sequence:
     def is_caught_up(self) -> bool:
         """The target lacks the pending token alone."""
         return self.target is not None and 0 < self.target.cached_len >= len(self.ids) - 1
+
+    def unchecked(self, most: int) -> tuple[int, ...]:
+        """The next ids, at most so many, that its client has and no target has chosen yet."""
+        return self.request.resume_token_ids[self.num_emitted :][:most]
+
+    def disagreement(self, tokens: tuple[int, ...]) -> str | None:
+        """Where the target's choice is not what its client has."""
+        pairs = zip(self.unchecked(len(tokens)), tokens, strict=False)
+        for place, (given, chosen) in enumerate(pairs, start=self.num_emitted):
+            if given != chosen:
+                return (
+                    f"resume: token id {given} at position {place} is not this request's: "
+                    f"its answer has {chosen} there"
+                )
+        return None
 
     @property
     def num_unscored(self) -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 
-from specdec_core.pool.grouping import RowPlan
+from specdec_core.pool.grouping import RowPlan, rank_of
 from specdec_core.pool.k_cause import KCause
 from specdec_core.pool.k_policy import AcceptanceHistory, Drafter, KPolicy, Offer
 
@@ -19,12 +19,24 @@ from specdec_core.pool.k_policy import AcceptanceHistory, Drafter, KPolicy, Offe
 class VerificationBudget:
     """Shortens the proposals of every group that goes to a target."""
 
-    def __init__(self, max_rows: int | None, k_policy: KPolicy) -> None:
-        """`max_rows`: see PoolConfig.verification_budget."""
+    def __init__(self, max_rows: int | None, k_policy: KPolicy, max_choices: int) -> None:
+        """`max_rows`: see PoolConfig.verification_budget; `max_choices`: see there."""
         self._max_rows = max_rows
         self._k_policy = k_policy
+        self._max_choices = max_choices
 
     def shorten(self, group: list[RowPlan], tile_rows: int) -> list[RowPlan]:
+        """What clients bring back costs as a catch-up does: it is no matter of worth, but the
+        choices of all rows have to fit into the memory that was planned for them."""
+        resuming = [plan for plan in group if plan.is_resuming]
+        if not resuming:
+            return self._shorten_drafted(group, tile_rows)
+        drafted = [plan for plan in group if not plan.is_resuming]
+        drafted = self._shorten_drafted(drafted, tile_rows)
+        room = self._max_choices - sum(plan.num_choices for plan in drafted)
+        return sorted(drafted + keep_in_turn(resuming, room), key=rank_of)
+
+    def _shorten_drafted(self, group: list[RowPlan], tile_rows: int) -> list[RowPlan]:
         if self._k_policy.is_selective:
             group = keep_worthwhile(group, self._k_policy, tile_rows)
         if self._max_rows is not None:
@@ -53,6 +65,17 @@ def _offer(plan: RowPlan) -> Offer:
         sequence.request.num_draft_tokens is not None,
         sequence.max_len - len(sequence.ids),
     )
+
+
+def keep_in_turn(plans: Sequence[RowPlan], room: int) -> list[RowPlan]:
+    """The plans with `room` choices together: one for each, the others given out in their order."""
+    kept = []
+    room -= len(plans)
+    for plan in plans:
+        length = max(0, min(len(plan.proposal), room))
+        kept.append(_cut(plan, length))
+        room -= length
+    return kept
 
 
 def whole_tiles(num_rows: int, tile_rows: int) -> int:

@@ -16,7 +16,7 @@ from specdec_core.pool import SendFree
 from specdec_core.request import FinishReason
 from tests.pool import invariants
 from tests.pool.cell import Cell, Client, config, request
-from tests.pool.fake_replica import FakeReplica, info
+from tests.pool.fake_replica import VOCAB_SIZE, FakeReplica, info
 
 TTL_S = 5.0
 NUM_BLOCKS = 14
@@ -63,6 +63,8 @@ class PoolMachine(RuleBasedStateMachine):
         k=st.sampled_from([None, 0, 2, 9]),
         priority=st.integers(-1, 1),
         num_emitted=st.integers(0, 4),
+        num_resumed=st.sampled_from([0, 0, 1, 3, 12]),
+        is_wrong=st.sampled_from([False, False, True]),
         is_background=st.sampled_from([False, False, True]),
         num_prompt_logprobs=st.sampled_from([None, None, 0, 2]),
         client=st.sampled_from(["", "one", "another"]),
@@ -77,6 +79,8 @@ class PoolMachine(RuleBasedStateMachine):
         k: int | None,
         priority: int,
         num_emitted: int,
+        num_resumed: int,
+        is_wrong: bool,
         is_background: bool,
         num_prompt_logprobs: int | None,
         client: str,
@@ -94,9 +98,13 @@ class PoolMachine(RuleBasedStateMachine):
         )
         params = replace(fresh.params, num_prompt_logprobs=num_prompt_logprobs)
         fresh = replace(fresh, params=params, is_background=is_background, client=client)
-        emitted = Client(fresh).plain[:num_emitted]
+        plain = Client(fresh).plain
+        emitted, resumed = plain[:num_emitted], plain[:num_resumed]
+        if is_wrong and len(resumed) > len(emitted):
+            resumed = (*resumed[:-1], (resumed[-1] + 1) % VOCAB_SIZE)
+        again = replace(fresh, emitted_token_ids=emitted, resume_token_ids=resumed)
         with nullcontext() if emitted else suppress(QueueFullError):
-            self.cell.add(replace(fresh, emitted_token_ids=emitted))
+            self.cell.add(again)
 
     @precondition(lambda self: self.cell.clients)
     @rule(pick=picks)
@@ -226,6 +234,8 @@ class PoolMachine(RuleBasedStateMachine):
         invariants.check_empty(self.cell.pool)
         for client in [*self.cell.clients.values(), *self.superseded]:
             client.check_plain()
+            if client.request.resume_token_ids != client.plain[: self._num_resumed(client)]:
+                assert client.reason in (FinishReason.ERROR, FinishReason.ABORT, None)
         assert all(client.last is not None for client in self.cell.clients.values())
         assert all(link.replica.slots == {} for link in self.cell.links.values())
 
@@ -241,6 +251,9 @@ class PoolMachine(RuleBasedStateMachine):
             ),
             agreement,
         )
+
+    def _num_resumed(self, client: Client) -> int:
+        return len(client.request.resume_token_ids)
 
     def _client(self, pick: int) -> Client:
         clients = list(self.cell.clients.values())
