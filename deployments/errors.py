@@ -16,6 +16,10 @@ class UnknownModelError(SpecdecError):
     """The request names a model that is not served."""
 
 
+class FingerprintError(SpecdecError):
+    """The answer to go on with was begun by another model or other numerics."""
+
+
 class WrongTypeError(SpecdecError, TypeError):
     """A field of the request has another type than it should."""
 

@@ -73,7 +73,7 @@ def build_http_app(
         generates = issubclass(kind, CommonBody)
         shape = CHAT if kind is ChatBody else COMPLETION
         route = traced(service, shape, call) if generates else call
-        refused = (400, 401, 404, 413, 422, 500, *((408, 429, 503) if generates else ()))
+        refused = (400, 401, 404, 413, 422, 500, *((408, 409, 429, 503) if generates else ()))
         app.post(
             path,
             name=path.strip("/").replace("/", "_"),

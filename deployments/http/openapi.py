@@ -27,6 +27,7 @@ _REFUSALS = {
     401: "The API key is missing or wrong.",
     404: "No such model.",
     408: "Not finished in time.",
+    409: "The answer to go on with was begun by another model or other numerics.",
     413: "The body is larger than the server reads.",
     422: "A type that is not possible.",
     429: "The queue is full, or the key has as much as it may; Retry-After says for how long.",

@@ -11,7 +11,8 @@ from pydantic_core import from_json
 
 from deployments.errors import WrongTypeError
 from deployments.http.chat_fields import ChatFields
-from deployments.ingress.ask import Ask
+from deployments.http.resume_ids import checked_resume_ids
+from deployments.ingress.ask import Ask, Resume
 from deployments.ingress.output import View
 from deployments.messages import describe
 from deployments.text.sampling_fields import SamplingFields
@@ -64,6 +65,20 @@ class SpeculativeOptions(_Body):
     method: str | None = None
 
 
+class ResumeOptions(_Body):
+    token_ids: Any
+    seed: int | None = None
+    system_fingerprint: str | None = None
+
+    @property
+    def asked(self) -> Resume:
+        return Resume(
+            token_ids=checked_resume_ids(self.token_ids),
+            seed=self.seed,
+            system_fingerprint=self.system_fingerprint or "",
+        )
+
+
 class CommonBody(_Body, SamplingFields):
     """What completions and chat completions share."""
 
@@ -83,6 +98,7 @@ class CommonBody(_Body, SamplingFields):
     priority: int = 0
     cache_salt: str | None = None
     request_id: str | None = None
+    resume: ResumeOptions | None = None
 
     @property
     def calls_tools(self) -> bool:
@@ -123,6 +139,7 @@ class CommonBody(_Body, SamplingFields):
                 includes_stop=bool(self.include_stop_str_in_output),
             ),
             truncate_prompt_tokens=self.truncate_prompt_tokens,
+            resume=None if self.resume is None else self.resume.asked,
         )
 
     def _grammar(self) -> GrammarSpec | None:

@@ -25,6 +25,14 @@ class Choice:
     num_calls: int = 0
     stats: RequestStats | None = None
 
+    def __post_init__(self) -> None:
+        self.num_tokens = len(self.generation.request.resume_token_ids)
+
+    @property
+    def opening(self) -> str:
+        """The echo; a client that resumes has it."""
+        return "" if self.generation.request.resume_token_ids else self.echo.text
+
     @property
     def num_prompt_tokens(self) -> int:
         return len(self.generation.request.prompt_token_ids)
@@ -39,8 +47,11 @@ class Choice:
         """What the piece shows, told once."""
         if self.parser is None:
             return Found(piece.text)
+        if piece.told_text:
+            self.num_calls += len(self.parser.add(piece.told_text).calls)
         found = self.parser.add(piece.text)
-        if piece.finish_reason is not None:
+        is_told = bool(piece.told_text) and not piece.token_ids  # to the end
+        if piece.finish_reason is not None and not is_told:
             rest = self.parser.flush()
             found = Found(found.content + rest.content, found.calls + rest.calls)
         return found

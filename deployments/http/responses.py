@@ -130,7 +130,7 @@ class Response:
         return [
             self._chunk([self._opening(choice)])
             for choice in self.choices
-            if self.shape.is_chat or (choice.echo.text and not choice.echo.tells_logprobs)
+            if self.shape.is_chat or (choice.opening and not choice.echo.tells_logprobs)
         ]
 
     def event(self, place: int, piece: Piece) -> str:
@@ -140,7 +140,7 @@ class Response:
             if not self._is_text_alone(choice, piece):
                 return server_sent(self.chunk(place, piece))
             self.timing.note(piece)
-            choice.num_tokens += len(piece.token_ids)
+            choice.num_tokens = piece.index + len(piece.token_ids)
             return (self._frames.get(place) or self._frame_of(place, choice)).with_text(piece.text)
 
     def _is_text_alone(self, choice: Choice, piece: Piece) -> bool:
@@ -179,8 +179,8 @@ class Response:
     def _opening(self, choice: Choice) -> dict[str, Any]:
         entry: dict[str, Any] = {"index": choice.index, "logprobs": None, "finish_reason": None}
         if self.shape.is_chat:
-            return entry | {"delta": {"role": "assistant", "content": choice.echo.text}}
-        return entry | {"text": choice.echo.text}
+            return entry | {"delta": {"role": "assistant", "content": choice.opening}}
+        return entry | {"text": choice.opening}
 
     def _chunk(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
         body = self._body(self.shape.chunk_object_name) | {"choices": choices}
@@ -207,7 +207,7 @@ class Response:
 
     def _entry(self, choice: Choice, piece: Piece) -> dict[str, Any]:
         """What both shapes say of a piece; counts it."""
-        choice.num_tokens += len(piece.token_ids)
+        choice.num_tokens = piece.index + len(piece.token_ids)
         choice.stats = piece.stats or choice.stats
         entry: dict[str, Any] = {
             "index": choice.index,

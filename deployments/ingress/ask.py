@@ -11,6 +11,18 @@ from specdec_core.request import Request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Resume:
+    """What a client has of an answer whose stream broke."""
+
+    token_ids: Sequence[Sequence[int]]
+    """Of each choice."""
+    seed: int | None = None
+    """That of the answer's first chunk."""
+    system_fingerprint: str = ""
+    """That of the answer's first chunk. Empty: not compared."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
     """What a client asked, in either protocol. None: the client did not say."""
 
@@ -30,6 +42,7 @@ class Ask:
     view: View = field(default_factory=View)
     truncate_prompt_tokens: int | None = None
     """Keep the last so many ids of the prompt."""
+    resume: Resume | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

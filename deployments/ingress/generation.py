@@ -13,6 +13,15 @@ from typing import Any, TypeVar
 from deployments.cells.pool import Pool
 from deployments.errors import PoolUnavailableError, UnknownModelError
 from deployments.ingress.ask import Ask, Generation
+from deployments.ingress.choices import choices_of
+from deployments.ingress.client_resume import (
+    check_end,
+    check_fingerprint,
+    divided,
+    resumed,
+    untold,
+    with_seed,
+)
 from deployments.ingress.deadline import within
 from deployments.ingress.gathering import gathered
 from deployments.ingress.interleaving import interleaved
@@ -35,7 +44,6 @@ from specdec_core.drafting.limits import draft_limit
 from specdec_core.errors import InvalidRequestError
 from specdec_core.request import FinishReason, Request, RequestStats, TokenEvent
 from specdec_core.sampling_params import SamplingParams
-from specdec_core.seeds import derive_seed
 
 _LARGE = 20_000
 """Characters or ids from which tokenizing is worth a thread of its own: it holds up the others."""
@@ -163,32 +171,30 @@ class GenerationService:
         """n choices of every prompt, prompt by prompt. Choice j has the seed derived from the
         request's and j, so the whole request comes again with its seed."""
         check_choices(n, len(prompts))
+        if ask.resume is not None:
+            check_fingerprint(ask.resume, self.system_fingerprint)
+            ask = with_seed(ask, ask.resume)
         first = self.prepare(prompts[0], ask)
         seed = first.request.params.seed
         seeded = replace(ask, sampling={**ask.sampling, "seed": seed})
         ones = [first, *(self.prepare(prompt, seeded) for prompt in prompts[1:])]
-        return [
-            replace(
-                _choice(one, first.request.request_id, place * n + j, derive_seed(seed, j)),
-                choice=j,
-            )
-            for place, one in enumerate(ones)
-            for j in range(n)
-        ]
+        found = choices_of(ones, n)
+        return found if ask.resume is None else resumed(found, ask, ask.resume, self.text)
 
     def run_choices(
         self, generations: Sequence[Generation], *, streams: bool = False
     ) -> AsyncGenerator[tuple[int, Piece]]:
         """Pieces of all, each with its place, as they come. What ends one by an abort or an error
         ends the others. `streams`: they are told as they come."""
-        return observed(generations, self._run_choices(generations), streams=streams)
+        runs = [self._run_untold(one) if streams else self.run(one) for one in generations]
+        return observed(generations, self._run_choices(generations, runs), streams=streams)
 
     async def _run_choices(
-        self, generations: Sequence[Generation]
+        self, generations: Sequence[Generation], runs: Sequence[AsyncGenerator[Piece]]
     ) -> AsyncGenerator[tuple[int, Piece]]:
         is_aborted = False
-        streams = interleaved([gathered(self.run(one), self._fewest) for one in generations])
-        async with contextlib.aclosing(streams) as news:
+        told = interleaved([gathered(run, self._fewest) for run in runs])
+        async with contextlib.aclosing(told) as news:
             async for place, piece in news:
                 yield place, piece
                 if piece.finish_reason is FinishReason.ABORT and not is_aborted:
@@ -196,19 +202,29 @@ class GenerationService:
                     for generation in generations:
                         await self.pool.abort(generation.request.request_id)
 
+    def _run_untold(self, one: Generation) -> AsyncGenerator[Piece]:
+        """As `run`, without what the client has brought back."""
+        num_resumed = len(one.request.resume_token_ids)
+        return untold(self.run(one), num_resumed) if num_resumed else self.run(one)
+
     async def run(self, generation: Generation) -> AsyncGenerator[Piece]:
         """Pieces until the last; leaving early aborts the request in the pool."""
         params = generation.request.params
+        num_resumed = len(generation.request.resume_token_ids)
         output = Output(self.text, params, generation.stop, generation.view)
         asked = self.pool.generate(generation.request)
+        if num_resumed:
+            asked = divided(asked, num_resumed)
         watch = RequestWatch(generation.request)
         async with contextlib.aclosing(within(generation.request.timeout_s, asked)) as events:
             async for event in events:
                 with self.pool.times.detokenise:
                     piece = output.take(event)
                 self.pool.times.num_pieces += 1
-                watch.hear(self.pool.times.detokenise.started_s)
-                if piece.finish_reason is FinishReason.STOP and event.finish_reason is None:
+                if event.index >= num_resumed or piece.finish_reason is not None:
+                    watch.hear(self.pool.times.detokenise.started_s)
+                check_end(piece, num_resumed)
+                if piece.finish_reason is FinishReason.STOP and event.stats is None:
                     stats = await self._end_early(generation.request.request_id, events)
                     piece = replace(piece, stats=stats)
                 if piece.finish_reason is not None:
@@ -274,18 +290,6 @@ class GenerationService:
                 f"model's context of {self.max_model_len}: at most {room} can be asked for"
             )
         return params
-
-
-def _choice(one: Generation, first_id: str, place: int, seed: int) -> Generation:
-    request = one.request
-    return replace(
-        one,
-        request=replace(
-            request,
-            request_id=f"{first_id}-{place}" if place else first_id,
-            params=replace(request.params, seed=seed),
-        ),
-    )
 
 
 async def _aside(call: Callable[[Content], Result], content: Content) -> Result:

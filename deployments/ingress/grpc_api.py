@@ -68,14 +68,11 @@ class GrpcApi:
             client = self._admit(message, context)
             with traced(self._service.spans, "Generate", message, context.invocation_metadata()):
                 generations = await self._prepare(message, client)
-                num_tokens = [0] * len(generations)
                 told = self._service.run_choices(generations, streams=True)
                 async with contextlib.aclosing(told) as pieces:
                     async for choice, piece in pieces:
-                        num_tokens[choice] += len(piece.token_ids)
                         with self._service.pool.times.respond:
-                            one = generations[choice]
-                            answer = self._response(one, piece, num_tokens[choice])
+                            answer = self._response(generations[choice], piece)
                             answer.choice = choice
                         yield answer
         except (QueueFullError, ClientLimitError) as error:
@@ -104,7 +101,7 @@ class GrpcApi:
                 pieces = [piece async for _, piece in told]
             whole = joined(pieces)
             with self._service.pool.times.respond:
-                return self._response(generation, whole, len(whole.token_ids))
+                return self._response(generation, whole)
         return pb.GenerateResponse()
 
     async def abort(self, message: pb.AbortRequest, context: CallContext) -> pb.AbortResponse:
@@ -196,9 +193,7 @@ class GrpcApi:
                 )
         raise InvalidRequestError("prompt, prompt_token_ids or chat is needed")
 
-    def _response(
-        self, generation: Generation, piece: Piece, num_tokens: int
-    ) -> pb.GenerateResponse:
+    def _response(self, generation: Generation, piece: Piece) -> pb.GenerateResponse:
         request = generation.request
         response = pb.GenerateResponse(
             request_id=request.request_id,
@@ -216,6 +211,7 @@ class GrpcApi:
             response.stop_string = piece.stop_reason
         if piece.finish_reason is not None:
             num_prompt, stats = len(request.prompt_token_ids), piece.stats or RequestStats()
+            num_tokens = piece.index + len(piece.token_ids)
             response.finish_reason = FINISH_REASONS[piece.finish_reason]
             response.usage.CopyFrom(
                 pb.Usage(

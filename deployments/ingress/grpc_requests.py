@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from deployments.ingress.ask import Ask
+from deployments.ingress.ask import Ask, Resume
 from deployments.ingress.output import View
 from deployments.text.structured_output import ANY_OBJECT, choice, json_schema
 from deployments.wire.translation import drafting_from_pb
@@ -34,6 +34,15 @@ def ask_of(message: pb.GenerateRequest) -> Ask:
             includes_stop=message.include_stop_str_in_output,
         ),
         truncate_prompt_tokens=message.truncate_prompt_tokens or None,
+        resume=_resume(message.resume) if message.HasField("resume") else None,
+    )
+
+
+def _resume(message: pb.Resume) -> Resume:
+    return Resume(
+        token_ids=[tuple(one.ids) for one in message.token_ids],
+        seed=message.seed if message.HasField("seed") else None,
+        system_fingerprint=message.system_fingerprint,
     )
 
 

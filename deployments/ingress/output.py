@@ -24,6 +24,8 @@ class Piece:
     index: int
     token_ids: tuple[int, ...]
     text: str
+    told_text: str = ""
+    """What the client had before it resumed: it stands before `text` and is not told again."""
     text_offsets: tuple[int, ...]
     """Characters that were certain before each token, held back or cut off though they may be."""
     logprobs: tuple[TokenLogprobs, ...] = ()
@@ -42,6 +44,7 @@ def joined(pieces: Sequence[Piece]) -> Piece:
     return replace(
         pieces[-1],
         index=pieces[0].index,
+        told_text=pieces[0].told_text,
         token_ids=tuple(i for piece in pieces for i in piece.token_ids),
         text="".join(piece.text for piece in pieces),
         text_offsets=tuple(offset for piece in pieces for offset in piece.text_offsets),

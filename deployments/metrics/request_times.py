@@ -70,11 +70,12 @@ class RequestWatch:
 
     def __init__(self, request: Request) -> None:
         self._num_prompt = len(request.prompt_token_ids)
+        self._num_resumed = len(request.resume_token_ids)
         self._began_s = time.perf_counter()
         self._heard_s: list[float] = []
 
     def hear(self, now_s: float) -> None:
-        """News came at `now_s`, by `time.perf_counter`."""
+        """News came at `now_s`, by `time.perf_counter`: not what the client had brought back."""
         self._heard_s.append(now_s)
 
     def end(
@@ -86,7 +87,9 @@ class RequestWatch:
         num_tokens = last.index + len(last.token_ids)
         yield Observation("gen_ai_client_token_usage", self._num_prompt, INPUT)
         yield Observation("gen_ai_client_token_usage", num_tokens, OUTPUT)
-        yield from self._times(num_tokens, 0.0 if stats is None else stats.queue_s)
+        yield from self._times(
+            num_tokens - self._num_resumed, 0.0 if stats is None else stats.queue_s
+        )
         if stats is not None and stats.num_drafted:
             rate = stats.num_accepted / stats.num_drafted
             yield Observation("specdec_request_acceptance_rate", rate)

@@ -226,7 +226,7 @@ class Dispatcher:
 
     def _victim(self, replica: ReplicaRecord, sequence: Sequence) -> Sequence | None:
         idle = (s for s in replica.sequences.values() if s.places[replica.role].row is None)
-        youngest = max(idle, key=_seniority)
+        youngest = max(idle, key=lambda one: one.rank)
         return None if youngest is sequence else youngest
 
     def _take_room(self, replica: ReplicaRecord, victim: Sequence) -> None:
@@ -237,6 +237,7 @@ class Dispatcher:
 
     def _send(self, replica: ReplicaRecord, plans: list[RowPlan], now: float) -> None:
         num_catching_up = replica.board.num_catching_up(plans)
+        is_resuming = any([plan.is_resuming for plan in plans])
         self._lend(replica, plans)
         lease = GroupLease(
             lease_id=self._next_lease_id,
@@ -251,12 +252,7 @@ class Dispatcher:
         is_split = self._half is not None
         self._tally.num_split_groups += is_split and replica.role is _TARGET
         replica.leases[lease.lease_id] = OpenLease(
-            lease,
-            now + lease.ttl_s,
-            self._since,
-            is_split,
-            num_catching_up,
-            is_resuming=any([plan.is_resuming for plan in plans]),
+            lease, now + lease.ttl_s, self._since, is_split, num_catching_up, is_resuming
         )
         self._tally.record_lease(lease, _waits(plans, now))
         self._outbox.lease(lease)
@@ -299,7 +295,3 @@ def _waits(plans: list[RowPlan], now: float) -> list[float]:
     """How long clients' rows were ready."""
     sequences = [plan.sequence for plan in plans]
     return [0.0 if one.is_background else now - one.ready_since for one in sequences]
-
-
-def _seniority(sequence: Sequence) -> tuple[float, int]:
-    return sequence.rank

@@ -61,9 +61,7 @@ class SequencePool:
             fleet=self._fleet,
             placement=self._placement,
             proposer=proposer,
-            budget=VerificationBudget(
-                config.verification_budget, self._k_policy, config.max_choices
-            ),
+            budget=VerificationBudget(config, self._k_policy),
             outbox=self._outbox,
             tally=self._tally,
             overlap=self._overlap,
@@ -98,8 +96,8 @@ class SequencePool:
         """Queue a request; an older attempt with its id hears no more.
 
         Raises InvalidRequestError when no target could ever finish it, QueueFullError when too
-        many wait and its client has its share of them. A resumed request, or one that replaces an
-        attempt, is never refused as full.
+        many wait and its client has its share of them. A request that has emitted tokens, or one
+        that replaces an attempt, is never refused as full.
         """
         reason = self._fleet.misfit(request)
         if reason is not None:
@@ -117,8 +115,7 @@ class SequencePool:
             return
         self._timeouts.add(sequence)
         self._placement.waiting.push(sequence)
-        may_be_refused = not (older or request.emitted_token_ids or request.is_background)
-        if may_be_refused:
+        if not (older or request.emitted_token_ids or request.is_background):
             self._refuse_beyond_limit(sequence, now)
 
     def abort(self, request_id: str, now: float) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 
+from specdec_core.config import PoolConfig
 from specdec_core.pool.grouping import RowPlan, rank_of
 from specdec_core.pool.k_cause import KCause
 from specdec_core.pool.k_policy import AcceptanceHistory, Drafter, KPolicy, Offer
@@ -19,11 +20,10 @@ from specdec_core.pool.k_policy import AcceptanceHistory, Drafter, KPolicy, Offe
 class VerificationBudget:
     """Shortens the proposals of every group that goes to a target."""
 
-    def __init__(self, max_rows: int | None, k_policy: KPolicy, max_choices: int) -> None:
-        """`max_rows`: see PoolConfig.verification_budget; `max_choices`: see there."""
-        self._max_rows = max_rows
+    def __init__(self, config: PoolConfig, k_policy: KPolicy) -> None:
+        self._max_rows = config.verification_budget
+        self._max_choices = config.max_choices
         self._k_policy = k_policy
-        self._max_choices = max_choices
 
     def shorten(self, group: list[RowPlan], tile_rows: int) -> list[RowPlan]:
         """What clients bring back costs as a catch-up does: it is no matter of worth, but the

@@ -80,7 +80,7 @@ class IngressTimes(_message.Message):
     def __init__(self, num_pieces: _Optional[int] = ..., detokenise_s: _Optional[float] = ..., respond_s: _Optional[float] = ..., requests: _Optional[_Iterable[_Union[_generation_pb2.HistogramStatus, _Mapping]]] = ...) -> None: ...
 
 class Submit(_message.Message):
-    __slots__ = ("request_id", "prompt_token_ids", "emitted_token_ids", "resume", "sampling", "end_token_ids", "speculative", "priority", "pinned_fingerprint", "client", "cache_salt", "timeout_s", "trace")
+    __slots__ = ("request_id", "prompt_token_ids", "emitted_token_ids", "resume", "sampling", "end_token_ids", "speculative", "priority", "pinned_fingerprint", "client", "cache_salt", "resume_token_ids", "timeout_s", "trace")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     PROMPT_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     EMITTED_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
@@ -92,6 +92,7 @@ class Submit(_message.Message):
     PINNED_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     CLIENT_FIELD_NUMBER: _ClassVar[int]
     CACHE_SALT_FIELD_NUMBER: _ClassVar[int]
+    RESUME_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
     TRACE_FIELD_NUMBER: _ClassVar[int]
     request_id: str
@@ -105,9 +106,10 @@ class Submit(_message.Message):
     pinned_fingerprint: str
     client: str
     cache_salt: str
+    resume_token_ids: bytes
     timeout_s: float
     trace: TraceContext
-    def __init__(self, request_id: _Optional[str] = ..., prompt_token_ids: _Optional[bytes] = ..., emitted_token_ids: _Optional[bytes] = ..., resume: _Optional[bool] = ..., sampling: _Optional[_Union[_generation_pb2.SamplingParams, _Mapping]] = ..., end_token_ids: _Optional[bytes] = ..., speculative: _Optional[_Union[_generation_pb2.Speculative, _Mapping]] = ..., priority: _Optional[int] = ..., pinned_fingerprint: _Optional[str] = ..., client: _Optional[str] = ..., cache_salt: _Optional[str] = ..., timeout_s: _Optional[float] = ..., trace: _Optional[_Union[TraceContext, _Mapping]] = ...) -> None: ...
+    def __init__(self, request_id: _Optional[str] = ..., prompt_token_ids: _Optional[bytes] = ..., emitted_token_ids: _Optional[bytes] = ..., resume: _Optional[bool] = ..., sampling: _Optional[_Union[_generation_pb2.SamplingParams, _Mapping]] = ..., end_token_ids: _Optional[bytes] = ..., speculative: _Optional[_Union[_generation_pb2.Speculative, _Mapping]] = ..., priority: _Optional[int] = ..., pinned_fingerprint: _Optional[str] = ..., client: _Optional[str] = ..., cache_salt: _Optional[str] = ..., resume_token_ids: _Optional[bytes] = ..., timeout_s: _Optional[float] = ..., trace: _Optional[_Union[TraceContext, _Mapping]] = ...) -> None: ...
 
 class TraceContext(_message.Message):
     __slots__ = ("traceparent", "tracestate")

@@ -377,3 +377,64 @@ def test_who_is_refused_for_now_is_told_when_to_come_back() -> None:
             assert 0 < info.retry_delay.ToMilliseconds() <= 60_000
 
     run(scenario)
+
+
+@pytest.mark.parametrize("count", [1, 7, 19, 20])
+def test_a_stream_goes_on_behind_the_ids_that_its_client_has(count: int) -> None:
+    async def scenario() -> None:
+        async with api() as (calls, _):
+            message = pb.GenerateRequest(prompt="HELLO", sampling=GREEDY)
+            whole = await calls.generate_once(message, FakeContext())
+            ids = pb.TokenIds(ids=whole.token_ids[:count])
+            message.resume.CopyFrom(
+                pb.Resume(token_ids=[ids], system_fingerprint=whole.system_fingerprint)
+            )
+            parts = [part async for part in calls.generate(message, FakeContext())]
+            assert [i for part in parts for i in part.token_ids] == whole.token_ids[count:]
+            assert "".join(part.text for part in parts) == whole.text[count:]
+            assert parts[0].index == count
+            assert parts[-1].finish_reason == whole.finish_reason
+            assert parts[-1].usage == whole.usage
+            entire = await calls.generate_once(message, FakeContext())
+            assert (entire.token_ids, entire.text) == (whole.token_ids, whole.text)
+            assert entire.usage == whole.usage
+
+    run(scenario)
+
+
+def test_the_seed_of_a_resumed_answer_is_that_of_its_first_message() -> None:
+    async def scenario() -> None:
+        async with api() as (calls, _):
+            message = pb.GenerateRequest(prompt="HELLO", sampling=pb.SamplingParams(max_tokens=9))
+            first = await anext(aiter(calls.generate(message, FakeContext())))
+            ids = pb.TokenIds(ids=first.token_ids)
+            message.resume.CopyFrom(pb.Resume(token_ids=[ids], seed=first.seed))
+            assert (await calls.generate_once(message, FakeContext())).seed == first.seed
+
+    run(scenario)
+
+
+def test_what_cannot_be_resumed_is_refused() -> None:
+    right = continuation(TEXT.encode("HELLO"), 20)
+    wrong = pb.TokenIds(ids=[right[0], (right[1] + 1) % 50])
+    for resume, code, details in (
+        (pb.Resume(token_ids=[wrong]), CODE.INVALID_ARGUMENT, "at position 1 is not this"),
+        (pb.Resume(), CODE.INVALID_ARGUMENT, "resume.token_ids has 0 lists"),
+        (pb.Resume(system_fingerprint="x"), CODE.FAILED_PRECONDITION, "is 'x', this server is"),
+    ):
+
+        async def scenario(
+            resume: pb.Resume = resume, code: grpc.StatusCode = code, details: str = details
+        ) -> None:
+            async with api() as (calls, _):
+                message = pb.GenerateRequest(prompt="HELLO", sampling=GREEDY, resume=resume)
+                context = FakeContext()
+                with pytest.raises(CallRefusedError, match=details):
+                    _ = [part async for part in calls.generate(message, context)]
+                assert context.code is code
+                once = FakeContext()
+                await calls.generate_once(message, once)
+                assert once.code is code
+                assert details in once.details
+
+        run(scenario)

@@ -1,0 +1,119 @@
+"""A client whose stream broke asks again and brings back the tokens that it has.
+
+The pool checks them and emits them like any others, so text, stop strings and counts are those of
+an answer that was never cut. A stream leaves out what its client has.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import replace
+
+from deployments.errors import FingerprintError
+from deployments.ingress.ask import Ask, Generation, Resume
+from deployments.ingress.output import Piece
+from deployments.text.model import TextModel
+from specdec_core.errors import InvalidRequestError
+from specdec_core.request import FinishReason, TokenEvent
+
+
+def with_seed(ask: Ask, resume: Resume) -> Ask:
+    """The same with the seed of the answer that is resumed."""
+    own = ask.sampling.get("seed")
+    if own is None:
+        return replace(ask, sampling={**ask.sampling, "seed": resume.seed})
+    if resume.seed not in (None, own):
+        raise InvalidRequestError(f"resume.seed={resume.seed} and seed={own} differ")
+    return ask
+
+
+def check_fingerprint(resume: Resume, present: str) -> None:
+    """`present` is empty while no coordinator is there. Raises FingerprintError."""
+    begun = resume.system_fingerprint
+    if begun and present and begun != present:
+        raise FingerprintError(
+            f"resume.system_fingerprint is {begun!r:.200}, this server is {present!r} by now: "
+            "begin anew, or leave it out to try"
+        )
+
+
+def resumed(
+    generations: Sequence[Generation], ask: Ask, resume: Resume, text: TextModel
+) -> list[Generation]:
+    """Every choice with what its client has of it. Raises InvalidRequestError."""
+    if len(resume.token_ids) != len(generations):
+        raise InvalidRequestError(
+            f"resume.token_ids has {len(resume.token_ids)} lists, "
+            f"the request has {len(generations)} choices"
+        )
+    is_sampled = generations[0].request.params.temperature > 0.0
+    if is_sampled and ask.sampling.get("seed") is None and any(resume.token_ids):
+        raise InvalidRequestError(
+            "resume.seed is missing: at temperature "
+            f"{generations[0].request.params.temperature:g} it needs that of the first chunk"
+        )
+    checked = [text.check_ids(ids, "resume.token_ids") for ids in resume.token_ids]
+    return [
+        replace(one, request=replace(one.request, resume_token_ids=ids))
+        for one, ids in zip(generations, checked, strict=True)
+    ]
+
+
+async def divided(events: AsyncGenerator[TokenEvent], count: int) -> AsyncGenerator[TokenEvent]:
+    """The events, none with tokens on both sides of the first `count`."""
+    async with contextlib.aclosing(events):
+        async for event in events:
+            first = count - event.index
+            if not 0 < first < len(event.token_ids):
+                yield event
+                continue
+            yield event._replace(
+                token_ids=event.token_ids[:first],
+                logprobs=event.logprobs[:first],
+                finish_reason=None,
+            )
+            yield event._replace(
+                index=count,
+                token_ids=event.token_ids[first:],
+                logprobs=event.logprobs[first:],
+                prompt_logprobs=(),
+            )
+
+
+def check_end(piece: Piece, count: int) -> None:
+    """An answer ends behind the tokens that its client has, or with the last of them. Raises
+    InvalidRequestError."""
+    end = piece.index + len(piece.token_ids)
+    if piece.finish_reason is FinishReason.STOP and end < count:
+        raise InvalidRequestError(
+            f"resume brings {count} token ids, the answer ends with its token {end}"
+        )
+
+
+async def untold(pieces: AsyncGenerator[Piece], count: int) -> AsyncGenerator[Piece]:
+    """The pieces behind the first `count` tokens, and the end in any case. No piece has tokens on
+    both sides of them."""
+    told = ""
+    async with contextlib.aclosing(pieces):
+        async for piece in pieces:
+            if piece.index < count:
+                told += piece.text
+                if piece.finish_reason is None:
+                    continue
+                piece = _end_of(piece)
+            yield replace(piece, told_text=told)
+            told = ""
+
+
+def _end_of(piece: Piece) -> Piece:
+    """What is left of a last piece whose tokens the client has."""
+    return replace(
+        piece,
+        index=piece.index + len(piece.token_ids),
+        token_ids=(),
+        text="",
+        text_offsets=(),
+        logprobs=(),
+        prompt_logprobs=(),
+    )
