@@ -13,6 +13,7 @@ from dataclasses import replace
 from deployments.errors import FingerprintError
 from deployments.ingress.ask import Ask, Generation, Resume
 from deployments.ingress.output import Piece
+from deployments.ingress.resuming import parted
 from deployments.text.model import TextModel
 from specdec_core.errors import InvalidRequestError
 from specdec_core.request import FinishReason, TokenEvent
@@ -64,21 +65,8 @@ async def divided(events: AsyncGenerator[TokenEvent], count: int) -> AsyncGenera
     """The events, none with tokens on both sides of the first `count`."""
     async with contextlib.aclosing(events):
         async for event in events:
-            first = count - event.index
-            if not 0 < first < len(event.token_ids):
-                yield event
-                continue
-            yield event._replace(
-                token_ids=event.token_ids[:first],
-                logprobs=event.logprobs[:first],
-                finish_reason=None,
-            )
-            yield event._replace(
-                index=count,
-                token_ids=event.token_ids[first:],
-                logprobs=event.logprobs[first:],
-                prompt_logprobs=(),
-            )
+            for part in parted(event, count):
+                yield part
 
 
 def check_end(piece: Piece, count: int) -> None:

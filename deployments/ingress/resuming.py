@@ -39,6 +39,27 @@ class _OpenRequest:
         return replace(self.request, emitted_token_ids=emitted, pinned_fingerprint=pinned)
 
 
+def parted(event: TokenEvent, count: int) -> tuple[TokenEvent, ...]:
+    """An event with tokens on both sides of the answer's first `count`, as two: the end of the
+    first ones, which their client has, and what is new to it. Any other as it is."""
+    first = count - event.index
+    if not 0 < first < len(event.token_ids):
+        return (event,)
+    return (
+        event._replace(
+            token_ids=event.token_ids[:first],
+            logprobs=event.logprobs[:first],
+            finish_reason=None,
+        ),
+        event._replace(
+            index=count,
+            token_ids=event.token_ids[first:],
+            logprobs=event.logprobs[first:],
+            prompt_logprobs=(),
+        ),
+    )
+
+
 class OpenRequests:
     """The open requests of one ingress, by id."""
 

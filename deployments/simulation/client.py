@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from enum import StrEnum
 
 from deployments.errors import DeadlineError, PoolUnavailableError, RequestFailedError
+from deployments.ingress.resuming import parted
 from deployments.simulation.record import Violation
 from deployments.simulation.tokens import Script
 from specdec_core.errors import InvalidRequestError, QueueFullError
@@ -27,7 +29,7 @@ class Outcome(StrEnum):
 
 
 class Client:
-    """Hears one request to its end."""
+    """Hears one request to its end, over one connection or more."""
 
     def __init__(self, request: Request, is_invalid: bool, now: Callable[[], float]) -> None:
         self.request = request
@@ -42,43 +44,84 @@ class Client:
         """A target of other bits offered itself meanwhile: it may have been alone for a moment."""
         self.scripts: list[Script] = []
         """What it may be answered: plain decoding, by the fingerprint of the targets."""
+        self.comes_back = False
+        """When its connection breaks it brings back what it has."""
+        self._num_heard = 0
+        """Tokens, over its present connection."""
+        self._num_connections = 1
         self._is_invalid = is_invalid
         self._now = now
 
     def hear(self, event: TokenEvent) -> None:
         if self.outcome is not None:
             raise self._violation("e", f"hears {event} behind its end")
-        if event.index != len(self.tokens):
-            raise self._violation("e", f"hears of place {event.index} at {len(self.tokens)}")
+        for part in parted(event, len(self.request.resume_token_ids)):
+            self._take(part)
+        if event.finish_reason is not None:
+            self._finish(tuple(self.tokens), event.finish_reason)
+
+    def cut(self) -> None:
+        """Its ingress has died."""
+        if self.comes_back:
+            self.comes_back = False
+        else:
+            self._end(Outcome.INGRESS_GONE)
+
+    def resume(self, brought: tuple[int, ...]) -> None:
+        """Ask once more, with these ids as those that it has."""
+        name = f"{self.request.request_id.partition('+')[0]}+{self._num_connections}"
+        self.request = replace(self.request, request_id=name, resume_token_ids=brought)
+        self.began_at = self._now()
+        self._num_connections += 1
+        self._num_heard = 0
+
+    def _take(self, part: TokenEvent) -> None:
+        """What it has must come once more as it was, what it lacks as plain decoding has it."""
+        if part.index != self._num_heard:
+            raise self._violation("e", f"hears of place {part.index} at {self._num_heard}")
+        self._num_heard += len(part.token_ids)
+        brought = self.request.resume_token_ids[part.index : self._num_heard]
+        if part.token_ids[: len(brought)] != brought:
+            raise self._violation("c", f"brought back {brought}, hears {part.token_ids}")
+        if brought:
+            return
         if self.first_at is None:
             self.first_at = self._now()
-        self.tokens += event.token_ids
+        self.tokens += part.token_ids
         told = tuple(self.tokens)
         if not any(script.tokens[: len(told)] == told for script in self.scripts):
             plain = [script.tokens for script in self.scripts]
             raise self._violation("c", f"was told {told}, plain decoding says {plain}")
-        if event.finish_reason is not None:
-            self._finish(told, event.finish_reason)
 
     def fail(self, error: Exception) -> None:
         if isinstance(error, QueueFullError):
-            self._refuse(Outcome.QUEUE_FULL, error, not self.tokens)
+            self._refuse(Outcome.QUEUE_FULL, error, not self._num_heard)
         elif isinstance(error, InvalidRequestError):
-            self._refuse(Outcome.INVALID, error, self._is_invalid)
+            self._refuse(Outcome.INVALID, error, self._is_invalid or self._may_disagree)
         elif isinstance(error, DeadlineError):
             self._refuse(Outcome.TIMED_OUT, error, self._is_overdue)
         elif isinstance(error, RequestFailedError):
             self._refuse(Outcome.ROW_FAILED, error, self.may_fail)
         elif isinstance(error, PoolUnavailableError):
-            is_change = str(error) == AWAY or len(self.scripts) > 1 or self.meets_foreign
-            self._refuse(Outcome.UNAVAILABLE, error, is_change)
+            self._refuse(Outcome.UNAVAILABLE, error, str(error) == AWAY or self._meets_others)
         elif isinstance(error, ConnectionError):
-            self._end(Outcome.INGRESS_GONE)
+            self.cut()
         else:
             raise self._violation("g", f"ended with {error!r}")
 
     def cancel(self) -> None:
         self._end(Outcome.CANCELLED)
+
+    @property
+    def _meets_others(self) -> bool:
+        """Targets of other bits than those that began its answer."""
+        return len(self.scripts) > 1 or self.meets_foreign
+
+    @property
+    def _may_disagree(self) -> bool:
+        """What it brought back may be found to be another request's."""
+        brought = self.request.resume_token_ids
+        return bool(brought) and (brought != tuple(self.tokens) or self._meets_others)
 
     @property
     def _is_overdue(self) -> bool:

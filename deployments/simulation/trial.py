@@ -43,6 +43,8 @@ _TURN_S = 0.0005
 busy with one lease and its message (docs/simulation.md)."""
 _FIRST_ARRIVAL_S = 0.05
 _CANCELLED = 0.08
+_SPOILT = 0.15
+_COMES_BACK_S = (0.005, 0.3)
 
 
 class Trial:
@@ -167,10 +169,30 @@ class Trial:
             self.timeline.at(self.now + delay, partial(self.cancel, ingress, client))
 
     def cancel(self, ingress: IngressProcess, client: Client) -> None:
-        if client.outcome is None and ingress.is_up and not ingress.is_stopped:
+        is_here = client.request.request_id in ingress.listeners
+        if client.outcome is None and is_here and not ingress.is_stopped:
             self.record.fault("client_cancels", client.request.request_id)
             client.cancel()
             ingress.cancel(client.request.request_id)
+
+    def come_back(self, client: Client) -> None:
+        """Its ingress is dead: go on at another with the ids that it has, one of them wrong in a
+        few."""
+        able = [i for i in self.ingresses if i.takes_requests and i.is_up]
+        if not able:
+            self.come_back_later(client)
+            return
+        brought = client.tokens.copy()
+        if brought and self.random.random() < _SPOILT:
+            place = self.random.randrange(len(brought))
+            brought[place] = (brought[place] + 1) % VOCAB_SIZE
+        del self.clients[client.request.request_id]
+        client.resume(tuple(brought))
+        self.clients[client.request.request_id] = client
+        self.random.choice(able).submit(client)
+
+    def come_back_later(self, client: Client) -> None:
+        self.later(self.random.uniform(*_COMES_BACK_S), partial(self.come_back, client))
 
     def new_fingerprint(self, fingerprint: str) -> None:
         """Targets of the present version that start from now on have other bits."""
@@ -227,9 +249,12 @@ class Trial:
         base, per_token = self.scenario.verify_s
         return base + per_token * sum(len(r.new_ids) + len(r.proposal) for r in lease.rows)
 
+    def client_of(self, request: Request) -> Client:
+        """Of any attempt, and of the audit's replays: they go by their seeds."""
+        return self._client_of_seed[request.params.seed]
+
     def _scripts(self, request: Request) -> list[Script]:
-        """The audit's replays go by their seeds, too."""
-        return self._client_of_seed[request.params.seed].scripts
+        return self.client_of(request).scripts
 
     def _run_until(self, is_over: Callable[[], bool], trouble: str) -> None:
         if not self.timeline.run_until(is_over, self.now + _LONGEST_S):

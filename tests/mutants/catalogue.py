@@ -16,6 +16,7 @@ from tests.mutants import (
     prefill_limit,
     prefix_cache,
     processors,
+    resume,
     rounds,
     sampling,
     simulated,
@@ -46,6 +47,7 @@ MUTANTS = (
     *pool_fairness.MUTANTS,
     *prefill_limit.MUTANTS,
     *verify.MUTANTS,
+    *resume.MUTANTS,
     *simulated.MUTANTS,
     *simulated_streams.MUTANTS,
 )

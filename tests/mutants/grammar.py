@@ -77,9 +77,9 @@ MUTANTS = (
     ),
     Mutant(
         name="choices-share-one-seed",
-        path=_GENERATION,
-        old="derive_seed(seed, j))",
-        new="seed)",
+        path="deployments/ingress/choices.py",
+        old="derive_seed(first.params.seed, j))",
+        new="first.params.seed)",
         breaks="all choices of n are the same text",
         killed_by=(
             "tests/deployments/http/test_choices.py::"

@@ -128,8 +128,8 @@ MUTANTS = (
     Mutant(
         name="youngest-preempts-the-oldest",
         path=_POOL + "dispatch.py",
-        old="youngest = max(idle, key=_seniority)",
-        new="youngest = min(idle, key=_seniority)",
+        old="youngest = max(idle, key=lambda one: one.rank)",
+        new="youngest = min(idle, key=lambda one: one.rank)",
         breaks="two sequences take each other's blocks in turn and neither goes on",
         killed_by=(
             "tests/pool/test_blocks.py::test_the_youngest_sequence_makes_room_and_continues_with_the_same_tokens",

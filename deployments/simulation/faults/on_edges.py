@@ -20,9 +20,28 @@ def crash_ingress(trial: Trial) -> str | None:
     if not up:
         return None
     ingress = trial.random.choice(up)
+    _crash(trial, ingress)
+    return ingress.name
+
+
+def crash_and_resume(trial: Trial) -> str | None:
+    """Every client of a dead ingress comes back with what it has."""
+    able = [i for i in trial.ingresses if i.is_up and i.listeners]
+    if not able:
+        return None
+    ingress = trial.random.choice(able)
+    clients = [trial.clients[request_id] for request_id in ingress.listeners]
+    for client in clients:
+        client.comes_back = True
+    _crash(trial, ingress)
+    for client in clients:
+        trial.come_back_later(client)
+    return f"{ingress.name}: {len(clients)} clients"
+
+
+def _crash(trial: Trial, ingress: IngressProcess) -> None:
     ingress.crash()
     trial.later(trial.random.uniform(0.05, 0.5), partial(_start_again, trial, ingress))
-    return ingress.name
 
 
 def _start_again(trial: Trial, ingress: IngressProcess) -> None:

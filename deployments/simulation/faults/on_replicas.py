@@ -184,7 +184,7 @@ def row_fails(trial: Trial) -> str | None:
     sequence = trial.random.choice(sequences)
     process.runner.failing.add(sequence.sequence_id)
     if record.role is Role.TARGET and not sequence.is_background:
-        trial.clients[sequence.request_id].may_fail = True
+        trial.client_of(sequence.request).may_fail = True
     return f"{process.name}: {sequence.sequence_id}"
 
 

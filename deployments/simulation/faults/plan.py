@@ -57,6 +57,8 @@ class FaultKind(StrEnum):
     SERVICE_IS_REDEPLOYED = "service_is_redeployed"
     """Another version serves what is new, this one what it has begun. Once per world."""
     INGRESS_CRASHES = "ingress_crashes"
+    CLIENTS_RESUME = "clients_resume"
+    """Their ingress crashes, and they bring back to another what they have."""
     INGRESS_HANGS = "ingress_hangs"
     """Or reads slowly: its news is merged meanwhile."""
     WORK_STREAM_IS_CUT = "work_stream_is_cut"
@@ -101,6 +103,7 @@ _STRIKES: dict[FaultKind, Callable[[Trial], str | None]] = {
     FaultKind.COORDINATOR_IS_SUPERSEDED: on_coordinators.supersede,
     FaultKind.SERVICE_IS_REDEPLOYED: on_coordinators.redeploy,
     FaultKind.INGRESS_CRASHES: on_edges.crash_ingress,
+    FaultKind.CLIENTS_RESUME: on_edges.crash_and_resume,
     FaultKind.INGRESS_HANGS: on_edges.hang_ingress,
     FaultKind.WORK_STREAM_IS_CUT: on_replicas.cut_work,
     FaultKind.INGRESS_STREAM_IS_CUT: on_edges.cut_ingress,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 from deployments.simulation.invariants.whose import Whose
 from deployments.simulation.record import Violation
+from specdec_core.config import PoolConfig
 from specdec_core.leases import (
     GroupLease,
     GroupResult,
@@ -48,7 +49,7 @@ class LeaseBook:
         self.open[lease.lease_id] = lease
         self._expire_at[lease.lease_id] = now + lease.ttl_s
         if is_target:
-            self._check_catch_up(record.info, pool._config.max_prefill_tokens)
+            self._check_catch_up(record.info, pool._config)
 
     def freed(self, command: SendFree) -> None:
         """What is forgotten is owned no more."""
@@ -94,13 +95,20 @@ class LeaseBook:
         if soonest <= now:
             raise Violation(f"(h) a lease is open at {now}, its {soonest} has passed")
 
-    def _check_catch_up(self, info: ReplicaInfo, most: int | None) -> None:
+    def _check_catch_up(self, info: ReplicaInfo, config: PoolConfig) -> None:
         """(h) A stream waits for no more of others' catching up than the limit, or one row. What
-        the replica was fed before is cached, where it keeps that."""
+        the replica was fed before is cached, where it keeps that. Longer proposals than anybody
+        drafts are what clients bring back: they count."""
+        most, num_drafted = config.max_prefill_tokens, config.speculation.num_draft_tokens
         if most is None:
             return
         here = [lease for lease in self.open.values() if lease.replica_id == info.replica_id]
-        counts = [self._num_unfed(info, row) for lease in here for row in lease.rows]
+        rows = [row for lease in here for row in lease.rows]
+        brought = [len(row.proposal) for row in rows]
+        counts = [
+            self._num_unfed(info, row) + (count if count > num_drafted else 0)
+            for row, count in zip(rows, brought, strict=True)
+        ]
         if sum(counts) > most and sum(count > 0 for count in counts) > 1:
             raise Violation(f"(h) {info.replica_id} is to catch up by {sum(counts)} ids at a time")
 

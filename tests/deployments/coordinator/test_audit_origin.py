@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from deployments.coordinator.audit import Auditor, Origin
 from deployments.coordinator.connected import ConnectedReplica
 from deployments.coordinator.pool_driver import PoolDriver
 from deployments.simulation.model_replica import ModelReplica
@@ -11,7 +12,7 @@ from specdec_core.config import PoolConfig
 from specdec_core.leases import ReplicaInfo, Role
 from specdec_core.models.numerics import Numerics
 from specdec_core.pool import SendLease, SequencePool
-from specdec_core.request import Request
+from specdec_core.request import FinishReason, Request, RequestStats, TokenEvent
 from specdec_core.sampling_params import SamplingParams
 
 VOCAB_SIZE = 13
@@ -72,3 +73,20 @@ def test_a_request_is_not_replayed_on_targets_that_came_before_its_news(max_toke
     counts = driver.auditor.counts
     assert counts.diverged.total() == 0
     assert counts.num_skipped == 1
+
+
+def test_a_replay_decodes_anew_what_its_client_had_brought_back() -> None:
+    auditor = Auditor(1.0)
+    auditor.watch(
+        Request(
+            request_id="r",
+            prompt_token_ids=(1,),
+            params=SamplingParams(max_tokens=3),
+            resume_token_ids=(5, 6),
+        )
+    )
+    last = TokenEvent("r", 0, (5, 6, 7), FinishReason.LENGTH, RequestStats())
+    auditor.hear(last, Origin(Numerics.FAST, "bits"))
+    replay = auditor.next_replay()
+    assert replay is not None
+    assert replay.resume_token_ids == ()

@@ -97,6 +97,7 @@ requests = st.builds(
     params=params,
     end_token_ids=st.frozensets(int32, max_size=3),
     emitted_token_ids=ids,
+    resume_token_ids=st.lists(int32, max_size=1).map(tuple),
     speculation_enabled=st.booleans(),
     num_draft_tokens=st.none() | st.integers(0, 32),
     spec_method=st.none() | st.sampled_from(SpecMethod),
@@ -288,7 +289,7 @@ def test_every_field_of_the_core_records_is_carried() -> None:
     """A field added to a record and forgotten here would come back as its default."""
     assert len(dataclasses.fields(SamplingParams)) == 18
     is_background = 1  # made and read by the coordinator alone
-    assert len(dataclasses.fields(Request)) == 13 + is_background
+    assert len(dataclasses.fields(Request)) == 14 + is_background
     assert len(dataclasses.fields(ReplicaInfo)) == 15
     assert len(LeaseRow._fields) == 8
     assert len(RowResult._fields) == 9
