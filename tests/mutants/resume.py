@@ -143,7 +143,7 @@ MUTANTS = (
         old='return "" if self.generation.request.resume_token_ids else self.echo.text',
         new="return self.echo.text",
         breaks="a resumed stream repeats the prompt",
-        killed_by=(_HTTP + "test_it_goes_on_behind_every_token",),
+        killed_by=(_HTTP + "test_the_echo_is_told_once",),
     ),
     Mutant(
         name="seed-is-drawn-anew",

@@ -75,6 +75,18 @@ def test_a_chat_says_who_speaks_once_more_and_nothing_else_twice() -> None:
     run(scenario)
 
 
+def test_the_echo_is_told_once() -> None:
+    async def scenario() -> None:
+        async with server() as (client, _):
+            body = completion(return_token_ids=True, echo=True)
+            first = await stream(client, PATH, body)
+            assert text_of(first) == "HELLO" + TEXT.decode(IDS)
+            again = await stream(client, PATH, body | {"resume": {"token_ids": IDS[:7]}})
+            assert text_of(again) == TEXT.decode(IDS[7:])
+
+    run(scenario)
+
+
 def test_every_choice_has_its_own() -> None:
     async def scenario() -> None:
         async with server() as (client, _):
