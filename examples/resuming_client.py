@@ -10,13 +10,11 @@ import itertools
 import json
 import sys
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from http.client import HTTPException
 from typing import Any
-
-MAX_CONNECTIONS = 20
+from urllib.error import HTTPError
 
 
 def chunks(url: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -36,10 +34,10 @@ def chunks(url: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def answer(urls: list[str], body: dict[str, Any]) -> Iterator[str]:
-    """The text of an answer, whichever addresses it takes."""
+    """The text of an answer, whichever addresses it takes; gives up after 20 connections."""
     resume: dict[str, Any] = {"token_ids": []}
     asked = body | {"stream": True, "return_token_ids": True, "resume": resume}
-    for url in itertools.islice(itertools.cycle(urls), MAX_CONNECTIONS):
+    for url in itertools.islice(itertools.cycle(urls), 20):
         try:
             for chunk in chunks(url, asked):
                 resume["seed"] = chunk["seed"]
@@ -48,16 +46,14 @@ def answer(urls: list[str], body: dict[str, Any]) -> Iterator[str]:
                     yield choice["delta"].get("content", "")
             return
         except (OSError, HTTPException) as error:
-            if isinstance(error, urllib.error.HTTPError) and error.code in (400, 401, 404, 422):
+            if isinstance(error, HTTPError) and error.code in (400, 401, 404, 409, 422):
                 raise  # no other address would take it
             time.sleep(0.5)
-    raise ConnectionError(f"no answer after {MAX_CONNECTIONS} connections")
+    raise ConnectionError("no address has answered to the end")
 
 
-if __name__ == "__main__":
-    question = {"role": "user", "content": "What is the capital of France?"}
-    for text in answer(
-        sys.argv[1:] or ["http://127.0.0.1:8000"], {"messages": [question], "max_tokens": 32}
-    ):
-        print(text, end="", flush=True)
-    print()
+urls = sys.argv[1:] or ["http://127.0.0.1:8000"]
+question = {"role": "user", "content": "What is the capital of France?"}
+for text in answer(urls, {"messages": [question], "max_tokens": 32, "temperature": 0}):
+    print(text, end="", flush=True)
+print()

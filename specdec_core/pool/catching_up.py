@@ -27,7 +27,7 @@ def turn_of(plan: RowPlan) -> Turn:
     """
     sequence = plan.sequence
     rank, sequence_id = sequence.rank
-    num_left = len(sequence.ids) - plan.row.base_len
+    num_left = max(len(sequence.ids), sequence.resume_len) - plan.row.base_len
     return rank + min(num_left * YIELD_S_PER_TOKEN, MAX_YIELD_S), sequence_id
 
 

@@ -32,7 +32,7 @@ def plan_verification(
         num_scored = min(end_len, len(sequence.request.prompt_token_ids)) - base_len - 1
     is_last = end_len == num_ids
     checked = proposal if is_last else ()
-    is_resuming = is_last and num_ids < sequence.resume_len
+    is_resuming = num_ids < sequence.resume_len and is_last
     if is_resuming:
         checked = proposal[: max(chunk - (end_len - base_len), 0)]
     num_checked = len(checked)

@@ -125,17 +125,17 @@ class Settlement:
         num_tokens, num_drafted = len(tokens), len(row.proposal)
         logprobs = answer.logprobs[:num_tokens]
         num_accepted = answer.num_accepted
-        if row.end_len < sequence.resume_len:
-            wrong = sequence.disagreement(tokens)
-            if wrong is not None:
-                self._fail(sequence, wrong, ErrorKind.INVALID)
-                return
-            num_drafted = num_accepted = 0  # nobody drafted them
         if reason is not None:
             num_accepted = min(num_accepted, num_tokens)
         current = sequence.round
         assert current is not None, "what a target chooses belongs to a round"
         assert current.committed_len == row.end_len, "nobody commits while the target owns"
+        if current.committed_len < sequence.resume_len:
+            wrong = sequence.disagreement(tokens)
+            if wrong is not None:
+                self._fail(sequence, wrong, ErrorKind.INVALID)
+                return
+            num_drafted = num_accepted = 0  # nobody drafted them
         sequence.history.record(num_drafted, num_accepted)
         if current.found or current.is_drafted:
             self._learn(sequence, current, row, answer)
