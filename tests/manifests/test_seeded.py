@@ -253,6 +253,7 @@ PODS: list[tuple[Check, Path, object, str]] = [
     ),
 ]
 
+PROXY = "RAY_SERVE_PROXY_MIN_DRAINING_PERIOD_S"
 DRAIN = "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S"
 ENDING: list[tuple[Check, Path, object, str]] = [
     (ending_problems, (*GROUP, "template", "spec", "terminationGracePeriodSeconds"), 79, "grace"),
@@ -264,6 +265,7 @@ ENDING: list[tuple[Check, Path, object, str]] = [
     (pod_problems, (*REDIS, "priorityClassName"), "specdec-draft", "may displace it"),
     (pod_problems, (*REDIS_BUDGET, "app.kubernetes.io/name"), "x", "no budget keeps a drain"),
     (ending_problems, (*ARGS, "graceful_shutdown_s"), 80, "group target-h100: 75 s to drain"),
+    (ending_problems, (*WORKER, "env", 0), {"name": PROXY, "value": "75"}, "proxy stays for 75 s"),
     (ending_problems, (*WORKER, "envFrom"), [], "group entry: RAY_GRACEFUL.* is left open"),
 ]
 

@@ -11,6 +11,8 @@ from tests.manifests.checks.objects import Objects, Pod
 _DRAIN = "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S"
 """Ray 2.60, on SIGTERM: it tells Serve that the node is about to go, and ends its processes when
 they are idle, or after so long."""
+_PROXY = "RAY_SERVE_PROXY_MIN_DRAINING_PERIOD_S"
+"""A pod's proxy stays at least so long, and the pod with it."""
 _TO_END_S = 5.0
 """For Ray's processes themselves."""
 _SERVE_S = 5.0
@@ -22,13 +24,17 @@ def ending_problems(objects: Objects) -> Iterator[str]:
     needed_s = settings.graceful_shutdown_s + _SERVE_S
     draining = _that_hold_streams(objects, settings)
     for pod in objects.ray_pods():
-        told = _environment(objects, pod).get(_DRAIN)
+        environment = _environment(objects, pod)
+        told = environment.get(_DRAIN)
         if told is None:
             yield f"{pod.owner}: {_DRAIN} is left open"
             continue
         grace_s = pod.spec.get("terminationGracePeriodSeconds", 30)
         if float(told) + _TO_END_S > grace_s:
             yield f"{pod.owner}: {told} s to drain do not fit into {grace_s} s of grace"
+        proxy_s = float(environment.get(_PROXY, 30))
+        if pod.owner != "head" and proxy_s >= float(told):
+            yield f"{pod.owner}: {told} s to drain, and its proxy stays for {proxy_s:g} s"
         if pod.owner in draining and float(told) < needed_s:
             yield f"{pod.owner}: {told} s to drain are less than the replicas' {needed_s:g} s"
 
