@@ -33,8 +33,9 @@ RUN apt-get update \
 
 COPY --from=build /opt/venv /opt/venv
 COPY --from=build /opt/specdec /opt/specdec
+COPY docker/ray /opt/specdec/bin/ray
 # Nothing is written but /tmp and /home/specdec: the rest may be mounted read-only.
-ENV PATH=/opt/venv/bin:$PATH \
+ENV PATH=/opt/specdec/bin:/opt/venv/bin:$PATH \
     SPECDEC_HOME=/opt/specdec \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1

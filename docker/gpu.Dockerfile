@@ -32,8 +32,9 @@ RUN apt-get update \
     && useradd --uid 1000 --gid 1000 --create-home specdec
 
 COPY --from=build /opt/venv /opt/venv
+COPY docker/ray /opt/specdec/bin/ray
 # Nothing is written but /tmp and /home/specdec: the rest may be mounted read-only.
-ENV PATH=/opt/venv/bin:$PATH \
+ENV PATH=/opt/specdec/bin:/opt/venv/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1
 WORKDIR /home/specdec

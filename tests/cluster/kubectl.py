@@ -83,6 +83,10 @@ def is_ready(pod: Manifest) -> bool:
     return conditions.get("Ready") == "True"
 
 
+def is_ending(pod: Manifest) -> bool:
+    return "deletionTimestamp" in pod["metadata"]
+
+
 def serves_kinds() -> set[str]:
     """`kind` of everything that the cluster takes."""
     output = kubectl("api-resources", "--no-headers")
