@@ -25,7 +25,7 @@ from deployments.memory import STEADY_ALLOCATOR
 from deployments.openmp import short_spin
 from deployments.replica.serving import DraftReplica, TargetReplica
 from deployments.scale_options import ingress_options, policy_of, replica_options
-from deployments.telemetry.settings import LogFormat
+from deployments.telemetry.logs import LogFormat
 from deployments.version import package_version
 from deployments.wire.message_limits import most_message_bytes
 from specdec_core.pool.waiting import most_waiting

@@ -34,7 +34,7 @@ from deployments.start_stages import forget_stages
 from deployments.start_waiting import POLL_S, reachable, wait_until_ready
 from deployments.telemetry.logs import begin_logs
 from deployments.telemetry.process import ProcessName
-from deployments.telemetry.settings import LogFormat
+from deployments.telemetry.logs import LogFormat
 from specdec_core.errors import InvalidRequestError
 from specdec_core.models.numerics import Numerics
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from deployments.coordinator.client_ledger import ClientLimits
 from deployments.coordinator.server import PortLimits
-from deployments.telemetry.settings import LogFormat
+from deployments.telemetry.logs import LogFormat
 from deployments.tls.files import TlsFiles
 from specdec_core.config import PoolConfig
 

@@ -7,14 +7,21 @@ log file of the replica; every other process writes to its standard error, which
 from __future__ import annotations
 
 import logging
+from enum import StrEnum
 
 from deployments.telemetry.json_logs import JsonFormatter
 from deployments.telemetry.process import ProcessName
-from deployments.telemetry.settings import LogFormat
 
 _OURS = ("deployments", "specdec_core")
 _SERVE = "ray.serve"
 _TEXT = "%(levelname)s %(asctime)s %(name)s: %(message)s"
+
+
+class LogFormat(StrEnum):
+    """How a line of a log is written."""
+
+    TEXT = "text"
+    JSON = "json"
 
 
 def begin_logs(process: ProcessName, log_format: LogFormat) -> None:

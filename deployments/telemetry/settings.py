@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-
 from pydantic_settings import BaseSettings
 
-
-class LogFormat(StrEnum):
-    """How a line of a log is written."""
-
-    TEXT = "text"
-    JSON = "json"
+from deployments.telemetry.logs import LogFormat
 
 
 class TelemetrySettings(BaseSettings):

@@ -26,7 +26,7 @@ from pydantic import SecretStr
 from deployments.app import coordinator_spec
 from deployments.config import ServiceConfig
 from deployments.serve_command import running_service
-from deployments.telemetry.settings import LogFormat
+from deployments.telemetry.logs import LogFormat
 from specdec.v1 import generation_pb2 as pb
 from specdec.v1 import generation_pb2_grpc as pb_grpc
 from specdec_core import Engine, Request, SamplingParams
