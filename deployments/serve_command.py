@@ -32,9 +32,8 @@ from deployments.preflight import check_own_node, check_start
 from deployments.progress import waiting_line
 from deployments.start_stages import forget_stages
 from deployments.start_waiting import POLL_S, reachable, wait_until_ready
-from deployments.telemetry.logs import begin_logs
+from deployments.telemetry.logs import LogFormat, begin_logs
 from deployments.telemetry.process import ProcessName
-from deployments.telemetry.logs import LogFormat
 from specdec_core.errors import InvalidRequestError
 from specdec_core.models.numerics import Numerics
 

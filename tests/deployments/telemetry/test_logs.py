@@ -17,9 +17,8 @@ from deployments.config import ServiceConfig
 from deployments.deployment_names import Part
 from deployments.ingress.generation import GenerationService
 from deployments.telemetry.json_logs import about
-from deployments.telemetry.logs import begin_logs, begin_replica_logs
+from deployments.telemetry.logs import LogFormat, begin_logs, begin_replica_logs
 from deployments.telemetry.process import ProcessName
-from deployments.telemetry.logs import LogFormat
 from tests.deployments.http_server import completion, run, server
 from tests.deployments.telemetry.memory import HEADERS, TRACE_ID, Spans
 
