@@ -28,6 +28,8 @@ SERVING = ("entry", *TARGETS, "draft", "head")
 """Components of our pods."""
 OPERATOR = "app.kubernetes.io/component=kuberay-operator"
 _LOOK_S = 1.0
+_LOOK_INSIDE_S = 5.0
+"""Between looks that start a process in a pod."""
 _BEFORE_S = 6.0
 """That streams run before something is done to the service."""
 _COORDINATORS = Path(__file__).parent / "in_pod" / "coordinators.py"
@@ -101,13 +103,15 @@ class Step:
     run: Callable[[Rehearsal], dict[str, Any]]
 
 
-def wait_for(what: str, holds: Callable[[], bool], timeout_s: float) -> float:
+def wait_for(
+    what: str, holds: Callable[[], bool], timeout_s: float, look_s: float = _LOOK_S
+) -> float:
     """Seconds until `holds`. Raises StepError."""
     began = time.monotonic()
     while not _holds(holds):
         if time.monotonic() - began > timeout_s:
             raise StepError(f"{what}: not within {timeout_s:.0f} s")
-        time.sleep(_LOOK_S)
+        time.sleep(look_s)
     return time.monotonic() - began
 
 
@@ -184,7 +188,8 @@ def apply_twice(rehearsal: Rehearsal) -> dict[str, Any]:
 
 
 def coordinators_apart(rehearsal: Rehearsal) -> dict[str, Any]:
-    seconds = wait_for("coordinators on both entries", lambda: _are_apart(rehearsal), RECOVERED_S)
+    what = "coordinators on both entries"
+    seconds = wait_for(what, lambda: _are_apart(rehearsal), RECOVERED_S, _LOOK_INSIDE_S)
     return {"seconds": round(seconds, 1), "on": sorted(rehearsal.coordinators().values())}
 
 
@@ -200,8 +205,8 @@ def evicted(component: str, number: int = 0) -> Callable[[Rehearsal], dict[str, 
         with under_load(rehearsal) as load:
             pod = rehearsal.ready_pod(component, number)["metadata"]["name"]
             rehearsal.kubectl.evict(pod)
-            seconds = _recover(rehearsal)
-        return {"pod": pod, "recovered_s": seconds} | load.verdict.figures
+            times = _recover(rehearsal)
+        return {"pod": pod} | times | load.verdict.figures
 
     return run
 
@@ -217,7 +222,7 @@ def killed(component: str, number: int = 0) -> Callable[[Rehearsal], dict[str, A
             name, places = pod["metadata"]["name"], rehearsal.coordinators()
             has_coordinator = pod["status"]["podIP"] in places.values()
             at = _kill_all(rehearsal.kubectl, name)
-            seconds = _recover(rehearsal)
+            times = _recover(rehearsal)
         is_entry = component == "entry"
         _check_load(resuming.verdict)
         _check_load(plain.verdict, may_fail=is_entry)
@@ -231,7 +236,7 @@ def killed(component: str, number: int = 0) -> Callable[[Rehearsal], dict[str, A
             "pod": name,
             "had_coordinator": has_coordinator,
             "last_failed_s": round(last_s, 2),
-            "recovered_s": seconds,
+            **times,
             "plain": plain.verdict.figures,
             "resuming": resuming.verdict.figures,
         }
@@ -250,15 +255,15 @@ def _kill_all(kubectl: Kubectl, pod: str) -> float:
         return time.time()
 
 
-def _recover(rehearsal: Rehearsal) -> float:
-    """Seconds until two entries are ready that stay."""
+def _recover(rehearsal: Rehearsal) -> dict[str, float]:
+    """Seconds until two entries are ready that stay, and until all is as before."""
     began = time.monotonic()
     time.sleep(3.0)
-
     wait_for("two entries ready", rehearsal.entries_ready, RECOVERED_S)
-    seconds = time.monotonic() - began
+    recovered_s = time.monotonic() - began
     wait_for("the service as before", rehearsal.all_ready, READY_S)
-    return round(seconds, 1)
+    as_before_s = time.monotonic() - began
+    return {"recovered_s": round(recovered_s, 1), "as_before_s": round(as_before_s, 1)}
 
 
 def redis_deleted(rehearsal: Rehearsal) -> dict[str, Any]:
@@ -272,8 +277,8 @@ def redis_deleted(rehearsal: Rehearsal) -> dict[str, Any]:
         raise StepError("Redis was evicted against its budget")
     with under_load(rehearsal) as load:
         rehearsal.kubectl.run("delete", "pod", "specdec-redis-0", "--wait=true")
-        seconds = _recover(rehearsal)
-    return {"recovered_s": seconds} | load.verdict.figures
+        times = _recover(rehearsal)
+    return times | load.verdict.figures
 
 
 def operator_killed(rehearsal: Rehearsal) -> dict[str, Any]:
@@ -306,7 +311,8 @@ def settings_redeployed(rehearsal: Rehearsal) -> dict[str, Any]:
         names, before = set(rehearsal.coordinators()), rehearsal.num_pods(SERVING)
         service = rehearsal.deployed.with_settings(kv_cache_tokens=12288)
         apply_objects([service])
-        seconds = wait_for("the application with other settings", is_over, READY_S)
+        what = "the application with other settings"
+        seconds = wait_for(what, is_over, READY_S, _LOOK_INSIDE_S)
     return {"seconds": round(seconds, 1), "extra_pods": max(nums) - before} | load.verdict.figures
 
 
