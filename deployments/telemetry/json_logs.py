@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,11 +18,30 @@ from deployments.telemetry.scope import current_scope
 
 _REQUEST_ID = "specdec_request_id"
 """`request_id` is Serve's own id, which it sets on every record."""
+_WORD = re.compile(r"[\w./:,+-]+", re.ASCII)
 
 
 def about(request_id: str) -> dict[str, str]:
     """`extra` of a line about another request than the task works for."""
     return {_REQUEST_ID: request_id}
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """What a line says in named values: `name=value` in text, members of the object in JSON."""
+
+    what: str
+    """The line's message in JSON."""
+    values: Mapping[str, str | int | float]
+
+    def __str__(self) -> str:
+        return " ".join(f"{name}={_plain(value)}" for name, value in self.values.items())
+
+
+def _plain(value: str | int | float) -> str:
+    """Quoted where it could be read as more than one value, or as another line."""
+    text = str(value)
+    return text if _WORD.fullmatch(text) else json.dumps(text)
 
 
 class JsonFormatter(logging.Formatter):
@@ -36,12 +58,15 @@ class JsonFormatter(logging.Formatter):
             self._process["cell"] = process.cell
 
     def format(self, record: logging.LogRecord) -> str:
+        said = record.msg
+        is_named = isinstance(said, Fields)
         line = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": said.what if is_named else record.getMessage(),
             **_ids(record),
+            **(said.values if is_named else {}),
             **self._process,
         }
         if record.exc_info:
