@@ -24,7 +24,9 @@ from deployments.metrics.request_times import RequestWatch
 from deployments.telemetry.json_logs import Fields
 from deployments.telemetry.logs import REQUESTS
 from deployments.telemetry.scope import RequestScope, begin_scope, current_scope
+from deployments.telemetry.told import Told
 from specdec_core.config import SpecMethod
+from specdec_core.request import RequestStats
 
 Protocol: TypeAlias = Literal["http", "grpc"]
 Values: TypeAlias = dict[str, str | int | float]
@@ -60,55 +62,55 @@ class RequestRecord:
 
     def fields(self) -> Fields:
         """The line; what is not known is left out."""
-        answered = self._answered() if self._generations else {}
-        return Fields("request", self._who() | answered | self._end())
+        told = [
+            (generation, watch.last)
+            for generation, watch in self._watches
+            if watch.last is not None
+        ]
+        values = self._who()
+        if self._generations:
+            values |= self._tokens(told)
+        values["duration_ms"] = _ms(time.perf_counter() - self.began_s)
+        return Fields("request", values | self._end(told))
 
     def _who(self) -> Values:
-        scope = current_scope()
         values: Values = {}
         if self._generations:
             values["request_id"] = self._generations[0].request.request_id
+        scope = current_scope()
         if scope is not None and scope.context.is_valid:
             values["trace_id"] = format_trace_id(scope.context.trace_id)
         if self.key is not None:
             values["key"] = self.key or NO_KEY
         return values | {"protocol": self.protocol, "route": self.route}
 
-    def _answered(self) -> Values:
-        """Tokens as in `usage`: a prompt counts once, and those brought back are output, too."""
+    def _tokens(self, told: Sequence[tuple[Generation, Told]]) -> Values:
+        """As in `usage`: a prompt counts once, and tokens that were brought back are output, too.
+        What the pool says at the end of a choice is known of those that have ended."""
         asked = [one.request for one in self._generations]
-        firsts = [one.request for one in self._generations if one.choice == 0]
+        prompts = [one.request.prompt_token_ids for one in self._generations if one.choice == 0]
         values: Values = {
             "choices": len(asked),
-            "prompt_tokens": sum(len(one.prompt_token_ids) for one in firsts),
+            "prompt_tokens": sum(map(len, prompts)),
             "resumed_tokens": sum(len(one.resume_token_ids) for one in asked),
-            "output_tokens": sum(
-                watch.last.index + len(watch.last.token_ids)
-                for _, watch in self._watches
-                if watch.last is not None
-            ),
+            "output_tokens": sum(last.index + len(last.token_ids) for _, last in told),
         }
-        heard_s = [watch.first_s for _, watch in self._watches if watch.first_s is not None]
-        if heard_s:
-            values["ttft_ms"] = _ms(min(heard_s) - self.began_s)
-        return values | self._decoded()
+        stats = [(one.choice, last.stats) for one, last in told if last.stats is not None]
+        if stats:
+            values["cached_tokens"] = sum(
+                each.num_cached_tokens for choice, each in stats if choice == 0
+            )
+            values |= self._speculation([each for _, each in stats])
+        first_s = [watch.first_s for _, watch in self._watches if watch.first_s is not None]
+        if first_s:
+            values["ttft_ms"] = _ms(min(first_s) - self.began_s)
+        return values
 
-    def _decoded(self) -> Values:
-        """What the pool says at the end of every choice."""
-        ended = [
-            (generation, watch.last.stats)
-            for generation, watch in self._watches
-            if watch.last is not None and watch.last.stats is not None
-        ]
-        if not ended:
-            return {}
-        num_drafted = sum(stats.num_drafted for _, stats in ended)
-        num_accepted = sum(stats.num_accepted for _, stats in ended)
+    def _speculation(self, stats: Sequence[RequestStats]) -> Values:
+        num_drafted = sum(each.num_drafted for each in stats)
+        num_accepted = sum(each.num_accepted for each in stats)
         values: Values = {
-            "cached_tokens": sum(
-                stats.num_cached_tokens for generation, stats in ended if generation.choice == 0
-            ),
-            "drafter": str(self._method if num_drafted else SpecMethod.NONE),
+            "drafter": (self._method if num_drafted else SpecMethod.NONE).value,
             "drafted_tokens": num_drafted,
             "accepted_tokens": num_accepted,
         }
@@ -116,17 +118,13 @@ class RequestRecord:
             values["acceptance_rate"] = round(num_accepted / num_drafted, 3)
         return values
 
-    def _end(self) -> Values:
-        values: Values = {"duration_ms": _ms(time.perf_counter() - self.began_s)}
-        reasons = [
-            watch.last.finish_reason.value
-            for _, watch in self._watches
-            if watch.last is not None and watch.last.finish_reason is not None
-        ]
+    def _end(self, told: Sequence[tuple[Generation, Told]]) -> Values:
+        reasons = [last.finish_reason.value for _, last in told if last.finish_reason is not None]
+        values: Values = {}
         if self.error is not None:
             values |= {"finish_reason": "error", "error": type(self.error).__name__}
         elif not reasons or len(reasons) < len(self._generations):
-            return values | {"finish_reason": "cancelled"}
+            return {"finish_reason": "cancelled"}  # nobody was answered
         else:
             values["finish_reason"] = ",".join(sorted(set(reasons)))
         if self.protocol == "grpc":

@@ -40,8 +40,8 @@ class Fields:
 
 def _plain(value: str | int | float) -> str:
     """Quoted where it could be read as more than one value, or as another line."""
-    text = str(value)
-    return text if _WORD.fullmatch(text) else json.dumps(text)
+    is_plain = not isinstance(value, str) or _WORD.fullmatch(value)
+    return str(value) if is_plain else json.dumps(value)
 
 
 class JsonFormatter(logging.Formatter):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import grpc
@@ -13,14 +13,17 @@ import pytest
 
 from deployments.coordinator.client_ledger import ClientLimits
 from deployments.deployment_names import Part
+from deployments.errors import PoolUnavailableError
 from deployments.ingress.access import Access
 from deployments.ingress.grpc_api import CallRefusedError, GrpcApi
+from deployments.ingress.request_limits import RequestLimits
 from deployments.telemetry.json_logs import Fields, JsonFormatter
 from deployments.telemetry.logs import REQUESTS
 from deployments.telemetry.process import ProcessName
 from specdec.v1 import generation_pb2 as pb
 from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.leases import Role
+from specdec_core.request import Request, TokenEvent
 from tests.deployments.fake_replica import FakeReplica, continuation
 from tests.deployments.http_server import TEXT, completion, run, server, stream
 from tests.deployments.ingress.test_grpc_api import FakeContext, api
@@ -243,7 +246,7 @@ def test_a_full_queue_is_a_429(lines: Lines) -> None:
         config = PoolConfig(max_queued=0)
         async with server(config=config) as (client, _):
             answers = [
-                asyncio.create_task(client.post(PATH, json=completion(max_tokens=400)))
+                asyncio.create_task(client.post(PATH, json=completion(max_tokens=4)))
                 for _ in range(60)
             ]
             statuses = [(await answer).status_code for answer in answers]
@@ -258,9 +261,9 @@ def test_a_full_queue_is_a_429(lines: Lines) -> None:
 @pytest.mark.parametrize("is_stream", [False, True])
 def test_an_error_says_what_the_client_was_answered(lines: Lines, is_stream: bool) -> None:
     async def scenario() -> None:
-        async with full_service() as (service, _, _replica), _client(service) as client:
-            body = completion(stream=is_stream, timeout=0.1)
-            answer = await client.post(PATH, json=body)
+        limits = RequestLimits(timeout_s=0.2)
+        async with full_service(limits) as (service, _, _replica), _client(service) as client:
+            answer = await client.post(PATH, json=completion(stream=is_stream))
             line = lines.one()
             assert line["status"] == answer.status_code == 408
             assert (line["error"], line["finish_reason"]) == ("DeadlineError", "error")
@@ -270,14 +273,20 @@ def test_an_error_says_what_the_client_was_answered(lines: Lines, is_stream: boo
 
 def test_an_error_in_a_stream_comes_after_its_200(lines: Lines) -> None:
     async def scenario() -> None:
-        async with server() as (client, _):
-            wrong = [*IDS[:3], (IDS[3] + 1) % 50]
-            body = completion(resume={"token_ids": wrong}, stream=True, echo=True)
-            answer = await client.post(PATH, json=body)
-            line = lines.one()
-            assert (line["status"], line["error"]) == (answer.status_code, "InvalidRequestError")
+        async with server() as (client, parts):
+            parts.clients["client"].generate = breaks_off  # type: ignore[method-assign,assignment]
+            answer = await client.post(PATH, json=completion(stream=True))
+            assert answer.status_code == 200
+            line = without_times(lines.one())
+            assert (line["status"], line["output_tokens"]) == (200, 2)
+            assert (line["error"], line["finish_reason"]) == ("PoolUnavailableError", "error")
 
     run(scenario)
+
+
+async def breaks_off(request: Request) -> AsyncIterator[TokenEvent]:
+    yield TokenEvent(request.request_id, 0, (7, 8))
+    raise PoolUnavailableError("no target")
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
