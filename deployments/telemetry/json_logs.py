@@ -58,15 +58,15 @@ class JsonFormatter(logging.Formatter):
             self._process["cell"] = process.cell
 
     def format(self, record: logging.LogRecord) -> str:
-        said = record.msg
-        is_named = isinstance(said, Fields)
+        said: object = record.msg
+        named = said if isinstance(said, Fields) else None
         line = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,
             "logger": record.name,
-            "message": said.what if is_named else record.getMessage(),
+            "message": named.what if named else record.getMessage(),
             **_ids(record),
-            **(said.values if is_named else {}),
+            **(named.values if named else {}),
             **self._process,
         }
         if record.exc_info:
