@@ -31,11 +31,12 @@ class Fields:
     """What a line says in named values: `name=value` in text, members of the object in JSON."""
 
     what: str
-    """The line's message in JSON."""
+    """The message in JSON, the first word in text."""
     values: Mapping[str, str | int | float]
 
     def __str__(self) -> str:
-        return " ".join(f"{name}={_plain(value)}" for name, value in self.values.items())
+        named = (f"{name}={_plain(value)}" for name, value in self.values.items())
+        return " ".join((self.what, *named))
 
 
 def _plain(value: str | int | float) -> str:

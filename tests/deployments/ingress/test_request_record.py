@@ -383,7 +383,7 @@ def test_text_quotes_what_could_be_read_as_more_and_json_has_members(lines: Line
     run(scenario)
     (record,) = lines.records
     assert record.getMessage().startswith(
-        f'request_id="x status=200\\n\\"y\\"" trace_id={TRACE_ID:032x} '
+        f'request request_id="x status=200\\n\\"y\\"" trace_id={TRACE_ID:032x} '
         f'key="name of k" protocol=http route={PATH} choices=1 prompt_tokens=5 '
     )
     assert "\n" not in record.getMessage()
