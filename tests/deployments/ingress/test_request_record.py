@@ -22,6 +22,7 @@ from deployments.telemetry.logs import REQUESTS
 from deployments.telemetry.process import ProcessName
 from specdec.v1 import generation_pb2 as pb
 from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.errors import QueueFullError
 from specdec_core.leases import Role
 from specdec_core.request import Request, TokenEvent
 from tests.deployments.fake_replica import FakeReplica, continuation
@@ -241,21 +242,22 @@ def test_a_refusal_has_its_line_over_grpc(lines: Lines) -> None:
     run(scenario)
 
 
-def test_a_full_queue_is_a_429(lines: Lines) -> None:
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_a_full_queue_is_a_429(lines: Lines, is_stream: bool) -> None:
     async def scenario() -> None:
-        config = PoolConfig(max_queued=0)
-        async with server(config=config) as (client, _):
-            answers = [
-                asyncio.create_task(client.post(PATH, json=completion(max_tokens=4)))
-                for _ in range(60)
-            ]
-            statuses = [(await answer).status_code for answer in answers]
-            assert sorted(one["status"] for one in lines.all) == sorted(statuses)
-            assert 429 in statuses
-            refused = next(one for one in lines.all if one["status"] == 429)
-            assert (refused["error"], refused["prompt_tokens"]) == ("QueueFullError", 5)
+        async with server() as (client, parts):
+            parts.clients["client"].generate = is_full  # type: ignore[method-assign,assignment]
+            await client.post(PATH, json=completion(request_id="r4", stream=is_stream))
+            line = lines.one()
+            assert (line["status"], line["error"]) == (429, "QueueFullError")
+            assert (line["request_id"], line["prompt_tokens"]) == ("r4", 5)
 
     run(scenario)
+
+
+async def is_full(request: Request) -> AsyncIterator[TokenEvent]:
+    raise QueueFullError(8, 8, 1.0)
+    yield
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
