@@ -232,6 +232,14 @@ LogFormat = Annotated[
     str | None,
     _address(metavar="[text|json]", help="json: a log line is an object, with trace and request."),
 ]
+RequestLog = Annotated[
+    bool | None,
+    _address(
+        "--request-log/--no-request-log",
+        help="Log one line for every request: key name, tokens, times, end; never its text. "
+        "Default: on.",
+    ),
+]
 ServedModelName = Annotated[str | None, _model(help="Name in requests [the last part of MODEL].")]
 Host = Annotated[str | None, _address(help="Address to listen on.", show_default="127.0.0.1")]
 Port = Annotated[int | None, _address(help="HTTP port.", show_default="8000")]

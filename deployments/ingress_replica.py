@@ -56,7 +56,7 @@ class Ingress:
         check_tls(config.coordinator_tls)
         replica_id = serve.get_replica_context().replica_id.unique_id
         process = ProcessName(role=Part.INGRESS, id=replica_id)
-        begin_replica_logs(process, config.log_format)
+        begin_replica_logs(process, config.log_format, tells_requests=config.request_log)
         self._tracing = begin_tracing(process)
         self._config = config
         self._access = Access(config.named_keys, config.host)
