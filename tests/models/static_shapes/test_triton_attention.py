@@ -25,9 +25,18 @@ BLOCK = 16
 
 
 @pytest.fixture
-def attention() -> BlockAttention:
+def attention(monkeypatch: pytest.MonkeyPatch) -> BlockAttention:
+    """The interpreter multiplies tiles by NumPy's BLAS, whose rows may see their place in a tile:
+    here each sum has one order, as a GPU's have."""
+    from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
+
     from specdec_core.models.static_shapes.triton_attention import TritonAttention
 
+    def in_order(builder: Any, a: Any, b: Any, d: Any, *precision: Any) -> Any:
+        product = numpy.einsum("mk,kn->mn", a.data, b.data, dtype=d.data.dtype)
+        return TensorHandle(product + d.data, d.dtype.scalar)
+
+    monkeypatch.setattr(InterpreterBuilder, "create_dot", in_order)
     return TritonAttention()
 
 
