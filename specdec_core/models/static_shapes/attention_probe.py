@@ -149,7 +149,10 @@ def _made_up(
     slope_H = torch.where(torch.arange(num_heads) % 2 == 0, 1.0, -1.0)
     query_THD[:, :, 0] = slope_H * kv.head_dim**0.5
     key_MKD[:, :, 0] = (places_M / places_M.max() * _SCORE_RANGE).unsqueeze(1)
-    return tuple(some.to(kv.device, kv.dtype) for some in (query_THD, key_MKD, value_MKD))
+    query_THD, key_MKD, value_MKD = (
+        some.to(kv.device, kv.dtype) for some in (query_THD, key_MKD, value_MKD)
+    )
+    return query_THD, key_MKD, value_MKD
 
 
 def _textbook(
