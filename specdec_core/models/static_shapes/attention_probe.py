@@ -123,7 +123,7 @@ def is_right(attention: BlockAttention, kv: KVShape, num_heads: int, block_size:
         max_keys=width * block_size,
     )
     scaling = kv.head_dim**-0.5
-    keys, values = (some.unflatten(0, (-1, block_size)) for some in (key_MKD, value_MKD))
+    keys, values = (some.view(-1, block_size, *some.shape[1:]) for some in (key_MKD, value_MKD))
     found_THD = attention(query_THD, keys, values, rows, scaling)
     expected_THD = torch.cat(
         [
