@@ -39,9 +39,7 @@ class Way:
 def engine(
     way: Way, target: CachedModel, draft: CachedModel | None, ends: frozenset[int] = frozenset()
 ) -> Engine:
-    speculation = SpeculationConfig(
-        method=way.method, num_draft_tokens=way.k, k_policy=way.policy
-    )
+    speculation = SpeculationConfig(method=way.method, num_draft_tokens=way.k, k_policy=way.policy)
     config = PoolConfig(max_group_size=way.rows, window=2 * way.rows, speculation=speculation)
     is_plain = way.method is SpecMethod.NONE
     return Engine(

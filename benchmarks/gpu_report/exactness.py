@@ -88,9 +88,7 @@ def _arranged(
 ) -> Decoded:
     """Proposals are right often enough for rollbacks and acceptances of every length."""
     prompts = [request.prompt_token_ids for request in requests]
-    book = AnswerBook(
-        prompts, answers, probability=_ACCEPTANCE, vocab_size=pair.target.vocab_size
-    )
+    book = AnswerBook(prompts, answers, probability=_ACCEPTANCE, vocab_size=pair.target.vocab_size)
     with lookups(way, book):
         return decode(engine(way, pair.target, drafted_from(book, pair.draft)), requests)
 

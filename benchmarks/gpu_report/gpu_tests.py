@@ -44,14 +44,24 @@ def _run(arguments: list[str], findings: Findings) -> None:
 
 
 class _Outcomes:
-    """A row for each test, when it ends."""
+    """Counts tests as they end, and names those that did not pass."""
 
     def __init__(self, findings: Findings) -> None:
         self._findings = findings
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         """A test has three reports: its call counts, and what goes wrong around it."""
-        if report.when == "call" or not report.passed:
+        if report.when != "call" and report.passed:
+            return
+        facts, outcome = self._findings.result.facts, str(report.outcome)
+        self._findings.fact(outcome, facts.get(outcome, 0) + 1)
+        if not report.passed:
             test = str(report.nodeid).removeprefix("tests/")
-            why = "" if report.passed else str(report.longrepr).strip().splitlines()[-1][-200:]
-            self._findings.row("tests", test=test, outcome=str(report.outcome), why=why)
+            self._findings.row("tests not passed", test=test, outcome=outcome, why=_why(report))
+
+
+def _why(report: Any) -> str:
+    """The last line of a failure; of a skip its reason."""
+    if isinstance(report.longrepr, tuple):
+        return str(report.longrepr[-1])
+    return str(report.longrepr).strip().splitlines()[-1][-200:]

@@ -8,7 +8,7 @@ import torch
 from benchmarks.gpu_report.networks import num_parameters, random_network
 from benchmarks.gpu_report.results import Findings, StepSkippedError
 from benchmarks.gpu_report.roofline import Roof
-from benchmarks.gpu_report.settings import NetworkShape, Settings
+from benchmarks.gpu_report.settings import Settings
 from benchmarks.gpu_report.timing import bytes_per_second
 from specdec_core.models.static_shapes import captures
 

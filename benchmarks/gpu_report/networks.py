@@ -137,5 +137,7 @@ def _embedding(network: Any) -> nn.Parameter:
 
 
 def _head(network: Any) -> nn.Parameter:
-    weight: nn.Parameter = (network.head if isinstance(network, FusedDecoder) else network.lm_head).weight
+    weight: nn.Parameter = (
+        network.head if isinstance(network, FusedDecoder) else network.lm_head
+    ).weight
     return weight

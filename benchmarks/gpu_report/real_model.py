@@ -1,5 +1,5 @@
-"""A model with weights: token IDs against plain decoding of each prompt alone, and tokens per second
-with the proposals that its prompts earn."""
+"""A model with weights: token IDs against plain decoding of each prompt alone, and tokens per
+second with the proposals that its prompts earn."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _judge_ids(
     reference = decode(engine(Way(rows=1), target.model, None), requests).answers
     for way in _ways(settings.sizes, draft is not None):
         found = decode(engine(way, target.model, draft.model if draft else None), requests)
-        write_equal(findings, target.name, way, reference, found, target.model.numerics)
+        write_equal(findings, "model with weights", way, reference, found, target.model.numerics)
 
 
 def _measure_speed(

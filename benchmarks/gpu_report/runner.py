@@ -77,9 +77,9 @@ class Runner:
         path = path_of(self.settings.output, step.name)
         log = path.with_suffix(".log")
         asked = step.asked(self.settings)
-        Result(
-            step=step.name, limit_s=step.limit_s, environment=environment(), asked=asked
-        ).save(path)
+        Result(step=step.name, limit_s=step.limit_s, environment=environment(), asked=asked).save(
+            path
+        )
         process = context.Process(  # type: ignore[attr-defined]
             target=run_in_child, args=(step, self.settings, path, log), name=step.name
         )

@@ -25,9 +25,7 @@ class NetworkShape:
     experts_per_token: int = 0
 
 
-QWEN3_8B = NetworkShape(
-    name="Qwen3-8B", layers=36, hidden=4096, ffn=12288, heads=32, kv_heads=8
-)
+QWEN3_8B = NetworkShape(name="Qwen3-8B", layers=36, hidden=4096, ffn=12288, heads=32, kv_heads=8)
 QWEN3_06B = NetworkShape(
     name="Qwen3-0.6B", layers=28, hidden=1024, ffn=3072, heads=16, kv_heads=8, is_tied=True
 )
