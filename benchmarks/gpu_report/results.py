@@ -32,6 +32,8 @@ class Result:
     reason: str = ""
     """Why it is not done."""
     seconds: float = 0.0
+    cpu_s: float = 0.0
+    """Of its process and those that it waited for; 0 where it was stopped."""
     facts: dict[str, Any] = field(default_factory=dict)
     tables: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
 

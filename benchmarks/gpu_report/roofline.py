@@ -3,6 +3,7 @@ values of its rows. The bound is that over the bandwidth that a plain sum reache
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -57,6 +58,7 @@ class Roof:
         self, network: Network, context: int, works: Sequence[str], *, is_recorded: bool = True
     ) -> None:
         """Each work at each number of rows that the cache is to hold."""
+        gc.collect()  # what ran before gives its cache and its recordings back
         batches = [rows for rows in self.sizes.rows if rows * context <= self.sizes.max_cached]
         batches = batches if is_recorded else batches[:1]
         row_len = whole_blocks(context + _SLACK)

@@ -111,7 +111,14 @@ def _context(settings: Settings) -> BaseContext:
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([_PRELOADED])
+    first = context.Process(target=_nothing)  # no step is to wait for the import
+    first.start()
+    first.join()
     return context
+
+
+def _nothing() -> None:
+    """What the first process that is forked does."""
 
 
 def _end(process: BaseProcess) -> None:
@@ -163,6 +170,7 @@ def run_in_child(step: Step, settings: Settings, path: Path, log: Path) -> None:
         traceback.print_exc()
         result.status = Status.FAILED
         result.reason = f"{type(error).__name__}: {error}"[:_MAX_REASON]
+    result.cpu_s = sum(os.times()[:4])
     findings.save()
 
 

@@ -32,12 +32,12 @@ class Step:
 STEPS = (
     Step(name="machine", what="the GPU, its memory and its bandwidth", limit_s=60),
     Step(name="checks", what="self-checks: attention, recording, exact numerics", limit_s=120),
-    Step(name="gpu_tests", what="tests that need a GPU", limit_s=150),
+    Step(name="gpu_tests", what="tests that need a GPU", limit_s=120),
     Step(name="roofline", what="passes by rows and contexts against bandwidth", limit_s=180),
     Step(name="speed", what="plain and speculative tokens/s", limit_s=330),
-    Step(name="exactness", what="token IDs of every drafter against plain decoding", limit_s=240),
+    Step(name="exactness", what="token IDs of every drafter against plain decoding", limit_s=220),
     Step(name="kernels", what="kernels and gaps, from a profile", limit_s=90),
-    Step(name="memory", what="memory planned against memory taken", limit_s=100),
+    Step(name="memory", what="memory planned against memory taken", limit_s=130),
     Step(
         name="real_model",
         what="a model with weights: token IDs and tokens/s",
@@ -50,7 +50,7 @@ STEPS = (
         limit_s=60,
         asks=("model", "peer"),
     ),
-    Step(name="mixture", what="a mixture of experts against bandwidth", limit_s=50),
+    Step(name="mixture", what="a mixture of experts against bandwidth", limit_s=70),
 )
 """A mixture of experts comes last: it takes most of the memory, and no goal is about it."""
 TOTAL_S = sum(step.limit_s for step in STEPS)
