@@ -24,7 +24,7 @@ class LineChart:
     lines: Mapping[str, Mapping[int, float]]
     """Name -> size -> figure."""
     goals: Mapping[int, float] = field(default_factory=dict)
-    """Size -> least figure, as marks; alike for all, if it is under 0."""
+    """Size -> least figure, as marks."""
     suffix: str = ""
 
     def svg(self) -> str:
@@ -33,10 +33,11 @@ class LineChart:
         top = nice_top(max([*figures, *self.goals.values()], default=1.0))
         scale = _Scale(sizes, top)
         parts = [*self._axes(scale), *self._marks(scale)]
-        for number, (name, line) in enumerate(self.lines.items()):
-            colour = _COLOURS[number % len(_COLOURS)]
-            parts += _line(scale, line, colour)
-            parts.append(_legend(number, len(self.lines), name, colour))
+        names = [*self.lines, "goal"] if self.goals else [*self.lines]
+        colours = [*_COLOURS[: len(self.lines)], _GOAL]
+        for number, name in enumerate(names):
+            parts += _line(scale, self.lines.get(name, {}), colours[number])
+            parts.append(_legend(number, len(names), name, colours[number]))
         return _svg(_WIDTH, _HEIGHT, self.title, parts)
 
     def _axes(self, scale: _Scale) -> list[str]:
@@ -45,7 +46,7 @@ class LineChart:
             value = scale.top * step / 4
             y = scale.y(value)
             parts.append(_rule(_LEFT, _WIDTH - _RIGHT, y))
-            parts.append(_text(_LEFT - 8, y + 4, f"{value:.3g}{self.suffix}", anchor="end"))
+            parts.append(_text(_LEFT - 8, y + 4, f"{_figure(value)}{self.suffix}", anchor="end"))
         bottom = _HEIGHT - _BOTTOM
         parts += [_text(scale.x(size), bottom + 16, str(size)) for size in scale.sizes]
         parts.append(_text((_LEFT + _WIDTH - _RIGHT) / 2, bottom + 33, self.x_label))
@@ -53,15 +54,12 @@ class LineChart:
 
     def _marks(self, scale: _Scale) -> list[str]:
         """A short bar at each goal: a figure passes if it is not below."""
-        parts = []
-        for size, least in self.goals.items():
-            x, y = scale.x(size), scale.y(least)
-            parts.append(
-                f'<line x1="{x - 16:.1f}" x2="{x + 16:.1f}" y1="{y:.1f}" y2="{y:.1f}" '
-                f'stroke="{_GOAL}" stroke-width="2.5"/>'
-            )
-            parts.append(_text(x + 19, y + 4, "goal", anchor="start", colour=_GOAL))
-        return parts
+        return [
+            f'<line x1="{scale.x(size) - 18:.1f}" x2="{scale.x(size) + 18:.1f}" '
+            f'y1="{scale.y(least):.1f}" y2="{scale.y(least):.1f}" '
+            f'stroke="{_GOAL}" stroke-width="2.5"/>'
+            for size, least in self.goals.items()
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +93,13 @@ def bars(title: str, shares: Sequence[tuple[str, float]]) -> str:
 
 
 def nice_top(largest: float) -> float:
-    """The end of an axis: 1, 1.2, 1.6, 2, 4, 6 or 8 times a power of ten."""
+    """The end of an axis: a figure with round quarters."""
     if not largest > 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(largest))
-    return next(f * power for f in (1, 1.2, 1.6, 2, 4, 6, 8, 10) if f * power >= largest * 0.9999)
+    return next(
+        f * power for f in (1, 1.2, 1.6, 2, 2.4, 3, 4, 6, 8, 10) if f * power >= largest * 0.9999
+    )
 
 
 def _line(scale: _Scale, line: Mapping[int, float], colour: str) -> list[str]:
@@ -115,6 +115,10 @@ def _legend(number: int, count: int, name: str, colour: str) -> str:
     x = _LEFT + step * number
     box = f'<rect x="{x:.1f}" y="{_TOP - 13}" width="10" height="10" fill="{colour}"/>'
     return box + _text(x + 15, _TOP - 4, name, anchor="start")
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 def _rule(left: float, right: float, y: float) -> str:

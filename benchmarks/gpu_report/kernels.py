@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -38,11 +39,11 @@ def measure(settings: Settings, findings: Findings) -> None:
     with filled(pair.target, rows, context) as slots:
         for name, count in (("decode", 1), ("verify", sizes.k + 1)):
             feeds = [Feed(slot, range(3, 3 + count), count) for slot in slots]
-            view.passes(name, pair.target, slots, lambda feeds=feeds: pair.target.score(feeds))
+            view.passes(name, pair.target, slots, partial(pair.target.score, feeds))
     with filled(pair.draft, rows, context) as slots:
         rules = ChoiceRules(GREEDY, prompt_len=context)
         turns = [Turn(slot, (3,), (), sizes.k, rules) for slot in slots]
-        view.passes("draft", pair.draft, slots, lambda: propose(pair.draft, turns))
+        view.passes("draft", pair.draft, slots, partial(propose, pair.draft, turns))
     for way in (Way(rows=rows), Way(rows=rows, k=sizes.k, method=SpecMethod.DRAFT_MODEL)):
         view.rounds(_running(pair, way, sizes), way)
 
@@ -119,7 +120,7 @@ class _View:
                 "kernels",
                 work=name,
                 kernel=kernel.name[:100],
-                each=kernel.count / count,
+                each=kernel.calls / count,
                 us_each=kernel.us / count,
                 share=kernel.us / total if total else 0.0,
             )

@@ -16,7 +16,6 @@ from specdec_core.config import DEFAULT_GPU_MEMORY_UTILIZATION
 from specdec_core.models.placing import Companion, Placing, place
 from specdec_core.models.transformers_adapter import TransformersModel, kv_shape
 
-_SAMPLED = {"temperature": 0.8, "top_p": 0.95}
 _REHEARSED_TOKENS = 8192
 """A CPU plans by the memory of its host: a rehearsal takes little."""
 
@@ -72,7 +71,9 @@ def _requests(sizes: Sizes, model: TransformersModel, rows: int, max_len: int) -
         Request(
             request_id=str(number),
             prompt_token_ids=tuple(rng.randrange(model.vocab_size) for _ in range(length)),
-            params=SamplingParams(seed=number, max_tokens=sizes.answer_len, **_SAMPLED),
+            params=SamplingParams(
+                temperature=0.8, top_p=0.95, seed=number, max_tokens=sizes.answer_len
+            ),
         )
         for number in range(rows)
     ]

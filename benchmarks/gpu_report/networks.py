@@ -126,18 +126,18 @@ def weight_bytes(network: nn.Module, num_tokens: int) -> float:
 def _chosen_share(network: nn.Module, num_tokens: int) -> float:
     """Of experts that at least one token chooses, when all are as likely."""
     config: Any = network.config
-    return 1.0 - (1.0 - config.num_experts_per_tok / config.num_experts) ** num_tokens
+    share: float = config.num_experts_per_tok / config.num_experts
+    return 1.0 - (1.0 - share) ** num_tokens
 
 
 def _embedding(network: Any) -> nn.Parameter:
-    if isinstance(network, FusedDecoder):
-        return network.embedding.weight
-    weight: nn.Parameter = network.get_input_embeddings().weight
+    is_ours = isinstance(network, FusedDecoder)
+    embedding: Any = network.embedding if is_ours else network.get_input_embeddings()
+    weight: nn.Parameter = embedding.weight
     return weight
 
 
 def _head(network: Any) -> nn.Parameter:
-    weight: nn.Parameter = (
-        network.head if isinstance(network, FusedDecoder) else network.lm_head
-    ).weight
+    head: Any = network.head if isinstance(network, FusedDecoder) else network.lm_head
+    weight: nn.Parameter = head.weight
     return weight

@@ -44,9 +44,9 @@ def named_model(settings: Settings) -> Iterator[tuple[str, str | None]]:
     if settings.model is not None:
         yield settings.model, settings.draft
     elif settings.is_rehearsal:
-        with TemporaryDirectory() as folder:
-            write_tiny_model(Path(folder), settings.sizes.target)
-            yield folder, None
+        with TemporaryDirectory() as scratch:
+            write_tiny_model(Path(scratch), settings.sizes.target)
+            yield scratch, None
     else:
         folder = demo_folder()
         draft = folder.with_name(f"{_DEMO}-draft")

@@ -27,7 +27,7 @@ class Share(NamedTuple):
     """What one kernel takes of all work."""
 
     name: str
-    count: int
+    calls: int
     us: float
 
 

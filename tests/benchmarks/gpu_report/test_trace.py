@@ -26,4 +26,4 @@ def test_time_in_which_several_run_is_busy_once() -> None:
 
 def test_kernels_are_summed_by_name_the_largest_first() -> None:
     found = shares([Span("a", 0, 1), Span("b", 1, 4), Span("a", 4, 5)])
-    assert [(one.name, one.count, one.us) for one in found] == [("b", 1, 3), ("a", 2, 2)]
+    assert [(one.name, one.calls, one.us) for one in found] == [("b", 1, 3), ("a", 2, 2)]
