@@ -32,10 +32,10 @@ Check = Callable[[], str]
 
 
 def measure(settings: Settings, findings: Findings) -> None:
-    draft = settings.sizes.draft
+    target, draft = settings.sizes.target, settings.sizes.draft
     network = random_network(draft, settings)
     checks: dict[str, Check] = {
-        f"attention over blocks, {draft.name}": partial(_attention, draft, settings),
+        f"attention over blocks, {target.name}": partial(_attention, target, settings),
         f"recorded passes, {draft.name}": partial(_recorded_passes, network),
         f"drafts in one go, {draft.name}": partial(_draft_in_one_go, network),
         f"exact numerics of recorded passes, {draft.name}": partial(_exact, network, True),

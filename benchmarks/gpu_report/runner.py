@@ -6,6 +6,7 @@ leaves what it had found until then.
 
 from __future__ import annotations
 
+import functools
 import logging
 import multiprocessing
 import os
@@ -45,13 +46,12 @@ class Runner:
     def run(self, steps: Sequence[Step]) -> None:
         started = time.monotonic()
         self.settings.output.mkdir(parents=True, exist_ok=True)
-        context = _context(self.settings)
         for number, step in enumerate(steps, start=1):
             left_s = self.budget_s - (time.monotonic() - started)
             title = f"[{number:2}/{len(steps)}] {step.name:<10} {step.what}"
-            self.say(f"{title}: {self._settle(step, context, left_s)}")
+            self.say(f"{title}: {self._settle(step, left_s)}")
 
-    def _settle(self, step: Step, context: BaseContext, left_s: float) -> str:
+    def _settle(self, step: Step, left_s: float) -> str:
         """Run the step, if that is needed and there is time; returns what came of it."""
         known = load(path_of(self.settings.output, step.name))
         obstacle = self._obstacle(step, known)
@@ -60,7 +60,7 @@ class Runner:
         note = f" ({obstacle}: run again)" if known is not None else ""
         if step.limit_s > left_s:
             return f"left for the next run: it may take {step.limit_s:.0f} s, {left_s:.0f} are left"
-        result = self._run(step, context)
+        result = self._run(step)
         reason = f": {result.reason}" if result.reason else ""
         took = f"{result.status} in {result.seconds:.1f} s of at most {step.limit_s:.0f}"
         return f"{took}{note}{reason}"
@@ -73,14 +73,14 @@ class Runner:
             return "asked for"
         return mismatch(known, step, self.settings)
 
-    def _run(self, step: Step, context: BaseContext) -> Result:
+    def _run(self, step: Step) -> Result:
         path = path_of(self.settings.output, step.name)
         log = path.with_suffix(".log")
         asked = step.asked(self.settings)
         Result(step=step.name, limit_s=step.limit_s, environment=environment(), asked=asked).save(
             path
         )
-        process = context.Process(  # type: ignore[attr-defined]
+        process = _context(self.settings.device).Process(  # type: ignore[attr-defined]
             target=run_in_child, args=(step, self.settings, path, log), name=step.name
         )
         started = time.monotonic()
@@ -104,10 +104,11 @@ def mismatch(known: Result, step: Step, settings: Settings) -> str:
     return ""
 
 
-def _context(settings: Settings) -> BaseContext:
+@functools.cache
+def _context(device: str) -> BaseContext:
     """Fresh processes on a GPU, as CUDA wants them. A rehearsal forks them from one that has torch
     and transformers imported, which takes longer than its steps."""
-    if settings.device != "cpu":
+    if device != "cpu":
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([_PRELOADED])
