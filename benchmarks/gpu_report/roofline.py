@@ -82,8 +82,8 @@ class Roof:
         is_recorded: bool,
     ) -> None:
         k = self.sizes.k
-        run = partial(self._run, _runs(model, slots, context, k)[work], model, slots, context)
-        seconds = median_s(run, self.sizes.repeats, model.device)
+        run, undo = _runs(model, slots, context, k)[work], partial(roll_back, model, slots, context)
+        seconds = median_s(run, self.sizes.repeats, model.device, undo)
         num_passes, width = (k, 1) if work == "draft" else (1, k + 1 if work == "verify" else 1)
         kv_bytes = len(slots) * context * model.cache_shape.bytes_per_token
         read = weight_bytes(model.module, len(slots) * width) + kv_bytes
@@ -98,13 +98,6 @@ class Roof:
             bound_ms=bound_s * 1e3,
             of_bound=bound_s / seconds,
         )
-
-    @staticmethod
-    def _run(
-        work: Callable[[], object], model: TransformersModel, slots: Sequence[int], context: int
-    ) -> None:
-        work()
-        roll_back(model, slots, context)
 
 
 def _runs(

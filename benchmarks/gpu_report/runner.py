@@ -26,7 +26,14 @@ from benchmarks.gpu_report.results import Findings, Result, Status, StepSkippedE
 from benchmarks.gpu_report.settings import Settings
 from benchmarks.gpu_report.steps import Step
 
-_PRELOADED = "benchmarks.gpu_report.preloaded"
+_PRELOADED = (
+    "torch.profiler",
+    "transformers.models.qwen3.modeling_qwen3",
+    "transformers.models.qwen3_moe.modeling_qwen3_moe",
+    "specdec_core.engine",
+    "specdec_core.models.loading",
+)
+"""What most steps import."""
 _MAX_REASON = 300
 
 Say = Callable[[str], None]
@@ -111,7 +118,7 @@ def _context(device: str) -> BaseContext:
     if device != "cpu":
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([_PRELOADED])
+    context.set_forkserver_preload([*_PRELOADED])
     first = context.Process(target=_nothing)  # no step is to wait for the import
     first.start()
     first.join()

@@ -20,8 +20,13 @@ def wait(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def median_s(run: Callable[[], object], repeats: int, device: torch.device) -> float:
-    """Seconds of `run` until the device is done with it."""
+def median_s(
+    run: Callable[[], object],
+    repeats: int,
+    device: torch.device,
+    undo: Callable[[], object] = lambda: None,
+) -> float:
+    """Seconds of `run` until the device is done with it; `undo` follows each run, untimed."""
     seconds = []
     for turn in range(repeats + _NUM_WARM_UPS):
         wait(device)
@@ -30,6 +35,7 @@ def median_s(run: Callable[[], object], repeats: int, device: torch.device) -> f
         wait(device)
         if turn >= _NUM_WARM_UPS:
             seconds.append(time.perf_counter() - started)
+        undo()
     return statistics.median(seconds)
 
 
