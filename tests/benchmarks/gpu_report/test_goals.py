@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.gpu_report.goals import GOALS, Verdict, judge
+from benchmarks.gpu_report.goals import GOALS, Goal, Verdict, judge
 from benchmarks.gpu_report.results import Result, Status
+from benchmarks.gpu_report.steps import STEPS
 from tests.benchmarks.gpu_report.made import (
     SPEEDS,
     decoding,
@@ -94,8 +95,10 @@ def test_a_rehearsal_judges_ids_and_no_speed() -> None:
 
 
 @pytest.mark.parametrize("goal", GOALS, ids=lambda goal: goal.what)
-def test_the_document_has_every_goal_with_its_bound(goal: object) -> None:
-    from benchmarks.gpu_report.goals import Goal
-
-    assert isinstance(goal, Goal)
+def test_the_document_has_every_goal_with_its_bound(goal: Goal) -> None:
     assert f"| {goal.what} | {goal.bound} | `{goal.step}` |" in DOCUMENT.read_text()
+
+
+def test_the_document_has_every_step_with_its_limit() -> None:
+    text = DOCUMENT.read_text()
+    assert all(f"| `{s.name}` | {s.what} | {s.limit_s:.0f} |" in text for s in STEPS)

@@ -77,8 +77,9 @@ def test_a_step_that_dies_fails_alone_and_its_log_is_told(tmp_path: Path) -> Non
     assert "is about to act" in (tmp_path / "dies.log").read_text()
 
 
+@pytest.mark.slow
 def test_a_step_is_stopped_at_its_limit_with_all_it_started(tmp_path: Path) -> None:
-    said = run(tmp_path, "hangs", "works", hangs=8.0)
+    said = run(tmp_path, "hangs", "works", hangs=10.0)
     hung = known(tmp_path, "hangs")
     assert hung.status is Status.OUT_OF_TIME
     assert hung.rows("rows") == [{"number": 1}]
