@@ -25,7 +25,7 @@ from deployments.demo_models import resolve_model
 from deployments.deployment_names import Part
 from deployments.http.api import build_http_app
 from deployments.ingress.access import Access
-from deployments.ingress.first_target import first_target
+from deployments.ingress.first_target import TARGET_COMES_S, first_target
 from deployments.ingress.generation import GenerationService
 from deployments.ingress.grpc_api import GrpcApi
 from deployments.ingress.pace import Pace
@@ -66,7 +66,7 @@ class Ingress:
         loop = asyncio.get_running_loop()
         self._pool_task = loop.create_task(pool.run())
         self._pool = pool
-        self._target_wait_s = config.ready_timeout_s if config.ingress_replicas > 1 else 0.0
+        self._target_wait_s = TARGET_COMES_S if config.ingress_replicas > 1 else 0.0
         self._replaced = Replaced(pool)
         self._look_task = loop.create_task(self._replaced.keep_looking())
         self._trim_task = loop.create_task(keep_trimming())

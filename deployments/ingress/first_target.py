@@ -7,6 +7,8 @@ import contextlib
 
 from deployments.cells.pool import Pool
 
+TARGET_COMES_S = 300.0
+"""A target has read its weights by then, or there is no room for it."""
 _LOOK_S = 0.25
 
 
