@@ -5,7 +5,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 SBOM_TOOL := .venv-sbom/bin/cyclonedx-py
 
-.PHONY: setup serve test test-cluster lint format proto proto-check manifests dashboards bench audit audit-deps sbom mutants mutmut test-floor
+.PHONY: setup serve test test-cluster lint format proto proto-check manifests dashboards bench gpu-report audit audit-deps sbom mutants mutmut test-floor
 
 setup: $(INSTALLED)
 	@$(BIN)/specdec models pull smollm2-135m
@@ -62,6 +62,11 @@ bench: setup
 	$(BIN)/specdec generate --algorithm autoregressive --input examples/prompts.jsonl --output build/bench/autoregressive.jsonl --stats build/bench/autoregressive.json
 	$(BIN)/specdec generate --algorithm exspec --input examples/prompts.jsonl --output build/bench/exspec.jsonl --stats build/bench/exspec.json
 	@grep -H tokens_per_second build/bench/*.json
+
+# What one GPU proves, in at most 25 minutes, resumable (docs/gpu.md). Needs torch and transformers, so that it
+# runs without `make setup`; ARGS=--rehearse runs all of it on a CPU with tiny shapes.
+gpu-report:
+	$(if $(wildcard $(BIN)/python),$(BIN)/python,python3) -m benchmarks.gpu_report $(ARGS)
 
 # Every prompt in every cell, resumable: hours. INPUT may be any file that `specdec generate` reads.
 INPUT ?= examples/prompts.jsonl

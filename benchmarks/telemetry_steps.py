@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+import tempfile
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
+from functools import partial
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -13,15 +18,22 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from opentelemetry.sdk.trace.sampling import DEFAULT_OFF
 from opentelemetry.trace import Tracer
 
+from deployments.deployment_names import Part
 from deployments.ingress.ask import Generation
 from deployments.ingress.output import Piece, View
+from deployments.ingress.request_record import current_record, recorded
+from deployments.metrics.request_times import RequestWatch
 from deployments.stages.rounds import LeaseStages
+from deployments.telemetry.json_logs import JsonFormatter
 from deployments.telemetry.lease_spans import LeaseSpans
+from deployments.telemetry.logs import REQUESTS
 from deployments.telemetry.pool_spans import PoolSpans
+from deployments.telemetry.process import ProcessName
 from deployments.telemetry.requests import Operation, RequestSpans, observed
 from specdec.v1 import coordination_pb2 as pb
+from specdec_core.config import SpecMethod
 from specdec_core.leases import GroupLease, GroupResult, LeaseRow, Role, RowResult
-from specdec_core.request import FinishReason, Request
+from specdec_core.request import FinishReason, Request, RequestStats
 from specdec_core.sampling_params import SamplingParams
 
 _BATCH = 8
@@ -36,7 +48,7 @@ Step = Callable[[], object]
 
 def step_times(repeats: int) -> dict[str, float]:
     """Medians of the CPU time of one call, by what it does: others on the machine do not count."""
-    steps = _request_steps() | _lease_steps()
+    steps = _request_steps() | _line_steps() | _lease_steps()
     taken: dict[str, list[float]] = {name: [] for name in steps}
     for _ in range(repeats):
         for name, step in steps.items():
@@ -65,9 +77,54 @@ _GENERATION = Generation(
 )
 
 
+_END = Piece(
+    index=63,
+    token_ids=(1,),
+    text="",
+    text_offsets=(0,),
+    finish_reason=FinishReason.STOP,
+    stats=RequestStats(num_rounds=20, num_drafted=60, num_accepted=44, num_cached_tokens=16),
+)
+
+
 def _request(spans: RequestSpans, headers: dict[str, str]) -> None:
     with spans.of(Operation.CHAT, headers, {"http.route": "/v1/chat/completions"}):
         _drain(observed([_GENERATION], _pieces(), streams=True))
+
+
+def _line_steps() -> dict[str, Step]:
+    """A request's line, from its record's beginning to the end of the file."""
+    formats = {
+        "request's line, text": logging.Formatter(
+            "%(levelname)s %(asctime)s %(name)s: %(message)s"
+        ),
+        "request's line, json": JsonFormatter(ProcessName(role=Part.INGRESS, id="ingress")),
+    }
+    lines = {name: partial(_line, _file(how)) for name, how in formats.items()}
+    return {"request's line, off": partial(_line, None), **lines}
+
+
+def _file(how: logging.Formatter) -> logging.Handler:
+    """As Serve has one: it is flushed behind every line."""
+    path = Path(tempfile.mkdtemp()) / "replica.log"
+    handler = RotatingFileHandler(path, maxBytes=100 * 2**20, backupCount=5)
+    handler.setFormatter(how)
+    return handler
+
+
+def _line(handler: logging.Handler | None) -> None:
+    logger = logging.getLogger(REQUESTS)
+    logger.handlers[:] = [handler] if handler else []
+    logger.disabled, logger.propagate = handler is None, False
+    logger.level = logging.INFO
+    with recorded("http", "/v1/chat/completions"):
+        record = current_record()
+        record.key = "key"
+        record.begin([_GENERATION], SpecMethod.DRAFT_MODEL)
+        watch = RequestWatch(_GENERATION.request)
+        record.watch(_GENERATION, watch)
+        watch.hear(record.began_s + 0.04)
+        watch.last = _END
 
 
 async def _pieces() -> AsyncGenerator[tuple[int, Piece]]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+NO_KEY = "none"
+"""Name of the callers of a server that asks for no key."""
 _NAME_DIGITS = 8
 _COMMENT = "#"
 

@@ -249,6 +249,7 @@ def serve(
     max_queued: flag.MaxQueued = None,
     stream_interval: flag.StreamInterval = None,
     log_format: flag.LogFormat = None,
+    request_log: flag.RequestLog = None,
     ready_timeout_s: flag.ReadyTimeout = None,
     speculative_config: flag.SpeculativeConfig = None,
     spec_method: flag.SpecMethodName = None,

@@ -114,8 +114,9 @@ class ServiceConfig(
 
     dtype: DType = DType.AUTO
     numerics: Numerics = Numerics.AUTO
-    """exact: a target that cannot keep it does not start. auto: it goes on in fast numerics. A
-    draft is always fast: whatever it proposes, the target decides."""
+    """exact: a target that cannot keep it does not start. auto: it goes on in fast numerics, on a
+    GPU also where exact passes take over a tenth longer. A draft is always fast: whatever it
+    proposes, the target decides."""
     device: str = "auto"
     max_model_len: int | None = Field(default=None, ge=2)
     """None: what the model has positions for."""

@@ -247,7 +247,8 @@ def warn_when_open(config: ServiceConfig) -> None:
 def warn_when_fast(config: ServiceConfig, numerics: Numerics) -> None:
     if config.numerics is Numerics.AUTO and numerics is Numerics.FAST:
         print(
-            "warning: exact numerics cannot be kept on this machine with this model: near ties may "
-            "differ from plain decoding; the target's log names the operation that differs",
+            "warning: numerics are fast on this machine with this model: near ties may differ from "
+            "plain decoding; the target's log names the operation that differs, or what exact "
+            "numerics would cost",
             file=sys.stderr,
         )

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 
 from deployments.cells.placing import share_of
 from deployments.errors import ClientLimitError
-from specdec_core.request import TokenEvent
+from deployments.metrics.families.cell import CLIENT_CACHED, CLIENT_PROMPT
+from specdec_core.request import Request, TokenEvent
 
 _RETRY_S = 1.0
 """When to come back where only the end of another request makes room."""
@@ -19,7 +20,8 @@ _MINUTE_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientLimits:
-    """Of every client alike, over all cells; None: no limit. Callers without a key have none."""
+    """Of every client alike, over all cells; None: no limit. Callers without a key, who are one
+    client with an empty name, have none."""
 
     max_concurrent: int | None = None
     requests_per_minute: int | None = None
@@ -42,6 +44,9 @@ class ClientUsage:
     share: ClientLimits = field(default_factory=ClientLimits)
     num_requests: int = 0
     num_running: int = 0
+    num_prompt_tokens: int = 0
+    num_cached_tokens: int = 0
+    """Of ended requests' prompts."""
     num_tokens: int = 0
     """Emitted."""
     num_drafted: int = 0
@@ -65,9 +70,10 @@ class ClientLedger:
         self._running: dict[str, str] = {}
         """Client of every live request."""
 
-    def begin(self, request_id: str, client: str, now: float, *, is_resumed: bool) -> None:
+    def begin(self, request: Request, now: float, *, is_resumed: bool) -> None:
         """Count a request in. Raises ClientLimitError where its client has no room for it."""
-        if not client or request_id in self._running:
+        request_id, client = request.request_id, request.client
+        if request_id in self._running:
             return
         usage = self.usage.get(client)
         if usage is None:
@@ -76,6 +82,7 @@ class ClientLedger:
             self._check(client, usage, now)
             usage.allowance -= 1.0
             usage.num_requests += 1
+            usage.num_prompt_tokens += len(request.prompt_token_ids)
         usage.num_running += 1
         self._running[request_id] = client
 
@@ -95,9 +102,18 @@ class ClientLedger:
         if event.stats is not None:
             usage.num_drafted += event.stats.num_drafted
             usage.num_accepted += event.stats.num_accepted
+            usage.num_cached_tokens += event.stats.num_cached_tokens
+
+    def counters(self) -> dict[str, int]:
+        """What ClientStatus has no field for, as PoolStatus names it."""
+        found: dict[str, int] = {}
+        for client, usage in self.usage.items():
+            found[CLIENT_PROMPT + client] = usage.num_prompt_tokens
+            found[CLIENT_CACHED + client] = usage.num_cached_tokens
+        return found
 
     def _fresh(self, client: str, now: float) -> ClientUsage:
-        share = self._limits.share_of(client)
+        share = self._limits.share_of(client) if client else ClientLimits()
         allowance = float(share.requests_per_minute or 0)
         return ClientUsage(share=share, allowance=allowance, refilled_at=now)
 

@@ -41,7 +41,7 @@ class Owners:
         """Raises ClientLimitError; then there is something to `forget`, too."""
         request_id = request.request_id
         self._outboxes[request_id] = outbox
-        self._ledger.begin(request_id, request.client, now, is_resumed=is_resumed)
+        self._ledger.begin(request, now, is_resumed=is_resumed)
         self._replays.auditor.watch(request)
 
     def forget(self, request_id: str) -> None:

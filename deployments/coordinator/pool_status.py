@@ -35,7 +35,10 @@ def pool_status(driver: PoolDriver) -> pb.PoolStatusResponse:
         replicas=[_replica(driver, replica) for replica in counters.replicas],
         num_waiting=counters.num_waiting,
         num_running=counters.num_running,
-        counters=_totals(counters) | driver.requests.counters() | audited,
+        counters=_totals(counters)
+        | driver.requests.counters()
+        | driver.ledger.counters()
+        | audited,
         max_group_wait_s=counters.max_wait_s,
         accepted_per_position=counters.accepted_per_position,
         drafted_per_position=counters.drafted_per_position,

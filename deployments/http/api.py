@@ -20,6 +20,7 @@ from deployments.http.errors import error_response, log_unexpected, unknown_rout
 from deployments.http.events import server_sent
 from deployments.http.logprob_json import Echo
 from deployments.http.openapi import STATUS, answers, body_of, path_parameter, refusals
+from deployments.http.request_lines import RequestLines
 from deployments.http.requests import (
     ChatBody,
     CommonBody,
@@ -36,6 +37,7 @@ from deployments.ingress.ask import Ask, Generation
 from deployments.ingress.generation import GenerationService
 from deployments.ingress.output import Piece, joined
 from deployments.ingress.request_limits import last_ids
+from deployments.ingress.request_record import current_record
 from deployments.metrics.page import CONTENT_TYPE, MetricsCompat, metrics_page
 from deployments.text.chat_messages import checked_messages
 from deployments.text.tool_calls import ToolCallParser
@@ -53,6 +55,7 @@ def build_http_app(
 ) -> FastAPI:
     app = FastAPI(title="specdec", version=package_version(), docs_url=None, redoc_url=None)
     app.add_middleware(BodyLimit, max_bytes=max_body_bytes, timeout_s=body_timeout_s)
+    app.add_middleware(RequestLines, paths=("/v1/completions", "/v1/chat/completions"))
     app.add_exception_handler(HTTPException, unknown_route)
     routes = _Routes(service, access, metrics, metrics_compat)
     app.get("/health")(routes.health)
@@ -102,7 +105,8 @@ class _Routes:
 
         async def route(request: Request) -> Response:
             try:
-                request.state.client = self._access.check_key(request.headers.get("authorization"))
+                client = self._access.check_key(request.headers.get("authorization"))
+                request.state.client = current_record().key = client
                 answer: Response = await call(request)
                 return answer
             except Exception as error:

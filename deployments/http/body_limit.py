@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from deployments.errors import BodyTooLargeError, DeadlineError
-from deployments.http.responses import error_body
+from deployments.http.errors import error_response
 
 BODY_TIMEOUT_S = 60.0
 """A request whose body does not come takes a place of an ingress so long."""
@@ -54,8 +53,7 @@ class BodyLimit:
         return asyncio.get_running_loop().time() + self._timeout_s
 
     async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
-        body = error_body(BodyTooLargeError(self._message()))
-        await JSONResponse(body, status_code=413)(scope, receive, send)
+        await error_response(BodyTooLargeError(self._message()))(scope, receive, send)
 
     def _message(self) -> str:
         return f"the body has more than {self._max_bytes} bytes, the limit"

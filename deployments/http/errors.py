@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from deployments.error_status import status_of
 from deployments.errors import RequestFailedError
 from deployments.http.responses import error_body
+from deployments.ingress.request_record import current_record
 from specdec_core.errors import TryAgainError
 
 logger = logging.getLogger(__name__)
@@ -20,13 +21,17 @@ logger = logging.getLogger(__name__)
 def error_response(error: Exception) -> JSONResponse:
     """The error in OpenAI's shape; nothing of an unexpected one but that it happened."""
     log_unexpected(error)
+    status = status_of(error)
+    current_record().status = status
     headers = {}
     if isinstance(error, TryAgainError):
         headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
-    return JSONResponse(error_body(error), status_code=status_of(error).http, headers=headers)
+    return JSONResponse(error_body(error), status_code=status.http, headers=headers)
 
 
 def log_unexpected(error: Exception) -> None:
+    """The line of the request tells every error; the log, with its traceback, what is a fault."""
+    current_record().error = error
     if status_of(error).http == 500 and not isinstance(error, RequestFailedError):
         logger.error("a request failed unexpectedly", exc_info=error)
 

@@ -33,6 +33,7 @@ from deployments.ingress.request_limits import (
     check_stop,
     last_ids,
 )
+from deployments.ingress.request_record import current_record
 from deployments.ingress.sampling_request import resolve_sampling
 from deployments.metrics.request_times import RequestWatch
 from deployments.telemetry.requests import RequestSpans, observed
@@ -40,7 +41,7 @@ from deployments.text.chat_template import ChatOptions
 from deployments.text.grammars import check_grammar
 from deployments.text.model import TextModel
 from specdec_core.config import SpecMethod, SpeculationConfig
-from specdec_core.drafting.limits import draft_limit
+from specdec_core.drafting.limits import draft_limit, draft_method
 from specdec_core.errors import InvalidRequestError
 from specdec_core.request import FinishReason, Request, RequestStats, TokenEvent
 from specdec_core.sampling_params import SamplingParams
@@ -186,6 +187,8 @@ class GenerationService:
     ) -> AsyncGenerator[tuple[int, Piece]]:
         """Pieces of all, each with its place, as they come. What ends one by an abort or an error
         ends the others. `streams`: they are told as they come."""
+        method = draft_method(self._speculation, generations[0].request)
+        current_record().begin(generations, method)
         runs = [self._run_untold(one) if streams else self.run(one) for one in generations]
         return observed(generations, self._run_choices(generations, runs), streams=streams)
 
@@ -216,6 +219,7 @@ class GenerationService:
         if num_resumed:
             asked = divided(asked, num_resumed)
         watch = RequestWatch(generation.request)
+        current_record().watch(generation, watch)
         async with contextlib.aclosing(within(generation.request.timeout_s, asked)) as events:
             async for event in events:
                 with self.pool.times.detokenise:
@@ -230,6 +234,7 @@ class GenerationService:
                 if piece.finish_reason is not None:
                     ended = watch.end(event, piece.finish_reason, piece.stats)
                     self.pool.times.requests.observe(ended)
+                watch.last = piece
                 yield piece
                 if piece.finish_reason is not None:
                     return

@@ -23,6 +23,7 @@ from deployments.ingress.ask import Generation
 from deployments.ingress.generation import GenerationService
 from deployments.ingress.grpc_requests import ask_of
 from deployments.ingress.output import Piece, joined
+from deployments.ingress.request_record import current_record, recorded
 from deployments.telemetry.grpc_calls import traced
 from deployments.version import package_version
 from deployments.wire.translation import FINISH_REASONS, logprobs_to_pb, stats_to_pb
@@ -65,16 +66,17 @@ class GrpcApi:
         self, message: pb.GenerateRequest, context: CallContext
     ) -> AsyncIterator[pb.GenerateResponse]:
         try:
-            client = self._admit(message, context)
-            with traced(self._service.spans, "Generate", message, context.invocation_metadata()):
-                generations = await self._prepare(message, client)
-                told = self._service.run_choices(generations, streams=True)
-                async with contextlib.aclosing(told) as pieces:
-                    async for choice, piece in pieces:
-                        with self._service.pool.times.respond:
-                            answer = self._response(generations[choice], piece)
-                            answer.choice = choice
-                        yield answer
+            with recorded("grpc", "Generate"):
+                client, metadata = self._admit(message, context), context.invocation_metadata()
+                with traced(self._service.spans, "Generate", message, metadata):
+                    generations = await self._prepare(message, client)
+                    told = self._service.run_choices(generations, streams=True)
+                    async with contextlib.aclosing(told) as pieces:
+                        async for choice, piece in pieces:
+                            with self._service.pool.times.respond:
+                                answer = self._response(generations[choice], piece)
+                                answer.choice = choice
+                            yield answer
         except (QueueFullError, ClientLimitError) as error:
             _refuse(context, error)
             # When to come back is in the trailers, which Serve passes on with a message only.
@@ -88,7 +90,7 @@ class GrpcApi:
     async def generate_once(
         self, message: pb.GenerateRequest, context: CallContext
     ) -> pb.GenerateResponse:
-        with _answering(context):
+        with _answering(context), recorded("grpc", "GenerateOnce"):
             if message.n > 1:
                 raise InvalidRequestError(
                     f"n={message.n}: GenerateOnce answers with one output, use Generate"
@@ -166,6 +168,7 @@ class GrpcApi:
         self._access.check_peer(context.peer())
         metadata = {key.lower(): value for key, value in context.invocation_metadata()}
         client = self._access.check_key(metadata.get("authorization"))
+        current_record().key = client
         if message.ByteSize() > self._max_body_bytes:
             raise BodyTooLargeError(
                 f"the message has {message.ByteSize()} bytes, the limit is {self._max_body_bytes}"

@@ -14,6 +14,7 @@ from deployments.metrics.families.requests import (
     REPLAY_DIVERGENCES,
 )
 from deployments.stages.histogram import Histogram
+from deployments.telemetry.told import Told
 from specdec.v1 import generation_pb2 as pb
 from specdec_core.request import FinishReason, Request, RequestStats, TokenEvent
 
@@ -73,6 +74,13 @@ class RequestWatch:
         self._num_resumed = len(request.resume_token_ids)
         self._began_s = time.perf_counter()
         self._heard_s: list[float] = []
+        self.last: Told | None = None
+        """The last news so far, with the end if it has come."""
+
+    @property
+    def first_s(self) -> float | None:
+        """When the first news came; what the client had brought back is none."""
+        return self._heard_s[0] if self._heard_s else None
 
     def hear(self, now_s: float) -> None:
         """News came at `now_s`, by `time.perf_counter`: not what the client had brought back."""

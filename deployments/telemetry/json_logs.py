@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,11 +18,31 @@ from deployments.telemetry.scope import current_scope
 
 _REQUEST_ID = "specdec_request_id"
 """`request_id` is Serve's own id, which it sets on every record."""
+_WORD = re.compile(r"[\w./:,+-]+", re.ASCII)
 
 
 def about(request_id: str) -> dict[str, str]:
     """`extra` of a line about another request than the task works for."""
     return {_REQUEST_ID: request_id}
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """What a line says in named values: `name=value` in text, members of the object in JSON."""
+
+    what: str
+    """The message in JSON, the first word in text."""
+    values: Mapping[str, str | int | float]
+
+    def __str__(self) -> str:
+        named = (f"{name}={_plain(value)}" for name, value in self.values.items())
+        return " ".join((self.what, *named))
+
+
+def _plain(value: str | int | float) -> str:
+    """Quoted where it could be read as more than one value, or as another line."""
+    is_plain = not isinstance(value, str) or _WORD.fullmatch(value)
+    return str(value) if is_plain else json.dumps(value)
 
 
 class JsonFormatter(logging.Formatter):
@@ -36,12 +59,15 @@ class JsonFormatter(logging.Formatter):
             self._process["cell"] = process.cell
 
     def format(self, record: logging.LogRecord) -> str:
+        said: object = record.msg
+        named = said if isinstance(said, Fields) else None
         line = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": named.what if named else record.getMessage(),
             **_ids(record),
+            **(named.values if named else {}),
             **self._process,
         }
         if record.exc_info:

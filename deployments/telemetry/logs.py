@@ -12,7 +12,9 @@ from enum import StrEnum
 from deployments.telemetry.json_logs import JsonFormatter
 from deployments.telemetry.process import ProcessName
 
-_OURS = ("deployments", "specdec_core")
+REQUESTS = "specdec.requests"
+"""Logger of the line that an ingress writes for every request."""
+_OURS = ("deployments", "specdec_core", REQUESTS)
 _SERVE = "ray.serve"
 _TEXT = "%(levelname)s %(asctime)s %(name)s: %(message)s"
 
@@ -31,9 +33,13 @@ def begin_logs(process: ProcessName, log_format: LogFormat) -> None:
     _write([handler], process, log_format)
 
 
-def begin_replica_logs(process: ProcessName, log_format: LogFormat) -> None:
+def begin_replica_logs(
+    process: ProcessName, log_format: LogFormat, *, tells_requests: bool = True
+) -> None:
     """Of a Serve replica, whose lines of Serve's are then written like ours."""
     _write(logging.getLogger(_SERVE).handlers, process, log_format)
+    if not tells_requests:
+        logging.getLogger(REQUESTS).setLevel(logging.WARNING)
 
 
 def _write(handlers: list[logging.Handler], process: ProcessName, log_format: LogFormat) -> None:

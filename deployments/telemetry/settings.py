@@ -12,3 +12,5 @@ class TelemetrySettings(BaseSettings):
 
     log_format: LogFormat = LogFormat.TEXT
     """json: one object per line, with the ids of trace and request."""
+    request_log: bool = True
+    """Whether ingresses log one line for every request, without its text."""

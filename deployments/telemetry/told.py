@@ -23,6 +23,11 @@ class Told(Protocol):
     """What is new of an answer."""
 
     @property
+    def index(self) -> int:
+        """Place of the first of `token_ids`."""
+        ...
+
+    @property
     def token_ids(self) -> tuple[int, ...]: ...
 
     @property

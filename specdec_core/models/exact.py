@@ -7,6 +7,7 @@ it on the model itself, before the first request (algorithm.md section 4).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -62,6 +63,19 @@ def make_exact(
         undo_exact(model.module)
         raise
     return table
+
+
+@contextmanager
+def in_fast_numerics(model: TransformersModel) -> Iterator[None]:
+    """Within it an exact model is a fast one; afterwards it is as it was."""
+    table, exact = model.class_table, undo_exact(model.module)
+    model.class_table = None
+    try:
+        yield
+    finally:
+        for name, module in exact:
+            model.module.set_submodule(name, module)
+        model.class_table = table
 
 
 def _attention_shape(model: TransformersModel) -> AttentionShape:

@@ -34,8 +34,9 @@ def plain_modules(
             yield from plain_modules(child, is_wanted, f"{name}.{child_name}".strip("."))
 
 
-def undo_exact(model: nn.Module) -> None:
-    """Put the plain modules back."""
+def undo_exact(model: nn.Module) -> list[tuple[str, ExactModule]]:
+    """Put the plain modules back; returns those that stood for them, by name."""
     exact = [(n, m) for n, m in model.named_modules() if isinstance(m, ExactModule)]
     for name, module in exact:
         model.set_submodule(name, module.plain)
+    return exact

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
+import os
 import platform
+from importlib.metadata import PackageNotFoundError, version
 
 import torch
 import transformers
 
 from specdec_core.models.static_shapes.block_attention import BlockAttention
 from specdec_core.models.transformers_adapter import TransformersModel
+
+_FLASH_PACKAGES = ("flash-attn", "flash-attn-3")
+"""PyTorch's own copy has PyTorch's version."""
+_UNKNOWN = "unknown"
 
 
 def numerics_fingerprint(model: TransformersModel, digest: str) -> str:
@@ -43,5 +50,31 @@ def _attention_name(attention: BlockAttention | None) -> str:
 
 def _device_name(device: torch.device) -> str:
     if device.type == "cuda":
-        return f"{torch.cuda.get_device_name(device)} {torch.version.cuda}"
+        return f"{torch.cuda.get_device_name(device)} {torch.version.cuda} {_gpu_libraries()}"
     return f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
+
+
+def _gpu_libraries() -> str:
+    """With their versions, which do not follow from PyTorch's."""
+    flash = [f"{name} {_package_version(name)}" for name in _FLASH_PACKAGES]
+    preferred = torch.backends.cuda.preferred_blas_library()
+    return ", ".join([f"cuBLAS {_cublas_version()} {preferred}", *flash])
+
+
+def _cublas_version() -> str:
+    """Of the library that this process has loaded: another patch of it may sum in another order."""
+    major = str(torch.version.cuda).partition(".")[0]
+    try:
+        library = ctypes.CDLL(f"libcublasLt.so.{major}", mode=os.RTLD_NOLOAD)
+        get_version = library.cublasLtGetVersion
+    except (OSError, AttributeError):
+        return _UNKNOWN
+    get_version.restype = ctypes.c_size_t
+    return str(get_version())
+
+
+def _package_version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return _UNKNOWN

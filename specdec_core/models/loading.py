@@ -28,6 +28,7 @@ from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
 from specdec_core.leases import Role
 from specdec_core.models.draft_vocabulary import reduce_head
 from specdec_core.models.exact import check_rows, make_exact
+from specdec_core.models.exact_cost import leave_exact_where_dear
 from specdec_core.models.exact_linear import make_linears_exact
 from specdec_core.models.files import local_folder, model_digest, weight_files
 from specdec_core.models.fingerprint import numerics_fingerprint
@@ -214,14 +215,16 @@ def settle_numerics(
     numerics: Numerics,
     check: Callable[[TransformersModel], None] = check_rows,
 ) -> None:
-    """Bring a fast model into what was asked for, which `check` proves. Raises NotExactError only
-    for EXACT."""
+    """Bring a fast model into what was asked for, which `check` proves, and AUTO out of it again
+    where it is dear. Raises NotExactError only for EXACT."""
     if numerics is Numerics.FAST:
         return
     try:
         make_exact(model, check)
     except NotExactError as error:
-        _go_on_fast(numerics, error)
+        numerics = _go_on_fast(numerics, error)
+    if numerics is Numerics.AUTO:
+        leave_exact_where_dear(model)
 
 
 def _numerics_of_linears(weights: nn.Module, numerics: Numerics) -> Numerics:

@@ -60,11 +60,13 @@ class KVNeeds:
     """Of the largest pass. Recorded passes take theirs from a pool of their own, once for all."""
     choice_bytes: int = 0
     """What the choice of a verification's tokens takes beyond that; none of it is recorded."""
+    logit_bytes: int = 0
+    """Where recorded passes leave their logits."""
     is_recorded: bool = False
     reads_blocks: bool = False
     """Attention reads the blocks in place: no pass copies keys and values."""
     companion_bytes: int = 0
-    """Weights and workspace of a draft that comes after."""
+    """Weights, workspace and logits of a draft that comes after."""
     companion_bytes_per_token: int = 0
 
 
@@ -72,7 +74,7 @@ def plan_kv_tokens(memory: DeviceMemory, needs: KVNeeds, utilization: float) -> 
     """Tokens of KV that fit. Raises InvalidRequestError where not one does."""
     budget = memory.budget(utilization) - needs.companion_bytes
     budget -= needs.workspace_bytes * (1 + needs.is_recorded) + needs.choice_bytes
-    budget -= RECORDING_BYTES * needs.is_recorded
+    budget -= (RECORDING_BYTES + needs.logit_bytes) * needs.is_recorded
     copied = 0 if needs.reads_blocks else _GATHERED_LAYERS * needs.bytes_per_token
     per_token = needs.bytes_per_token + needs.companion_bytes_per_token
     tokens = budget * needs.num_layers // (per_token * needs.num_layers + copied)

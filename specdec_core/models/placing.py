@@ -24,6 +24,7 @@ from specdec_core.models.memory import (
 )
 from specdec_core.models.static_shapes.attention_probe import find_block_attention
 from specdec_core.models.static_shapes.block_attention import BlockAttention
+from specdec_core.models.static_shapes.buckets import most_logits
 from specdec_core.models.static_shapes.recorder import recorder_for
 from specdec_core.models.transformers_adapter import TransformersModel, kv_shape
 from specdec_core.sampling import choose
@@ -88,6 +89,7 @@ def place(weights: PreTrainedModel | FusedDecoder, placing: Placing) -> Transfor
         enable_prefix_caching=placing.enable_prefix_caching,
         recorder=None if placing.enforce_eager else recorder_for(weights.device),
         block_attention=attention,
+        max_choices=placing.max_choices,
     )
 
 
@@ -116,6 +118,9 @@ def _planned_tokens(
         num_layers=shape.num_layers,
         workspace_bytes=pass_bytes,
         choice_bytes=max(round_bytes - pass_bytes, 0),
+        logit_bytes=most_logits(placing.max_choices)
+        * weights.config.vocab_size
+        * shape.dtype.itemsize,
         is_recorded=not placing.enforce_eager,
         reads_blocks=attention is not None,
     )
@@ -130,7 +135,9 @@ def _beside(needs: KVNeeds, companion: Companion) -> KVNeeds:
     but each keeps what it took."""
     return replace(
         needs,
-        companion_bytes=companion.weight_bytes + needs.workspace_bytes,
+        companion_bytes=companion.weight_bytes
+        + needs.workspace_bytes
+        + needs.logit_bytes * needs.is_recorded,
         companion_bytes_per_token=companion.kv.bytes_per_token,
     )
 

@@ -12,7 +12,7 @@ import logging
 import os
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -79,10 +79,14 @@ def known_or_timed(
 
 
 def time_steps(
-    model: CachedModel, role: Role, clock: Callable[[], float] = time.perf_counter
+    model: CachedModel,
+    role: Role,
+    clock: Callable[[], float] = time.perf_counter,
+    sizes: Sequence[tuple[int, int]] = (),
 ) -> tuple[StepTime, ...]:
-    """The quickest of a few passes of each size, as far as the time and the cache reach."""
-    sizes = _PASSES if role is Role.TARGET else tuple((n, 1) for n in _SEQUENCES)
+    """The quickest of a few passes of each of `sizes` (sequences, rows of each), by default those
+    of the role, as far as the time and the cache reach."""
+    sizes = sizes or (_PASSES if role is Role.TARGET else tuple((n, 1) for n in _SEQUENCES))
     deadline, last_s = clock() + _BUDGET_S, 0.0
     found: list[StepTime] = []
     slots: list[int] = []

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
+from specdec_core.config import DEFAULT_MAX_CHOICES
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
 from specdec_core.kv.paged import BLOCK_SIZE, KVShape, PagedKV
 from specdec_core.models.cached_model import DraftRow, Feed
@@ -70,12 +71,13 @@ class TransformersModel:
         enable_prefix_caching: bool = True,
         recorder: Recorder | None = None,
         block_attention: BlockAttention | None = None,
+        max_choices: int = DEFAULT_MAX_CHOICES,
     ) -> None:
         """Adapt `model`, which stays usable by others; `vocab_size` is the tokenizer's range.
 
         With a recorder passes of a few tokens a row run in fixed shapes, and rounds of a draft as a
-        whole. With `block_attention` no keys are gathered. Raises ModelNotSupportedError when the
-        model cannot run over KV slots.
+        whole; logits of `max_choices` tokens have memory there. With `block_attention` no keys are
+        gathered. Raises ModelNotSupportedError when the model cannot run over KV slots.
         """
         self._class_table: ClassTable | None = None
         config = model.config
@@ -96,8 +98,9 @@ class TransformersModel:
             has_scratch_block=recorder is not None,
         )
         self._recorder = recorder
+        self._max_choices = max_choices
         self.block_attention = block_attention
-        self._fixed = self._make_fixed()
+        self._fixed: _Fixed | None = self._make_fixed()
         self.prefix_cache = self._kv if enable_prefix_caching else None
         self.step_times: tuple[StepTime, ...] = ()
         self._probe()
@@ -115,6 +118,9 @@ class TransformersModel:
     def class_table(self, table: ClassTable | None) -> None:
         """What was recorded before ran through other linears and in other shapes."""
         self._class_table = table
+        if self._fixed is not None:
+            self._fixed.passes.forget()
+            self._fixed = None
         self._fixed = self._make_fixed()
 
     @property
@@ -222,6 +228,7 @@ class TransformersModel:
             num_query_groups=self.num_query_groups,
             logits_width=self._model.config.vocab_size,
             max_model_len=self.max_model_len,
+            max_choices=self._max_choices,
             block_attention=self.block_attention,
         )
         passes = StaticPasses(model, self.attention, self._recorder)

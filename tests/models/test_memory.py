@@ -49,6 +49,13 @@ def test_a_pass_needs_its_workspace_and_recorded_ones_another() -> None:
     assert plan_kv_tokens(H200, recorded, 0.9) == (102 * GIB - RECORDING_BYTES) // 1024
 
 
+def test_logits_of_recorded_passes_have_memory_of_their_own() -> None:
+    needs = replace(PLAIN, logit_bytes=3 * GIB)
+    assert plan_kv_tokens(H200, needs, 0.9) == 106 * GIB // 1024
+    recorded = replace(needs, is_recorded=True)
+    assert plan_kv_tokens(H200, recorded, 0.9) == (103 * GIB - RECORDING_BYTES) // 1024
+
+
 def test_the_choice_of_a_verification_is_counted_once() -> None:
     needs = replace(PLAIN, workspace_bytes=2 * GIB, choice_bytes=3 * GIB, is_recorded=True)
     assert plan_kv_tokens(H200, needs, 0.9) == (99 * GIB - RECORDING_BYTES) // 1024

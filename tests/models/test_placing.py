@@ -18,6 +18,7 @@ from specdec_core.models import loading, placing, weights
 from specdec_core.models.loading import DType, LoadConfig, companion_of, load_pair
 from specdec_core.models.memory import DeviceMemory, KVNeeds
 from specdec_core.models.placing import Companion, Placing, place, share_of
+from specdec_core.models.static_shapes.buckets import MAX_ROWS
 from specdec_core.sampling import choose
 from tests.models.fake_gpu import GPU
 from tests.models.folders import save_model
@@ -149,3 +150,4 @@ def test_what_the_largest_verification_takes_is_measured(
     )
     assert chosen == [(max_choices, max_choices)] * 2
     assert (planned[0].workspace_bytes, planned[0].choice_bytes) == (2000, 3000)
+    assert planned[0].logit_bytes == max(max_choices, MAX_ROWS) * VOCAB * 4

@@ -96,6 +96,65 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        name="logits-without-memory-in-the-plan",
+        path="specdec_core/models/memory.py",
+        old="budget -= (RECORDING_BYTES + needs.logit_bytes) * needs.is_recorded",
+        new="budget -= RECORDING_BYTES * needs.is_recorded",
+        breaks="the cache takes what the logits of recorded passes need",
+        killed_by=(
+            "tests/models/test_memory.py::test_logits_of_recorded_passes_have_memory_of_their_own",
+        ),
+    ),
+    Mutant(
+        name="memory-that-runs-out-is-not-looked-for",
+        path=_FOLDER + "recorder.py",
+        old="if num_to_leave is None or not may_retry or not self._evict_to(num_to_leave, kept):",
+        new="if True:",
+        breaks="a shape that comes when a GPU is full is never recorded, whatever could go for it",
+        killed_by=(
+            _TESTS + "test_recorder.py::"
+            "test_where_memory_runs_out_the_older_half_goes_and_the_shape_is_tried_again",
+        ),
+    ),
+    Mutant(
+        name="a-capture-without-memory-ends-all",
+        path=_FOLDER + "recorder.py",
+        old="if not is_out_of_memory(error):\n                captures.give_up()",
+        new="captures.give_up()",
+        breaks="a GPU that was full once runs every operation from the host until the next start",
+        killed_by=(_TESTS + "test_captures.py::test_a_capture_without_memory_ends_nothing",),
+    ),
+    Mutant(
+        name="one-pool-for-ever",
+        path=_FOLDER + "recorder.py",
+        old="if not self._graphs:",
+        new="if self._pool is None:",
+        breaks="PyTorch refuses the next capture once all graphs are gone",
+        killed_by=(_TESTS + "test_captures.py::test_when_all_graphs_are_gone_their_pool_goes_too",),
+    ),
+    Mutant(
+        name="the-probe-sees-one-tile-of-keys",
+        path=_FOLDER + "attention_probe.py",
+        old="(1, 40), (5, 200), (33, 560))",
+        new="(1, 40))",
+        breaks="a kernel that never scales earlier sums anew is taken, and answers nonsense",
+        killed_by=(
+            _TESTS + "test_block_attention.py::"
+            "test_the_probe_refuses_tiles_that_are_put_together_wrongly",
+        ),
+    ),
+    Mutant(
+        name="exact-whatever-it-costs",
+        path="specdec_core/models/exact_cost.py",
+        old="if max(costs.values(), default=0.0) <= MAX_COST:",
+        new="if True:",
+        breaks="auto takes exact numerics on a GPU that is slowed down by half",
+        killed_by=(
+            "tests/models/test_exact_cost.py::"
+            "test_auto_is_fast_where_exact_passes_of_any_size_take_over_a_tenth_longer",
+        ),
+    ),
+    Mutant(
         name="a-share-that-others-have-used",
         path="specdec_core/models/memory.py",
         old="return min(self.free, round(self.total * utilization) - self.own)",

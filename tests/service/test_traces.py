@@ -14,6 +14,7 @@ import httpx
 import pytest
 import ray
 
+from deployments.api_keys import default_name, key_digest
 from specdec.v1 import generation_pb2 as pb
 from tests.service.collector import Collector, Span
 from tests.service.conftest import KEY, Service
@@ -134,6 +135,9 @@ def test_a_grpc_call_is_one_trace_too(
 def test_replicas_log_one_object_per_line(service: Service, http: httpx.Client) -> None:
     """Serve's own first lines are written before the replica knows how."""
     assert http.get("/v1/models").status_code == 200
+    asked = {"prompt": WORDS, "max_tokens": 2, "request_id": "logged once"}
+    assert http.post("/v1/completions", json=asked).status_code == 200
+    requests = []
     logs = Path(ray._private.worker._global_node.get_logs_dir_path()) / "serve"  # type: ignore[union-attr]
     processes: Counter[str] = Counter()
     for file in logs.glob("replica_specdec_*.log"):
@@ -144,4 +148,9 @@ def test_replicas_log_one_object_per_line(service: Service, http: httpx.Client) 
             if "replica_id" in told:
                 assert {"time", "level", "logger", "message"} <= told.keys()
                 processes[told["process"]] += 1
+            if told.get("request_id") == "logged once" and told["logger"] == "specdec.requests":
+                requests.append(told)
     assert processes.keys() == {"ingress", "target", "draft"}, os.listdir(logs)
+    (line,) = requests
+    assert (line["output_tokens"], line["status"]) == (2, 200)
+    assert line["key"] == default_name(key_digest(KEY))

@@ -7,16 +7,19 @@ from collections.abc import Callable
 from deployments.metrics.families.reading import (
     by_client,
     by_replica,
+    total_by_client,
     totals_by,
     value,
 )
-from deployments.metrics.metric import Kind, Metric, Point
+from deployments.metrics.metric import Kind, Metric, Point, Read
 from specdec.v1 import generation_pb2 as pb
 from specdec_core.leases import Role
 from specdec_core.models.numerics import Numerics
 
 AUDITED = "num_audited_"
 DIVERGED = "num_diverged_"
+CLIENT_PROMPT = "num_client_prompt_tokens_"
+CLIENT_CACHED = "num_client_cached_tokens_"
 """Beginnings of PoolStatus's counters."""
 _NUMERICS = (Numerics.EXACT, Numerics.FAST)
 
@@ -39,39 +42,54 @@ def _of_replicas(
     )
 
 
-def _of_clients(name: str, kind: Kind, field: str, text: str) -> Metric:
+def _of_clients(name: str, kind: Kind, read: Read, text: str, unit: str = "") -> Metric:
     return Metric(
-        name=name,
+        name=f"specdec_client_{name}",
         kind=kind,
         text=text,
-        read=by_client(lambda one: getattr(one, field)),
+        read=read,
         labels=("client",),
+        unit=unit,
     )
 
 
 _CLIENTS = (
     _of_clients(
-        "specdec_client_requests",
+        "requests",
         Kind.COUNTER,
-        "num_requests",
+        by_client(lambda one: one.num_requests),
         "Requests that began, by API key.",
     ),
     _of_clients(
-        "specdec_client_requests_running",
+        "requests_running",
         Kind.GAUGE,
-        "num_running",
+        by_client(lambda one: one.num_running),
         "Requests that have not ended, by API key.",
     ),
     _of_clients(
-        "specdec_client_generation_tokens",
+        "prompt_tokens",
         Kind.COUNTER,
-        "num_tokens",
+        total_by_client(CLIENT_PROMPT),
+        "Prompt tokens of requests that began, by API key. Each choice counts its prompt.",
+        "{token}",
+    ),
+    _of_clients(
+        "cached_prompt_tokens",
+        Kind.COUNTER,
+        total_by_client(CLIENT_CACHED),
+        "Prompt tokens found in the prefix cache, of ended requests, by API key.",
+        "{token}",
+    ),
+    _of_clients(
+        "generation_tokens",
+        Kind.COUNTER,
+        by_client(lambda one: one.num_tokens),
         "Emitted tokens, by API key.",
     ),
     _of_clients(
-        "specdec_client_wasted_draft_tokens",
+        "wasted_draft_tokens",
         Kind.COUNTER,
-        "num_wasted_draft_tokens",
+        by_client(lambda one: one.num_wasted_draft_tokens),
         "Drafted tokens that came to nothing, by API key.",
     ),
 )

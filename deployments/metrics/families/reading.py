@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
+from deployments.api_keys import NO_KEY
 from deployments.deployment_names import Part
 from deployments.metrics.metric import Distribution, Point, Read
 from specdec.v1 import generation_pb2 as pb
@@ -38,7 +39,15 @@ def by_replica(find: Callable[[pb.ReplicaStatus], float]) -> Read:
 
 
 def by_client(find: Callable[[pb.ClientStatus], float]) -> Read:
-    return lambda status: [Point(find(one), (one.name,)) for one in status.clients]
+    return lambda status: [Point(find(one), (one.name or NO_KEY,)) for one in status.clients]
+
+
+def total_by_client(prefix: str) -> Read:
+    """Named counters that end with a client's name."""
+    return lambda status: [
+        Point(status.counters.get(prefix + one.name, 0), (one.name or NO_KEY,))
+        for one in status.clients
+    ]
 
 
 def observed(name: str, bounds: tuple[float, ...], kinds: tuple[str, ...] = ()) -> Read:

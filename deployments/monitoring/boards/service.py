@@ -89,6 +89,21 @@ SERVICE = Board(
             "Per second.",
         ),
         Panel(
+            "Prompt tokens by API key",
+            one(rate("client_prompt_tokens_total", "client"), "{{client}}"),
+            "short",
+            "Per second.",
+        ),
+        Panel(
+            "Prompt tokens found in the prefix cache, by API key",
+            one(
+                f"{rate('client_cached_prompt_tokens_total', 'client')} / "
+                f"{rate('client_prompt_tokens_total', 'client')}",
+                "{{client}}",
+            ),
+            "percentunit",
+        ),
+        Panel(
             "Running by API key",
             one("sum by (client) (@specdec_client_requests_running)", "{{client}}"),
         ),

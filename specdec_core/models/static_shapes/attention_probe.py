@@ -3,7 +3,7 @@
 PyTorch takes a block table only with a kernel library that brings one (FlashAttention 3 on Hopper),
 and says so when it is called; then there is a kernel of ours. What does not answer like the
 textbook is not used: without any, blocks are gathered for scaled_dot_product_attention. Shape
-legend as in block_attention.py; Q queries of a row, S its keys.
+legend as in block_attention.py; M tokens of the pools, Q queries of a row, S its keys.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 
 from specdec_core.kv.paged import KVShape
-from specdec_core.models.ragged_attention import attend_rows
 from specdec_core.models.static_shapes.block_attention import (
     BlockAttention,
     BlockRows,
@@ -32,8 +31,12 @@ _NEEDED_ARGUMENTS = frozenset({"block_table", "seqused_k", "num_splits", "enable
 _FLASH_3 = "flash_attn_interface"
 """Module of the FlashAttention 3 library."""
 _TOLERANCE = 2e-2
-_PROBED = ((1, 0), (4, 3), (2, 17), (1, 40))
-"""(queries, place of the first one) of the rows of a probe."""
+_PROBED = ((1, 0), (4, 3), (2, 17), (1, 40), (5, 200), (33, 560))
+"""(queries, place of the first one) of the rows of a probe. The longest go through several tiles of
+keys, of queries, too, in any kernel."""
+_SCORE_RANGE = 12.0
+"""From a long row's first key to its last, scores rise or fall by so much: the greatest one so far
+is of the first tile for some heads, and of each new one for others."""
 
 
 def find_block_attention(kv: KVShape, num_heads: int, block_size: int) -> BlockAttention | None:
@@ -61,6 +64,15 @@ def first_right(
         except Exception as error:  # of whatever library or compiler: there is another way
             reason = str(error)
         _logger.info("no attention over a block table by %s: %s", name, reason)
+    _logger.warning(
+        "no attention reads the blocks of the cache in place here (%d heads of size %d, %s): each "
+        "pass copies the keys and values of its rows first and reads the copy, three times their "
+        "bytes. With long or many rows that is more than the weights; the log says why not "
+        "at level INFO",
+        num_heads,
+        kv.head_dim,
+        kv.dtype,
+    )
     return None
 
 
@@ -93,52 +105,71 @@ def _varlen_function() -> Callable[..., Any] | None:
 
 @torch.inference_mode()
 def is_right(attention: BlockAttention, kv: KVShape, num_heads: int, block_size: int) -> bool:
-    """Whether a pass over shuffled blocks answers like scaled_dot_product_attention."""
+    """Whether a pass over shuffled blocks answers like the textbook."""
     generator = torch.Generator().manual_seed(0)
-    width = -(-max(count + start for count, start in _PROBED) // block_size)
-    num_blocks = width * len(_PROBED)
-    shape = (num_blocks, block_size, kv.num_kv_heads, kv.head_dim)
-    keys, values = (
-        torch.randn(shape, generator=generator).to(kv.device, kv.dtype) for _ in range(2)
-    )
     counts = [count for count, _ in _PROBED]
-    query_shape = (sum(counts), num_heads, kv.head_dim)
-    query_THD = torch.randn(query_shape, generator=generator).to(kv.device, kv.dtype)
-    blocks_PW = torch.randperm(num_blocks, generator=generator).view(-1, width)
+    ends = [count + start for count, start in _PROBED]
+    width = -(-max(ends) // block_size)
+    blocks = torch.randperm(width * len(_PROBED), generator=generator)
+    blocks_PW = blocks.view(-1, width)
+    first_places = blocks.argsort() % width * block_size
+    places_M = (first_places.unsqueeze(1) + torch.arange(block_size)).flatten()
+    query_THD, key_MKD, value_MKD = _made_up(kv, num_heads, sum(counts), places_M, generator)
     rows = BlockRows(
         query_ends=_int32([0, *accumulate(counts)], kv),
-        key_counts=_int32([count + start for count, start in _PROBED], kv),
+        key_counts=_int32(ends, kv),
         blocks=blocks_PW.int().to(kv.device),
         max_queries=max(counts),
         max_keys=width * block_size,
     )
     scaling = kv.head_dim**-0.5
+    keys, values = (some.view(-1, block_size, *some.shape[1:]) for some in (key_MKD, value_MKD))
     found_THD = attention(query_THD, keys, values, rows, scaling)
-    blocks = [row.to(kv.device) for row in blocks_PW]
     expected_THD = torch.cat(
         [
             _textbook(query_QHD, keys[row].flatten(0, 1), values[row].flatten(0, 1), start, scaling)
             for query_QHD, row, (_, start) in zip(
-                torch.split(query_THD, counts), blocks, _PROBED, strict=True
+                torch.split(query_THD, counts), blocks_PW.to(kv.device), _PROBED, strict=True
             )
         ]
     )
-    return torch.allclose(found_THD, expected_THD, atol=_TOLERANCE, rtol=_TOLERANCE)
+    return torch.allclose(found_THD.float(), expected_THD, atol=_TOLERANCE, rtol=_TOLERANCE)
+
+
+def _made_up(
+    kv: KVShape, num_heads: int, num_queries: int, places_M: Tensor, generator: torch.Generator
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values for keys that stand at `places_M` of their rows: with the place the
+    scores of every second head rise, and those of the others fall."""
+    key_MKD, value_MKD = (
+        torch.randn(len(places_M), kv.num_kv_heads, kv.head_dim, generator=generator)
+        for _ in range(2)
+    )
+    query_THD = torch.randn(num_queries, num_heads, kv.head_dim, generator=generator)
+    slope_H = torch.where(torch.arange(num_heads) % 2 == 0, 1.0, -1.0)
+    query_THD[:, :, 0] = slope_H * kv.head_dim**0.5
+    key_MKD[:, :, 0] = (places_M / places_M.max() * _SCORE_RANGE).unsqueeze(1)
+    query_THD, key_MKD, value_MKD = (
+        some.to(kv.device, kv.dtype) for some in (query_THD, key_MKD, value_MKD)
+    )
+    return query_THD, key_MKD, value_MKD
 
 
 def _textbook(
     query_QHD: Tensor, key_SKD: Tensor, value_SKD: Tensor, start: int, scaling: float
 ) -> Tensor:
-    """Attention of one row whose first query stands at `start`."""
+    """Attention of one row whose first query stands at `start`, in float32, all keys at once."""
     num_queries, num_heads, _ = query_QHD.shape
     num_keys, num_kv_heads, _ = key_SKD.shape
+    groups = num_heads // num_kv_heads
+    key_SHD, value_SHD = (
+        some.float().repeat_interleave(groups, dim=1) for some in (key_SKD, value_SKD)
+    )
+    score_HQS = torch.einsum("qhd,shd->hqs", query_QHD.float(), key_SHD) * scaling
     places_Q1 = torch.arange(start, start + num_queries, device=query_QHD.device).unsqueeze(1)
     is_hidden_QS = torch.arange(num_keys, device=query_QHD.device) > places_Q1
-    mask_QS = torch.zeros_like(is_hidden_QS, dtype=query_QHD.dtype)
-    mask_QS.masked_fill_(is_hidden_QS, float("-inf"))
-    mask = mask_QS.repeat(num_heads // num_kv_heads, 1)[None, None]
-    key, value = (some.transpose(0, 1).unsqueeze(0) for some in (key_SKD, value_SKD))
-    return attend_rows(query_QHD, key, value, mask, scaling)
+    weight_HQS = score_HQS.masked_fill(is_hidden_QS, float("-inf")).softmax(dim=-1)
+    return torch.einsum("hqs,shd->qhd", weight_HQS, value_SHD)
 
 
 def _int32(values: Sequence[int], kv: KVShape) -> Tensor:

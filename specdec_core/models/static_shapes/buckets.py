@@ -27,16 +27,12 @@ class Bucket(NamedTuple):
     """Tokens of a row."""
     blocks: int
     """Blocks of the cache that a row reads."""
-    logits: int
-    """Logits of a row: 1, or as many as it has tokens."""
+    num_logits: int
+    """Of all rows: one each, or one for each token as far as a pass may want so many."""
 
     @property
     def num_tokens(self) -> int:
         return self.rows * self.queries
-
-    @property
-    def num_logits(self) -> int:
-        return self.rows * self.logits
 
 
 def rounded_rows(count: int) -> int:
@@ -60,13 +56,22 @@ def rounded_blocks(count: int) -> int:
     return _BLOCK_STEP * step * -(-units // step)
 
 
+def most_logits(max_choices: int) -> int:
+    """Of a pass that chooses at most so many tokens: also where it wants none of some rows."""
+    return max(max_choices, MAX_ROWS)
+
+
 def bucket_for(
-    pieces: Sequence[Piece], block_size: int, attention: AttentionShape, num_ahead: int = 0
+    pieces: Sequence[Piece],
+    block_size: int,
+    attention: AttentionShape,
+    max_logits: int,
+    num_ahead: int = 0,
 ) -> Bucket | None:
     """The shape of a pass of these pieces and `num_ahead` later ones of a token each.
 
-    None where they are no such pass: too many rows, a prefill, a slot twice, or more queries than
-    `attention` takes at once.
+    None where they are no such pass: too many rows, a prefill, a slot twice, more queries than
+    `attention` takes at once, or more wanted logits than `max_logits`, which holds one a row.
     """
     longest = max(len(piece.tokens) for piece in pieces)
     if len(pieces) > MAX_ROWS or longest > min(MAX_QUERIES, attention.queries.high):
@@ -77,11 +82,13 @@ def bucket_for(
     queries = min(max(rounded_queries(longest), low), high)
     rows = rounded_rows(len(pieces))
     num_logits = sum(piece.num_logits for piece in pieces)
+    if num_logits > max_logits:
+        return None
     num_keys = max(max(piece.start + queries, piece.end + num_ahead) for piece in pieces)
     num_blocks = rounded_blocks(-(-num_keys // block_size))
     return Bucket(
         rows=rows,
         queries=queries,
         blocks=-(-attention.key_len(num_blocks * block_size) // block_size),
-        logits=1 if num_logits <= rows else queries,
+        num_logits=rows if num_logits <= rows else min(rows * queries, max_logits),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable
 from typing import Any, Protocol
@@ -23,7 +24,12 @@ _MIN_FREE_BYTES = 512 * 2**20
 """Left for what runs beside the recordings: prefill, and the choice of tokens."""
 _NUM_WARM_UPS = 2
 _NUM_REFUSED = 1000
-"""Passes of new shapes that run unrecorded before free memory is asked for again: asking waits."""
+"""Passes of new shapes that run unrecorded before free memory is asked for again: asking waits.
+Also passes of a shape whose recording failed, before it is tried again."""
+MAX_FAILURES = 3
+"""Recordings of a model that may fail in a row: then none is made any more."""
+_NO_MEMORY = ("out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
+"""Of whichever library; PyTorch's allocator raises torch.OutOfMemoryError."""
 
 
 class Recorder(Protocol):
@@ -32,12 +38,21 @@ class Recorder(Protocol):
     def record(self, work: Work, clear: Work) -> Work:
         """May run `work` any number of times before it returns, each time after `clear`: what one
         run leaves is not what the next may read. Raises RuntimeError where it cannot be
-        recorded."""
+        recorded: it may then be tried again where `is_out_of_memory`."""
         ...
 
     def free_bytes(self) -> int | None:
         """Of the device; None where recordings take no memory."""
         ...
+
+
+class RecordingEndedError(RuntimeError):
+    """So many recordings failed in a row that no more are made."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    text = str(error)
+    return isinstance(error, torch.OutOfMemoryError) or any(some in text for some in _NO_MEMORY)
 
 
 class DirectRecorder:
@@ -56,7 +71,9 @@ class GraphRecorder:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._stream: torch.cuda.Stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        self._pool: Any = torch.cuda.graph_pool_handle()
+        self._pool: Any = None
+        self._graphs: weakref.WeakSet[torch.cuda.CUDAGraph] = weakref.WeakSet()
+        """Those that somebody may still replay: their memory is in the pool."""
 
     def record(self, work: Work, clear: Work) -> Work:
         """Warms up first: libraries load, choose their kernels and take their workspaces then.
@@ -74,27 +91,41 @@ class GraphRecorder:
         return torch.cuda.mem_get_info(self._device)[0]
 
     def _capture(self, work: Work) -> Work:
-        """PyTorch leaves its stream the current one where a capture fails."""
+        """PyTorch leaves its stream the current one where a capture fails. One that runs out of
+        memory it ends properly: others may follow."""
         stream = torch.cuda.current_stream(self._device)
         graph = torch.cuda.CUDAGraph()
+        pool = self._live_pool()
         try:
             with torch.cuda.graph(
-                graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"
+                graph, pool=pool, stream=self._stream, capture_error_mode="thread_local"
             ):
                 work()
-        except BaseException:
+        except BaseException as error:
             torch.cuda.set_stream(stream)
-            captures.give_up()
+            if not is_out_of_memory(error):
+                captures.give_up()
             raise
+        self._graphs.add(graph)
         return graph.replay
 
+    def _live_pool(self) -> Any:
+        """PyTorch frees a pool whose graphs are all gone, and refuses to capture into it again."""
+        if not self._graphs:
+            captures.empty_cache()
+            self._pool = torch.cuda.graph_pool_handle()
+        return self._pool
+
     def _warm_up(self, work: Work, clear: Work) -> None:
+        """What is done next waits for it, also where it fails half way: both write the buffers."""
         self._stream.wait_stream(torch.cuda.current_stream(self._device))
-        with torch.cuda.stream(self._stream):
-            for _ in range(_NUM_WARM_UPS):
-                clear()
-                work()
-        torch.cuda.current_stream(self._device).wait_stream(self._stream)
+        try:
+            with torch.cuda.stream(self._stream):
+                for _ in range(_NUM_WARM_UPS):
+                    clear()
+                    work()
+        finally:
+            torch.cuda.current_stream(self._device).wait_stream(self._stream)
 
 
 class Recordings:
@@ -105,26 +136,83 @@ class Recordings:
         self._max_recordings = max_recordings
         self._recorded: OrderedDict[Hashable, Work] = OrderedDict()
         self._num_to_refuse = 0
+        self._refused: dict[Hashable, int] = {}
+        """Shapes whose recording failed, and how many of their passes still run unrecorded."""
+        self._num_failed = 0
+        """In a row."""
 
     def __len__(self) -> int:
         return len(self._recorded)
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._recorded
+
+    def clear(self) -> None:
+        """Those who hold one may still replay it."""
+        self._recorded.clear()
 
     def get(
         self, key: Hashable, work: Work, clear: Work, kept: Collection[Hashable] = ()
     ) -> Work | None:
         """What was recorded under `key`; `work` is recorded where nothing was, with `clear` as
-        Recorder has it. None where there is no room, also when all but the `kept` ones went. Raises
-        RuntimeError where recording fails."""
+        Recorder has it. None where there is no room, also when all but the `kept` ones went, and
+        where recording failed. Raises RecordingEndedError for the last failure in a row."""
         if key not in self._recorded:
-            if not self._has_room(kept):
+            if self._is_refused(key) or not self._has_room(kept):
                 return None
-            self._recorded[key] = self._recorder.record(work, clear)
+            recorded = self._record(key, work, clear, kept)
+            if recorded is None:
+                return None
+            self._recorded[key] = recorded
             _logger.debug("recorded %s, %d in all", key, len(self))
         self._recorded.move_to_end(key)
         return self._recorded[key]
 
-    def __contains__(self, key: Hashable) -> bool:
-        return key in self._recorded
+    def _record(
+        self, key: Hashable, work: Work, clear: Work, kept: Collection[Hashable]
+    ) -> Work | None:
+        """Where memory runs out, the older half of the others goes, then all of them, and with them
+        the memory that they share."""
+        reason, may_retry = "", True
+        for num_to_leave in (len(self) // 2, 0, None):
+            try:
+                recorded = self._recorder.record(work, clear)
+            except RuntimeError as error:
+                reason, may_retry = str(error), is_out_of_memory(error)
+            else:
+                self._num_failed = 0
+                return recorded
+            # Not before the error is gone: it holds what the attempt had taken.
+            if num_to_leave is None or not may_retry or not self._evict_to(num_to_leave, kept):
+                break
+        self._fail(key, reason)
+        return None
+
+    def _fail(self, key: Hashable, reason: str) -> None:
+        self._num_failed += 1
+        self._refused[key] = _NUM_REFUSED
+        if self._num_failed >= MAX_FAILURES:
+            self.clear()
+            raise RecordingEndedError(reason)
+        _logger.warning(
+            "a pass could not be recorded and runs unrecorded, failure %d of %d in a row: %s",
+            self._num_failed,
+            MAX_FAILURES,
+            reason,
+        )
+
+    def _is_refused(self, key: Hashable) -> bool:
+        num_left = self._refused.get(key, 0)
+        if num_left > 0:
+            self._refused[key] = num_left - 1
+        return num_left > 0
+
+    def _evict_to(self, num_to_leave: int, kept: Collection[Hashable]) -> bool:
+        """False where none could go."""
+        num_before = len(self)
+        while len(self) > num_to_leave and self._evict(kept):
+            pass
+        return len(self) < num_before
 
     def _has_room(self, kept: Collection[Hashable]) -> bool:
         """One refusal stands for the next thousand: each would evict a recording for nothing."""

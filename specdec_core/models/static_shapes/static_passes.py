@@ -25,11 +25,18 @@ from specdec_core.models.static_shapes.buckets import (
     MAX_ROWS,
     Bucket,
     bucket_for,
+    most_logits,
     rounded_blocks,
 )
 from specdec_core.models.static_shapes.device_plan import Layout, device_plan
 from specdec_core.models.static_shapes.pass_buffers import PassBuffers, PassNumbers, pack
-from specdec_core.models.static_shapes.recorder import Recorder, Recordings, Work
+from specdec_core.models.static_shapes.recorder import (
+    MAX_FAILURES,
+    Recorder,
+    RecordingEndedError,
+    Recordings,
+    Work,
+)
 
 _logger = logging.getLogger(__name__)
 
@@ -44,6 +51,8 @@ class StaticModel:
     logits_width: int
     """V, padded ids included."""
     max_model_len: int
+    max_choices: int
+    """Most tokens that one call chooses: passes that want more logits are not recorded."""
     block_attention: BlockAttention | None
     """Attention over a block table; None gathers the blocks for PyTorch's own."""
 
@@ -64,9 +73,13 @@ class StaticPasses:
             num_query_groups=model.num_query_groups,
             reads_blocks=model.block_attention is not None,
         )
+        self._max_logits = most_logits(model.max_choices)
         self._buffers = PassBuffers(kv.shape.device, self._largest())
-        self._logits: dict[int, Tensor] = {}
-        self._is_broken = False
+        self._logits_NV = torch.empty(
+            self._max_logits, model.logits_width, dtype=kv.shape.dtype, device=kv.shape.device
+        )
+        """Where all shapes leave their logits: made with the model, as its memory is planned."""
+        self._has_ended = False
 
     @property
     def num_recorded(self) -> int:
@@ -79,9 +92,10 @@ class StaticPasses:
 
     def bucket_of(self, pieces: Sequence[Piece], num_ahead: int = 0) -> Bucket | None:
         """The shape in which these pieces run; None where they run in no fixed shape."""
-        if self._is_broken:
+        if self._has_ended:
             return None
-        return bucket_for(pieces, self._layout.block_size, self._attention, num_ahead)
+        size, most = self._layout.block_size, self._max_logits
+        return bucket_for(pieces, size, self._attention, most, num_ahead)
 
     def run(self, pieces: Sequence[Piece]) -> Tensor | None:
         """One pass; the wanted logits in the model's type, [N, V], which are the caller's. None
@@ -89,7 +103,7 @@ class StaticPasses:
         bucket = self.bucket_of(pieces)
         if bucket is None:
             return None
-        logits_NV = self._logits_of(bucket)
+        logits_NV = self._logits_NV[: bucket.num_logits]
         replay = self.recorded(bucket, lambda: logits_NV.copy_(self.forward(bucket)))
         if replay is None:
             return None
@@ -109,8 +123,8 @@ class StaticPasses:
         of `numbers` as well: all are 0 whenever the work is tried, so that it writes to the scratch
         block alone.
 
-        None where memory is short and nothing but `kept` could go, and where recording fails:
-        nothing is recorded any more then.
+        None where memory is short and nothing but `kept` could go, and where recording fails: after
+        some failures in a row nothing is recorded any more.
         """
 
         def clear() -> None:
@@ -120,10 +134,21 @@ class StaticPasses:
 
         try:
             return self._recordings.get(key, work, clear, kept)
-        except RuntimeError as error:
-            _logger.warning("passes cannot be recorded (%s); going on without", error)
-            self._is_broken = True
+        except RecordingEndedError as error:
+            _logger.warning(
+                "passes cannot be recorded (%d failures in a row, the last: %s); going on without: "
+                "on a GPU they take the host's time for each operation. If memory ran out, lower "
+                "gpu_memory_utilization or kv_cache_tokens and start again",
+                MAX_FAILURES,
+                error,
+            )
+            self._has_ended = True
             return None
+
+    def forget(self) -> None:
+        """Give back what recordings have taken; they are not used any more. Steps of drafts know
+        their model, which knows them: nothing goes by itself."""
+        self._recordings.clear()
 
     def fill(self, pieces: Sequence[Piece], bucket: Bucket) -> None:
         """Put the numbers of a pass where its recording reads them."""
@@ -151,14 +176,4 @@ class StaticPasses:
         size = self._layout.block_size
         num_keys = rounded_blocks(-(-(self._model.max_model_len + MAX_QUERIES) // size)) * size
         num_blocks = -(-self._attention.key_len(num_keys) // size)
-        return Bucket(MAX_ROWS, MAX_QUERIES, num_blocks, MAX_QUERIES)
-
-    def _logits_of(self, bucket: Bucket) -> Tensor:
-        """Where a shape leaves its logits: as many as it has, of memory that shapes share."""
-        count = 1 << (bucket.num_logits - 1).bit_length()
-        shape = self._model.kv.shape
-        if count not in self._logits:
-            self._logits[count] = torch.empty(
-                count, self._model.logits_width, dtype=shape.dtype, device=shape.device
-            )
-        return self._logits[count][: bucket.num_logits]
+        return Bucket(MAX_ROWS, MAX_QUERIES, num_blocks, self._max_logits)

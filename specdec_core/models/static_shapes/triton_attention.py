@@ -19,6 +19,8 @@ _QUERIES = 32
 """Of a program: 4 query heads a key head, times 5 tokens of a verification, are 20."""
 _KEYS = 64
 _NUM_WARPS = 4
+_LEAST_DIM = 16
+"""Of a tile: tl.dot takes no smaller one."""
 
 
 @triton.jit(do_not_specialize=["table_width"])  # type: ignore[untyped-decorator]
@@ -35,6 +37,7 @@ def _attend(  # type: ignore[no-untyped-def]
     GROUPS: tl.constexpr,
     KEY_HEADS: tl.constexpr,
     HEAD_DIM: tl.constexpr,
+    PADDED_DIM: tl.constexpr,
     BLOCK_SIZE: tl.constexpr,
     QUERIES: tl.constexpr,
     KEYS: tl.constexpr,
@@ -47,13 +50,16 @@ def _attend(  # type: ignore[no-untyped-def]
     token_M, group_M = folded_M // GROUPS, folded_M % GROUPS
     is_there_M = token_M < num_tokens
     place_M = num_keys - num_tokens + token_M
-    number_D = tl.arange(0, HEAD_DIM)
+    # Tiles have sizes that are powers of two: behind the head they are zeros, which change no sum.
+    number_D = tl.arange(0, PADDED_DIM)
+    is_head_D = number_D < HEAD_DIM
     head_M = (first_token + token_M) * (KEY_HEADS * GROUPS) + key_head * GROUPS + group_M
     query_MD = head_M.to(tl.int64)[:, None] * HEAD_DIM + number_D[None, :]
-    q_MD = tl.load(queries + query_MD, mask=is_there_M[:, None], other=0.0)
+    is_query_MD = is_there_M[:, None] & is_head_D[None, :]
+    q_MD = tl.load(queries + query_MD, mask=is_query_MD, other=0.0)
     greatest_M = tl.full([QUERIES], float("-inf"), tl.float32)
     mass_M = tl.zeros([QUERIES], tl.float32)
-    mixed_MD = tl.zeros([QUERIES, HEAD_DIM], tl.float32)
+    mixed_MD = tl.zeros([QUERIES, PADDED_DIM], tl.float32)
     last_token = tl.minimum((tile * QUERIES + QUERIES - 1) // GROUPS, num_tokens - 1)
     # A long row gives its company tiles that have no queries: these read no key.
     has_queries = tile * QUERIES < num_tokens * GROUPS
@@ -66,8 +72,9 @@ def _attend(  # type: ignore[no-untyped-def]
         ).to(tl.int64)
         place_S = (block_S * BLOCK_SIZE + key_S % BLOCK_SIZE) * KEY_HEADS + key_head
         tile_SD = place_S[:, None] * HEAD_DIM + number_D[None, :]
-        k_SD = tl.load(keys + tile_SD, mask=is_key_S[:, None], other=0.0)
-        v_SD = tl.load(values + tile_SD, mask=is_key_S[:, None], other=0.0)
+        is_there_SD = is_key_S[:, None] & is_head_D[None, :]
+        k_SD = tl.load(keys + tile_SD, mask=is_there_SD, other=0.0)
+        v_SD = tl.load(values + tile_SD, mask=is_there_SD, other=0.0)
         score_MS = tl.dot(q_MD, tl.trans(k_SD), input_precision="ieee") * scaling
         is_seen_MS = key_S[None, :] <= place_M[:, None]
         score_MS = tl.where(is_seen_MS, score_MS, float("-inf"))
@@ -78,7 +85,7 @@ def _attend(  # type: ignore[no-untyped-def]
         product_MD = tl.dot(weight_MS.to(v_SD.dtype), v_SD, input_precision="ieee")
         mixed_MD = mixed_MD * kept_M[:, None] + product_MD
         greatest_M = now_M
-    tl.store(output + query_MD, mixed_MD / mass_M[:, None], mask=is_there_M[:, None])
+    tl.store(output + query_MD, mixed_MD / mass_M[:, None], mask=is_query_MD)
 
 
 class TritonAttention:
@@ -115,6 +122,7 @@ class TritonAttention:
                 GROUPS=groups,
                 KEY_HEADS=num_key_heads,
                 HEAD_DIM=head_dim,
+                PADDED_DIM=max(triton.next_power_of_2(head_dim), _LEAST_DIM),
                 BLOCK_SIZE=block_size,
                 QUERIES=_QUERIES,
                 KEYS=_KEYS,

@@ -21,6 +21,7 @@ from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
 from tests.deployments.cell import Cell, cell
 from tests.deployments.cells.fake_cells import FakeCell, Ingress, run
+from tests.deployments.coordinator.test_client_ledger import asked
 from tests.deployments.fake_replica import FakeReplica, continuation
 
 NUM_CELLS = 3
@@ -55,15 +56,15 @@ def test_a_cell_counts_its_share_and_says_so() -> None:
     }
     for place, share in zip(homes, (2, 1), strict=True):
         for number in range(share):
-            ledgers[place].begin(str(number), "ada", 0.0, is_resumed=False)
+            ledgers[place].begin(asked(str(number)), 0.0, is_resumed=False)
         with pytest.raises(ClientLimitError, match=f"the limit in cell {place} is {share}"):
-            ledgers[place].begin("more", "ada", 0.0, is_resumed=False)
+            ledgers[place].begin(asked("more"), 0.0, is_resumed=False)
     for number in range(2):
         ledgers[homes[0]].end(str(number))
-    ledgers[homes[0]].begin("third", "ada", 0.0, is_resumed=False)
+    ledgers[homes[0]].begin(asked("third"), 0.0, is_resumed=False)
     ledgers[homes[0]].end("third")
     with pytest.raises(ClientLimitError, match=f"more than 3 requests a minute in cell {homes[0]}"):
-        ledgers[homes[0]].begin("fourth", "ada", 0.0, is_resumed=False)
+        ledgers[homes[0]].begin(asked("fourth"), 0.0, is_resumed=False)
 
 
 def test_a_cell_without_a_share_says_to_come_back_last() -> None:
@@ -73,7 +74,7 @@ def test_a_cell_without_a_share_says_to_come_back_last() -> None:
         ClientLimits(requests_per_minute=1, cell=place, num_cells=2),
     ):
         with pytest.raises(ClientLimitError) as refused:
-            ClientLedger(limits).begin("a", "ada", 7.0, is_resumed=False)
+            ClientLedger(limits).begin(asked("a"), 7.0, is_resumed=False)
         assert refused.value.retry_after_s == 60.0
 
 

@@ -19,16 +19,22 @@ from deployments.http.api import build_http_app
 from deployments.ingress.access import Access
 from deployments.ingress.generation import GenerationService
 from specdec_core.leases import Role
-from specdec_core.request import RequestStats, TokenEvent
+from specdec_core.request import Request, RequestStats, TokenEvent
+from specdec_core.sampling_params import SamplingParams
 from tests.deployments.cell import Cell, cell
 from tests.deployments.http_server import SPECULATION, TEXT, completion, run
 
 KEYS = {key_digest("a-key"): "ada", key_digest("b-key"): "bob"}
 
 
+def asked(request_id: str, client: str = "ada") -> Request:
+    params = SamplingParams(max_tokens=1)
+    return Request(request_id=request_id, prompt_token_ids=(1, 2, 3), params=params, client=client)
+
+
 def begin(ledger: ClientLedger, *ids: str, client: str = "ada", now: float = 0.0) -> None:
     for request_id in ids:
-        ledger.begin(request_id, client, now, is_resumed=False)
+        ledger.begin(asked(request_id, client), now, is_resumed=False)
 
 
 def test_no_more_run_than_the_limit_and_an_end_makes_room() -> None:
@@ -48,7 +54,7 @@ def test_no_more_run_than_the_limit_and_an_end_makes_room() -> None:
 def test_a_resumed_request_is_not_a_new_one_but_counts_while_it_runs() -> None:
     ledger = ClientLedger(ClientLimits(max_concurrent=1, requests_per_minute=1))
     for _ in range(2):
-        ledger.begin("1", "ada", 0.0, is_resumed=True)
+        ledger.begin(asked("1"), 0.0, is_resumed=True)
     assert (ledger.usage["ada"].num_requests, ledger.usage["ada"].num_running) == (0, 1)
     with pytest.raises(ClientLimitError, match="1 requests running"):
         begin(ledger, "2")
@@ -70,11 +76,12 @@ def test_a_minutes_worth_may_come_at_once_and_fills_up_evenly() -> None:
         begin(ledger, "e", now=1000.0)
 
 
-def test_callers_without_a_key_have_no_limit_and_no_figures() -> None:
+def test_callers_without_a_key_are_one_client_without_a_limit() -> None:
     ledger = ClientLedger(ClientLimits(max_concurrent=1, requests_per_minute=1))
     begin(ledger, *"1234", client="")
     ledger.hear(TokenEvent(request_id="1", index=0, token_ids=(1,)))
-    assert ledger.usage == {}
+    usage = ledger.usage[""]
+    assert (usage.num_requests, usage.num_running, usage.num_tokens) == (4, 4, 1)
 
 
 @given(st.lists(st.tuples(st.sampled_from("be"), st.sampled_from("123456")), max_size=60))
@@ -102,6 +109,21 @@ def test_tokens_and_wasted_drafts_are_counted() -> None:
     ledger.hear(TokenEvent(request_id="1", index=2, token_ids=(3,), stats=stats))
     usage = ledger.usage["ada"]
     assert (usage.num_tokens, usage.num_drafted, usage.num_wasted) == (3, 9, 5)
+
+
+def test_prompt_tokens_count_once_and_cached_ones_at_the_end() -> None:
+    ledger = ClientLedger()
+    begin(ledger, "1", "2")
+    begin(ledger, "3", client="")
+    ledger.begin(asked("moved here"), 0.0, is_resumed=True)
+    stats = RequestStats(num_cached_tokens=2)
+    ledger.hear(TokenEvent(request_id="1", index=0, token_ids=(3,), stats=stats))
+    assert ledger.counters() == {
+        "num_client_prompt_tokens_ada": 6,
+        "num_client_cached_tokens_ada": 2,
+        "num_client_prompt_tokens_": 3,
+        "num_client_cached_tokens_": 0,
+    }
 
 
 def test_a_key_file_names_keys_and_says_which_line_is_wrong(tmp_path: Path) -> None:

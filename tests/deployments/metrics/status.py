@@ -30,6 +30,9 @@ def full_status() -> pb.PoolStatusResponse:
             "num_leases_expired_draft": 2,
             "num_rounds_k_by_goodput": 60,
             "num_rounds_k_by_no_draft": 40,
+            "num_client_prompt_tokens_someone": 600,
+            "num_client_cached_tokens_someone": 80,
+            "num_client_prompt_tokens_": 100,
         },
         accepted_per_position=[80, 50, 20],
         drafted_per_position=[90, 90, 70],
@@ -51,7 +54,10 @@ def full_status() -> pb.PoolStatusResponse:
             pb.ReplicaStatus(replica_id="d0", role="draft", num_blocks=10, is_fenced=True),
         ],
         audit=pb.AuditStatus(num_skipped=3, num_pending=2),
-        clients=[pb.ClientStatus(name="someone", num_requests=9, num_running=1, num_tokens=400)],
+        clients=[
+            pb.ClientStatus(name="someone", num_requests=9, num_running=1, num_tokens=400),
+            pb.ClientStatus(name="", num_requests=1),
+        ],
         stages=[
             pb.StageStatus(role="target", stage="verify", count=3, sum_s=0.5, buckets=_buckets(3)),
             pb.StageStatus(role="draft", stage="draft", count=2, sum_s=0.1, buckets=_buckets(2)),

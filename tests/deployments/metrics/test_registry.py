@@ -110,6 +110,11 @@ def test_values_are_those_of_the_snapshot() -> None:
         ("specdec_time_to_first_token_seconds_bucket", {"le": "+Inf"}, 3),
         ("gen_ai_client_token_usage_count", {"gen_ai_token_type": "input"}, 3),
         ("gen_ai_client_token_usage_count", {"gen_ai_token_type": "output"}, 0),
+        ("specdec_client_prompt_tokens_total", {"client": "someone"}, 600),
+        ("specdec_client_cached_prompt_tokens_total", {"client": "someone"}, 80),
+        ("specdec_client_generation_tokens_total", {"client": "someone"}, 400),
+        ("specdec_client_prompt_tokens_total", {"client": "none"}, 100),
+        ("specdec_client_cached_prompt_tokens_total", {"client": "none"}, 0),
     ):
         assert value(found, name, **labels) == expected, (name, labels)
 

@@ -17,13 +17,13 @@ from deployments.config import ServiceConfig
 from deployments.deployment_names import Part
 from deployments.ingress.generation import GenerationService
 from deployments.telemetry.json_logs import about
-from deployments.telemetry.logs import LogFormat, begin_logs, begin_replica_logs
+from deployments.telemetry.logs import REQUESTS, LogFormat, begin_logs, begin_replica_logs
 from deployments.telemetry.process import ProcessName
 from tests.deployments.http_server import completion, run, server
 from tests.deployments.telemetry.memory import HEADERS, TRACE_ID, Spans
 
 TARGET = ProcessName(role=Part.TARGET, id="target-x", cell=1)
-OURS = ("deployments", "specdec_core", "ray.serve")
+OURS = ("deployments", "specdec_core", "specdec.requests", "ray.serve")
 
 
 @pytest.fixture(autouse=True)
@@ -103,6 +103,15 @@ def test_a_replica_writes_where_serve_writes_and_serve_writes_as_we_do() -> None
     assert "request_id" not in theirs
 
 
+def test_the_lines_of_requests_can_be_left_out() -> None:
+    written = io.StringIO()
+    logging.getLogger("ray.serve").handlers[:] = [logging.StreamHandler(written)]
+    for tells_requests in (True, False, True):
+        begin_replica_logs(TARGET, LogFormat.TEXT, tells_requests=tells_requests)
+        logging.getLogger(REQUESTS).info("key=%s", tells_requests)
+    assert written.getvalue() == "key=True\nkey=True\n"
+
+
 def test_lines_about_a_request_carry_its_trace_and_its_id(
     capsys: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,7 +156,9 @@ def test_prompts_answers_and_keys_are_in_no_line(capsys: Lines) -> None:
     written = capsys.readouterr().err
     assert objects(written)[-1]["message"] == "the end"
     assert "SECRET" not in written
-    assert "hunter" not in written
+    assert "hunter" not in written.replace("name of hunter2", "")  # of the key, which may be told
+    lines = [line for line in objects(written) if line["logger"] == REQUESTS]
+    assert [line["status"] for line in lines] == [200, 400, 401, 401, 400, 400]
 
 
 def test_serve_s_own_processes_are_told_to_write_json_too() -> None:

@@ -33,7 +33,7 @@ def ending_problems(objects: Objects) -> Iterator[str]:
         if float(told) + _TO_END_S > grace_s:
             yield f"{pod.owner}: {told} s to drain do not fit into {grace_s} s of grace"
         proxy_s = float(environment.get(_PROXY, 30))
-        if pod.owner != "head" and proxy_s >= float(told):
+        if pod.owner != "group head" and proxy_s >= float(told):
             yield f"{pod.owner}: {told} s to drain, and its proxy stays for {proxy_s:g} s"
         if pod.owner in draining and float(told) < needed_s:
             yield f"{pod.owner}: {told} s to drain are less than the replicas' {needed_s:g} s"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import sys
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -16,7 +18,7 @@ from specdec_core.models.static_shapes.attention_probe import (
     first_right,
     is_right,
 )
-from specdec_core.models.static_shapes.block_attention import VarlenAttention
+from specdec_core.models.static_shapes.block_attention import BlockRows, VarlenAttention
 from tests.models.static_shapes.by_hand import BY_HAND, varlen_by_hand
 from tests.models.static_shapes.models import Twins, fixed, ragged
 
@@ -45,6 +47,84 @@ def test_the_probe_takes_what_is_right() -> None:
 
 def test_the_probe_refuses_what_is_wrong() -> None:
     assert not is_right(VarlenAttention(top_left), SHAPE, 4, 16)
+
+
+def test_the_probe_takes_what_goes_through_the_keys_in_tiles() -> None:
+    assert is_right(Tiled(), SHAPE, 4, 16)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"rescales": False},
+        {"keeps_greatest": False},
+        {"most_keys": 64},
+        {"most_keys": 192},
+    ],
+    ids=["sums of earlier tiles", "greatest of earlier tiles", "one tile", "three tiles"],
+)
+def test_the_probe_refuses_tiles_that_are_put_together_wrongly(fault: dict[str, Any]) -> None:
+    assert not is_right(Tiled(**fault), SHAPE, 4, 16)
+
+
+@dataclass(frozen=True)
+class Tiled:
+    """Attention as kernels work it out: keys in tiles, and what was summed is scaled anew where a
+    tile has a greater score than all before."""
+
+    rescales: bool = True
+    keeps_greatest: bool = True
+    most_keys: int = sys.maxsize
+
+    def __call__(
+        self, query_THD: Tensor, keys: Tensor, values: Tensor, rows: BlockRows, scaling: float
+    ) -> Tensor:
+        counts = rows.query_ends.diff().tolist()
+        queries = query_THD.split(counts)
+        pools = [
+            pool.repeat_interleave(query_THD.shape[1] // pool.shape[2], 2)
+            for pool in (keys, values)
+        ]
+        return torch.cat(
+            [
+                self._row(query_QHD, *(pool[blocks].flatten(0, 1)[:end] for pool in pools), scaling)
+                for query_QHD, blocks, end in zip(
+                    queries, rows.blocks, rows.key_counts.tolist(), strict=True
+                )
+            ]
+        )
+
+    def _row(self, query_QHD: Tensor, key_SHD: Tensor, value_SHD: Tensor, scaling: float) -> Tensor:
+        num_keys, num_queries = len(key_SHD), len(query_QHD)
+        place_Q1 = torch.arange(num_keys - num_queries, num_keys).unsqueeze(1)
+        score_HQS = torch.einsum("qhd,shd->hqs", query_QHD, key_SHD) * scaling
+        score_HQS = score_HQS.masked_fill(torch.arange(num_keys) > place_Q1, -torch.inf)
+        greatest_HQ1 = torch.full_like(score_HQS[..., :1], -torch.inf)
+        mass_HQ1 = torch.zeros_like(greatest_HQ1)
+        mixed_HQD = torch.zeros_like(query_QHD.transpose(0, 1))
+        for first in range(0, min(num_keys, self.most_keys), 64):
+            tile_HQS = score_HQS[..., first : first + 64]
+            now_HQ1 = tile_HQS.amax(-1, keepdim=True).clamp(min=-1e9)
+            if self.keeps_greatest:
+                now_HQ1 = torch.maximum(now_HQ1, greatest_HQ1)
+            kept_HQ1 = (greatest_HQ1 - now_HQ1).exp()
+            if not (self.rescales and self.keeps_greatest):
+                kept_HQ1 = torch.ones_like(kept_HQ1)
+            weight_HQS = (tile_HQS - now_HQ1).exp()
+            mass_HQ1 = mass_HQ1 * kept_HQ1 + weight_HQS.sum(-1, keepdim=True)
+            tile_HSD = value_SHD[first : first + 64].transpose(0, 1)
+            mixed_HQD = mixed_HQD * kept_HQ1 + weight_HQS @ tile_HSD
+            greatest_HQ1 = now_HQ1
+        return (mixed_HQD / mass_HQ1).transpose(0, 1)
+
+
+def test_a_machine_without_any_is_warned_of_what_that_costs(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert first_right({"absent": lambda: None}, SHAPE, 4, 16) is None
+    (record,) = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert "4 heads of size 16, torch.float32" in record.getMessage()
+    assert "three times their bytes" in record.getMessage()
 
 
 def top_left(*args: Any, **kwargs: Any) -> Tensor:

@@ -11,10 +11,13 @@ from specdec_core.models.pass_plan import Piece
 from specdec_core.models.static_shapes.buckets import (
     Bucket,
     bucket_for,
+    most_logits,
     rounded_blocks,
     rounded_queries,
     rounded_rows,
 )
+
+MOST = most_logits(1024)
 
 
 def piece(slot: int, start: int, count: int, num_logits: int = 0) -> Piece:
@@ -43,15 +46,25 @@ def test_blocks_double_in_four_steps() -> None:
 def test_a_bucket_holds_every_token_of_its_rectangle() -> None:
     """A short row beside a long one has padding behind its end: there must be blocks for that."""
     rows = [piece(0, 62, 1, 1), piece(1, 10, 5, 5), piece(2, 3, 2, 2)]
-    assert bucket_for(rows, 16, FAST_ATTENTION) == Bucket(4, 5, 8, 5)
+    assert bucket_for(rows, 16, FAST_ATTENTION, MOST) == Bucket(4, 5, 8, 20)
     alone = [piece(0, 62, 1, 1)]
-    assert bucket_for(alone, 16, FAST_ATTENTION) == Bucket(1, 1, 4, 1)
-    assert bucket_for(alone, 16, FAST_ATTENTION, num_ahead=2) == Bucket(1, 1, 8, 1)
+    assert bucket_for(alone, 16, FAST_ATTENTION, MOST) == Bucket(1, 1, 4, 1)
+    assert bucket_for(alone, 16, FAST_ATTENTION, MOST, num_ahead=2) == Bucket(1, 1, 8, 1)
 
 
 def test_one_logit_a_row_is_a_shape_of_its_own() -> None:
     rows = [piece(slot, 5, 2, 1) for slot in range(3)]
-    assert bucket_for(rows, 16, FAST_ATTENTION) == Bucket(4, 2, 4, 1)
+    assert bucket_for(rows, 16, FAST_ATTENTION, MOST) == Bucket(4, 2, 4, 4)
+
+
+def test_a_shape_has_no_more_logits_than_one_call_chooses() -> None:
+    """One row proposes 33 tokens and 39 propose none: a logit for each of 1,320 tokens is more than
+    anybody asks for."""
+    rows = [piece(0, 5, 33, 33), *(piece(slot, 5, 1, 1) for slot in range(1, 40))]
+    assert bucket_for(rows, 16, FAST_ATTENTION, MOST) == Bucket(40, 33, 4, 1024)
+    assert bucket_for(rows, 16, FAST_ATTENTION, most_logits(50)) == Bucket(40, 33, 4, 128)
+    many = [piece(slot, 5, 33, 33) for slot in range(4)]
+    assert bucket_for(many, 16, FAST_ATTENTION, most_logits(50)) is None
 
 
 @pytest.mark.parametrize(
@@ -64,12 +77,12 @@ def test_one_logit_a_row_is_a_shape_of_its_own() -> None:
     ids=["prefill", "too many rows", "a slot twice"],
 )
 def test_other_passes_have_no_fixed_shape(rows: list[Piece]) -> None:
-    assert bucket_for(rows, 16, FAST_ATTENTION) is None
+    assert bucket_for(rows, 16, FAST_ATTENTION, MOST) is None
 
 
 def test_exact_shapes_of_attention_are_kept() -> None:
     exact = AttentionShape(queries=SizeRange(4, 12), key_lens=(128, 512))
-    assert bucket_for([piece(0, 0, 1, 1)], 16, exact) == Bucket(1, 4, 8, 1)
-    assert bucket_for([piece(0, 200, 11, 1)], 16, exact) == Bucket(1, 12, 32, 1)
-    assert bucket_for([piece(0, 0, 13, 1)], 16, exact) is None
+    assert bucket_for([piece(0, 0, 1, 1)], 16, exact, MOST) == Bucket(1, 4, 8, 1)
+    assert bucket_for([piece(0, 200, 11, 1)], 16, exact, MOST) == Bucket(1, 12, 32, 1)
+    assert bucket_for([piece(0, 0, 13, 1)], 16, exact, MOST) is None
     assert exact.queries.high < sys.maxsize

@@ -9,6 +9,7 @@ from specdec_core.algorithms.speculative_round import Turn, propose
 from specdec_core.choice_rules import ChoiceRules
 from specdec_core.models.cached_model import Feed
 from specdec_core.models.memory import DeviceMemory, peak_bytes
+from specdec_core.models.static_shapes import captures
 from specdec_core.models.static_shapes.recorder import GraphRecorder, Recorder
 from specdec_core.models.transformers_adapter import TransformersModel
 from specdec_core.sampling_params import SamplingParams
@@ -73,3 +74,30 @@ def test_memory_is_measured() -> None:
     assert taken >= 2**26
     memory = DeviceMemory.now(device)
     assert 0 < memory.free <= memory.total
+
+
+def test_a_capture_that_runs_out_of_memory_ends_nothing() -> None:
+    recorder = GraphRecorder(torch.device("cuda"))
+    numbers = torch.zeros(3, device="cuda")
+
+    def too_large() -> None:
+        numbers.add_(1)
+        if torch.cuda.is_current_stream_capturing():
+            torch.empty(2**44, dtype=torch.uint8, device="cuda")
+
+    with pytest.raises(torch.OutOfMemoryError):
+        recorder.record(too_large, numbers.zero_)
+    assert not captures.have_failed()
+    recorder.record(lambda: numbers.add_(1), numbers.zero_)()
+    assert numbers.tolist() == [2, 2, 2], "the last warm-up and the replay"
+
+
+def test_graphs_are_captured_again_when_all_are_gone() -> None:
+    """Also while something that the first one made is held."""
+    recorder = GraphRecorder(torch.device("cuda"))
+    numbers, made = torch.zeros(3, device="cuda"), []
+    replay = recorder.record(lambda: made.append(numbers + 1), lambda: None)
+    replay()
+    del replay
+    recorder.record(lambda: numbers.add_(1), numbers.zero_)()
+    assert numbers.tolist() == [2, 2, 2]

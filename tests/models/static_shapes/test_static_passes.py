@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from specdec_core.algorithms.speculative_round import Turn, propose
+from specdec_core.choice_rules import ChoiceRules
+from specdec_core.config import DEFAULT_MAX_CHOICES
 from specdec_core.models.cached_model import Feed
 from specdec_core.models.static_shapes import device_plan
 from specdec_core.models.static_shapes.block_attention import BlockAttention
-from specdec_core.models.static_shapes.recorder import Work
+from specdec_core.models.static_shapes.recorder import DirectRecorder, Work
 from specdec_core.models.transformers_adapter import TransformersModel
+from specdec_core.sampling_params import SamplingParams
 from tests.models.static_shapes.by_hand import BY_HAND
 from tests.models.static_shapes.models import Twins, fixed, ragged
 from tests.models.static_shapes.recorders import HostNeededError, JudgingRecorder
@@ -137,10 +144,77 @@ def test_work_that_needs_the_host_is_not_recorded_and_the_model_goes_on(
 
     twins = Twins(ragged("fused llama"), fixed("fused llama", NoCapture()))  # type: ignore[arg-type]
     slot = twins.allocate()
-    twins.check({slot: (3, 3)})
-    assert "cannot be recorded" in caplog.text
-    twins.check({slot: (1, 1)})
-    assert caplog.text.count("cannot be recorded") == 1
+    for count in (3, 2):
+        twins.check({slot: (count, count)})
+    assert "going on without" not in caplog.text
+    for count in (1, 4, 5):
+        twins.check({slot: (count, count)})
+    assert caplog.text.count("going on without") == 1
+    assert "lower gpu_memory_utilization" in caplog.text
+
+
+class _Logits(TorchDispatchMode):
+    """Rows of [N, V] that are made without numbers: memory that stays."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: list[int] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        output = func(*args, **(kwargs or {}))
+        if func.overloadpacket.__name__ == "empty" and output.shape[1:] == (VOCAB,):
+            self.made.append(len(output))
+        return output
+
+
+def test_memory_of_logits_is_made_at_load_for_as_many_as_one_call_chooses() -> None:
+    """Whatever shapes come, and whatever they want."""
+    with _Logits() as logits:
+        model = fixed("fused llama")
+        slots = [model.allocate() for _ in range(40)]
+        for rows, count in ((40, 5), (3, 33), (40, 33), (1, 1)):
+            model.score([Feed(slot, (5,) * count, count) for slot in slots[:rows]])
+            for slot in slots[:rows]:
+                model.rollback(slot, 0)
+    assert logits.made == [DEFAULT_MAX_CHOICES]
+
+
+def test_passes_that_want_more_logits_than_one_call_chooses_are_not_recorded() -> None:
+    recorder = JudgingRecorder()
+    limits = {"max_choices": 150}
+    twins = Twins(ragged("fused llama", **limits), fixed("fused llama", recorder, **limits))
+    slots = [twins.allocate() for _ in range(5)]
+    twins.check({slot: (33, 33) for slot in slots})
+    assert recorder.num_recorded == 0
+    twins.check({slot: (33, 1 if slot == slots[0] else 33) for slot in slots})
+    assert recorder.num_recorded == 1
+
+
+def test_recordings_go_with_the_class_table_they_were_made_for() -> None:
+    """At once, also steps of drafts, which know the model that knows them."""
+    kept: list[weakref.ref[object]] = []
+
+    class Watched(DirectRecorder):
+        def record(self, work: Work, clear: Work) -> Work:
+            def replay() -> None:
+                work()
+
+            kept.append(weakref.ref(replay))
+            return replay
+
+    model = fixed("fused llama", Watched())
+    slot = model.allocate()
+    model.score([Feed(slot, (1,), 1)])
+    rules = ChoiceRules(SamplingParams(temperature=0.0), prompt_len=1)
+    propose(model, [Turn(slot, (7,), (), 3, rules)])
+    assert len(kept) == 2
+    gc.collect()
+    gc.disable()
+    try:
+        model.class_table = None
+        assert [one() for one in kept] == [None, None]
+    finally:
+        gc.enable()
 
 
 NUMBERS = torch.ones(3)
