@@ -25,7 +25,6 @@ from deployments.demo_models import resolve_model
 from deployments.deployment_names import Part
 from deployments.http.api import build_http_app
 from deployments.ingress.access import Access
-from deployments.ingress.first_target import TARGET_COMES_S, first_target
 from deployments.ingress.generation import GenerationService
 from deployments.ingress.grpc_api import GrpcApi
 from deployments.ingress.pace import Pace
@@ -65,8 +64,6 @@ class Ingress:
         pool = pool_of(coordinators, config.resume_timeout_s, pace)
         loop = asyncio.get_running_loop()
         self._pool_task = loop.create_task(pool.run())
-        self._pool = pool
-        self._target_wait_s = TARGET_COMES_S if config.ingress_replicas > 1 else 0.0
         self._replaced = Replaced(pool)
         self._look_task = loop.create_task(self._replaced.keep_looking())
         self._trim_task = loop.create_task(keep_trimming())
@@ -104,11 +101,7 @@ class Ingress:
         await asyncio.wait([self._pool_task])
         await self._tracing.close()
 
-    async def check_health(self) -> None:
-        """With the first one a start ends. A redeploy stops the next old ingress then, which still
-        serves: where there are several, a new one waits for a target before it counts."""
-        wait_s, self._target_wait_s = self._target_wait_s, 0.0
-        await first_target(self._pool, wait_s)
+    def check_health(self) -> None:
         self._replaced.checked()
         if self._pool_task.done():
             raise RuntimeError("the streams to the coordinators have ended for good")
