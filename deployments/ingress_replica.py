@@ -19,12 +19,13 @@ from ray.serve.handle import DeploymentHandle
 from deployments.cells.pool import Pool
 from deployments.cells.router import MOVE_AFTER_S, CellRouter
 from deployments.config import ServiceConfig
-from deployments.coordinator.actor import resolve
+from deployments.coordinator.actor import has_target_begun, resolve
 from deployments.coordinator.spec import CoordinatorSpec
 from deployments.demo_models import resolve_model
 from deployments.deployment_names import Part
 from deployments.http.api import build_http_app
 from deployments.ingress.access import Access
+from deployments.ingress.first_target import first_target
 from deployments.ingress.generation import GenerationService
 from deployments.ingress.grpc_api import GrpcApi
 from deployments.ingress.pace import Pace
@@ -64,6 +65,7 @@ class Ingress:
         pool = pool_of(coordinators, config.resume_timeout_s, pace)
         loop = asyncio.get_running_loop()
         self._pool_task = loop.create_task(pool.run())
+        self._settled = loop.create_task(_settle(pool, coordinators, config))
         self._replaced = Replaced(pool)
         self._look_task = loop.create_task(self._replaced.keep_looking())
         self._trim_task = loop.create_task(keep_trimming())
@@ -101,7 +103,9 @@ class Ingress:
         await asyncio.wait([self._pool_task])
         await self._tracing.close()
 
-    def check_health(self) -> None:
+    async def check_health(self) -> None:
+        """With the first one a start ends."""
+        await asyncio.shield(self._settled)
         self._replaced.checked()
         if self._pool_task.done():
             raise RuntimeError("the streams to the coordinators have ended for good")
@@ -163,6 +167,19 @@ def pool_of(
         return clients[0]
     # Before clients are told to come back.
     return CellRouter(clients, times, move_after_s=min(MOVE_AFTER_S, resume_timeout_s / 2))
+
+
+async def _settle(
+    pool: Pool, coordinators: Sequence[CoordinatorSpec], config: ServiceConfig
+) -> None:
+    """A redeploy replaces one ingress after the other. Where there are several, a new one counts
+    once it can do what the next old one does, which Serve stops then."""
+
+    async def has_begun() -> bool:
+        return any(await asyncio.gather(*map(has_target_begun, coordinators)))
+
+    if config.ingress_replicas > 1:
+        await first_target(pool, has_begun)
 
 
 def request_spans(config: ServiceConfig, tracing: Tracing) -> RequestSpans:

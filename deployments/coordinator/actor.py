@@ -47,7 +47,7 @@ _LOOK_S = 5.0
 """Between two looks at where the coordinators of the other cells are."""
 _SHARED_LOOKS = 2
 """So many in a row say that it had better move: a node that has just joined or come back stays."""
-_SIGNALS_TIMEOUT_S = 5.0
+_ASKED_S = 5.0
 _FAILED_EXIT_CODE = 70
 
 
@@ -91,6 +91,7 @@ class Coordinator:
         ]
         if spec.num_cells > 1:
             self._tasks.append(asyncio.ensure_future(self._keep_apart(spec)))
+        self._has_target_begun = False
 
     def _is_calm(self) -> bool:
         return is_look_short(self._driver.pool.num_live)
@@ -110,6 +111,14 @@ class Coordinator:
     async def num_live(self) -> int:
         """Requests that have not ended."""
         return self._driver.pool.num_live
+
+    async def target_begins(self) -> None:
+        """A target has a place and loads its model."""
+        self._has_target_begun = True
+
+    async def has_target_begun(self) -> bool:
+        """Since this coordinator started; whether one is up the streams say."""
+        return self._has_target_begun
 
     async def send_telemetry(self) -> None:
         """What is left of spans and metrics; none are made any more."""
@@ -234,13 +243,30 @@ def num_live(spec: CoordinatorSpec) -> int:
 
 async def signals_of(spec: CoordinatorSpec) -> dict[str, float]:
     """What the coordinator says of its pool; empty when there is none to ask."""
+    signals: dict[str, float] | None = await _asked(spec, "signals")
+    return signals or {}
+
+
+async def has_target_begun(spec: CoordinatorSpec) -> bool:
+    """Whether a target of the cell loads its model, as far as the coordinator was told."""
+    return bool(await _asked(spec, "has_target_begun"))
+
+
+async def tell_target_begins(spec: CoordinatorSpec) -> None:
+    """A word that does not arrive changes little: see first_target."""
+    with contextlib.suppress(RayError, ValueError):
+        handle: Any = await asyncio.to_thread(find_or_create, spec)
+        handle.target_begins.remote()
+
+
+async def _asked(spec: CoordinatorSpec, method: str) -> Any:
+    """What the coordinator answers; None when there is none to ask."""
     try:
         handle: Any = await asyncio.to_thread(ray.get_actor, spec.actor_name, NAMESPACE)
-        async with asyncio.timeout(_SIGNALS_TIMEOUT_S):
-            signals: dict[str, float] = await handle.signals.remote()
+        async with asyncio.timeout(_ASKED_S):
+            return await getattr(handle, method).remote()
     except (RayError, ValueError, asyncio.InvalidStateError, TimeoutError):
-        return {}
-    return signals
+        return None
 
 
 def end(spec: CoordinatorSpec) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from ray import serve
 
 from deployments.config import ServiceConfig
-from deployments.coordinator.actor import resolve, signals_of
+from deployments.coordinator.actor import resolve, signals_of, tell_target_begins
 from deployments.coordinator.spec import CoordinatorSpec
 from deployments.deployment_names import Part
 from deployments.replica.work_loop import WorkLoop
@@ -53,6 +53,8 @@ class _PoolReplica:
         self._starting = asyncio.get_running_loop().create_task(self._start(config))
 
     async def _start(self, config: ServiceConfig) -> _Work:
+        if self.role is Role.TARGET:
+            await tell_target_begins(self._coordinator)
         executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="torch")
         loop = asyncio.get_running_loop()
         tell = partial(tell_stage, self._coordinator.application, self._id)
