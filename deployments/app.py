@@ -13,7 +13,7 @@ import yaml
 from ray import serve
 from ray.serve import Application
 
-from deployments.config import ServiceConfig
+from deployments.config import READY_TIMEOUT_S, ServiceConfig
 from deployments.coordinator.server import PortLimits
 from deployments.coordinator.spec import CoordinatorSpec
 from deployments.deployment_names import INGRESS, deployment_name
@@ -39,6 +39,9 @@ _HEALTH_CHECKS: dict[str, Any] = {
 }
 """A process that does not answer three of them in a row hangs, and is replaced after 15 to 20 s. No
 pass holds an answer up: passes run in a thread of their own."""
+_SUCCESSOR_S = READY_TIMEOUT_S
+"""A target that is asked to leave has ended by itself long before, unless its successor loads: see
+WorkLoop.drain. One that hangs is ended then, too."""
 _SHORT_CALLS = 256
 """Health, status, aborts and refusals that an ingress answers beside full queues."""
 
@@ -170,7 +173,7 @@ def _replicas(
         },
         max_constructor_retry_count=3,
         **_HEALTH_CHECKS,
-        graceful_shutdown_timeout_s=config.graceful_shutdown_s + 5,
+        graceful_shutdown_timeout_s=config.graceful_shutdown_s + (_SUCCESSOR_S if is_target else 5),
     )
     bound: Application = deployment.bind(config, coordinator)
     return bound

@@ -19,7 +19,7 @@ from ray.serve.handle import DeploymentHandle
 from deployments.cells.pool import Pool
 from deployments.cells.router import MOVE_AFTER_S, CellRouter
 from deployments.config import ServiceConfig
-from deployments.coordinator.actor import has_target_begun, resolve
+from deployments.coordinator.actor import resolve, targets_begun
 from deployments.coordinator.spec import CoordinatorSpec
 from deployments.demo_models import resolve_model
 from deployments.deployment_names import Part
@@ -176,7 +176,8 @@ async def _settle(
     once it can do what the next old one does, which Serve stops then."""
 
     async def has_begun() -> bool:
-        return any(await asyncio.gather(*map(has_target_begun, coordinators)))
+        begun = await asyncio.gather(*map(targets_begun, coordinators))
+        return any(spec.version in of for spec, of in zip(coordinators, begun, strict=True))
 
     if config.ingress_replicas > 1:
         await first_target(pool, has_begun)

@@ -8,6 +8,7 @@ import logging
 import os
 import random
 import time
+from collections import Counter
 from functools import partial
 from typing import Any
 
@@ -91,7 +92,7 @@ class Coordinator:
         ]
         if spec.num_cells > 1:
             self._tasks.append(asyncio.ensure_future(self._keep_apart(spec)))
-        self._has_target_begun = False
+        self._targets_begun: Counter[str] = Counter()
 
     def _is_calm(self) -> bool:
         return is_look_short(self._driver.pool.num_live)
@@ -112,13 +113,13 @@ class Coordinator:
         """Requests that have not ended."""
         return self._driver.pool.num_live
 
-    async def target_begins(self) -> None:
-        """A target has a place and loads its model."""
-        self._has_target_begun = True
+    async def target_begins(self, version: str) -> None:
+        """A target of the cell has a place and loads its model."""
+        self._targets_begun[version] += 1
 
-    async def has_target_begun(self) -> bool:
-        """Since this coordinator started; whether one is up the streams say."""
-        return self._has_target_begun
+    async def targets_begun(self) -> dict[str, int]:
+        """By version, since this coordinator started; which are up the streams say."""
+        return self._targets_begun
 
     async def send_telemetry(self) -> None:
         """What is left of spans and metrics; none are made any more."""
@@ -247,16 +248,31 @@ async def signals_of(spec: CoordinatorSpec) -> dict[str, float]:
     return signals or {}
 
 
-async def has_target_begun(spec: CoordinatorSpec) -> bool:
-    """Whether a target of the cell loads its model, as far as the coordinator was told."""
-    return bool(await _asked(spec, "has_target_begun"))
+async def targets_begun(spec: CoordinatorSpec) -> dict[str, int]:
+    """How many targets of the cell have begun to load, by version, as far as its coordinator was
+    told."""
+    begun: dict[str, int] | None = await _asked(spec, "targets_begun")
+    return begun or {}
 
 
 async def tell_target_begins(spec: CoordinatorSpec) -> None:
-    """A word that does not arrive changes little: see first_target."""
-    with contextlib.suppress(RayError, ValueError):
-        handle: Any = await asyncio.to_thread(find_or_create, spec)
-        handle.target_begins.remote()
+    """Tell the coordinator, and those of other versions, whose targets stay until this one is up.
+
+    A word that does not arrive changes little: who would have waited goes by time."""
+    with contextlib.suppress(RayError):
+        for handle in await asyncio.to_thread(_of_all_versions, spec):
+            handle.target_begins.remote(spec.version)
+
+
+def _of_all_versions(spec: CoordinatorSpec) -> list[Any]:
+    """The coordinator's handle, and those of the coordinators that it replaces."""
+    handles: list[Any] = [find_or_create(spec)]
+    for named in ray.util.list_named_actors(all_namespaces=True):
+        is_ours = named["namespace"] == NAMESPACE and named["name"].startswith(spec.cell_name)
+        if is_ours and named["name"] != spec.actor_name:
+            with contextlib.suppress(ValueError):
+                handles.append(ray.get_actor(named["name"], namespace=NAMESPACE))
+    return handles
 
 
 async def _asked(spec: CoordinatorSpec, method: str) -> Any:

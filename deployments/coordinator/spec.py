@@ -40,8 +40,13 @@ class CoordinatorSpec:
     """Without a stream for this long the application is gone; a latecomer makes a new one."""
 
     @property
+    def cell_name(self) -> str:
+        """With it begin the names of the cell's coordinators of all versions."""
+        return f"{self.application}:cell-{self.cell}:"
+
+    @property
     def actor_name(self) -> str:
-        return f"{self.application}:cell-{self.cell}:{self.version}"
+        return self.cell_name + self.version
 
     @property
     def others(self) -> tuple[CoordinatorSpec, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
@@ -16,7 +16,12 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from ray import serve
 
 from deployments.config import ServiceConfig
-from deployments.coordinator.actor import resolve, signals_of, tell_target_begins
+from deployments.coordinator.actor import (
+    resolve,
+    signals_of,
+    targets_begun,
+    tell_target_begins,
+)
 from deployments.coordinator.spec import CoordinatorSpec
 from deployments.deployment_names import Part
 from deployments.replica.work_loop import WorkLoop
@@ -84,8 +89,18 @@ class _PoolReplica:
     async def __del__(self) -> None:
         """Serve awaits this at a graceful stop: the sequences move before the process ends."""
         if not self._starting.cancel() and self._starting.exception() is None:
-            await self._starting.result().end(self._graceful_shutdown_s)
+            begun = await self._num_begun()
+            await self._starting.result().end(
+                self._graceful_shutdown_s, lambda: self._has_begun_since(begun)
+            )
         await self._tracing.close()
+
+    async def _num_begun(self) -> int:
+        """Targets that have begun to load."""
+        return sum((await targets_begun(self._coordinator)).values())
+
+    async def _has_begun_since(self, begun: int) -> bool:
+        return await self._num_begun() > begun
 
 
 class _Work(NamedTuple):
@@ -94,9 +109,9 @@ class _Work(NamedTuple):
     loop: WorkLoop
     running: asyncio.Task[None]
 
-    async def end(self, timeout_s: float) -> None:
+    async def end(self, timeout_s: float, is_awaited: Callable[[], Awaitable[bool]]) -> None:
         if not self.running.done():
-            await self.loop.drain(timeout_s)
+            await self.loop.drain(timeout_s, is_awaited)
             self.running.cancel()
 
 

@@ -44,6 +44,12 @@ T = TypeVar("T")
 _STUCK_TTLS = 10
 """So many times a lease's time to live after it began, the thread that runs it is taken for stuck.
 The coordinator has given the lease up after the first."""
+_LOOK_S = 1.0
+"""Between two looks whether who is about to leave is still awaited."""
+
+
+async def _nobody() -> bool:
+    return False
 
 
 class LeaseRunner(Protocol):
@@ -134,20 +140,30 @@ class WorkLoop:
                 await asyncio.sleep(backoff.next_wait_s())
         self._drained.set()  # who asks it to leave need not wait
 
-    async def drain(self, timeout_s: float) -> None:
-        """Ask for no more leases and wait until the sequences have moved, at most `timeout_s`.
+    async def drain(
+        self, timeout_s: float, is_awaited: Callable[[], Awaitable[bool]] = _nobody
+    ) -> None:
+        """Ask for no more leases and wait until the sequences have moved, at most `timeout_s`; then
+        as long as a coordinator has it and `is_awaited` says that its successor loads.
         Each coordinator that it registers with meanwhile is asked anew."""
         if self._has_tried and not (self._is_registered or self._was_target):
             self._drained.set()
             return
         self._asked_s = time.monotonic()
         self._ask_to_leave()
-        try:
+        while not await self._is_drained_within(timeout_s):
+            stays = self._is_registered and not self.is_stuck and await is_awaited()
+            if not stays:
+                waited_s = time.monotonic() - self._asked_s
+                logger.warning("not drained after %.0f s: the rest is replayed elsewhere", waited_s)
+                self._drained.set()
+            timeout_s = _LOOK_S
+
+    async def _is_drained_within(self, timeout_s: float) -> bool:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._drained.wait()
-        except TimeoutError:
-            logger.warning("not drained after %.0f s: the rest is replayed elsewhere", timeout_s)
-            self._drained.set()
+        return self._drained.is_set()
 
     def _ask_to_leave(self) -> None:
         if self._asked_s is not None:

@@ -351,7 +351,10 @@ def scaled(rehearsal: Rehearsal) -> dict[str, Any]:
         return rehearsal.num_pods(TARGETS)
 
     with under_load(rehearsal) as load:
-        more = rehearsal.deployed.with_settings(min_target_replicas=2, target_replicas=2)
+        # Of a pod's eight logical CPUs: the second one needs a pod of its own.
+        more = rehearsal.deployed.with_settings(
+            min_target_replicas=2, target_replicas=2, target_num_cpus=5
+        )
         apply_objects([more])
         up = wait_for("four targets", lambda: num_targets() >= 4, READY_S)
         wait_for("ready with them", rehearsal.all_ready, READY_S)

@@ -300,6 +300,45 @@ def test_the_last_target_waits_for_an_ingress_that_stays_for_so_long_at_most() -
     run(scenario)
 
 
+def test_the_last_target_stays_longer_while_its_successor_loads() -> None:
+    loads = [True]
+
+    async def is_awaited() -> bool:
+        return loads[0]
+
+    async def scenario() -> None:
+        async with cell(PLAIN) as parts:
+            parts.start_replica("t0", Role.TARGET)
+            client = await parts.client()
+            await until(lambda: client.has_targets and parts.loops["t0"].is_registered)
+            draining = asyncio.create_task(parts.loops["t0"].drain(0.1, is_awaited))
+            asked = request(num_tokens=40)
+            await asyncio.sleep(0.3)
+            tokens = [t async for event in client.generate(asked) for t in event.token_ids]
+            assert tokens == expected(asked)
+            assert not draining.done()
+            loads[0] = False
+            await asyncio.wait_for(draining, 20)
+
+    run(scenario)
+
+
+def test_who_has_lost_its_coordinator_does_not_stay_longer() -> None:
+    async def is_awaited() -> bool:
+        return True
+
+    async def scenario() -> None:
+        async with cell(PLAIN) as parts:
+            parts.start_replica("t0", Role.TARGET)
+            await parts.client()
+            await until(lambda: parts.loops["t0"].is_registered)
+            await parts.kill_coordinator()
+            await until(lambda: not parts.loops["t0"].is_registered)
+            await asyncio.wait_for(parts.loops["t0"].drain(0.1, is_awaited), 20)
+
+    run(scenario)
+
+
 def test_a_leaving_replica_asks_the_next_coordinator_too() -> None:
     """Its request to leave has died with the one before. The next one hears when that was."""
 

@@ -16,7 +16,8 @@ _PROXY = "RAY_SERVE_PROXY_MIN_DRAINING_PERIOD_S"
 _TO_END_S = 5.0
 """For Ray's processes themselves."""
 _SERVE_S = 5.0
-"""More than graceful_shutdown_s, as deployments/app.py gives Serve."""
+"""More than graceful_shutdown_s, as deployments/app.py gives Serve; a target whose successor loads
+may stay longer where its pod does."""
 
 
 def ending_problems(objects: Objects) -> Iterator[str]:
