@@ -15,6 +15,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from deployments.edge.grpc_limits import make_grpc_patient
 from deployments.edge.http_endings import Endings
+from deployments.edge.readiness import Readiness
 from deployments.memory import keep_trimming
 
 _GUARDED = "deployments.edge.guarded_http:GuardedHttp"
@@ -25,9 +26,10 @@ _tasks: list[asyncio.Task[None]] = []
 
 def guard() -> list[Middleware]:
     """What this process serves from now on is guarded below the middleware, which sees a request
-    when its headers are whole; the middleware says where a replica died."""
+    when its headers are whole; the middleware says where a replica died, and when this node's proxy
+    is about to go."""
     make_grpc_patient()
     if AutoHTTPProtocol is HttpToolsProtocol:
         config.HTTP_PROTOCOLS["auto"] = _GUARDED
     _tasks.append(asyncio.get_event_loop().create_task(keep_trimming()))
-    return [Middleware(Endings)]
+    return [Middleware(Endings), Middleware(Readiness)]

@@ -266,6 +266,7 @@ ENDING: list[tuple[Check, Path, object, str]] = [
     (pod_problems, (*REDIS_BUDGET, "app.kubernetes.io/name"), "x", "no budget keeps a drain"),
     (ending_problems, (*ARGS, "graceful_shutdown_s"), 80, "group target-h100: 75 s to drain"),
     (ending_problems, (*WORKER, "env", 0), {"name": PROXY, "value": "75"}, "proxy stays for 75 s"),
+    (ending_problems, (*WORKER, "env", 0), {"name": PROXY, "value": "9"}, "goes after 9 s, before"),
     (ending_problems, (*WORKER, "envFrom"), [], "group entry: RAY_GRACEFUL.* is left open"),
 ]
 

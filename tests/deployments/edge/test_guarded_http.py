@@ -16,6 +16,7 @@ from benchmarks.overload.http_exchange import connection, parse
 from deployments.edge import proxy_hook
 from deployments.edge.guarded_http import EdgeLimits, GuardedHttp
 from deployments.edge.http_endings import Endings
+from deployments.edge.readiness import Readiness
 
 SHORT_S = 0.3
 AMPLE_S = 1.0
@@ -177,8 +178,8 @@ def test_serves_proxies_take_this_protocol(monkeypatch: pytest.MonkeyPatch) -> N
     """Serve makes a uvicorn.Config without naming a protocol, after it has called the hook."""
 
     async def scenario() -> None:
-        (middleware,) = validate_http_proxy_callback_return(proxy_hook.guard())
-        assert middleware.cls is Endings
+        middleware = validate_http_proxy_callback_return(proxy_hook.guard())
+        assert [each.cls for each in middleware] == [Endings, Readiness]
         made = uvicorn.Config(Application())
         made.load()
         assert made.http_protocol_class is GuardedHttp

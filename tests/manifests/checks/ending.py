@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from deployments.config import ServiceConfig
+from deployments.edge.readiness import STAYS_READY_S
 from deployments.nodes.selectors import fits
 from tests.manifests.checks.objects import Objects, Pod
 
@@ -13,6 +14,8 @@ _DRAIN = "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S"
 they are idle, or after so long."""
 _PROXY = "RAY_SERVE_PROXY_MIN_DRAINING_PERIOD_S"
 """A pod's proxy stays at least so long, and the pod with it."""
+_SEEN_S = 5.0
+"""Until a pod that is not ready is out of every list of endpoints."""
 _TO_END_S = 5.0
 """For Ray's processes themselves."""
 _SERVE_S = 5.0
@@ -36,6 +39,8 @@ def ending_problems(objects: Objects) -> Iterator[str]:
         proxy_s = float(environment.get(_PROXY, 30))
         if pod.owner != "group head" and proxy_s >= float(told):
             yield f"{pod.owner}: {told} s to drain, and its proxy stays for {proxy_s:g} s"
+        if proxy_s < STAYS_READY_S + _SEEN_S:
+            yield f"{pod.owner}: its proxy goes after {proxy_s:g} s, before that is seen"
         if pod.owner in draining and float(told) < needed_s:
             yield f"{pod.owner}: {told} s to drain are less than the replicas' {needed_s:g} s"
 
