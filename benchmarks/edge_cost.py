@@ -23,8 +23,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.served import load, service
-from benchmarks.wire_cost import cpu_seconds
+from benchmarks.harness.load import load
+from benchmarks.harness.processes import TITLES, Kind
+from benchmarks.harness.starting import service
+from benchmarks.wire_cost import cpu_by_process
 from deployments.bench.load import LoadRun
 from deployments.config import ServiceConfig
 from deployments.demo_models import resolve_model
@@ -34,10 +36,10 @@ from specdec_core.config import SpecMethod
 _DEMO = "smollm2-135m"
 _TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 _EDGE = {
-    "ingress": "ray::ServeReplica:specdec:ingress",
-    "proxy": "ray::ProxyActor",
+    "ingress": TITLES[Kind.INGRESS],
+    "proxy": TITLES[Kind.PROXY],
     "haproxy": "haproxy",
-    "coordinator": "ray::Coordinator",
+    "coordinator": TITLES[Kind.COORDINATOR],
 }
 """What is neither the model's nor Ray's own, by the titles of the processes."""
 _WARM_UP_TOKENS = 64
@@ -123,9 +125,9 @@ def _lines(count: int) -> list[PromptLine]:
 def _turn(
     config: ServiceConfig, pid: int, lines: Sequence[PromptLine], max_tokens: int, streams: int
 ) -> dict[str, Any]:
-    before = cpu_seconds(pid)
+    before = cpu_by_process(pid)
     run = load(config, lines, max_tokens, _BODY, max_concurrency=streams)
-    spent = cpu_seconds(pid)
+    spent = cpu_by_process(pid)
     spent.subtract(before)
     num_tokens = _num_tokens(run)
     return {

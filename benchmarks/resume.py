@@ -22,7 +22,7 @@ import httpx
 import typer
 from rich.console import Console
 
-from benchmarks.served import service
+from benchmarks.harness.starting import service
 from deployments.config import ServiceConfig
 from deployments.demo_models import resolve_model
 from deployments.generate.prompt_file import read_prompt_file

@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import os
 import statistics
-import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -25,7 +24,8 @@ import typer
 from rich.console import Console
 from rich.progress import track
 
-from benchmarks.served import load, service
+from benchmarks.harness.load import load
+from benchmarks.harness.starting import ServerProcess, service
 from deployments.config import ServiceConfig
 from deployments.demo_models import resolve_model
 from deployments.generate.prompt_file import PromptLine, read_prompt_file, select
@@ -89,7 +89,7 @@ def main(
 
 
 def _turn(
-    process: subprocess.Popen[bytes],
+    process: ServerProcess,
     sides: tuple[_EngineSide, _ServiceSide],
     lines: Sequence[PromptLine],
     max_tokens: int,
@@ -168,10 +168,9 @@ class _ServiceSide:
 
 
 @contextmanager
-def _stopped(service: subprocess.Popen[bytes]) -> Iterator[None]:
+def _stopped(service: ServerProcess) -> Iterator[None]:
     """None of the service's processes runs inside."""
-    root = psutil.Process(service.pid)
-    processes = [root, *root.children(recursive=True)]
+    processes = service.members()
     for process in processes:
         process.suspend()
     time.sleep(_PAUSE_S)

@@ -29,7 +29,7 @@ import typer
 from rich.console import Console
 from rich.progress import track
 
-from benchmarks.served import service as served
+from benchmarks.harness.starting import service as served
 from benchmarks.telemetry_steps import step_times
 from deployments.config import ServiceConfig
 from specdec_core.config import SpecMethod

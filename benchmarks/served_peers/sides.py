@@ -11,7 +11,8 @@ from typing import Any, Protocol
 
 import psutil
 
-from benchmarks.overload.processes import MIB
+from benchmarks.harness.processes import MIB
+from benchmarks.harness.starting import ServerProcess
 from benchmarks.peers.messages import Decoded, Failed, Loaded, Turn
 from benchmarks.peers.messages import Load as EngineLoad
 from benchmarks.peers.processes import RunnerProcess
@@ -21,7 +22,6 @@ from benchmarks.served_peers.engines import ENGINE, Server, Site, inherited
 from benchmarks.served_peers.options import RunOptions
 from benchmarks.served_peers.prompts import Prompts, token_ids
 from benchmarks.served_peers.readings import OFF, ON, Load, Part, Reading, Start
-from benchmarks.served_peers.server import ServerProcess
 from specdec_core.errors import SpecdecError
 
 _WARM_UP_REQUESTS, _WARM_UP_TOKENS = 8, 16
