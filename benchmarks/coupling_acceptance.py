@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import platform
-import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -26,6 +25,7 @@ from transformers import AutoModelForCausalLM
 from benchmarks.coupling_drafts import DRAFTS
 from benchmarks.coupling_plot import plot
 from benchmarks.coupling_points import Answer, Point, choices, logits_behind, point_of
+from benchmarks.harness.machine import commit
 from benchmarks.prompts import chat_prompts
 from deployments.demo_models import resolve_model
 from specdec_core import PoolConfig, Request, SamplingParams
@@ -67,7 +67,7 @@ def main(
         answers = _decode_plainly(folder, prompts, levels, max_tokens, progress)
         points = list(_points(folder, answers, spec_tokens, num_seeds, progress))
     figures = {
-        "commit": _commit(),
+        "commit": commit(),
         "machine": _machine(threads),
         "model": model,
         "dtype": DType.FLOAT32.value,
@@ -157,12 +157,6 @@ def _check_that_they_chose(logits: list[Tensor], answers: list[Answer]) -> None:
         equal += sum(x == y for x, y in zip(again, answer.emitted, strict=True))
         total += len(again)
     assert equal >= _LEAST_REPRODUCED * total, f"only {equal} of {total} tokens were chosen again"
-
-
-def _commit() -> str:
-    """What was checked out, marked where files differ from it."""
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=7"]
-    return subprocess.run(command, cwd=_ROOT, capture_output=True, text=True).stdout.strip()
 
 
 def _machine(threads: int) -> dict[str, str | int]:

@@ -10,7 +10,6 @@ some share of a target's. The pool is the real one, with the K controller on.
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
@@ -25,6 +24,7 @@ from rich.progress import track
 from rich.table import Table
 
 from benchmarks.draft_accelerator_layouts import PLAIN, cost, num_devices, per_device
+from benchmarks.harness.machine import commit
 from deployments.plotting import picture
 from deployments.simulation.capacity_options import CapacityOptions, run
 from specdec_core.config import KPolicyName
@@ -67,7 +67,7 @@ def main(
     cells = [_cell(*one) for one in zip(worlds, _run_all(worlds, seeds), strict=True)]
     _show(cells)
     if output is not None:
-        told = {"commit": _commit(), "seconds": seconds, "seeds": seeds, "cells": cells}
+        told = {"commit": commit(), "seconds": seconds, "seeds": seeds, "cells": cells}
         output.write_text(json.dumps(told, indent=1) + "\n")
     if plot is not None:
         _plot(cells, plot)
@@ -198,11 +198,6 @@ def _plot(cells: list[dict[str, Any]], path: Path) -> None:
         axes[0][0].legend(fontsize=8)
         figure.supxlabel("a draft's step over a target's pass")
         figure.supylabel("tokens/s per accelerator over plain decoding (simulated)")
-
-
-def _commit() -> str:
-    command = ["git", "describe", "--always", "--dirty"]
-    return subprocess.run(command, capture_output=True, text=True).stdout.strip()
 
 
 if __name__ == "__main__":

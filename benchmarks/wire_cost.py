@@ -25,7 +25,6 @@ from rich.table import Table
 from benchmarks.harness.load import load
 from benchmarks.harness.processes import below, cpu_seconds, name_of
 from benchmarks.harness.starting import service
-from deployments.bench.load import LoadRun
 from deployments.bench.stage_figures import middle_stages
 from deployments.config import ServiceConfig
 from deployments.generate.prompt_file import PromptLine, read_prompt_file, select
@@ -99,7 +98,7 @@ def _turn(
     assert run.stages is not None, "the server tells its stages"
     num_rounds = run.stages["target verify"]["count"]
     return {
-        "tokens_per_second": _tokens(run) / run.duration_s,
+        "tokens_per_second": run.num_output / run.duration_s,
         "round_ms": 1000 * run.duration_s / num_rounds,
         "stages": run.stages,
         "cpu_ms_per_round": {
@@ -108,10 +107,6 @@ def _turn(
             if 1000 * seconds / num_rounds >= 0.01
         },
     }
-
-
-def _tokens(run: LoadRun) -> int:
-    return sum(record.usage.num_output for record in run.records)
 
 
 def cpu_by_process(pid: int) -> Counter[str]:

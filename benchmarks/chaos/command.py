@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 from pathlib import Path
 from typing import Annotated
 
@@ -23,6 +22,7 @@ from benchmarks.chaos.faults import parse_cycle
 from benchmarks.chaos.leftovers import left_of
 from benchmarks.chaos.report import Result, table
 from benchmarks.chaos.run import Plan, Run, disturb
+from benchmarks.harness.machine import commit
 from benchmarks.harness.ports import free_port
 from benchmarks.harness.starting import service
 from deployments.config import ServiceConfig
@@ -67,7 +67,7 @@ def main(
         "ingresses": ingresses,
         "max_tokens": max_tokens,
         "input": input.name,
-        "commit": _commit(),
+        "commit": commit(),
     }
     result = run.result(settings, left_of(processes))
     _tell(result)
@@ -105,8 +105,3 @@ def _run(config: ServiceConfig, plan: Plan) -> tuple[Run, list[psutil.Process]]:
     with service(config) as process:
         run = asyncio.run(disturb(config, plan, process.pid))
         return run, process.members()
-
-
-def _commit() -> str:
-    command = ["git", "describe", "--always", "--dirty"]
-    return subprocess.run(command, capture_output=True, text=True).stdout.strip()

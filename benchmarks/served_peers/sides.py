@@ -11,12 +11,12 @@ from typing import Any, Protocol
 
 import psutil
 
+from benchmarks.harness.machine import stolen_share
 from benchmarks.harness.processes import MIB
 from benchmarks.harness.starting import ServerProcess
 from benchmarks.peers.messages import Decoded, Failed, Loaded, Turn
 from benchmarks.peers.messages import Load as EngineLoad
 from benchmarks.peers.processes import RunnerProcess
-from benchmarks.peers.rounds import stolen_share
 from benchmarks.served_peers.client import Asked, Client
 from benchmarks.served_peers.engines import ENGINE, Server, Site, inherited
 from benchmarks.served_peers.options import RunOptions
