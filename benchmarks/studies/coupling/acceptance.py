@@ -4,7 +4,7 @@ Both are computed from the same pairs of distributions, the target's and a draft
 prefixes: prompts and what the target answers by plain decoding at that temperature. Coupling is
 also counted with the noise that the service uses. Nothing here is timed.
 
-    python -m benchmarks.coupling_acceptance --input spec_bench_240.jsonl
+    python -m benchmarks.studies.coupling.acceptance --input spec_bench_240.jsonl
 """
 
 from __future__ import annotations
@@ -22,20 +22,19 @@ from rich.progress import Progress
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from benchmarks.coupling_drafts import DRAFTS
-from benchmarks.coupling_plot import plot
-from benchmarks.coupling_points import Answer, Point, choices, logits_behind, point_of
 from benchmarks.harness.machine import commit
 from benchmarks.prompts import chat_prompts
+from benchmarks.studies.coupling.drafts import DRAFTS
+from benchmarks.studies.coupling.plot import plot
+from benchmarks.studies.coupling.points import Answer, Point, choices, logits_behind, point_of
 from deployments.demo_models import resolve_model
 from specdec_core import PoolConfig, Request, SamplingParams
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.models.loading import DType, LoadConfig
 from specdec_core.models.numerics import Numerics
 
-_ROOT = Path(__file__).parent.parent
-_FIGURES = _ROOT / "benchmarks" / "results" / "coupling_acceptance.json"
-_IMAGE = _ROOT / "docs" / "img" / "coupling_acceptance.png"
+_FIGURES = Path(__file__).with_suffix(".json")
+_IMAGE = Path(__file__).with_suffix(".png")
 _BATCH = 8
 _LEAST_REPRODUCED = 0.998
 """Of plain decoding's tokens; another summation order flips fewer than 1 of 1,000."""

@@ -1,6 +1,6 @@
-"""The plot of coupling_acceptance: one panel a draft, acceptance by temperature.
+"""The plot of the acceptance: one panel a draft, by temperature.
 
-python -m benchmarks.coupling_plot benchmarks/results/coupling_acceptance.json out.png
+python -m benchmarks.studies.coupling.plot benchmarks/studies/coupling/acceptance.json out.png
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LINES = {
 
 
 def main(
-    figures: Annotated[Path, typer.Argument(help="The JSON of coupling_acceptance.")],
+    figures: Annotated[Path, typer.Argument(help="The JSON of the acceptance.")],
     image: Annotated[Path, typer.Argument(help="The PNG file to write.")],
 ) -> None:
     """Draw the plot again from its figures."""

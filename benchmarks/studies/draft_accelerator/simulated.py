@@ -3,8 +3,9 @@
 Once for a pair whose steps were measured (benchmarks.step_times), once for drafts whose step takes
 some share of a target's. The pool is the real one, with the K controller on.
 
-    python -m benchmarks.draft_accelerator --steps benchmarks/results/step_times.json
-    python -m benchmarks.draft_accelerator --plot docs/img/draft_accelerator.png
+    python -m benchmarks.studies.draft_accelerator.simulated \
+        --steps benchmarks/results/step_times.json
+    python -m benchmarks.studies.draft_accelerator.simulated --plot sweep.png
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from benchmarks.draft_accelerator_layouts import PLAIN, cost, num_devices, per_device
 from benchmarks.harness.machine import commit
+from benchmarks.studies.draft_accelerator.layouts import PLAIN, cost, num_devices, per_device
 from deployments.plotting import picture
 from deployments.simulation.capacity_options import CapacityOptions, run
 from specdec_core.config import KPolicyName
