@@ -129,6 +129,7 @@ class ServerProcess(LoggedProcess):
             self.wait(timeout_s)
         except subprocess.TimeoutExpired as error:
             _kill(members)
+            self._process.wait()
             raise SpecdecError(f"it did not end within {timeout_s:g} s") from error
 
     def close(self) -> None:

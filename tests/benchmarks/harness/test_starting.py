@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 import sys
 import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 import psutil
 import pytest
 
-from benchmarks.harness.ports import free_port
+from benchmarks.harness.ports import free_port, is_up
 from benchmarks.harness.processes import below
 from benchmarks.harness.starting import ServerProcess
 from specdec_core.errors import SpecdecError
@@ -52,8 +50,7 @@ def test_a_server_is_ready_once_it_answers_and_ends_as_by_ctrl_c(
     process.end(30.0)
     assert process.wait(0) != 0, "Python's KeyboardInterrupt"
     assert process.members() == []
-    with pytest.raises(urllib.error.URLError):
-        urllib.request.urlopen(url)
+    assert not is_up(url)
 
 
 @pytest.mark.parametrize("has_log", [True, False])
@@ -67,7 +64,6 @@ def test_a_server_that_does_not_end_in_time_is_ended_by_force(
         time.sleep(0.05)
     with pytest.raises(SpecdecError, match=r"did not end within 0.2 s"):
         process.end(0.2)
-    process.wait(10)
     assert not psutil.pid_exists(process.pid)
 
 
