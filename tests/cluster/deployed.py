@@ -125,6 +125,8 @@ class Deployed:
             "kind": "Pod",
             "metadata": {"name": CLIENT_POD, "namespace": namespace},
             "spec": {
+                # On a full node the service's pods would have the load's place.
+                "priorityClassName": "system-cluster-critical",
                 "terminationGracePeriodSeconds": 1,
                 "containers": [container],
                 "volumes": volumes,

@@ -19,6 +19,9 @@ from typing import Any
 RESUMES = 60
 """Times that one answer is taken up again before it is given up."""
 PAUSE_S = 0.25
+LONGEST_REST_S = 10.0
+"""A client rests as long as its answer took, so much at most: the machine that answers may be the
+one that runs the whole cluster."""
 
 
 @dataclass
@@ -39,6 +42,11 @@ class Outcome:
     """Of the last chunk."""
     num_resumes: int = 0
     error: str | None = None
+
+    @property
+    def rest_s(self) -> float:
+        """Of its client, behind it."""
+        return PAUSE_S if self.error else min(self.ended - self.began, LONGEST_REST_S)
 
     def take(self, choice: dict[str, Any], now: float) -> None:
         """A chunk's part of the answer."""
@@ -70,8 +78,7 @@ class Client:
             outcome = self.ask(number % len(self._questions))
             with self._print:
                 print(json.dumps(asdict(outcome)), flush=True)
-            if outcome.error is not None:
-                time.sleep(PAUSE_S)
+            self.is_over.wait(outcome.rest_s)
 
     def ask(self, number: int) -> Outcome:
         outcome = Outcome(question=number, began=time.time())
