@@ -23,9 +23,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.served import load, service
-from benchmarks.wire_cost import cpu_seconds
-from deployments.bench.load import LoadRun
+from benchmarks.harness.load import load
+from benchmarks.harness.machine import cpu_name
+from benchmarks.harness.processes import TITLES, Kind
+from benchmarks.harness.starting import service
+from benchmarks.wire_cost import cpu_by_process
 from deployments.config import ServiceConfig
 from deployments.demo_models import resolve_model
 from deployments.generate.prompt_file import PromptLine
@@ -34,10 +36,10 @@ from specdec_core.config import SpecMethod
 _DEMO = "smollm2-135m"
 _TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 _EDGE = {
-    "ingress": "ray::ServeReplica:specdec:ingress",
-    "proxy": "ray::ProxyActor",
+    "ingress": TITLES[Kind.INGRESS],
+    "proxy": TITLES[Kind.PROXY],
     "haproxy": "haproxy",
-    "coordinator": "ray::Coordinator",
+    "coordinator": TITLES[Kind.COORDINATOR],
 }
 """What is neither the model's nor Ray's own, by the titles of the processes."""
 _WARM_UP_TOKENS = 64
@@ -77,7 +79,7 @@ def main(
         "max_tokens": max_tokens,
         "layers": layers,
         "stream_interval": stream_interval,
-        "processor": _processor(),
+        "processor": cpu_name(),
         **_over_turns(found),
     }
     _print(told)
@@ -123,20 +125,16 @@ def _lines(count: int) -> list[PromptLine]:
 def _turn(
     config: ServiceConfig, pid: int, lines: Sequence[PromptLine], max_tokens: int, streams: int
 ) -> dict[str, Any]:
-    before = cpu_seconds(pid)
+    before = cpu_by_process(pid)
     run = load(config, lines, max_tokens, _BODY, max_concurrency=streams)
-    spent = cpu_seconds(pid)
+    spent = cpu_by_process(pid)
     spent.subtract(before)
-    num_tokens = _num_tokens(run)
+    num_tokens = run.num_output
     return {
         "tokens_per_second": num_tokens / run.duration_s,
         "tokens_per_chunk": num_tokens / sum(len(record.chunk_s) for record in run.records),
         "cpu_ms_per_token": _by_process(spent, num_tokens),
     }
-
-
-def _num_tokens(run: LoadRun) -> int:
-    return sum(record.usage.num_output for record in run.records)
 
 
 def _by_process(spent: Counter[str], num_tokens: int) -> dict[str, float]:
@@ -166,13 +164,6 @@ def _over_turns(turns: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             for name in names
         },
     }
-
-
-def _processor() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return "unknown"
 
 
 def _print(told: Mapping[str, Any]) -> None:

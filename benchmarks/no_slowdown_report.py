@@ -11,6 +11,7 @@ from typing import Any
 from rich.table import Table
 
 from benchmarks.no_slowdown_cells import CONTROLLER, PLAIN, Cell, Run
+from deployments.plotting import picture
 
 LEAST_OVER_PLAIN = 0.97
 LEAST_OVER_BEST = 0.95
@@ -72,24 +73,21 @@ def _marked(ratio: float, least: float) -> str:
 
 
 def plot(records: Sequence[Mapping[str, Any]], path: Path) -> None:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(10, 4), layout="constrained")
-    sides = zip(
-        figure.subplots(1, 2),
-        ("over_plain", "over_best_fixed"),
-        (LEAST_OVER_PLAIN, LEAST_OVER_BEST),
-        ("plain decoding", "the best fixed K, 0 included"),
-        strict=True,
-    )
-    for axes, key, least, what in sides:
-        for acceptance in sorted({record["acceptance"] for record in records}):
-            own = [record for record in records if record["acceptance"] == acceptance]
-            batches = [record["batch"] for record in own]
-            ratios = [record[key] for record in own]
-            axes.plot(batches, ratios, marker="o", label=f"acceptance {acceptance:g}")
-        axes.axhline(least, color="grey", linewidth=1, linestyle="--")
-        axes.set_xscale("log", base=2)
-        axes.set(xlabel="batch size", ylabel="tokens/s of the controller over", title=what)
-        axes.legend()
-    figure.savefig(path, dpi=120)
+    with picture(path, 10, 4) as figure:
+        sides = zip(
+            figure.subplots(1, 2),
+            ("over_plain", "over_best_fixed"),
+            (LEAST_OVER_PLAIN, LEAST_OVER_BEST),
+            ("plain decoding", "the best fixed K, 0 included"),
+            strict=True,
+        )
+        for axes, key, least, what in sides:
+            for acceptance in sorted({record["acceptance"] for record in records}):
+                own = [record for record in records if record["acceptance"] == acceptance]
+                batches = [record["batch"] for record in own]
+                ratios = [record[key] for record in own]
+                axes.plot(batches, ratios, marker="o", label=f"acceptance {acceptance:g}")
+            axes.axhline(least, color="grey", linewidth=1, linestyle="--")
+            axes.set_xscale("log", base=2)
+            axes.set(xlabel="batch size", ylabel="tokens/s of the controller over", title=what)
+            axes.legend()

@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from benchmarks.peers.comparison import cpu_name
+from benchmarks.harness.machine import cpu_name
 from deployments.demo_models import resolve_model
 from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.engine import AlgorithmName, Engine

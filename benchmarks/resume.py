@@ -22,11 +22,12 @@ import httpx
 import typer
 from rich.console import Console
 
-from benchmarks.served import service
+from benchmarks.harness.starting import service
 from deployments.config import ServiceConfig
 from deployments.demo_models import resolve_model
 from deployments.generate.prompt_file import read_prompt_file
 from deployments.generate.prompt_text import first_messages
+from deployments.http.events import DONE, event_data
 from specdec_core.models.numerics import Numerics
 
 _DEMO = "smollm2-135m"
@@ -167,8 +168,9 @@ async def _streamed(http: httpx.AsyncClient, body: dict[str, Any]) -> Told:
         async for line in answer.aiter_lines():
             if answer.status_code != 200:
                 raise RuntimeError(line)
-            if line.startswith("data: {"):
-                told.take(json.loads(line.removeprefix("data: ")))
+            data = event_data(line)
+            if data not in (None, DONE):
+                told.take(json.loads(data))
     return told
 
 

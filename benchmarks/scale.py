@@ -23,6 +23,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from deployments.plotting import picture
 from deployments.simulation.capacity_options import CapacityOptions, run
 from specdec_core.config import KPolicyName
 
@@ -175,19 +176,15 @@ def _chosen(points: list[dict[str, Any]], pass_ms: int, group: int) -> list[dict
 
 
 def _plot(points: list[dict[str, Any]], path: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(1, len(_BASES), figsize=(11, 4.5), sharey=True)
-    for axis, (base, (targets, drafts)) in zip(axes, _BASES.items(), strict=True):
-        _draw(axis, points, base)
-        axis.set_title(f"over {targets} target{'s' * (targets > 1)} and {drafts} draft", size=10)
-    axes[0].set_ylabel("tokens/s of a target (simulated)")
-    axes[0].legend(fontsize=8)
-    figure.tight_layout()
-    figure.savefig(path, dpi=110)
+    with picture(path, 11, 4.5) as figure:
+        axes = figure.subplots(1, len(_BASES), sharey=True)
+        for axis, (base, (targets, drafts)) in zip(axes, _BASES.items(), strict=True):
+            _draw(axis, points, base)
+            axis.set_title(
+                f"over {targets} target{'s' * (targets > 1)} and {drafts} draft", size=10
+            )
+        axes[0].set_ylabel("tokens/s of a target (simulated)")
+        axes[0].legend(fontsize=8)
 
 
 def _draw(axis: Any, points: list[dict[str, Any]], base: str) -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import os
 import statistics
-import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -25,7 +24,9 @@ import typer
 from rich.console import Console
 from rich.progress import track
 
-from benchmarks.served import load, service
+from benchmarks.harness.load import load
+from benchmarks.harness.machine import stolen_share
+from benchmarks.harness.starting import ServerProcess, service
 from deployments.config import ServiceConfig
 from deployments.demo_models import resolve_model
 from deployments.generate.prompt_file import PromptLine, read_prompt_file, select
@@ -89,39 +90,33 @@ def main(
 
 
 def _turn(
-    process: subprocess.Popen[bytes],
+    process: ServerProcess,
     sides: tuple[_EngineSide, _ServiceSide],
     lines: Sequence[PromptLine],
     max_tokens: int,
 ) -> dict[str, Any]:
     engine, served = sides
-    with _stopped(process), _Steal() as from_engine:
-        engine_tokens, engine_s = engine.decode(lines, max_tokens)
-    with _Steal() as from_service:
-        served_tokens, served_s = served.decode(lines, max_tokens)
+    with _stopped(process):
+        engine_tokens, engine_s, from_engine = _read(engine, lines, max_tokens)
+    served_tokens, served_s, from_service = _read(served, lines, max_tokens)
     assert engine_tokens == served_tokens, "the service and the engine decode other tokens"
     return {
         "tokens": engine_tokens,
         "engine_s": engine_s,
         "service_s": served_s,
         "ratio": engine_s / served_s,
-        "stolen_from_engine": from_engine.share,
-        "stolen_from_service": from_service.share,
+        "stolen_from_engine": from_engine,
+        "stolen_from_service": from_service,
     }
 
 
-class _Steal:
-    """The share of the machine that its host gave to others meanwhile: noise."""
-
-    share = 0.0
-
-    def __enter__(self) -> _Steal:
-        self._before = psutil.cpu_times()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        after = psutil.cpu_times()
-        self.share = (after.steal - self._before.steal) / (sum(after) - sum(self._before))
+def _read(
+    side: _EngineSide | _ServiceSide, lines: Sequence[PromptLine], max_tokens: int
+) -> tuple[int, float, float]:
+    """Tokens, seconds, and the share of the machine that its host gave to others: noise."""
+    before = psutil.cpu_times()
+    num_tokens, seconds = side.decode(lines, max_tokens)
+    return num_tokens, seconds, stolen_share(before, psutil.cpu_times())
 
 
 def _rate(turns: Sequence[dict[str, Any]], side: str) -> float:
@@ -164,14 +159,13 @@ class _ServiceSide:
 
     def decode(self, lines: Sequence[PromptLine], max_tokens: int) -> tuple[int, float]:
         run = load(self._config, lines, max_tokens)
-        return sum(record.usage.num_output for record in run.records), run.duration_s
+        return run.num_output, run.duration_s
 
 
 @contextmanager
-def _stopped(service: subprocess.Popen[bytes]) -> Iterator[None]:
+def _stopped(service: ServerProcess) -> Iterator[None]:
     """None of the service's processes runs inside."""
-    root = psutil.Process(service.pid)
-    processes = [root, *root.children(recursive=True)]
+    processes = service.members()
     for process in processes:
         process.suspend()
     time.sleep(_PAUSE_S)

@@ -22,8 +22,9 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from benchmarks.served import load, service
-from deployments.bench.load import LoadRun
+from benchmarks.harness.load import load
+from benchmarks.harness.processes import below, cpu_seconds, name_of
+from benchmarks.harness.starting import service
 from deployments.bench.stage_figures import middle_stages
 from deployments.config import ServiceConfig
 from deployments.generate.prompt_file import PromptLine, read_prompt_file, select
@@ -90,14 +91,14 @@ def _turn(
     max_tokens: int,
     body: Mapping[str, Any],
 ) -> dict[str, Any]:
-    before = cpu_seconds(pid)
+    before = cpu_by_process(pid)
     run = load(config, lines, max_tokens, body)
-    spent = cpu_seconds(pid)
+    spent = cpu_by_process(pid)
     spent.subtract(before)
     assert run.stages is not None, "the server tells its stages"
     num_rounds = run.stages["target verify"]["count"]
     return {
-        "tokens_per_second": _tokens(run) / run.duration_s,
+        "tokens_per_second": run.num_output / run.duration_s,
         "round_ms": 1000 * run.duration_s / num_rounds,
         "stages": run.stages,
         "cpu_ms_per_round": {
@@ -108,28 +109,10 @@ def _turn(
     }
 
 
-def _tokens(run: LoadRun) -> int:
-    return sum(record.usage.num_output for record in run.records)
-
-
-def cpu_seconds(pid: int) -> Counter[str]:
+def cpu_by_process(pid: int) -> Counter[str]:
     """User and system time so far, by process; of the load generator too."""
     own = psutil.Process().cpu_times()
-    seconds: Counter[str] = Counter({_CLIENT: own.user + own.system})
-    for process in psutil.Process(pid).children(recursive=True):
-        try:
-            times, name = process.cpu_times(), _name(process)
-        except psutil.NoSuchProcess:
-            continue
-        seconds[name] += times.user + times.system
-    return seconds
-
-
-def _name(process: psutil.Process) -> str:
-    """An actor's title ("ray::...") without the method that it runs just now, or the program."""
-    line = process.cmdline()
-    title = line[0].split(" ")[0] if line else process.name()
-    return title.split(".")[0] if title.startswith("ray::") else process.name()
+    return Counter({_CLIENT: own.user + own.system}) + cpu_seconds(below(pid), name_of)
 
 
 def _over_turns(turns: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

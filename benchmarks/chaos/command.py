@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
-import subprocess
 from pathlib import Path
 from typing import Annotated
 
@@ -22,10 +20,11 @@ from rich.console import Console
 from benchmarks.chaos.asked import mixed
 from benchmarks.chaos.faults import parse_cycle
 from benchmarks.chaos.leftovers import left_of
-from benchmarks.chaos.processes import ServiceProcesses
 from benchmarks.chaos.report import Result, table
 from benchmarks.chaos.run import Plan, Run, disturb
-from benchmarks.served import service
+from benchmarks.harness.machine import commit
+from benchmarks.harness.ports import free_port
+from benchmarks.harness.starting import service
 from deployments.config import ServiceConfig
 from deployments.generate.prompt_file import read_prompt_file, select
 from specdec_core.models.numerics import Numerics
@@ -68,7 +67,7 @@ def main(
         "ingresses": ingresses,
         "max_tokens": max_tokens,
         "input": input.name,
-        "commit": _commit(),
+        "commit": commit(),
     }
     result = run.result(settings, left_of(processes))
     _tell(result)
@@ -89,8 +88,8 @@ def _config(
         ingress_replicas=ingresses,
         max_ingress_replicas=ingresses,
         kv_cache_tokens=kv_cache_tokens,
-        port=_free_port(),
-        grpc_port=_free_port(),
+        port=free_port(),
+        grpc_port=free_port(),
     )
 
 
@@ -104,17 +103,5 @@ def _tell(result: Result) -> None:
 def _run(config: ServiceConfig, plan: Plan) -> tuple[Run, list[psutil.Process]]:
     """What was found, and every process that the service had at its end."""
     with service(config) as process:
-        processes = ServiceProcesses(process.pid)
-        run = asyncio.run(disturb(config, plan, processes))
-        return run, processes.all()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def _commit() -> str:
-    command = ["git", "describe", "--always", "--dirty"]
-    return subprocess.run(command, capture_output=True, text=True).stdout.strip()
+        run = asyncio.run(disturb(config, plan, process.pid))
+        return run, process.members()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from benchmarks.chaos.processes import Kind, Pids
+from benchmarks.harness.processes import Kind, Pids
 
 
 class Blow(StrEnum):

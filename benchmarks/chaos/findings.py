@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from benchmarks.chaos.answers import Answer, Attempt, Failure, Output
 from benchmarks.chaos.faults import Blow
-from benchmarks.chaos.processes import Kind
 from benchmarks.chaos.recovery import Recovery
+from benchmarks.harness.processes import Kind
 
 _AFTERWARDS_S = 1.0
 """A client may hear of a broken connection a little after the process is back."""

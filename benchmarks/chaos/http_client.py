@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 
 from benchmarks.chaos.answers import Attempt, AttemptError, Failure
+from deployments.http.events import DONE, event_data
 
 _RETRYABLE = (429, 503)
 
@@ -44,10 +45,11 @@ class HttpClient:
                 await answer.aread()
             _check(answer)
             async for line in answer.aiter_lines():
-                if line == "data: [DONE]":
+                data = event_data(line)
+                if data == DONE:
                     return
-                if line.startswith("data:"):
-                    _take(attempt, json.loads(line.removeprefix("data:")))
+                if data is not None:
+                    _take(attempt, json.loads(data))
         message = "the stream ended without [DONE]"
         raise AttemptError(Failure(kind="cut", message=message, says_retry=False))
 

@@ -10,6 +10,7 @@ import psutil
 
 from benchmarks.chaos.grpc_client import GrpcClient
 from benchmarks.chaos.watch import Sight, Watch
+from benchmarks.harness.processes import title_of
 from specdec.v1 import generation_pb2 as pb
 
 _LIMIT_S = 90.0
@@ -60,11 +61,4 @@ def _held(status: pb.PoolStatusResponse) -> dict[str, int]:
 def left_of(processes: Sequence[psutil.Process]) -> list[str]:
     """Those that still live, some seconds after their service has ended."""
     _, alive = psutil.wait_procs(processes, timeout=_END_S)
-    return [_title(process) for process in alive]
-
-
-def _title(process: psutil.Process) -> str:
-    try:
-        return " ".join(process.cmdline())[:80] or process.name()
-    except psutil.NoSuchProcess:
-        return ""
+    return [title_of(process)[:80] for process in alive]

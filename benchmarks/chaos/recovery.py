@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from benchmarks.chaos.answers import Attempt
 from benchmarks.chaos.faults import Blow, Strike
-from benchmarks.chaos.processes import Kind
 from benchmarks.chaos.watch import Sight
+from benchmarks.harness.processes import Kind
 
 _MODELS = (Kind.TARGET, Kind.DRAFT)
 _EVERY_S = 0.2

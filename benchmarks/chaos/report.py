@@ -12,8 +12,8 @@ from rich.table import Table
 
 from benchmarks.chaos.faults import Blow, Fault
 from benchmarks.chaos.findings import Comparison
-from benchmarks.chaos.processes import Kind
 from benchmarks.chaos.recovery import Recovery
+from benchmarks.harness.processes import Kind
 
 NEXT_TOKEN_LIMITS_S = {Kind.DRAFT: 1.0, Kind.COORDINATOR: 15.0}
 """From the kill until every stream under way has had its next token."""

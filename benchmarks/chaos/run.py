@@ -7,6 +7,7 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from rich.console import Console
@@ -20,10 +21,10 @@ from benchmarks.chaos.grpc_client import grpc_client
 from benchmarks.chaos.http_client import http_client
 from benchmarks.chaos.leftovers import held_by_pool, until_whole
 from benchmarks.chaos.load import Clients, Load, until
-from benchmarks.chaos.processes import ServiceProcesses
 from benchmarks.chaos.recovery import calm_waits, recoveries
 from benchmarks.chaos.report import Result
 from benchmarks.chaos.watch import Sight, Watch
+from benchmarks.harness.processes import pids_by_kind
 from deployments.config import ServiceConfig
 
 
@@ -81,18 +82,20 @@ class Run:
         )
 
 
-async def disturb(config: ServiceConfig, plan: Plan, processes: ServiceProcesses) -> Run:
-    """The same requests twice; in the second run every fault strikes at least once."""
+async def disturb(config: ServiceConfig, plan: Plan, pid: int) -> Run:
+    """The same requests twice; in the second run every fault strikes at least once. `pid`: the
+    service's first process."""
+    find = partial(pids_by_kind, pid)
     async with clients_of(config) as clients:
         with _progress("undisturbed", len(plan.asked)) as (report, _):
             calm = Load(clients, plan.concurrency, report)
             calm_s = await _timed(calm.run(plan.asked))
         assert all(answer.output is not None for answer in calm.answers), "nothing fails by itself"
-        watch = Watch(processes.by_kind, clients.grpc)
+        watch = Watch(find, clients.grpc)
         whole = await watch.look()
         with _progress("with faults", len(plan.asked)) as (report, tell):
             striker = Striker(
-                processes.by_kind,
+                find,
                 every_s=plan.every_s,
                 stop_s=plan.stop_s,
                 cycle=plan.cycle,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from benchmarks.chaos.grpc_client import GrpcClient
-from benchmarks.chaos.processes import Kind, Pids
+from benchmarks.harness.processes import Kind, Pids
 from specdec.v1 import generation_pb2 as pb
 
 _EVERY_S = 0.3

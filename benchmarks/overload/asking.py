@@ -14,12 +14,11 @@ from google.rpc import error_details_pb2, status_pb2
 
 from benchmarks.overload.http_exchange import Answer, CutOffError, exchange, post
 from benchmarks.overload.questions import Ids, Outcome, Question, Server, Verdict, Way
+from deployments.http.events import DONE, event_data
 from specdec.v1 import generation_pb2 as pb
 from specdec.v1 import generation_pb2_grpc as pb_grpc
 
 _STATUS_DETAILS = "grpc-status-details-bin"
-_DATA = "data: "
-_DONE = "[DONE]"
 
 
 async def ask(
@@ -70,9 +69,9 @@ def _whole_ids(answer: Answer) -> Ids:
 
 
 def _streamed_ids(answer: Answer) -> Ids:
-    lines = [line for line in answer.body.decode().splitlines() if line.startswith(_DATA)]
-    *chunks, last = (line.removeprefix(_DATA) for line in lines)
-    if last != _DONE:
+    events = map(event_data, answer.body.decode().splitlines())
+    *chunks, last = (data for data in events if data is not None)
+    if last != DONE:
         raise ValueError(f"the stream ends with {last[:100]!r}")
     return tuple(_ids_of([json.loads(chunk) for chunk in chunks]))
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from benchmarks.overload.clients import ask_at_once
-from benchmarks.overload.processes import Held, held_by_kind, ours
+from benchmarks.overload.held import Held, held_by_kind, ours
 from benchmarks.overload.questions import Server, mixture, prompts
 from benchmarks.overload.targets import ask_plainly
 from benchmarks.overload.verdicts import Found, judge

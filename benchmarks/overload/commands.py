@@ -15,6 +15,7 @@ import psutil
 import typer
 from rich.console import Console
 
+from benchmarks.harness.starting import service
 from benchmarks.overload.burst import BurstOptions, run_bursts
 from benchmarks.overload.hostile import HostileOptions, run_turns, summary
 from benchmarks.overload.plot import plot as draw
@@ -22,8 +23,7 @@ from benchmarks.overload.questions import Server
 from benchmarks.overload.report import growth_table, memory_table, outcomes_table
 from benchmarks.overload.soak import Soak, SoakOptions, run_soak
 from benchmarks.overload.targets import ServiceOptions, server_of, service_config
-from benchmarks.served import service
-from deployments.eval_draft.plot import check_can_plot
+from deployments.plotting import check_can_plot
 from deployments.progress import stage_progress
 
 app = typer.Typer(

@@ -17,12 +17,12 @@ from typing import Any
 import grpc
 import psutil
 
+from benchmarks.harness.load import ask_all
+from benchmarks.harness.processes import Kind, below, cpu_seconds, pids_by_kind
 from benchmarks.overload.asking import metadata
 from benchmarks.overload.attacks import Tally, Target, attackers
-from benchmarks.overload.processes import cpu_seconds, held_by_kind, ours, pids_of
+from benchmarks.overload.held import held_by_kind, kind_or_other, ours
 from benchmarks.overload.questions import Server, prompts
-from deployments.bench.http_load import http_client
-from deployments.bench.load import Load, run_load
 from deployments.bench.prompts import Prompt
 from specdec.v1 import generation_pb2 as pb
 from specdec.v1 import generation_pb2_grpc as pb_grpc
@@ -32,6 +32,7 @@ SPEED_LIMIT = 0.9
 _CALM_S = 90.0
 """At most, for the answers of the slow readers to be made."""
 _POLL_S = 1.0
+_TIMEOUT_S = 120.0
 _JOIN_S = 20.0
 
 Report = Callable[[str, int, int], None]
@@ -113,7 +114,7 @@ def coordinator_ports(root_pid: int) -> tuple[int, ...]:
     """Whatever the coordinator's process listens on."""
     return tuple(
         link.laddr.port
-        for pid in pids_of(root_pid, "coordinator")
+        for pid in pids_by_kind(root_pid)[Kind.COORDINATOR]
         for link in psutil.Process(pid).net_connections("tcp")
         if link.status == psutil.CONN_LISTEN
     )
@@ -121,46 +122,43 @@ def coordinator_ports(root_pid: int) -> tuple[int, ...]:
 
 def speed(server: Server, options: HostileOptions) -> float:
     """Output tokens per second of well-behaved streams."""
-    return asyncio.run(_speed(server, options))
-
-
-async def _speed(server: Server, options: HostileOptions) -> float:
     sampling = {"temperature": 0, "max_tokens": options.max_tokens, "ignore_eos": True}
     given = [Prompt(token_ids=ids, sampling=sampling) for ids in prompts(options.requests)]
-    load = Load(
-        prompts=given,
-        arrivals_s=[0.0] * len(given),
-        max_concurrency=options.streams,
-        timeout_s=120.0,
+    run = ask_all(
+        server.url,
+        given,
+        options.streams,
+        _TIMEOUT_S,
+        is_chat=False,
+        model=server.model,
+        api_key=server.api_key,
     )
-    async with http_client(
-        server.url, is_chat=False, model=server.model, api_key=server.api_key, extra_body={}
-    ) as client:
-        run = await run_load(client, load, lambda num_ended, now: None)
     assert not run.failures, run.failures
-    return sum(record.usage.num_output for record in run.records) / run.duration_s
+    return run.num_output / run.duration_s
 
 
 def _attacked(target: Target, root_pid: int, options: HostileOptions, alone: float) -> Turn:
     held_before = ours(held_by_kind(root_pid)).pss_mib
     with hostile_clients(target, options.share) as (process, tally):
         _wait_until_calm(target.server)
-        started, before = time.perf_counter(), cpu_seconds(root_pid)
+        started, before = time.perf_counter(), _cpu_by_kind(root_pid)
         attackers_before = _cpu(process)
         beside = speed(target.server, options)
-        passed_s, after = time.perf_counter() - started, cpu_seconds(root_pid)
+        passed_s, after = time.perf_counter() - started, _cpu_by_kind(root_pid)
         attackers_cpu = (_cpu(process) - attackers_before) / passed_s
         held_after = ours(held_by_kind(root_pid)).pss_mib
     return Turn(
         alone=alone,
         beside=beside,
         attackers_cpu=attackers_cpu,
-        server_cpu={
-            kind: (seconds - before.get(kind, 0.0)) / passed_s for kind, seconds in after.items()
-        },
+        server_cpu={kind: (seconds - before[kind]) / passed_s for kind, seconds in after.items()},
         held_mib=(held_before, held_after),
         tally=tally,
     )
+
+
+def _cpu_by_kind(root_pid: int) -> Counter[str]:
+    return cpu_seconds(below(root_pid), kind_or_other)
 
 
 def _cpu(process: psutil.Process) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from rich.table import Table
 
 from benchmarks.overload.burst import Burst
-from benchmarks.overload.processes import Held, ours
+from benchmarks.overload.held import Held, ours
 from benchmarks.overload.questions import Verdict, Way
 
 

@@ -17,7 +17,7 @@ import grpc
 
 from benchmarks.overload.asking import ask, metadata
 from benchmarks.overload.clients import stubs
-from benchmarks.overload.processes import OTHER, Held, held_by_kind
+from benchmarks.overload.held import OTHER, Held, held_by_kind
 from benchmarks.overload.questions import Ids, Question, Server, Verdict, mixture, prompts
 from benchmarks.overload.targets import ask_plainly
 from benchmarks.overload.trend import Trend, second_half

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 import transformers
 
+from benchmarks.harness.machine import cpu_name
+
 RESULTS = Path("benchmarks/results/paper")
 
 Row = dict[str, Any]
@@ -63,7 +65,7 @@ def current_commit() -> str:
 def describe_machine(device: str) -> dict[str, Any]:
     is_cuda = device != "cpu" and torch.cuda.is_available()
     return {
-        "device": torch.cuda.get_device_name() if is_cuda else f"CPU, {_cpu_name()}",
+        "device": torch.cuda.get_device_name() if is_cuda else f"CPU, {cpu_name()}",
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "load_average": round(os.getloadavg()[0], 1),
@@ -79,10 +81,3 @@ def _git(*arguments: str) -> str:
         ["git", *arguments], cwd=here.parents[1], capture_output=True, text=True, check=True
     )
     return done.stdout.strip()
-
-
-def _cpu_name() -> str:
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()

@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 import torch
 
+from benchmarks.harness.machine import cpu_name
 from benchmarks.peers.cells import NotRun, Seat, cells_of, seat_of
 from benchmarks.peers.engines import ENGINES, EngineSpec, environment, python_of
 from benchmarks.peers.options import RunOptions
@@ -113,8 +114,3 @@ def machine() -> dict[str, Any]:
         "capability": torch.backends.cpu.get_cpu_capability(),
         "platform": platform.platform(),
     }
-
-
-def cpu_name() -> str:
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    return next((line.split(": ")[1] for line in lines if line.startswith("model name")), "unknown")

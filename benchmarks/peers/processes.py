@@ -15,65 +15,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-import psutil
-
+from benchmarks.harness.starting import LoggedProcess
 from benchmarks.peers.messages import Failed, Message, from_line, to_line
 
-_LOG_LINES = 5
 _END_S = 10.0
-
-
-class LoggedProcess:
-    """A process in a session of its own, what it prints in a file; `variables` are all it has."""
-
-    def __init__(
-        self,
-        command: Sequence[str],
-        *,
-        variables: Mapping[str, str],
-        log: Path,
-        has_pipes: bool = False,
-    ) -> None:
-        self._log = log
-        self._closed = False
-        pipe = subprocess.PIPE if has_pipes else None
-        with log.open("wb") as output:
-            self._process = subprocess.Popen(
-                command,
-                stdin=pipe or subprocess.DEVNULL,
-                stdout=pipe or output,
-                stderr=output,
-                env=dict(variables),
-                start_new_session=True,
-            )
-
-    def end_of_log(self) -> str:
-        lines = self._log.read_text(errors="replace").splitlines()
-        return " | ".join(line.strip() for line in lines[-_LOG_LINES:])
-
-    def cpu_seconds(self) -> float:
-        """Of the process and its children, until now."""
-        return sum(sum(member.cpu_times()[:2]) for member in self.members())
-
-    def resident_bytes(self) -> int:
-        return sum(member.memory_info().rss for member in self.members())
-
-    def members(self) -> list[psutil.Process]:
-        """The process and all below it; none once it has ended."""
-        if self._process.poll() is not None:
-            return []
-        process = psutil.Process(self._process.pid)
-        return [process, *process.children(recursive=True)]
-
-    def _signal(self, number: int) -> None:
-        if not self._closed:
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, number)
-
-    def _kill(self) -> None:
-        self._signal(signal.SIGKILL)
-        self._process.wait()
-        self._closed = True
 
 
 class RunnerProcess(LoggedProcess):
@@ -116,6 +61,13 @@ class RunnerProcess(LoggedProcess):
                 self._buffer += part
         line, _, self._buffer = self._buffer.partition(b"\n")
         return line.decode()
+
+    def cpu_seconds(self) -> float:
+        """Of the process and its children, until now."""
+        return self.cpu_by_kind().total()
+
+    def resident_bytes(self) -> int:
+        return sum(member.memory_info().rss for member in self.members())
 
     def close(self) -> None:
         """End the process and its children: by the end of its input, else by force."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import psutil
 
+from benchmarks.harness.machine import stolen_share
 from benchmarks.peers.cells import Cell, NotRun, Seat
 from benchmarks.peers.messages import Decoded, Failed, Load, Loaded, Message, Turn
 from specdec_core.errors import SpecdecError
@@ -153,10 +154,3 @@ def _reason(answer: Message) -> str:
 
 def _cpu_seconds(processes: Sequence[Process]) -> float:
     return sum(process.cpu_seconds() for process in processes)
-
-
-def stolen_share(before: Any, after: Any) -> float:
-    """Between two readings of psutil.cpu_times: what the machine's host gave to others."""
-    passed = [late - early for early, late in zip(before, after, strict=True)]
-    stolen: float = passed[after._fields.index("steal")]
-    return stolen / max(sum(passed), 1e-9)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from benchmarks.harness.load import ask_all
 from benchmarks.served_peers.engines import Server
 from benchmarks.served_peers.prompts import request_prompt
 from deployments.bench.figures import Wanted, figures
-from deployments.bench.http_load import http_client
-from deployments.bench.load import Load, LoadRun, run_load
+from deployments.bench.load import LoadRun
 from deployments.generate.prompt_file import PromptLine
 from specdec_core.errors import SpecdecError
 
@@ -48,24 +47,13 @@ class Client:
             request_prompt(line, self._body(place, max_tokens, temperature))
             for place, line in enumerate(lines)
         ]
-        load = Load(
-            prompts=prompts,
-            arrivals_s=[0.0] * len(prompts),
-            max_concurrency=streams,
-            timeout_s=self._timeout_s,
-        )
-        return read(asyncio.run(self._run(load, fields)), max_tokens)
+        run = ask_all(self._url, prompts, streams, self._timeout_s, extra_body=fields)
+        return read(run, max_tokens)
 
     def _body(self, place: int, max_tokens: int, temperature: float) -> dict[str, Any]:
         self._num_requests += 1
         unshared = self._server.unshared(f"served-peers-{self._num_requests}")
         return request_body(place, max_tokens, temperature) | dict(unshared)
-
-    async def _run(self, load: Load, fields: Mapping[str, Any]) -> LoadRun:
-        async with http_client(
-            self._url, is_chat=True, model=None, api_key=None, extra_body=fields
-        ) as client:
-            return await run_load(client, load, lambda num_ended, speed: None)
 
 
 def request_body(place: int, max_tokens: int, temperature: float) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from benchmarks.served_peers.plot import plot as draw
 from benchmarks.served_peers.prompts import FILE, Prompts
 from benchmarks.served_peers.report import markdown as as_markdown
 from benchmarks.served_peers.report import sheets, table
-from deployments.eval_draft.plot import check_can_plot
+from deployments.plotting import check_can_plot
 from deployments.progress import stage_progress
 from specdec_core.errors import InvalidRequestError, SpecdecError
 

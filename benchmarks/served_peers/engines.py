@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from benchmarks.harness.starting import SERVE
 from benchmarks.peers.engines import ENGINES as OFFLINE_ENGINES
 from benchmarks.peers.engines import environment, python_of
 from benchmarks.peers.llama_cpp import LlamaCpp
@@ -86,9 +86,8 @@ def _uncached(name: str) -> Fields:
 
 def specdec_command(site: Site) -> list[str]:
     """As it ships: nothing but the model and ports."""
-    program = [sys.executable, "-c", "from deployments.cli import main; main()", "serve"]
     ports = ["--port", str(site.port), "--grpc-port", str(site.port + 1)]
-    return [*program, site.model, *ports]
+    return [*SERVE, site.model, *ports]
 
 
 def _vllm_command(*more: str, dtype: str) -> Callable[[Site], list[str]]:

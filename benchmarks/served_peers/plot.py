@@ -9,6 +9,7 @@ from typing import Any
 from benchmarks.served_peers.engines import ENGINE, SPECDEC
 from benchmarks.served_peers.figures import Cells, rate
 from benchmarks.served_peers.readings import Record
+from deployments.plotting import picture
 
 _GROUP_WIDTH = 0.84
 _OURS = {SPECDEC: "tab:blue", ENGINE: "lightsteelblue"}
@@ -16,22 +17,19 @@ _THEIRS = ("tab:orange", "navajowhite", "dimgrey", "darkgrey", "lightgrey", "tab
 
 
 def plot(found: dict[str, Any], path: Path) -> None:
-    from matplotlib.figure import Figure
-
     cells = Cells(found["readings"])
     kinds = list(dict.fromkeys(prompts for prompts, _ in cells.shapes))
-    figure = Figure(figsize=(11, 1 + 3.6 * len(kinds)), layout="constrained")
-    panels = figure.subplots(len(kinds), 1, squeeze=False)
-    for (axes,), prompts in zip(panels, kinds, strict=True):
-        streams = [number for kind, number in cells.shapes if kind == prompts]
-        _bars(axes, cells, prompts, streams)
-        tokens = found["settings"]["prompt_tokens"].get(prompts, 0)
-        axes.set_title(f"{prompts} prompts: {tokens:.0f} tokens")
-        axes.set_ylabel("tokens/s")
-    handles, labels = panels[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 5))
-    figure.suptitle(f"{found['settings']['site']['model']} on {found['machine']['cpu']}")
-    figure.savefig(path, dpi=120)
+    with picture(path, 11, 1 + 3.6 * len(kinds)) as figure:
+        panels = figure.subplots(len(kinds), 1, squeeze=False)
+        for (axes,), prompts in zip(panels, kinds, strict=True):
+            streams = [number for kind, number in cells.shapes if kind == prompts]
+            _bars(axes, cells, prompts, streams)
+            tokens = found["settings"]["prompt_tokens"].get(prompts, 0)
+            axes.set_title(f"{prompts} prompts: {tokens:.0f} tokens")
+            axes.set_ylabel("tokens/s")
+        handles, labels = panels[0][0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 5))
+        figure.suptitle(f"{found['settings']['site']['model']} on {found['machine']['cpu']}")
 
 
 def _bars(axes: Any, cells: Cells, prompts: str, streams: Sequence[int]) -> None:

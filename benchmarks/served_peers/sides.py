@@ -11,17 +11,17 @@ from typing import Any, Protocol
 
 import psutil
 
-from benchmarks.overload.processes import MIB
+from benchmarks.harness.machine import stolen_share
+from benchmarks.harness.processes import MIB
+from benchmarks.harness.starting import ServerProcess
 from benchmarks.peers.messages import Decoded, Failed, Loaded, Turn
 from benchmarks.peers.messages import Load as EngineLoad
 from benchmarks.peers.processes import RunnerProcess
-from benchmarks.peers.rounds import stolen_share
 from benchmarks.served_peers.client import Asked, Client
 from benchmarks.served_peers.engines import ENGINE, Server, Site, inherited
 from benchmarks.served_peers.options import RunOptions
 from benchmarks.served_peers.prompts import Prompts, token_ids
 from benchmarks.served_peers.readings import OFF, ON, Load, Part, Reading, Start
-from benchmarks.served_peers.server import ServerProcess
 from specdec_core.errors import SpecdecError
 
 _WARM_UP_REQUESTS, _WARM_UP_TOKENS = 8, 16

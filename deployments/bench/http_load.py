@@ -19,14 +19,13 @@ from deployments.bench.prompts import Prompt
 from deployments.bench.records import AnswerError, Chunk, Usage
 from deployments.bench.speculation import counts_of_answer, counts_of_page
 from deployments.bench.stage_figures import stages_of_page
+from deployments.http.events import DONE, event_data
 from deployments.ingress.access import is_loopback
 from specdec_core.errors import InvalidRequestError, SpecdecError
 
 if TYPE_CHECKING:
     import aiohttp
 
-_DATA = b"data:"
-_DONE = b"[DONE]"
 _FAILED = ("error", "abort")
 """Finish reasons of answers that came to nothing."""
 _LONGEST_LINE = 2**20
@@ -58,12 +57,11 @@ class HttpClient:
             if answer.status != 200:
                 raise AnswerError(f"HTTP {answer.status}: {_reason(await answer.text())}")
             async for line in answer.content:
-                if not line.startswith(_DATA):
-                    continue
-                data = line[len(_DATA) :].strip()
-                if data == _DONE:
+                data = event_data(line.decode())
+                if data == DONE:
                     return
-                yield read_chunk(json.loads(data))
+                if data is not None:
+                    yield read_chunk(json.loads(data))
 
     def _body(self, prompt: Prompt) -> dict[str, Any]:
         given = prompt.text if prompt.token_ids is None else list(prompt.token_ids)

@@ -50,6 +50,11 @@ class LoadRun:
         return sum(record.error is None for record in self.records)
 
     @property
+    def num_output(self) -> int:
+        """Tokens of all answers, also of those that failed."""
+        return sum(record.usage.num_output for record in self.records)
+
+    @property
     def failures(self) -> Counter[str]:
         """How often each message was the end of a request."""
         return Counter(record.error for record in self.records if record.error is not None)

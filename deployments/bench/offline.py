@@ -21,9 +21,9 @@ from deployments.bench.offline_plot import plot
 from deployments.bench.offline_report import CellRuns, cell_records, cells_table
 from deployments.bench.offline_runs import run_cell
 from deployments.bench.roofline import measure_roofline
-from deployments.eval_draft.plot import check_can_plot
 from deployments.generate.prompt_file import read_prompt_file, select
 from deployments.generate.prompt_text import line_request
+from deployments.plotting import check_can_plot
 from deployments.progress import cell_progress
 from specdec_core.models.loading import LoadedPair
 from specdec_core.request import Request

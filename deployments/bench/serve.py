@@ -16,7 +16,7 @@ from deployments.bench.names import Backend
 from deployments.bench.serve_options import BenchServeOptions
 from deployments.bench.serve_plot import plot
 from deployments.bench.serve_report import failures_text, result, serve_table
-from deployments.eval_draft.plot import check_can_plot
+from deployments.plotting import check_can_plot
 from deployments.progress import request_progress
 from specdec_core.errors import SpecdecError
 

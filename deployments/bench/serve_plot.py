@@ -7,25 +7,23 @@ from pathlib import Path
 
 from deployments.bench.figures import latencies, tokens_by_second
 from deployments.bench.load import LoadRun
+from deployments.plotting import picture
 
 _SHOWN = ("ttft", "tpot", "e2el")
 
 
 def plot(runs: Sequence[LoadRun], path: Path) -> None:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(14, 4), layout="constrained")
-    *spreads, speed = figure.subplots(1, len(_SHOWN) + 1)
-    for number, run in enumerate(runs, start=1):
-        done = [record for record in run.records if record.error is None]
+    with picture(path, 14, 4) as figure:
+        *spreads, speed = figure.subplots(1, len(_SHOWN) + 1)
+        for number, run in enumerate(runs, start=1):
+            done = [record for record in run.records if record.error is None]
+            for name, axes in zip(_SHOWN, spreads, strict=True):
+                values = sorted(1000 * seconds for seconds in latencies(name, done))
+                shares = [(place + 1) / len(values) for place in range(len(values))]
+                axes.step(values, shares, where="post", label=f"run {number}")
+            if done:
+                speed.stairs(tokens_by_second(done), baseline=None)
         for name, axes in zip(_SHOWN, spreads, strict=True):
-            values = sorted(1000 * seconds for seconds in latencies(name, done))
-            shares = [(place + 1) / len(values) for place in range(len(values))]
-            axes.step(values, shares, where="post", label=f"run {number}")
-        if done:
-            speed.stairs(tokens_by_second(done), baseline=None)
-    for name, axes in zip(_SHOWN, spreads, strict=True):
-        axes.set(xlabel=f"{name.upper()} (ms)", ylabel="share of the requests", ylim=(0, 1.02))
-    spreads[0].legend()
-    speed.set(xlabel="second", ylabel="output tokens in it", ylim=(0, None))
-    figure.savefig(path, dpi=120)
+            axes.set(xlabel=f"{name.upper()} (ms)", ylabel="share of the requests", ylim=(0, 1.02))
+        spreads[0].legend()
+        speed.set(xlabel="second", ylabel="output tokens in it", ylim=(0, None))

@@ -3,34 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from specdec_core.errors import InvalidRequestError
-
-
-def check_can_plot() -> None:
-    """Raises InvalidRequestError where the plotting library is not installed."""
-    if find_spec("matplotlib") is None:
-        raise InvalidRequestError(
-            "--plot needs matplotlib: pip install 'specdec-serve[bench]', or leave --plot out"
-        )
+from deployments.plotting import picture
 
 
 def plot(record: Mapping[str, Any], path: Path) -> None:
-    from matplotlib.figure import Figure
-
     points = record["points"]
     k = [point["num_draft_tokens"] for point in points]
-    figure = Figure(figsize=(9, 4), layout="constrained")
-    speed, length = figure.subplots(1, 2)
-    for name in ("measured_speedup", "predicted_speedup"):
-        speed.plot(k, [point[name] for point in points], marker="o", label=name.split("_")[0])
-    speed.axhline(1.0, color="grey", linewidth=1)
-    speed.set(xlabel="K", ylabel="tokens/s over plain decoding")
-    speed.legend()
-    length.plot(k, [point["mean_acceptance_length"] for point in points], marker="o")
-    length.set(xlabel="K", ylabel="tokens per round with a proposal")
-    figure.suptitle(str(record["verdict"]).partition(";")[0])
-    figure.savefig(path, dpi=120)
+    with picture(path, 9, 4) as figure:
+        speed, length = figure.subplots(1, 2)
+        for name in ("measured_speedup", "predicted_speedup"):
+            speed.plot(k, [point[name] for point in points], marker="o", label=name.split("_")[0])
+        speed.axhline(1.0, color="grey", linewidth=1)
+        speed.set(xlabel="K", ylabel="tokens/s over plain decoding")
+        speed.legend()
+        length.plot(k, [point["mean_acceptance_length"] for point in points], marker="o")
+        length.set(xlabel="K", ylabel="tokens per round with a proposal")
+        figure.suptitle(str(record["verdict"]).partition(";")[0])

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from deployments.eval_draft.costs import measure_costs
 from deployments.eval_draft.options import EvalDraftOptions
-from deployments.eval_draft.plot import check_can_plot, plot
+from deployments.eval_draft.plot import plot
 from deployments.eval_draft.report import (
     Point,
     best_point,
@@ -28,6 +28,7 @@ from deployments.eval_draft.report import (
 from deployments.eval_draft.runs import decode
 from deployments.generate.prompt_file import PromptLine, read_prompt_file, select
 from deployments.generate.prompt_text import line_request
+from deployments.plotting import check_can_plot
 from deployments.progress import cell_progress
 from specdec_core.engine import AlgorithmName
 from specdec_core.models.loading import LoadedPair

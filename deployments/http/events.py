@@ -1,4 +1,4 @@
-"""Server-sent events: JSON bodies on their way to the client."""
+"""Server-sent events: JSON bodies on their way to the client, and read by one."""
 
 from __future__ import annotations
 
@@ -6,6 +6,15 @@ import json
 from collections.abc import Mapping
 from json.encoder import encode_basestring
 from typing import Any, NamedTuple
+
+DONE = "[DONE]"
+"""What the last event of a stream says."""
+_DATA = "data:"
+
+
+def event_data(line: str) -> str | None:
+    """What a line of a stream says; None: nothing, as between two events."""
+    return line.removeprefix(_DATA).strip() if line.startswith(_DATA) else None
 
 
 def server_sent(body: Mapping[str, Any]) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.draft_accelerator_layouts import cost, num_devices, per_device
-from benchmarks.draft_accelerator_tables import DOCUMENT, with_tables
+from benchmarks.studies.draft_accelerator.layouts import cost, num_devices, per_device
+from benchmarks.studies.draft_accelerator.tables import DOCUMENT, with_tables
 
 
 def test_the_pages_tables_are_those_of_the_results() -> None:

@@ -81,7 +81,7 @@ def test_the_plot_is_drawn(evaluate: Evaluate, tmp_path: Path) -> None:
 def test_without_the_library_the_plot_is_refused_at_once(
     evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("deployments.eval_draft.plot.find_spec", lambda name: None)
+    monkeypatch.setattr("deployments.plotting.find_spec", lambda name: None)
     outcome, found = evaluate("--plot", tmp_path / "found.png")
     assert outcome.status == 2
     assert "specdec-serve[bench]" in outcome.err

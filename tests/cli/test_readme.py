@@ -9,7 +9,6 @@ import re
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,6 +17,8 @@ from typing import NamedTuple
 
 import pytest
 
+from benchmarks.harness.ports import free_port
+from benchmarks.harness.starting import SERVE
 from tests.conftest import StartedAlone
 
 ROOT = Path(__file__).parent.parent.parent
@@ -54,12 +55,6 @@ def _run(*command: str, **environment: str) -> str:
     return ended.stdout
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @pytest.fixture(scope="module")
 def service(
     demo_model: Path, tmp_path_factory: pytest.TempPathFactory, started_alone: StartedAlone
@@ -71,10 +66,9 @@ def service(
 @contextlib.contextmanager
 def serve(log: Path) -> Iterator[Service]:
     """`specdec serve` as `make serve` starts it, on other ports."""
-    service = Service(_free_port(), _free_port())
-    command = [sys.executable, "-c", "from deployments.cli import main; main()", "serve"]
+    service = Service(free_port(), free_port())
     flags = ["--port", str(service.http), "--grpc-port", str(service.grpc)]
-    with log.open("w") as out, subprocess.Popen([*command, *flags], stdout=out, stderr=out) as run:
+    with log.open("w") as out, subprocess.Popen([*SERVE, *flags], stdout=out, stderr=out) as run:
         try:
             _wait_for_ready_line(run, log)
             yield service

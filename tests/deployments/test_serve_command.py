@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.harness.ports import free_port
 from deployments import start_waiting
 from deployments.config import ServiceConfig
 from deployments.preflight import check_start
@@ -23,7 +24,6 @@ from deployments.serve_command import (
 from deployments.start_waiting import StartError, refusal_in, wait_until_ready
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
 from specdec_core.models.numerics import Numerics
-from tests.service.conftest import free_port
 from tests.service.tiny_folder import save_tiny_llama, save_tokenizer
 
 

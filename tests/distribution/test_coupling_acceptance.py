@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from benchmarks.coupling_law import Acceptance, acceptances, expected_rounds
+from benchmarks.studies.coupling.law import Acceptance, acceptances, expected_rounds
 from specdec_core.noise import gumbel, noise_keys
 
 NUM_PAIRS, VOCAB = 40, 12

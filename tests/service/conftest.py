@@ -6,9 +6,7 @@ between the processes.
 
 from __future__ import annotations
 
-import contextlib
 import os
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,11 +16,12 @@ from typing import Any, NamedTuple
 
 import grpc
 import httpx
-import psutil
 import pytest
 import torch
 from pydantic import SecretStr
 
+from benchmarks.harness.ports import free_port
+from benchmarks.harness.processes import REPLICA, below, title_of
 from deployments.app import coordinator_spec
 from deployments.config import ServiceConfig
 from deployments.serve_command import running_service
@@ -48,13 +47,6 @@ NUM_INGRESSES = 3
 """Whatever a test shows, it shows for any way in."""
 KV_CACHE_TOKENS = 2048
 """Of each replica: sixteen sequences of 128 tokens, so that tests can run a target out of it."""
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class _CallDetails(NamedTuple):
@@ -139,14 +131,9 @@ class Service:
         return pid
 
     def replica_pids(self, role: str) -> list[int]:
-        """Processes of our own Ray, which are our children."""
-        title = f"ray::ServeReplica:specdec:{role}"
-        found = []
-        for child in psutil.Process().children(recursive=True):
-            with contextlib.suppress(psutil.NoSuchProcess):  # it may be ending
-                if title in " ".join(child.cmdline()):
-                    found.append(child.pid)
-        return found
+        """Processes of our own Ray, which are our children; a method behind `role`: those in it."""
+        children = below(os.getpid())
+        return [child.pid for child in children if title_of(child).startswith(REPLICA + role)]
 
 
 class Oracle:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from benchmarks.harness.ports import free_port
 from deployments.config import ServiceConfig
 from specdec_core.config import KPolicyName
 from specdec_core.models.numerics import Numerics
-from tests.service.conftest import free_port
 from tests.service.tiny_folder import save_tiny_llama
 
 PROMPTS = Path(__file__).parents[2] / "examples" / "prompts.jsonl"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import threading
 import time
@@ -17,13 +16,15 @@ import httpx
 import psutil
 import pytest
 
-from benchmarks.served import service as served
+from benchmarks.harness.ports import free_port
+from benchmarks.harness.processes import Kind, pids_by_kind
+from benchmarks.harness.starting import service as served
 from deployments.config import ServiceConfig
 from specdec.v1 import generation_pb2 as pb
 from specdec_core.config import KPolicyName
 from specdec_core.models.numerics import Numerics
 from tests.conftest import StartedAlone
-from tests.service.conftest import Oracle, free_port
+from tests.service.conftest import Oracle
 from tests.service.test_cells import Cells
 from tests.service.test_service import PROMPT, completion, token_ids
 from tests.service.tiny_folder import save_tiny_llama
@@ -63,19 +64,13 @@ class Scaled(Cells):
             time.sleep(0.2)
 
     def changes(self) -> list[Change]:
-        children = psutil.Process(self.process.pid).children(recursive=True)
-        (controller,) = [child for child in children if "ray::ServeController" in _title(child)]
-        (log,) = [f.path for f in controller.open_files() if "controller_" in Path(f.path).name]
+        (controller,) = pids_by_kind(self.process.pid)[Kind.CONTROLLER]
+        files = psutil.Process(controller).open_files()
+        (log,) = [file.path for file in files if "controller_" in Path(file.path).name]
         found = (_LINE.search(line) for line in Path(log).read_text().splitlines())
         return [
             Change(m[1], int(m[2]), int(m[3]), m[4], float(m[5]), float(m[6])) for m in found if m
         ]
-
-
-def _title(process: psutil.Process) -> str:
-    with contextlib.suppress(psutil.NoSuchProcess):  # a replica that has just gone
-        return " ".join(process.cmdline())
-    return ""
 
 
 def _numbers(status: pb.PoolStatusResponse) -> dict[str, int]:

@@ -6,7 +6,6 @@ import itertools
 import json
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,17 +14,19 @@ from pathlib import Path
 
 import grpc
 import httpx
-import psutil
 import pytest
 
-from benchmarks.served import service as served
+from benchmarks.harness.ports import free_port
+from benchmarks.harness.processes import Kind, pids_by_kind
+from benchmarks.harness.starting import ServerProcess
+from benchmarks.harness.starting import service as served
 from deployments.cells.placing import new_id_of
 from deployments.config import ServiceConfig
 from specdec.v1 import generation_pb2 as pb
 from specdec.v1 import generation_pb2_grpc as pb_grpc
 from specdec_core.models.numerics import Numerics
 from tests.conftest import StartedAlone
-from tests.service.conftest import Oracle, free_port
+from tests.service.conftest import Oracle
 from tests.service.test_service import PROMPT, completion, mixed, token_ids
 from tests.service.tiny_folder import save_tiny_llama
 
@@ -42,7 +43,7 @@ class Cells:
     """The running service."""
 
     config: ServiceConfig
-    process: subprocess.Popen[bytes]
+    process: ServerProcess
 
     @property
     def url(self) -> str:
@@ -75,9 +76,8 @@ class Cells:
             time.sleep(0.2)
         return status
 
-    def coordinators(self) -> list[psutil.Process]:
-        children = psutil.Process(self.process.pid).children(recursive=True)
-        return [child for child in children if "ray::Coordinator" in " ".join(child.cmdline())]
+    def coordinators(self) -> tuple[int, ...]:
+        return pids_by_kind(self.process.pid)[Kind.COORDINATOR]
 
 
 @pytest.fixture(scope="module")
@@ -174,7 +174,7 @@ def test_a_killed_coordinator_leaves_the_other_cell_undisturbed(
             assert not any(one.done() for one in running), [one.exception() for one in running]
             time.sleep(0.01)
         killed_at = time.monotonic()
-        os.kill(victim.pid, signal.SIGKILL)
+        os.kill(victim, signal.SIGKILL)
         for one in running:
             one.result(LIMIT_S)
     after = cells.until_complete(other_than=before)

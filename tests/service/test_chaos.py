@@ -4,8 +4,8 @@ under load: no byte differs, nothing is left."""
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
-import subprocess
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
@@ -16,9 +16,8 @@ from benchmarks.chaos.asked import mixed
 from benchmarks.chaos.faults import CYCLE
 from benchmarks.chaos.leftovers import left_of
 from benchmarks.chaos.load import Clients, Load
-from benchmarks.chaos.processes import ServiceProcesses
 from benchmarks.chaos.run import Plan, clients_of, disturb
-from benchmarks.served import service
+from benchmarks.harness.starting import ServerProcess, service
 from deployments.config import ServiceConfig
 from deployments.generate.prompt_file import read_prompt_file
 from tests.conftest import StartedAlone
@@ -38,7 +37,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(480)]
 @dataclass(frozen=True)
 class Running:
     settings: ServiceConfig
-    process: subprocess.Popen[bytes]
+    process: ServerProcess
 
 
 @pytest.fixture(scope="module")
@@ -61,8 +60,7 @@ def test_whoever_dies_or_hangs_every_answer_is_that_of_the_undisturbed_run(
         stop_s=1.0,
         repeats=False,
     )
-    processes = ServiceProcesses(running.process.pid)
-    run = asyncio.run(disturb(running.settings, plan, processes))
+    run = asyncio.run(disturb(running.settings, plan, running.process.pid))
     result = run.result({}, left=[])
     comparison = result.comparison
     assert comparison.num_answers >= 24
@@ -87,15 +85,15 @@ async def beside(clients: Clients, disturb: Callable[[], Awaitable[None]]) -> No
 
 def test_after_sigterm_streams_complete_and_no_process_is_left(running: Running) -> None:
     """Not even of those that began behind a fault."""
-    processes = ServiceProcesses(running.process.pid).all()
+    processes = running.process.members()
 
     async def terminate() -> None:
-        running.process.send_signal(signal.SIGTERM)
+        os.kill(running.process.pid, signal.SIGTERM)
 
     async def scenario() -> None:
         async with clients_of(running.settings) as clients:
             await beside(clients, terminate)
 
     asyncio.run(scenario())
-    assert running.process.wait(timeout=90) == 0
+    assert running.process.wait(90) == 0
     assert left_of(processes) == []

@@ -19,6 +19,8 @@ import grpc
 import pytest
 import torch
 
+from benchmarks.harness.ports import free_port
+from benchmarks.harness.starting import SERVE
 from deployments.demo_models import is_pulled, resolve_model
 from specdec.v1 import generation_pb2 as pb
 from specdec.v1 import generation_pb2_grpc as pb_grpc
@@ -28,7 +30,6 @@ from specdec_core.models.cached_model import Feed
 from specdec_core.models.loading import DType, LoadConfig, LoadedModel, load_model
 from specdec_core.noise import gumbel, noise_keys
 from tests.conftest import StartedAlone
-from tests.service.conftest import free_port
 from tests.service.test_service import mixed
 
 DEMO = "smollm2-135m"
@@ -52,12 +53,13 @@ def ports(started_alone: StartedAlone) -> Iterator[tuple[int, int]]:
 def serve() -> Iterator[tuple[int, int]]:
     """HTTP and gRPC port of a `specdec serve`; SIGTERM must end it well."""
     http_port, grpc_port = free_port(), free_port()
-    command = [sys.executable, "-c", "from deployments.cli import main; main()"]
-    command += ["serve", "--dtype", "float32"]
-    command += ["--port", str(http_port), "--grpc-port", str(grpc_port)]
+    ports = ["--port", str(http_port), "--grpc-port", str(grpc_port)]
     environment = {"SPECDEC_TORCH_THREADS": "1", "SPECDEC_KV_CACHE_TOKENS": "16384"}
     process = subprocess.Popen(
-        command, env=os.environ | environment, stdout=subprocess.PIPE, text=True
+        [*SERVE, "--dtype", "float32", *ports],
+        env=os.environ | environment,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert process.stdout is not None
     lines = []

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import re
-import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
-import psutil
 import pytest
 
 from benchmarks.chaos.asked import Asked, mixed
 from benchmarks.chaos.leftovers import left_of
 from benchmarks.chaos.load import Clients, Load
-from benchmarks.chaos.processes import Kind, Pids, ServiceProcesses
 from benchmarks.chaos.run import clients_of
-from benchmarks.served import service
+from benchmarks.harness.processes import Kind, Pids, below, pids_by_kind, title_of
+from benchmarks.harness.starting import SERVE, ServerProcess, serve_variables, service
 from deployments.config import ServiceConfig
 from deployments.generate.prompt_file import read_prompt_file
 from tests.conftest import StartedAlone
@@ -71,26 +67,22 @@ def assert_undisturbed(load: Load, calm: Load) -> None:
 
 def gcs_address(pid: int) -> str:
     """Where the Ray is that a service has started."""
-    for child in psutil.Process(pid).children(recursive=True):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            if found := re.search(r"--gcs-address=(\S+)", " ".join(child.cmdline())):
-                return found.group(1)
+    for child in below(pid):
+        if found := re.search(r"--gcs-address=(\S+)", title_of(child)):
+            return found.group(1)
     pytest.fail("no process names the address")
 
 
 @contextlib.contextmanager
-def redeployed(config: ServiceConfig, address: str) -> Iterator[subprocess.Popen[str]]:
+def redeployed(config: ServiceConfig, address: str) -> Iterator[None]:
     """`specdec serve` with other settings on the Ray that runs."""
-    settings = {f"SPECDEC_{name}".upper(): str(v) for name, v in config.deployable().items()}
     # As on any cluster whose Ray asks for a token.
-    settings |= {"RAY_ADDRESS": address, "RAY_AUTH_MODE": "token"}
-    command = [sys.executable, "-c", "from deployments.cli import main; main()", "serve"]
-    process = subprocess.Popen(command, env={**os.environ, **settings}, text=True)
+    ray = {"RAY_ADDRESS": address, "RAY_AUTH_MODE": "token"}
+    process = ServerProcess(SERVE, serve_variables(config) | ray)
     try:
-        yield process
+        yield
     finally:
-        process.send_signal(signal.SIGINT)
-        process.wait(timeout=120)
+        process.end(120)
 
 
 def test_redeploys_lose_nothing_and_the_end_leaves_no_actor(
@@ -101,22 +93,22 @@ def test_redeploys_lose_nothing_and_the_end_leaves_no_actor(
     others = [settings.model_copy(update={"spec_tokens": number}) for number in (2, 3)]
     assert len({config.version() for config in (settings, *others)}) == 3
     with started_alone(service(settings)) as process, contextlib.ExitStack() as ended_first:
-        processes = ServiceProcesses(process.pid)
-        whole = processes.by_kind()
+        find = partial(pids_by_kind, process.pid)
+        whole = find()
 
         def redeploy(config: ServiceConfig) -> Pids:
             """The processes before it."""
-            before = processes.by_kind()
+            before = find()
             ended_first.enter_context(redeployed(config, gcs_address(process.pid)))
             return before
 
         def has_begun(before: Pids) -> bool:
-            pids = processes.by_kind()
+            pids = find()
             return any({*pids[kind]} - {*before[kind]} for kind in OURS)
 
         def are_replaced(before: Pids, kinds: Sequence[Kind]) -> bool:
             """Nobody of the old ones lives, and as many new ones do."""
-            pids = processes.by_kind()
+            pids = find()
             return all(
                 len(pids[kind]) == len(whole[kind]) and not {*pids[kind]} & {*before[kind]}
                 for kind in kinds
@@ -142,6 +134,6 @@ def test_redeploys_lose_nothing_and_the_end_leaves_no_actor(
 
         asyncio.run(scenario())
         ended_first.close()
-        asyncio.run(until(lambda: not any(processes.by_kind()[kind] for kind in OURS)))
-        alive = processes.all()
+        asyncio.run(until(lambda: not any(find()[kind] for kind in OURS)))
+        alive = process.members()
     assert left_of(alive) == []

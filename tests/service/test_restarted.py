@@ -9,7 +9,7 @@ import pytest
 from ray import serve
 from ray.exceptions import RayError
 
-from benchmarks.chaos.processes import Kind, ServiceProcesses
+from benchmarks.harness.processes import Kind, pids_by_kind
 from deployments.app import APPLICATION
 from tests.service.conftest import Service
 from tests.service.test_hung import wait_until
@@ -26,7 +26,7 @@ def test_a_target_that_loads_while_serves_controller_dies_is_not_started_anew(
     os.kill(killed, signal.SIGKILL)
     wait_until(lambda: bool(service.replica_pids("target.initialize")), limit_s=90)
     (loading,) = service.replica_pids("target.initialize")
-    (controller,) = ServiceProcesses(os.getpid()).by_kind()[Kind.CONTROLLER]
+    (controller,) = pids_by_kind(os.getpid())[Kind.CONTROLLER]
     os.kill(controller, signal.SIGKILL)
     wait_until(_runs_both_targets, limit_s=120)
     assert set(service.replica_pids("target")) == {other, loading}

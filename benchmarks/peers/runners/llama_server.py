@@ -7,15 +7,14 @@ loads. What HTTP takes, one answer a sequence, is in the time.
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import time
-import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from benchmarks.harness.ports import free_port, is_up
 from benchmarks.peers.llama_cpp import LlamaCpp
 from benchmarks.peers.messages import Decoded, Load, Turn
 from benchmarks.peers.runners.serving import serve
@@ -27,21 +26,14 @@ _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 class LlamaRunner:
     def __init__(self, load: Load) -> None:
-        self._root = f"http://{_HOST}:{_free_port()}"
+        self._root = f"http://{_HOST}:{free_port()}"
         command = command_of(load, self._root)
         self._server = subprocess.Popen(command)
-        while not self._is_ready():
+        while not is_up(f"{self._root}/health"):
             if self._server.poll() is not None:
                 raise RuntimeError(f"{command[0]} ended with status {self._server.returncode}")
             time.sleep(_POLL_S)
         self.facts = {"command": " ".join(command), "weights": load.options["weights"]}
-
-    def _is_ready(self) -> bool:
-        try:
-            with _OPENER.open(f"{self._root}/health"):
-                return True
-        except (OSError, urllib.error.URLError):
-            return False
 
     def decode(self, turn: Turn) -> Decoded:
         started = time.perf_counter()
@@ -98,13 +90,6 @@ def figures_of(timings: list[dict[str, Any]]) -> dict[str, float]:
     drafted = sum(each.get("draft_n", 0) for each in timings)
     accepted = sum(each.get("draft_n_accepted", 0) for each in timings)
     return {"drafted": drafted, "accepted": accepted} if drafted else {}
-
-
-def _free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind((_HOST, 0))
-        port: int = taken.getsockname()[1]
-    return port
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import pytest
 from benchmarks.chaos.asked import Way, mixed
 from benchmarks.chaos.faults import CYCLE, Blow, Fault, Striker, parse_cycle
 from benchmarks.chaos.load import until
-from benchmarks.chaos.processes import Kind, Pids
+from benchmarks.harness.processes import Kind, Pids
 from deployments.generate.prompt_file import PromptLine
 
 

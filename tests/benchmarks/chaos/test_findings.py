@@ -10,8 +10,8 @@ from benchmarks.chaos.answers import Answer, Attempt, Failure
 from benchmarks.chaos.asked import Asked, Way
 from benchmarks.chaos.faults import Blow, Fault, Strike
 from benchmarks.chaos.findings import compare
-from benchmarks.chaos.processes import Kind
 from benchmarks.chaos.recovery import Recovery
+from benchmarks.harness.processes import Kind
 
 RETRY = Failure(kind="HTTP 503", message="send it again", says_retry=True)
 LOST = Failure(kind="lost", message="closed", says_retry=False)

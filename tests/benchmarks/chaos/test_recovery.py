@@ -7,9 +7,9 @@ import pytest
 from benchmarks.chaos.answers import Attempt
 from benchmarks.chaos.asked import Asked, Way
 from benchmarks.chaos.faults import Blow, Fault, Strike
-from benchmarks.chaos.processes import Kind
 from benchmarks.chaos.recovery import Recovery, calm_waits, recoveries
 from benchmarks.chaos.watch import Sight
+from benchmarks.harness.processes import Kind
 
 CALM = {kind: (number,) for number, kind in enumerate(Kind)}
 

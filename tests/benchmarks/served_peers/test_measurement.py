@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import sys
 from collections import Counter
 from pathlib import Path
@@ -12,22 +11,15 @@ from typing import Any
 import psutil
 import pytest
 
+from benchmarks.harness.ports import free_port
 from benchmarks.served_peers import measurement
 from benchmarks.served_peers.engines import SERVERS, Server, Site
 from benchmarks.served_peers.measurement import Measurement, write
 from benchmarks.served_peers.options import RunOptions
 from benchmarks.served_peers.prompts import Prompts
-from benchmarks.served_peers.server import ServerProcess
-from specdec_core.errors import InvalidRequestError, SpecdecError
+from specdec_core.errors import InvalidRequestError
 
 _ROOT = str(Path(__file__).parents[3])
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-    return port
 
 
 def fake(name: str) -> Server:
@@ -104,23 +96,6 @@ def test_every_engine_has_its_turn_and_one_that_is_missing_is_named(
     assert len(kept) == 2, "after every engine"
     assert asked.num_loads - len(found["readings"]) == 2, "those of the missing engine"
     assert set(psutil.Process().children()) <= before, "no server is left"
-
-
-def test_a_server_that_ends_is_told_with_the_end_of_its_log(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", "print('no such model'); raise SystemExit(3)"]
-    process = ServerProcess(command, {}, tmp_path / "log")
-    with pytest.raises(SpecdecError, match=r"status 3.*no such model"):
-        process.wait_until_ready("http://127.0.0.1:1/health", 30.0)
-    process.close()
-
-
-def test_a_server_that_is_never_ready_is_given_up(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", "import time; time.sleep(60)"]
-    process = ServerProcess(command, {}, tmp_path / "log")
-    with pytest.raises(SpecdecError, match=r"not ready after 0.3 s"):
-        process.wait_until_ready("http://127.0.0.1:1/health", 0.3)
-    process.close()
-    assert process.members() == []
 
 
 def test_paired_turns_are_spread_over_the_rounds(tmp_path: Path) -> None:

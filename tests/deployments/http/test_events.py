@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deployments.http.events import Frame, server_sent
+from deployments.http.events import DONE, Frame, event_data, server_sent
 from deployments.http.responses import Response
 from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
 from tests.deployments.http_server import completion, run, server
@@ -23,6 +24,27 @@ def test_a_framed_text_is_the_event_of_its_body(text: str) -> None:
         return {"id": 'a ""', "empty": "", "choices": [{"delta": {"content": content}}]}
 
     assert Frame.around(body("")).with_text(text) == server_sent(body(text))
+
+
+@given(st.dictionaries(st.text(), st.text()))
+def test_what_is_sent_is_what_is_read(body: dict[str, str]) -> None:
+    data = event_data(server_sent(body))
+    assert data is not None
+    assert json.loads(data) == body
+
+
+@pytest.mark.parametrize(
+    ("line", "data"),
+    [
+        ("data: [DONE]\n", DONE),
+        ('data:{"a": 1}\r\n', '{"a": 1}'),
+        ("\n", None),
+        (": still there\n", None),
+        ("event: ping\n", None),
+    ],
+)
+def test_lines_between_events_say_nothing(line: str, data: str | None) -> None:
+    assert event_data(line) == data
 
 
 @pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])

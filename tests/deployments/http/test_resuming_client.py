@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import uvicorn
 
+from benchmarks.harness.ports import free_port
 from tests.deployments.http_server import application, expected_text, run
-from tests.service.conftest import free_port
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "resuming_client.py"
 

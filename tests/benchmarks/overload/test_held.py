@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchmarks.overload.processes import OTHER, Held, held_by_kind, kind_of, ours
+from benchmarks.overload.held import OTHER, Held, held_by_kind, ours
 
 _PARENT = """
 import subprocess, sys
@@ -47,21 +47,6 @@ def test_threads_that_pass_are_not_counted(parent: int) -> None:
     held = [held_by_kind(parent)[OTHER] for _ in range(8)]
     assert {each.num_threads for each in held} == {2}
     assert all(each.num_processes == 1 and each.anon_mib > 0 for each in held)
-
-
-@pytest.mark.parametrize(
-    ("title", "kind"),
-    [
-        ("ray::ServeReplica:specdec:target.check_health", "target"),
-        ("ray::ServeReplica:specdec:ingress", "ingress"),
-        ("ray::ProxyActor.receive_asgi_messages", "proxy"),
-        ("ray::Coordinator", "coordinator"),
-        ("ray::IDLE", "ray itself"),
-        ("/usr/bin/gcs_server --port=1", "ray itself"),
-    ],
-)
-def test_processes_are_known_by_their_titles(title: str, kind: str) -> None:
-    assert kind_of(title) == kind
 
 
 def test_what_serves_is_counted_without_ray_itself() -> None:

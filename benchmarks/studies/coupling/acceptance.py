@@ -4,14 +4,13 @@ Both are computed from the same pairs of distributions, the target's and a draft
 prefixes: prompts and what the target answers by plain decoding at that temperature. Coupling is
 also counted with the noise that the service uses. Nothing here is timed.
 
-    python -m benchmarks.coupling_acceptance --input spec_bench_240.jsonl
+    python -m benchmarks.studies.coupling.acceptance --input spec_bench_240.jsonl
 """
 
 from __future__ import annotations
 
 import json
 import platform
-import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -23,19 +22,19 @@ from rich.progress import Progress
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from benchmarks.coupling_drafts import DRAFTS
-from benchmarks.coupling_plot import plot
-from benchmarks.coupling_points import Answer, Point, choices, logits_behind, point_of
+from benchmarks.harness.machine import commit
 from benchmarks.prompts import chat_prompts
+from benchmarks.studies.coupling.drafts import DRAFTS
+from benchmarks.studies.coupling.plot import plot
+from benchmarks.studies.coupling.points import Answer, Point, choices, logits_behind, point_of
 from deployments.demo_models import resolve_model
 from specdec_core import PoolConfig, Request, SamplingParams
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.models.loading import DType, LoadConfig
 from specdec_core.models.numerics import Numerics
 
-_ROOT = Path(__file__).parent.parent
-_FIGURES = _ROOT / "benchmarks" / "results" / "coupling_acceptance.json"
-_IMAGE = _ROOT / "docs" / "img" / "coupling_acceptance.png"
+_FIGURES = Path(__file__).with_suffix(".json")
+_IMAGE = Path(__file__).with_suffix(".png")
 _BATCH = 8
 _LEAST_REPRODUCED = 0.998
 """Of plain decoding's tokens; another summation order flips fewer than 1 of 1,000."""
@@ -67,7 +66,7 @@ def main(
         answers = _decode_plainly(folder, prompts, levels, max_tokens, progress)
         points = list(_points(folder, answers, spec_tokens, num_seeds, progress))
     figures = {
-        "commit": _commit(),
+        "commit": commit(),
         "machine": _machine(threads),
         "model": model,
         "dtype": DType.FLOAT32.value,
@@ -157,12 +156,6 @@ def _check_that_they_chose(logits: list[Tensor], answers: list[Answer]) -> None:
         equal += sum(x == y for x, y in zip(again, answer.emitted, strict=True))
         total += len(again)
     assert equal >= _LEAST_REPRODUCED * total, f"only {equal} of {total} tokens were chosen again"
-
-
-def _commit() -> str:
-    """What was checked out, marked where files differ from it."""
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=7"]
-    return subprocess.run(command, cwd=_ROOT, capture_output=True, text=True).stdout.strip()
 
 
 def _machine(threads: int) -> dict[str, str | int]:

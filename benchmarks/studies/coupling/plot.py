@@ -1,6 +1,6 @@
-"""The plot of coupling_acceptance: one panel a draft, acceptance by temperature.
+"""The plot of the acceptance: one panel a draft, by temperature.
 
-python -m benchmarks.coupling_plot benchmarks/results/coupling_acceptance.json out.png
+python -m benchmarks.studies.coupling.plot benchmarks/studies/coupling/acceptance.json out.png
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from deployments.plotting import picture
 
 _LINES = {
     "rejection": ("rejection sampling, 1 - d", "#1b6ca8", "-"),
@@ -21,7 +23,7 @@ _LINES = {
 
 
 def main(
-    figures: Annotated[Path, typer.Argument(help="The JSON of coupling_acceptance.")],
+    figures: Annotated[Path, typer.Argument(help="The JSON of the acceptance.")],
     image: Annotated[Path, typer.Argument(help="The PNG file to write.")],
 ) -> None:
     """Draw the plot again from its figures."""
@@ -29,28 +31,20 @@ def main(
 
 
 def plot(figures: dict[str, Any], image: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
     names = list(dict.fromkeys(point["draft"] for point in figures["points"]))
-    canvas, panels = pyplot.subplots(
-        1, len(names), sharey=True, squeeze=False, figsize=(3.2 * len(names), 4.6)
-    )
-    for panel, name in zip(panels[0], names, strict=True):
-        _draw(panel, [point for point in figures["points"] if point["draft"] == name])
-        panel.set_title(name, fontsize=11)
-        panel.set_xlabel("temperature")
-    panels[0][0].set_ylabel("probability that a drafted token is accepted")
-    panels[0][0].set_ylim(0, 1.02)
-    handles, labels = panels[0][0].get_legend_handles_labels()
-    canvas.legend(handles, labels, loc="lower center", ncols=3, frameon=False, fontsize=9.5)
-    canvas.suptitle(f"{figures['model']}, drafts made from it", fontsize=12)
-    canvas.tight_layout(rect=(0, 0.12, 1, 1))
     image.parent.mkdir(parents=True, exist_ok=True)
-    canvas.savefig(image, dpi=130)
-    pyplot.close(canvas)
+    with picture(image, 3.2 * len(names), 4.6) as canvas:
+        panels = canvas.subplots(1, len(names), sharey=True, squeeze=False)
+        for panel, name in zip(panels[0], names, strict=True):
+            _draw(panel, [point for point in figures["points"] if point["draft"] == name])
+            panel.set_title(name, fontsize=11)
+            panel.set_xlabel("temperature")
+        panels[0][0].set_ylabel("probability that a drafted token is accepted")
+        panels[0][0].set_ylim(0, 1.02)
+        handles, labels = panels[0][0].get_legend_handles_labels()
+        where = "outside lower center"
+        canvas.legend(handles, labels, loc=where, ncols=3, frameon=False, fontsize=9.5)
+        canvas.suptitle(f"{figures['model']}, drafts made from it", fontsize=12)
 
 
 def _draw(panel: Any, points: list[dict[str, Any]]) -> None:

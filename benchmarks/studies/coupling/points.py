@@ -14,11 +14,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from benchmarks.coupling_law import (
-    Acceptance,
-    acceptances,
-    expected_rounds,
-)
+from benchmarks.studies.coupling.law import Acceptance, acceptances, expected_rounds
 from specdec_core import SamplingParams
 from specdec_core.choice_rules import ChoiceRow, ChoiceRules
 from specdec_core.sampling import choose

@@ -3,14 +3,14 @@
 Once for a pair whose steps were measured (benchmarks.step_times), once for drafts whose step takes
 some share of a target's. The pool is the real one, with the K controller on.
 
-    python -m benchmarks.draft_accelerator --steps benchmarks/results/step_times.json
-    python -m benchmarks.draft_accelerator --plot docs/img/draft_accelerator.png
+    python -m benchmarks.studies.draft_accelerator.simulated \
+        --steps benchmarks/results/step_times.json
+    python -m benchmarks.studies.draft_accelerator.simulated --plot sweep.png
 """
 
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
@@ -24,7 +24,9 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from benchmarks.draft_accelerator_layouts import PLAIN, cost, num_devices, per_device
+from benchmarks.harness.machine import commit
+from benchmarks.studies.draft_accelerator.layouts import PLAIN, cost, num_devices, per_device
+from deployments.plotting import picture
 from deployments.simulation.capacity_options import CapacityOptions, run
 from specdec_core.config import KPolicyName
 
@@ -66,7 +68,7 @@ def main(
     cells = [_cell(*one) for one in zip(worlds, _run_all(worlds, seeds), strict=True)]
     _show(cells)
     if output is not None:
-        told = {"commit": _commit(), "seconds": seconds, "seeds": seeds, "cells": cells}
+        told = {"commit": commit(), "seconds": seconds, "seeds": seeds, "cells": cells}
         output.write_text(json.dumps(told, indent=1) + "\n")
     if plot is not None:
         _plot(cells, plot)
@@ -180,35 +182,23 @@ def _show(cells: list[dict[str, Any]]) -> None:
 
 
 def _plot(cells: list[dict[str, Any]], path: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(2, 3, figsize=(12, 7), sharex=True, sharey=True)
-    for (row, load), (column, acceptance) in product(enumerate(_LOADS), enumerate(_ACCEPTANCES)):
-        axis = axes[row][column]
-        chosen = [c for c in cells if c["load"] == load and c["acceptance"] == acceptance]
-        rates = [per_device(cell["tokens_per_second"]) for cell in chosen]
-        for name in rates[0]:
-            if name != PLAIN:
-                over = [one[name] / one[PLAIN] for one in rates]
-                axis.plot([c["ratio"] for c in chosen], over, marker="o", label=name)
-        axis.axhline(1.0, color="grey", linewidth=1, label=PLAIN)
-        axis.set_title(f"{load} load, acceptance {acceptance}")
-        axis.set_xscale("log")
-        axis.set_xticks(_RATIOS, [str(ratio) for ratio in _RATIOS])
-        axis.minorticks_off()
-    axes[0][0].legend(fontsize=8)
-    figure.supxlabel("a draft's step over a target's pass")
-    figure.supylabel("tokens/s per accelerator over plain decoding (simulated)")
-    figure.tight_layout()
-    figure.savefig(path, dpi=110)
-
-
-def _commit() -> str:
-    command = ["git", "describe", "--always", "--dirty"]
-    return subprocess.run(command, capture_output=True, text=True).stdout.strip()
+    with picture(path, 12, 7) as figure:
+        axes = figure.subplots(2, 3, sharex=True, sharey=True)
+        for axis, (load, acceptance) in zip(axes.flat, product(_LOADS, _ACCEPTANCES), strict=True):
+            chosen = [c for c in cells if c["load"] == load and c["acceptance"] == acceptance]
+            rates = [per_device(cell["tokens_per_second"]) for cell in chosen]
+            for name in rates[0]:
+                if name != PLAIN:
+                    over = [one[name] / one[PLAIN] for one in rates]
+                    axis.plot([c["ratio"] for c in chosen], over, marker="o", label=name)
+            axis.axhline(1.0, color="grey", linewidth=1, label=PLAIN)
+            axis.set_title(f"{load} load, acceptance {acceptance}")
+            axis.set_xscale("log")
+            axis.set_xticks(_RATIOS, [str(ratio) for ratio in _RATIOS])
+            axis.minorticks_off()
+        axes[0][0].legend(fontsize=8)
+        figure.supxlabel("a draft's step over a target's pass")
+        figure.supylabel("tokens/s per accelerator over plain decoding (simulated)")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 """The tables of docs/draft_accelerator.md from the results:
-python -m benchmarks.draft_accelerator_tables
+python -m benchmarks.studies.draft_accelerator.tables
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.draft_accelerator_layouts import COLOCATED, PLAIN, cost, per_device
+from benchmarks.studies.draft_accelerator.layouts import COLOCATED, PLAIN, cost, per_device
 
-RESULTS = Path(__file__).parent / "results"
-FILES = ("draft_accelerator.json", "draft_accelerator_measured.json")
-DOCUMENT = Path(__file__).parent.parent / "docs" / "draft_accelerator.md"
+RESULTS = Path(__file__).parent
+FILES = ("sweep.json", "measured.json")
+DOCUMENT = Path(__file__).parents[3] / "docs" / "draft_accelerator.md"
 _SPLITS = ("3 targets + 1 draft", "2 targets + 2 drafts", "3 targets + half a draft")
 
 Cell = dict[str, Any]

@@ -4,8 +4,8 @@
 process, and reads from it in turns with none, a tenth and all of its requests traced; whether one
 is, its own `traceparent` says, so that everything else stays as it is.
 
-    python -m benchmarks.telemetry_cost steps
-    python -m benchmarks.telemetry_cost service --turns 7 --output telemetry_cost.json
+    python -m benchmarks.studies.telemetry.cost steps
+    python -m benchmarks.studies.telemetry.cost service --turns 7 --output service.json
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ import typer
 from rich.console import Console
 from rich.progress import track
 
-from benchmarks.served import service as served
-from benchmarks.telemetry_steps import step_times
+from benchmarks.harness.starting import service as served
+from benchmarks.studies.telemetry.steps import step_times
 from deployments.config import ServiceConfig
 from specdec_core.config import SpecMethod
 

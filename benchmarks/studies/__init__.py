@@ -1,0 +1,1 @@
+"""Studies that are finished, each in a folder with its results."""

@@ -1,0 +1,1 @@
+"""What the coupled choice costs in acceptance, beside rejection sampling."""

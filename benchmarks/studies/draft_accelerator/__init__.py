@@ -1,0 +1,1 @@
+"""Whether an accelerator of its own for the draft pays (docs/draft_accelerator.md)."""

@@ -1,0 +1,1 @@
+"""What traces and request lines cost."""
