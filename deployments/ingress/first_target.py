@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Callable
 
 from deployments.cells.pool import Pool
 
-BEGINS_S = 15.0
-"""A target that has a place has begun to load by then: its process starts with the ingress's."""
+BEGINS_S = 40.0
+"""A target that has a place has begun to load by then. Its process starts with the ingress's, and
+takes longer: it has an environment of its own, for which Ray keeps no idle process."""
 _LOOK_S = 0.25
 
 
