@@ -259,7 +259,7 @@ async def tell_target_begins(spec: CoordinatorSpec) -> None:
     """Tell the coordinator, and those of other versions, whose targets stay until this one is up.
 
     A word that does not arrive changes little: who would have waited goes by time."""
-    with contextlib.suppress(RayError):
+    with contextlib.suppress(Exception):
         for handle in await asyncio.to_thread(_of_all_versions, spec):
             handle.target_begins.remote(spec.version)
 

@@ -19,7 +19,7 @@ import pytest
 import ray
 
 from deployments.app import coordinator_spec
-from deployments.coordinator.actor import end, resolve
+from deployments.coordinator.actor import end, resolve, targets_begun, tell_target_begins
 from deployments.coordinator.spec import NAMESPACE, CoordinatorSpec
 from deployments.wire.endpoint import Endpoint
 from specdec.v1 import generation_pb2 as pb
@@ -232,6 +232,24 @@ def test_a_coordinator_that_nobody_uses_ends_itself(service: Service) -> None:
     second = _resolved(spec)
     assert second.token != first.token
     end(spec)
+
+
+def test_coordinators_of_all_versions_hear_that_a_target_begins(service: Service) -> None:
+    """Of the cell: whose target is about to leave waits for its successor, of which version ever."""
+    old = replace(coordinator_spec(service.config), application="told", idle_exit_s=60.0)
+    new, other_cell = replace(old, version="new"), replace(old, cell=1)
+    try:
+        for spec in (old, new, other_cell):
+            _resolved(spec)
+        asyncio.run(tell_target_begins(new))
+        deadline = time.monotonic() + 30
+        while [asyncio.run(targets_begun(spec)) for spec in (old, new)] != [{"new": 1}] * 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        assert asyncio.run(targets_begun(other_cell)) == {}
+    finally:
+        for spec in (old, new, other_cell):
+            end(spec)
 
 
 def _resolved(spec: CoordinatorSpec, limit_s: float = 60) -> Endpoint:

@@ -59,10 +59,18 @@ def loading(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loading]:
     async def nowhere(spec: CoordinatorSpec) -> Endpoint:
         raise ConnectionError("no coordinator")
 
+    async def unheard(spec: CoordinatorSpec) -> None:
+        pass
+
+    async def nothing_begun(spec: CoordinatorSpec) -> dict[str, int]:
+        return {}
+
     context = SimpleNamespace(replica_id=SimpleNamespace(unique_id="r1"))
     loading = Loading()
     monkeypatch.setattr(model_host, "host_model", loading)
     monkeypatch.setattr(serving, "resolve", nowhere)
+    monkeypatch.setattr(serving, "tell_target_begins", unheard)
+    monkeypatch.setattr(serving, "targets_begun", nothing_begun)
     monkeypatch.setattr(serving, "begin_replica_logs", lambda process, log_format: None)
     monkeypatch.setattr(serving.serve, "get_replica_context", lambda: context)
     yield loading
