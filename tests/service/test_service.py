@@ -235,7 +235,7 @@ def test_a_coordinator_that_nobody_uses_ends_itself(service: Service) -> None:
 
 
 def test_coordinators_of_all_versions_hear_that_a_target_begins(service: Service) -> None:
-    """Of the cell: whose target is about to leave waits for its successor, of which version ever."""
+    """Of the cell: a target that is about to leave waits for a successor of any version."""
     old = replace(coordinator_spec(service.config), application="told", idle_exit_s=60.0)
     new, other_cell = replace(old, version="new"), replace(old, cell=1)
     try:
