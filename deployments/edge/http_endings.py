@@ -12,7 +12,7 @@ import json
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from deployments.errors import PoolUnavailableError
-from deployments.http.events import server_sent
+from deployments.http.events import END, server_sent
 from deployments.http.responses import error_body
 
 DIED = (
@@ -71,7 +71,7 @@ class _Answer:
         if not self._has_begun:
             await self._refuse(DIED)
         elif self._is_event_stream:
-            end = server_sent(error_body(PoolUnavailableError(DIED))) + "data: [DONE]\n\n"
+            end = server_sent(error_body(PoolUnavailableError(DIED))) + END
             await self._send({"type": "http.response.body", "body": end.encode()})
 
     async def _refuse(self, message: str) -> None:

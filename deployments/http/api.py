@@ -17,7 +17,7 @@ from deployments.http.body_limit import BODY_TIMEOUT_S, BodyLimit
 from deployments.http.call_spans import traced
 from deployments.http.completion_prompts import checked_prompts
 from deployments.http.errors import error_response, log_unexpected, unknown_route
-from deployments.http.events import server_sent
+from deployments.http.events import END, server_sent
 from deployments.http.logprob_json import Echo
 from deployments.http.openapi import STATUS, answers, body_of, path_parameter, refusals
 from deployments.http.request_lines import RequestLines
@@ -297,7 +297,7 @@ async def _stream(
         except Exception as error:
             log_unexpected(error)
             yield server_sent(error_body(error))
-        yield "data: [DONE]\n\n"
+        yield END
 
 
 async def _version() -> dict[str, str]:

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 DONE = "[DONE]"
 """What the last event of a stream says."""
 _DATA = "data:"
+END = f"{_DATA} {DONE}\n\n"
+"""That event."""
 
 
 def event_data(line: str) -> str | None:
@@ -19,7 +21,7 @@ def event_data(line: str) -> str | None:
 
 def server_sent(body: Mapping[str, Any]) -> str:
     """As an event of a stream."""
-    return f"data: {json.dumps(body, ensure_ascii=False)}\n\n"
+    return f"{_DATA} {json.dumps(body, ensure_ascii=False)}\n\n"
 
 
 class Frame(NamedTuple):

@@ -59,17 +59,22 @@ def make_exact(
     try:
         check(model)
     except NotExactError:
-        model.class_table = None
-        undo_exact(model.module)
+        make_fast(model)
         raise
     return table
+
+
+def make_fast(model: TransformersModel) -> list[tuple[str, ExactModule]]:
+    """Bring it back into fast numerics; returns what stood for its plain modules, by name."""
+    model.class_table = None
+    return undo_exact(model.module)
 
 
 @contextmanager
 def in_fast_numerics(model: TransformersModel) -> Iterator[None]:
     """Within it an exact model is a fast one; afterwards it is as it was."""
-    table, exact = model.class_table, undo_exact(model.module)
-    model.class_table = None
+    table = model.class_table
+    exact = make_fast(model)
     try:
         yield
     finally:

@@ -8,8 +8,7 @@ from __future__ import annotations
 import logging
 
 from specdec_core.leases import Role
-from specdec_core.models.exact import in_fast_numerics
-from specdec_core.models.exact_module import undo_exact
+from specdec_core.models.exact import in_fast_numerics, make_fast
 from specdec_core.models.timing import time_steps
 from specdec_core.models.transformers_adapter import TransformersModel
 
@@ -31,8 +30,7 @@ def leave_exact_where_dear(model: TransformersModel) -> None:
     if max(costs.values(), default=0.0) <= MAX_COST:
         _logger.info("exact numerics are taken; they cost %s", text or "what nobody measured")
         return
-    model.class_table = None
-    undo_exact(model.module)
+    make_fast(model)
     _logger.warning(
         "exact numerics would cost more than the %.0f %% that auto allows (%s); going on with fast "
         "numerics. --numerics exact takes exact ones whatever they cost",

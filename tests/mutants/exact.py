@@ -125,8 +125,8 @@ MUTANTS = (
     Mutant(
         name="refused-model-stays-exact",
         path=_EXACT,
-        old="        model.class_table = None\n        undo_exact(model.module)\n",
-        new="        undo_exact(model.module)\n",
+        old="    model.class_table = None\n    return undo_exact(model.module)\n",
+        new="    return undo_exact(model.module)\n",
         breaks="a model that failed its self-check says that it is exact",
         killed_by=(_EXACT_TESTS + "test_a_row_that_sees_its_company_is_named",),
     ),
