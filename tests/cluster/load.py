@@ -8,6 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from tests.cluster.deployed import CLIENT_POD, CLIENTS, NAMESPACE
@@ -40,6 +41,12 @@ class Verdict:
             "longest_gap_s": round(self.longest_gap_s, 2),
             "longest_first_token_s": round(self.longest_first_s, 2),
         }
+
+    @property
+    def when_failed(self) -> str:
+        """UTC, as the logs of the service say it."""
+        ends = sorted({min(self.failed_at), max(self.failed_at)}) if self.failed_at else []
+        return " to ".join(datetime.fromtimestamp(t, UTC).strftime("%H:%M:%S") for t in ends)
 
     @property
     def wrong(self) -> int:

@@ -131,7 +131,7 @@ def _check_load(verdict: Verdict, *, may_fail: bool = False) -> None:
     check(verdict.num_answers > 0, "nothing was answered")
     check(verdict.wrong == 0, f"{verdict.wrong} of {verdict.num_answers} answers are not offline's")
     if not may_fail:
-        check(not verdict.errors, f"requests failed: {dict(verdict.errors)}")
+        check(not verdict.errors, f"requests failed {verdict.when_failed}: {dict(verdict.errors)}")
 
 
 @contextmanager
@@ -350,6 +350,9 @@ def scaled(rehearsal: Rehearsal) -> dict[str, Any]:
     def num_targets() -> int:
         return rehearsal.num_pods(TARGETS)
 
+    def is_as_before() -> bool:
+        return num_targets() == 2 and rehearsal.num_pods(["entry"]) == 2
+
     with under_load(rehearsal) as load:
         # Of a pod's eight logical CPUs: the second one needs a pod of its own.
         more = rehearsal.deployed.with_settings(
@@ -359,7 +362,7 @@ def scaled(rehearsal: Rehearsal) -> dict[str, Any]:
         up = wait_for("four targets", lambda: num_targets() >= 4, READY_S)
         wait_for("ready with them", rehearsal.all_ready, READY_S)
         apply_objects([rehearsal.deployed.service])
-        down = wait_for("two targets again", lambda: num_targets() == 2, READY_S)
+        down = wait_for("two targets and two entries again", is_as_before, READY_S)
     return {"up_s": round(up, 1), "down_s": round(down, 1)} | load.verdict.figures
 
 
