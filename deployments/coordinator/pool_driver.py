@@ -69,7 +69,8 @@ class PoolDriver:
         self._clock = clock
         self._heard_s: float | None = None
         """When the first answer came that no decision has followed yet."""
-        self._ingresses: set[IngressOutbox] = set()
+        self._ingresses: dict[IngressOutbox, None] = {}
+        """In the order in which they came."""
         self._held: list[TokenEvent] = []
         """Decided, and not told yet."""
         self._notes: list[Callable[[], object]] = []
@@ -112,14 +113,14 @@ class PoolDriver:
     def attach(self) -> IngressOutbox:
         """A new ingress stream."""
         outbox = IngressOutbox()
-        self._ingresses.add(outbox)
+        self._ingresses[outbox] = None
         outbox.put_state(self._state())
         return outbox
 
     def detach(self, outbox: IngressOutbox) -> None:
         """An ingress stream has ended: nobody waits for its requests any more."""
         self._tell_held()
-        self._ingresses.discard(outbox)
+        self._ingresses.pop(outbox, None)
         for request_id in self.owners.keys_of(outbox):
             self.owners.forget(request_id)
             self._guard(partial(self.pool.abort, request_id))

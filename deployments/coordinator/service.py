@@ -58,8 +58,11 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
         driver: PoolDriver,
         *,
         register_timeout_s: float = REGISTER_TIMEOUT_S,
+        silence_s: float | None = None,
     ) -> None:
+        """`silence_s`: after which a replica is given up; None: SILENCE_S."""
         self._driver = driver
+        self._silence_s = silence_s
         self._register_timeout_s = register_timeout_s
 
     async def Generate(
@@ -72,7 +75,7 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
         outbox = self._driver.attach()
         reader = asyncio.create_task(self._read_requests(request_iterator, outbox))
         try:
-            with beating(outbox.beat):
+            with beating(outbox.beat, self._silence_s):
                 while (flush := await outbox.take()) is not None:
                     yield _flush_to_pb(flush)
         finally:
@@ -88,7 +91,7 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
         reader = asyncio.create_task(self._read_results(request_iterator, replica))
         try:
             yield pb.WorkDown(registered=pb.Registered(epoch=self._driver.epoch))
-            with beating(replica.outbox.beat):
+            with beating(replica.outbox.beat, self._silence_s):
                 while (commands := await replica.outbox.take()) is not None:
                     if not commands:
                         yield pb.WorkDown()
@@ -158,7 +161,7 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
         self, messages: AsyncIterator[pb.WorkUp], replica: ConnectedReplica
     ) -> None:
         try:
-            async for message in heard(messages):
+            async for message in heard(messages, self._silence_s):
                 self._take_in(message, replica)
         except _UNREADABLE:
             who = replica.info.replica_id

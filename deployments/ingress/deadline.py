@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncGenerator
 from typing import TypeVar
 
@@ -20,11 +19,11 @@ async def within(timeout_s: float | None, news: AsyncGenerator[Item]) -> AsyncGe
             async for item in news:
                 yield item
             return
-        deadline = time.monotonic() + timeout_s
+        deadline = asyncio.get_running_loop().time() + timeout_s
         while True:
             try:
                 # wait_for loses an end that comes with the news.
-                async with asyncio.timeout(deadline - time.monotonic()):
+                async with asyncio.timeout_at(deadline):
                     item = await anext(news)
             except TimeoutError:
                 raise DeadlineError(f"not finished within {timeout_s:g} s") from None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import time
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
@@ -22,7 +23,7 @@ from deployments.metrics.ingress_times import IngressTimes
 from deployments.metrics.request_times import REPLAY_DIVERGED
 from deployments.telemetry.scope import carried_trace
 from deployments.wire.backoff import Backoff
-from deployments.wire.endpoint import Endpoint
+from deployments.wire.endpoint import Address
 from deployments.wire.silence import heard
 from deployments.wire.translation import event_from_pb, submit_to_pb
 from specdec.v1 import coordination_pb2 as pb
@@ -32,8 +33,8 @@ from specdec_core.request import Request, TokenEvent
 
 logger = logging.getLogger(__name__)
 
-_AWAY = "the coordinator is away; try again"
-_NO_TARGET = "no target has been there for too long; try again"
+AWAY = "the coordinator is away; try again"
+NO_TARGET = "no target has been there for too long; try again"
 
 Outgoing = asyncio.Queue[pb.GenerateUp | None]
 Events = asyncio.Queue[TokenEvent | Exception]
@@ -44,17 +45,20 @@ class PoolClient:
 
     def __init__(
         self,
-        resolve: Callable[[], Awaitable[Endpoint]],
+        resolve: Callable[[], Awaitable[Address]],
         *,
         clock: Callable[[], float] = time.monotonic,
         resume_timeout_s: float = RESUME_TIMEOUT_S,
         times: IngressTimes | None = None,
         pace: Pace | None = None,
+        silence_s: float | None = None,
+        uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
         """A request waits `resume_timeout_s` for a lost coordinator, or for a target where there
         were some, before its client is told to come back; so long the pool counts as serving
         without a target. The clients of several cells share `times` and `pace`; without `pace`
-        news comes as rounds bring it."""
+        news comes as rounds bring it. `silence_s`: after which a coordinator is given up; None:
+        SILENCE_S. `uniform` draws how long to wait before another try."""
         self.state: pb.PoolState | None = None
         """What the coordinator last said of the pool; None while there is no coordinator."""
         self.times = times or IngressTimes()
@@ -63,6 +67,8 @@ class PoolClient:
         self._told_hold_s = 0.0
         """What the coordinator goes by."""
         self._resolve = resolve
+        self._silence_s = silence_s
+        self._uniform = uniform
         self._clock = clock
         self._resume_timeout_s = resume_timeout_s
         self._targets_lost_at: float | None = None
@@ -76,7 +82,7 @@ class PoolClient:
         """What the client of every open request has yet to read."""
         self._aborts: dict[str, list[asyncio.Future[bool]]] = {}
         self._outgoing: Outgoing | None = None
-        self._endpoint: Endpoint | None = None
+        self._endpoint: Address | None = None
 
     @property
     def num_divergences(self) -> int:
@@ -102,7 +108,7 @@ class PoolClient:
 
     async def run(self) -> None:
         """Keep a stream to the coordinator; never returns."""
-        backoff = Backoff()
+        backoff = Backoff(self._uniform)
         lost_at = self._clock()
         while True:
             try:
@@ -115,7 +121,7 @@ class PoolClient:
                 lost_at = self._clock()
             self._lost()
             if self._clock() - lost_at > self._resume_timeout_s:
-                self.give_up(_AWAY)
+                self.give_up(AWAY)
             await asyncio.sleep(backoff.next_wait_s())
 
     def new_request_id(self) -> str:
@@ -131,7 +137,7 @@ class PoolClient:
         Raises what the pool refused it with, PoolUnavailableError, or ReleasedError.
         """
         if self._targets_lost_at is not None and not self.is_serving:
-            raise PoolUnavailableError(_NO_TARGET)
+            raise PoolUnavailableError(NO_TARGET)
         trace = carried_trace()
         submit = pb.GenerateUp(submit=submit_to_pb(request, resume=resume, trace=trace))
         was_sent = resume or self._outgoing is not None
@@ -171,7 +177,7 @@ class PoolClient:
     async def abort(self, request_id: str) -> bool:
         """End a request of any ingress; False when no such request is live."""
         if self._outgoing is None:
-            raise PoolUnavailableError(_AWAY)
+            raise PoolUnavailableError(AWAY)
         outcome: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._aborts.setdefault(request_id, []).append(outcome)
         self._send_abort(request_id)
@@ -179,7 +185,7 @@ class PoolClient:
 
     async def pool_status(self) -> public_pb.PoolStatusResponse:
         if self._endpoint is None:
-            raise PoolUnavailableError(_AWAY)
+            raise PoolUnavailableError(AWAY)
         metadata = self._endpoint.metadata
         async with self._endpoint.channel() as channel:
             stub = pb_grpc.CoordinatorServiceStub(channel)
@@ -188,7 +194,7 @@ class PoolClient:
                     public_pb.PoolStatusRequest(), timeout=5, metadata=metadata
                 )
             except grpc.aio.AioRpcError as error:
-                raise PoolUnavailableError(_AWAY) from error
+                raise PoolUnavailableError(AWAY) from error
         return status
 
     async def _serve_stream(self, backoff: Backoff) -> None:
@@ -198,7 +204,7 @@ class PoolClient:
             stub = pb_grpc.CoordinatorServiceStub(channel)
             call = stub.Generate(_messages(outgoing), metadata=endpoint.metadata)
             try:
-                async for message in heard(aiter(call)):
+                async for message in heard(aiter(call), self._silence_s):
                     if self._outgoing is None:
                         self._connected(endpoint, outgoing)
                         backoff.succeeded()
@@ -206,7 +212,7 @@ class PoolClient:
             finally:
                 outgoing.put_nowait(None)
 
-    def _connected(self, endpoint: Endpoint, outgoing: Outgoing) -> None:
+    def _connected(self, endpoint: Address, outgoing: Outgoing) -> None:
         """The coordinator has answered: everything open begins or goes on there."""
         self._endpoint, self._outgoing, self._told_hold_s = endpoint, outgoing, 0.0
         for request, was_sent in self._open.send_all():
@@ -218,7 +224,7 @@ class PoolClient:
         for outcomes in self._aborts.values():
             for outcome in outcomes:
                 if not outcome.done():
-                    outcome.set_exception(PoolUnavailableError(_AWAY))
+                    outcome.set_exception(PoolUnavailableError(AWAY))
         self._aborts.clear()
 
     def _send(self, message: pb.GenerateUp) -> None:
@@ -266,7 +272,7 @@ class PoolClient:
         elif had_targets:
             self._targets_lost_at = self._clock()
             loop = asyncio.get_running_loop()
-            self._patience = loop.call_later(self._resume_timeout_s, self.give_up, _NO_TARGET)
+            self._patience = loop.call_later(self._resume_timeout_s, self.give_up, NO_TARGET)
 
     def _take_event(self, message: pb.TokenEvent) -> None:
         if message.request_id not in self._open:

@@ -23,16 +23,15 @@ import grpc
 
 from deployments.replica.lives import Lives
 from deployments.telemetry.lease_spans import LeaseSpans
-from deployments.wire import silence
 from deployments.wire.backoff import Backoff
-from deployments.wire.endpoint import Endpoint
+from deployments.wire.endpoint import Address
 from deployments.wire.lease_translation import (
     lease_from_pb,
     occupancy_to_pb,
     register_to_pb,
     write_result,
 )
-from deployments.wire.silence import heard
+from deployments.wire.silence import beat_s, heard
 from specdec.v1 import coordination_pb2 as pb
 from specdec.v1 import coordination_pb2_grpc as pb_grpc
 from specdec_core.leases import GroupLease, GroupResult, Occupancy, ReplicaInfo, Role
@@ -86,17 +85,24 @@ class WorkLoop:
         runner: LeaseRunner,
         *,
         describe: Callable[[int], ReplicaInfo],
-        resolve: Callable[[], Awaitable[Endpoint]],
+        resolve: Callable[[], Awaitable[Address]],
         executor: Executor,
         spans: LeaseSpans | None = None,
+        silence_s: float | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+        draw: random.Random | None = None,
     ) -> None:
-        """`describe(incarnation)` says who registers; `resolve()` where the coordinator is."""
+        """`describe(incarnation)` says who registers; `resolve()` where the coordinator is, which
+        is given up after `silence_s`; None: SILENCE_S. `draw` makes incarnations and pauses."""
         self.failure: BaseException | None = None
         self._runner = runner
         self._describe = describe
         self._resolve = resolve
         self._executor = executor
         self._spans = spans or LeaseSpans()
+        self._silence_s = silence_s
+        self._clock = clock
+        self._draw = draw or random.Random()
         self._outgoing: Outgoing = asyncio.Queue()
         self._is_registered = False
         self._was_target = False
@@ -121,11 +127,11 @@ class WorkLoop:
     @property
     def is_stuck(self) -> bool:
         """Whether the thread has been at one lease for so long that it will not come back."""
-        return time.monotonic() > self._stuck_at_s
+        return self._clock() > self._stuck_at_s
 
     async def run(self) -> None:
         """Serve stream after stream; returns when drained or when running a lease failed."""
-        backoff = Backoff()
+        backoff = Backoff(self._draw.uniform)
         while not self._drained.is_set() and self.failure is None:
             try:
                 await self._serve_stream(backoff)
@@ -149,12 +155,12 @@ class WorkLoop:
         if self._has_tried and not (self._is_registered or self._was_target):
             self._drained.set()
             return
-        self._asked_s = time.monotonic()
+        self._asked_s = self._clock()
         self._ask_to_leave()
         while not await self._is_drained_within(timeout_s):
             stays = self._is_registered and not self.is_stuck and await is_awaited()
             if not stays:
-                waited_s = time.monotonic() - self._asked_s
+                waited_s = self._clock() - self._asked_s
                 logger.warning("not drained after %.0f s: the rest is replayed elsewhere", waited_s)
                 self._drained.set()
             timeout_s = _LOOK_S
@@ -173,7 +179,7 @@ class WorkLoop:
         endpoint = await self._resolve()
         await self._in_thread(self._runner.reset)
         self._outgoing = asyncio.Queue()
-        info = self._describe(random.getrandbits(64))
+        info = self._describe(self._draw.getrandbits(64))
         self._outgoing.put_nowait(pb.WorkUp(register=register_to_pb(info)))
         self._ask_to_leave()
         async with endpoint.channel() as channel:
@@ -195,7 +201,7 @@ class WorkLoop:
     async def _read(
         self, messages: AsyncIterable[pb.WorkDown], info: ReplicaInfo, backoff: Backoff
     ) -> None:
-        async for message in heard(aiter(messages)):
+        async for message in heard(aiter(messages), self._silence_s):
             await self._carry_out(message, info, backoff)
             if self._drained.is_set():
                 return
@@ -203,12 +209,12 @@ class WorkLoop:
     async def _messages(self, outgoing: Outgoing) -> AsyncIterator[pb.WorkUp]:
         while (message := await outgoing.get()) is not None:
             if message.HasField("drain") and self._asked_s is not None:
-                message.drain.asked_ago_s = time.monotonic() - self._asked_s  # when it is sent
+                message.drain.asked_ago_s = self._clock() - self._asked_s  # when it is sent
             yield message
 
     async def _beat(self, outgoing: Outgoing) -> None:
         while True:
-            await asyncio.sleep(silence.HEARTBEAT_S)
+            await asyncio.sleep(beat_s(self._silence_s))
             occupancy = occupancy_to_pb(self._runner.occupancy)
             outgoing.put_nowait(pb.WorkUp(heartbeat=pb.Heartbeat(occupancy=occupancy)))
 
@@ -220,7 +226,7 @@ class WorkLoop:
                 backoff.succeeded()
                 logger.info("registered as %s %s", info.role, info.replica_id)
             case "lease":
-                received_s = time.perf_counter()
+                received_s = self._clock()
                 lease = lease_from_pb(message.lease, info.replica_id)
                 self._begin(lease, message.lease.traces, received_s)
             case "free":
@@ -268,12 +274,12 @@ class WorkLoop:
         if self._lives.is_void(life):
             return
         began_s = max(received_s, self._free_s)
-        self._stuck_at_s = time.monotonic() + _STUCK_TTLS * lease.ttl_s
+        self._stuck_at_s = self._clock() + _STUCK_TTLS * lease.ttl_s
         try:
             result = self._run(partial(self._runner.execute, lease))
         finally:
             self._stuck_at_s = float("inf")
-        self._free_s = time.perf_counter()
+        self._free_s = self._clock()
         executed = _Executed(lease, result, self._runner.occupancy, began_s, traces)
         self._tell(partial(self._answer, executed, outgoing))
 
@@ -287,7 +293,7 @@ class WorkLoop:
         answer = message.result
         write_result(answer, executed.result)
         answer.occupancy.CopyFrom(occupancy_to_pb(executed.occupancy))
-        answer.held_s = time.perf_counter() - executed.began_s
+        answer.held_s = self._clock() - executed.began_s
         outgoing.put_nowait(message)
         if executed.traces:
             self._spans.tell(executed.lease, executed.result, executed.traces, answer.held_s)

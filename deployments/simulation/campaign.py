@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gc
-import logging
+import sys
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,10 +14,11 @@ from typing import Any
 from deployments.simulation.client import Outcome
 from deployments.simulation.faults import FaultKind
 from deployments.simulation.invariants.clocks import no_clocks
-from deployments.simulation.messages import MESSAGE_TYPES
-from deployments.simulation.record import Record
+from deployments.simulation.invariants.surprises import no_surprises
+from deployments.simulation.record import MESSAGE_KINDS, Record
 from deployments.simulation.transitions import TRANSITIONS
 from deployments.simulation.trial import Trial
+from deployments.simulation.virtual_loop import leave_loops
 
 _YOUNGEST = 0
 """The generation of objects that a world's are in: none has been looked at before."""
@@ -73,7 +75,7 @@ class Campaign:
             return []
         return [
             *(f"fault {kind}" for kind in FaultKind if not self.faults[kind]),
-            *(f"message {t.__name__}" for t in MESSAGE_TYPES if not self.messages[t.__name__]),
+            *(f"message {kind}" for kind in MESSAGE_KINDS if not self.messages[kind]),
             *(f"outcome {outcome}" for outcome in Outcome if not self.outcomes[outcome]),
             *(f"transition {a} -> {b}" for a, b in TRANSITIONS if not self.transitions[a, b]),
         ]
@@ -110,14 +112,24 @@ class Campaign:
 
 def run_seed(seed: int, *, traces: bool = False) -> Verdict:
     """Any exception is a violation: the pool's own assertions are invariants, too."""
+    with _no_garbage_looked_for():
+        verdict = _run_seed(seed, traces)
+        with unheard():
+            gc.collect(_YOUNGEST)
+    return verdict
+
+
+def _run_seed(seed: int, traces: bool) -> Verdict:
     trial = Trial(seed, traces=traces)
     violation = None
     try:
-        with no_clocks():
+        with no_clocks(), no_surprises(trial.timeline, trial.patience.left_out):
             trial.run()
     except Exception as error:
         violation = str(error) or repr(error)
         trial.record.note(f"VIOLATION {violation}")
+    leave_loops()
+    trial.record.close()
     return Verdict(seed, violation, len(trial.clients), trial.timeline.num_run, trial.record)
 
 
@@ -130,32 +142,30 @@ def run_seeds(
 ) -> Campaign:
     """Stops at `max_violations`."""
     campaign = Campaign()
-    with _silence(), _no_garbage_looked_for():
-        for seed in range(first_seed, first_seed + num_seeds):
-            campaign.add(run_seed(seed))
-            gc.collect(_YOUNGEST)
-            on_seed(campaign)
-            if len(campaign.violations) >= max_violations:
-                break
+    for seed in range(first_seed, first_seed + num_seeds):
+        campaign.add(run_seed(seed))
+        on_seed(campaign)
+        if len(campaign.violations) >= max_violations:
+            break
     return campaign
 
 
 def replay(seed: int) -> Verdict:
     """The same events once more, written down."""
-    with _silence():
-        return run_seed(seed, traces=True)
+    return run_seed(seed, traces=True)
 
 
 @contextmanager
-def _silence() -> Iterator[None]:
-    """What the service logs of faults is what is done to it here, thousands of times."""
-    logger = logging.getLogger("deployments")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL + 1)
+def unheard() -> Iterator[None]:
+    """Tasks that the world's end has left are closed where they stand as they are collected: what
+    they say to that concerns nobody."""
+    hook = sys.unraisablehook
+    sys.unraisablehook = lambda said: None
     try:
-        yield
+        with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
+            yield
     finally:
-        logger.setLevel(level)
+        sys.unraisablehook = hook
 
 
 @contextmanager

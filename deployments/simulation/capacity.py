@@ -8,15 +8,16 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from deployments.simulation.connected import Surroundings
-from deployments.simulation.coordinator import CoordinatorCosts, CoordinatorProcess
-from deployments.simulation.ingress_process import IngressProcess
+from deployments.simulation.coordinating import CoordinatorCosts, CoordinatorProcess
+from deployments.simulation.entering import IngressProcess
 from deployments.simulation.model_replica import ModelReplica
 from deployments.simulation.network import Delays, Network
+from deployments.simulation.peer import Surroundings
 from deployments.simulation.record import Record
-from deployments.simulation.replica_process import ReplicaProcess
+from deployments.simulation.replicating import ReplicaProcess
 from deployments.simulation.step_costs import Accelerator, StepCosts
 from deployments.simulation.timeline import Timeline
+from deployments.simulation.virtual_loop import leave_loops
 from specdec_core.config import PoolConfig
 from specdec_core.leases import GroupLease, ReplicaInfo, Role
 from specdec_core.request import Request, TokenEvent
@@ -87,12 +88,13 @@ class Cell:
         """`num_positions`: of KV, of each replica."""
         self._plant = plant
         self._num_positions = num_positions
-        self._timeline = Timeline()
         self._random = Random(seed)
+        self._timeline = Timeline(self._random)
         record = Record(lambda: self._timeline.now, traces=False)
         network = Network(self._timeline, self._random, Delays(0.0001, 0.0003), record)
         self._coordinator = CoordinatorProcess(
             self._timeline,
+            network,
             "coordinator",
             plant.pool,
             new_epoch=lambda: self._random.getrandbits(64),
@@ -126,6 +128,7 @@ class Cell:
         end = self._measured_from + seconds
         while self._timeline.now < end and self._timeline.run_next():
             pass
+        leave_loops()
         self._run.seconds = seconds
         for process in self._replicas:
             is_target = process.runner.info.role is Role.TARGET

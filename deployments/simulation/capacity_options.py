@@ -9,7 +9,7 @@ from typing import Any
 
 from deployments.coordinator.pool_settings import MAX_OPEN_LEASES
 from deployments.simulation.capacity import Cell, CellRun, Job, Plant, run_cells
-from deployments.simulation.coordinator import CoordinatorCosts
+from deployments.simulation.coordinating import CoordinatorCosts
 from deployments.simulation.load import TimedJob, deal, drawn, read_trace, spread
 from deployments.simulation.plants import compare, measure_closed, num_positions
 from deployments.simulation.step_costs import StepCosts, parse_step_ms

@@ -7,6 +7,7 @@ from dataclasses import replace
 from enum import StrEnum
 
 from deployments.errors import DeadlineError, PoolUnavailableError, RequestFailedError
+from deployments.ingress.pool_client import AWAY, NO_TARGET
 from deployments.ingress.resuming import parted
 from deployments.simulation.record import Violation
 from deployments.simulation.tokens import Script
@@ -75,6 +76,12 @@ class Client:
         self._num_connections += 1
         self._num_heard = 0
 
+    def wrong_for(self, token_id: int, vocab_size: int) -> int:
+        """Another id, which does not end the answer: that would be found before it is asked."""
+        stops = self.request.params.stop_token_ids
+        others = [(token_id + step) % vocab_size for step in range(1, vocab_size)]
+        return next(other for other in others if other not in stops)
+
     def _take(self, part: TokenEvent) -> None:
         """What it has must come once more as it was, what it lacks as plain decoding has it."""
         if part.index != self._num_heard:
@@ -103,7 +110,7 @@ class Client:
         elif isinstance(error, RequestFailedError):
             self._refuse(Outcome.ROW_FAILED, error, self.may_fail)
         elif isinstance(error, PoolUnavailableError):
-            self._refuse(Outcome.UNAVAILABLE, error, str(error) == AWAY or self._meets_others)
+            self._refuse(Outcome.UNAVAILABLE, error, str(error) in _AWAY or self._meets_others)
         elif isinstance(error, ConnectionError):
             self.cut()
         else:
@@ -148,5 +155,5 @@ class Client:
         return Violation(f"({letter}) {self.request.request_id} {text}")
 
 
-AWAY = "the coordinator is away"
+_AWAY = (AWAY, NO_TARGET)
 """What an ingress says that gives up."""

@@ -1,41 +1,36 @@
 """Streams between processes: each direction keeps its order, no two streams keep any.
 
-A stream that is cut is noticed by its ends at different times; what was under way may still arrive,
-even behind the first messages of the stream that replaces it.
+Messages travel as the bytes that gRPC would send. A stream that is cut is noticed by its ends at
+different times; what was under way may still arrive, even behind the first messages of the stream
+that replaces it.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from random import Random
-from typing import Any, Protocol
+from typing import Any
+
+import grpc
 
 from deployments.simulation.record import Record
 from deployments.simulation.timeline import Process, Timeline
+from deployments.wire.silence import SILENCE_S
+from specdec.v1 import coordination_pb2 as pb
 
 _CLOSED_S = 0.004
 """A closed stream is seen so soon."""
 _MOST_HALF_OPEN_S = 0.6
 """A cut one may take an end so long to see."""
+_WINDOW = 4
+"""Messages that a peer has not read before its direction of a stream is full."""
 
-
-class Server(Protocol):
-    """The server's side of one stream."""
-
-    @property
-    def has_news(self) -> Callable[[], bool]:
-        """Whether something waits for room on the stream."""
-        ...
-
-    def hear(self, message: Any) -> None: ...
-
-    def pump(self) -> None:
-        """A message has left the stream: there is room for another."""
-        ...
-
-    def lost(self) -> None: ...
+Serialize = Callable[[Any], bytes]
+Parse = Callable[[bytes], Any]
 
 
 @dataclass(eq=False, slots=True)
@@ -48,119 +43,249 @@ class Delays:
     """Of a network that is slow at present."""
 
 
-class Stream:
-    """One stream. The client opened it; `serve` tells who answers."""
+class Host(Process):
+    """A process that others open streams to."""
 
-    def __init__(self, network: Network, client: Process, server: Process) -> None:
-        self.num_down = 0
-        """Messages under way to the client, or not yet read by it."""
+    def accept(self, stream: Stream) -> None:
+        raise NotImplementedError
+
+
+class Direction:
+    """What one end writes and the other one reads, in order."""
+
+    def __init__(self, network: Network, sender: Process, receiver: Process) -> None:
+        self.num_unread = 0
+        """Messages under way, or not yet read."""
+        self.loses = False
+        """Nothing that is written now arrives; it counts as unread for ever."""
+        self.on_lost: Callable[[], None] = _nothing
+        """Something was written that will not arrive."""
+        self.heard_at = receiver.ran_s
+        """How long its reader had run when it had a message last, or when the stream began."""
+        self._is_full = False
+        """Somebody waits for room."""
+        self._network = network
+        self._sender = sender
+        self._receiver = receiver
+        self._arrive_at = 0.0
+        self._arrived: deque[bytes] = deque()
+        self._is_over = False
+        self._error: Exception | None = None
+        self._news: asyncio.Future[None] | None = None
+        self._room: asyncio.Future[None] | None = None
+
+    async def write(self, payload: bytes) -> None:
+        """Waits while the stream is full, for ever where nobody reads."""
+        while self.num_unread >= _WINDOW:
+            self._is_full = True
+            self._room = self._sender.loop.create_future()
+            await self._room
+        self._is_full = False
+        self.num_unread += 1
+        if self.loses:
+            self.on_lost()
+        else:
+            self._receiver.at(self._next_arrival(), partial(self._arrive, payload))
+
+    async def read(self) -> bytes | None:
+        """None at the end. Raises what ended it."""
+        while not self._arrived:
+            if self._is_over:
+                if self._error is not None:
+                    raise self._error
+                return None
+            self._news = self._receiver.loop.create_future()
+            await self._news
+        self.num_unread -= 1
+        self.heard_at = self._receiver.ran_s
+        if self._room is not None:
+            self._sender.at(self._network.now, self._has_room)
+        return self._arrived.popleft()
+
+    def end_behind(self) -> None:
+        """Its sender has nothing more to say."""
+        if not self.loses:
+            self._receiver.at(self._next_arrival(), self.end)
+
+    def end(self, error: Exception | None = None) -> None:
+        """Its reader learns that nothing more comes behind what has arrived."""
+        if not self._is_over:
+            self._is_over, self._error = True, error
+            self._wake()
+
+    @property
+    def is_awaited(self) -> bool:
+        """Its reader has dealt with what came, and waits."""
+        return self._news is not None and not self._news.done()
+
+    @property
+    def waited_s(self) -> float:
+        """Since its reader had a message, or the stream began; as long as it ran."""
+        return self._receiver.ran_s - self.heard_at
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing is under way, unread, or waits for room."""
+        return not (self.num_unread or self._is_full)
+
+    @property
+    def last_arrival(self) -> float:
+        return self._arrive_at
+
+    def _next_arrival(self) -> float:
+        arrival = self._network.arrival()
+        if arrival > self._arrive_at:
+            self._arrive_at = arrival
+        return self._arrive_at
+
+    def _arrive(self, payload: bytes) -> None:
+        if not self._is_over:
+            self._arrived.append(payload)
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)
+        self._news = None
+
+    def _has_room(self) -> None:
+        if self._room is not None and not self._room.done():
+            self._room.set_result(None)
+        self._room = None
+
+
+class Stream:
+    """One stream between two processes. The client has opened it."""
+
+    def __init__(self, network: Network, client: Process, server: Process, path: str) -> None:
+        self.path = path
+        self.client = client
+        self.server = server
+        self.up = Direction(network, client, server)
+        self.down = Direction(network, server, client)
         self.loses_next = False
-        """The next message to the client that ends nothing is lost."""
+        """The next news to the client that ends nothing is lost."""
         self.repeats_next = False
         """The next news to the client comes twice."""
         self.is_cut = False
         self.is_silent = False
         """Nothing gets through, and nobody is told: who listens finds out."""
-        self.hear_down: Callable[[Any], None]
-        self.lost_down: Callable[[], None]
+        self.is_client_open = self.is_server_open = True
+        self.on_client_end: Callable[[], object] = _nothing
+        """The client learns that the server, or the way to it, is gone."""
+        self.on_server_end: Callable[[], object] = _nothing
         self._network = network
-        self._client = client
-        self.server = server
-        self._server: Server | None = None
-        self._up_at = self._down_at = 0.0
-        self._is_client_open = self._is_server_open = True
 
     @property
     def is_open(self) -> bool:
-        is_known_lost = not (self._is_client_open and self._is_server_open)
+        is_known_lost = not (self.is_client_open and self.is_server_open)
         return not (is_known_lost or self.is_cut or self.is_silent)
+
+    @property
+    def is_of_replica(self) -> bool:
+        """Its server listens for silence; to an ingress it does not."""
+        return self.path.endswith("/Work")
 
     @property
     def is_over(self) -> bool:
         """Both ends know it."""
-        return not (self._is_client_open or self._is_server_open)
+        return not (self.is_client_open or self.is_server_open)
 
-    def serve(self, server: Server) -> None:
-        self._server = server
+    async def write_up(self, message: Any, serialize: Serialize) -> None:
+        self._network.record.message(self.client.name, "->", message)
+        await self.up.write(serialize(message))
 
-    def up(self, message: Any) -> None:
-        network = self._network
-        network.record.message(self._client.name, "->", message)
-        if self._is_client_open and not (self.is_cut or self.is_silent):
-            arrival = network.arrival()
-            if arrival > self._up_at:
-                self._up_at = arrival
-            self.server.at(self._up_at, partial(self._arrive_up, message))
-
-    def down(self, message: Any) -> None:
-        network = self._network
-        network.record.message(self._client.name, "<-", message)
-        if self._is_server_open and not self.is_cut:
-            self.num_down += 1
-            if self.is_silent:
-                return  # it fills up
-            arrival = network.arrival()
-            if arrival > self._down_at:
-                self._down_at = arrival
-            self._client.at(self._down_at, partial(self._arrive_down, message))
+    async def write_down(self, message: Any, serialize: Serialize) -> None:
+        self._network.record.message(self.client.name, "<-", message)
+        payload = serialize(message)
+        if self.loses_next and _may_be_lost(message):
+            self.loses_next = False
+            return
+        await self.down.write(payload)
+        if self.repeats_next and isinstance(message, pb.GenerateDown) and message.events:
+            self.repeats_next = False
+            await self.down.write(payload)
 
     def cut(self) -> None:
         """The network fails: nothing new gets through, each end learns of it in its own time."""
         self.is_cut = True
+        self._lose()
         now = self._network.now
         delays = sorted(self._network.random.uniform(0.0, _MOST_HALF_OPEN_S) for _ in range(2))
         self._network.random.shuffle(delays)
-        self._client.at(now + delays[0], self._client_sees_end)
-        self.server.at(max(self._up_at, now + delays[1]), self._server_sees_end)
+        self.client.at(now + delays[0], self._client_sees_end)
+        self.server.at(max(self.up.last_arrival, now + delays[1]), self._server_sees_end)
 
     def fall_silent(self, pinged_s: float | None = None) -> None:
         """As when a machine is gone. `pinged_s`: so much later the server, which does not listen,
         learns of it by a ping that nobody answers."""
         self.is_silent = True
+        self._lose()
+        self.up.on_lost = partial(self._not_acknowledged, self.client, self._client_sees_end)
+        self.down.on_lost = partial(self._not_acknowledged, self.server, self._server_sees_end)
         if pinged_s is not None:
             self.server.at(self._network.now + pinged_s, self._server_sees_end)
 
     def leave(self) -> None:
         """The client closes the stream, or dies."""
-        self._is_client_open = False
-        if not self.is_silent:
-            time = max(self._up_at, self._network.now + _CLOSED_S)
-            self.server.at(time, self._server_sees_end)
+        if self.is_client_open:
+            self.is_client_open = False
+            self._network.ended(self)
+            if not self.is_silent:
+                time = max(self.up.last_arrival, self._network.now + _CLOSED_S)
+                self.server.at(time, self._server_sees_end)
 
-    def close(self) -> None:
+    def close(self, error: Exception | None = None) -> None:
         """The server closes the stream, or dies; what it wrote before still arrives."""
-        self._is_server_open = False
-        if not self.is_silent:
-            time = max(self._down_at, self._network.now + _CLOSED_S)
-            self._client.at(time, self._client_sees_end)
+        if self.is_server_open:
+            self.is_server_open = False
+            self._network.ended(self)
+            if not self.is_silent:
+                time = max(self.down.last_arrival, self._network.now + _CLOSED_S)
+                self.client.at(time, partial(self._client_sees_end, error))
 
-    def _arrive_up(self, message: Any) -> None:
-        if self._is_server_open and self._server is not None:
-            self._server.hear(message)
+    def _not_acknowledged(self, writer: Process, sees_end: Callable[[], None]) -> None:
+        """The kernel of who writes gives the connection up (PROBE_OPTIONS in wire/endpoint.py)."""
+        writer.at(self._network.now + self._network.unacknowledged_s, sees_end)
 
-    def _arrive_down(self, message: Any) -> None:
-        self.num_down -= 1
-        if not self._is_client_open:
-            return
-        self.hear_down(message)
-        server = self._server
-        if self.num_down == 0 and server is not None and server.has_news() and not self.is_cut:
-            self.server.at(self._network.now, self._server_has_room)
+    def _lose(self) -> None:
+        self.up.loses = self.down.loses = True
 
-    def _server_has_room(self) -> None:
-        if self._is_server_open and self._server is not None:
-            self._server.pump()
-
-    def _client_sees_end(self) -> None:
-        if self._is_client_open:
-            self._is_client_open = False
-            self.lost_down()
+    def _client_sees_end(self, error: Exception | None = None) -> None:
+        if self.is_client_open:
+            self.is_client_open = False
+            self._network.ended(self)
+            is_told = error is None and not (self.is_server_open or self.is_cut)
+            self.down.end(error if error is not None or is_told else gone())
+            self.on_client_end()
 
     def _server_sees_end(self) -> None:
-        if self._is_server_open:
-            self._is_server_open = False
-            if self._server is not None:
-                self._server.lost()
+        if self.is_server_open:
+            self.is_server_open = False
+            self._network.ended(self)
+            self.up.end(gone())
+            self.on_server_end()
+
+
+def _nothing() -> None:
+    """Nobody waits for it yet."""
+
+
+def _may_be_lost(message: Any) -> bool:
+    """Only what more news will follow: whoever waits for the last word waits for ever."""
+    if not isinstance(message, pb.GenerateDown) or message.HasField("state"):
+        return False
+    is_last = any(event.finish_reason or event.HasField("failure") for event in message.events)
+    return bool(message.events) and not is_last
+
+
+def refusal(code: grpc.StatusCode, details: str) -> grpc.aio.AioRpcError:
+    """What a client's call raises that has ended so."""
+    return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), details=details)
+
+
+def gone() -> grpc.aio.AioRpcError:
+    return refusal(grpc.StatusCode.UNAVAILABLE, "the connection is gone")
 
 
 class Network:
@@ -171,6 +296,10 @@ class Network:
         self._draw = random.random
         self.delays = delays
         self.record = record
+        self.unacknowledged_s = 3 * SILENCE_S
+        """After a write that nobody acknowledges. Longer than really: patience comes first."""
+        self.streams: dict[Stream, None] = {}
+        """Those of which some end still knows."""
         self._timeline = timeline
 
     @property
@@ -183,14 +312,22 @@ class Network:
         spread = (delays.most - delays.least) * self._draw()
         return self._timeline.now + (delays.least + spread) * delays.factor
 
-    def connect(
-        self,
-        client: Process,
-        server: Process,
-        accept: Callable[[Stream], None],
-    ) -> Stream:
-        """A stream from `client`, whose callbacks it sets; `accept` runs at the server."""
-        stream = Stream(self, client, server)
-        server.at(self.arrival(), partial(accept, stream))
-        stream._up_at = self.now + self.delays.most * self.delays.factor
+    def connect(self, client: Process, server: Host, path: str) -> Stream:
+        """A stream from `client`. `server.accept` hears of it."""
+        stream = Stream(self, client, server, path)
+        self.streams[stream] = None
+        server.at(stream.up._next_arrival(), partial(server.accept, stream))
         return stream
+
+    def ended(self, stream: Stream) -> None:
+        """One more end of it knows."""
+        if stream.is_over:
+            self.streams.pop(stream, None)
+
+    def died(self, process: Process) -> None:
+        """Its kernel closes what it had open."""
+        for stream in [s for s in self.streams if process in (s.client, s.server)]:
+            if stream.client is process:
+                stream.leave()
+            else:
+                stream.close(gone())

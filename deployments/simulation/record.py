@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from deployments.coordinator.outbox import Flush
-from specdec_core.leases import GroupLease, GroupResult, LeaseRow, RowResult
-from specdec_core.pool import SendLease
+from deployments.wire.lease_translation import lease_from_pb, result_from_pb, unpack_answer
+from deployments.wire.translation import event_from_pb, submit_from_pb
+from specdec.v1 import coordination_pb2 as pb
+from specdec_core.leases import GroupLease, LeaseRow, RowResult
 
 
 class Violation(AssertionError):  # noqa: N818
@@ -28,7 +29,7 @@ class Record:
         self._traces = traces
 
     def message(self, name: str, direction: str, message: Any) -> None:
-        self.messages[type(message).__name__] += 1
+        self.messages[f"{type(message).__name__}.{kind_of(message)}"] += 1
         if self._traces:
             self._write(f"{name} {direction} {_text(message)}")
 
@@ -40,28 +41,57 @@ class Record:
         if self._traces:
             self._write(line)
 
+    def close(self) -> None:
+        """Its world is over, and need not be kept."""
+        now = self._now()
+        self._now = lambda: now
+
     def _write(self, line: str) -> None:
         self.lines.append(f"{self._now():10.6f} {line}")
 
 
+def kind_of(message: Any) -> str:
+    """What a message of any stream says."""
+    if not isinstance(message, pb.GenerateDown):
+        return message.WhichOneof("kind") or "beat"
+    if message.events:
+        return "events"
+    if message.HasField("state"):
+        return "state"
+    return "aborts" if message.aborts else "silence"
+
+
+MESSAGE_KINDS = (
+    *(f"GenerateUp.{kind}" for kind in ("submit", "abort", "times")),
+    *(f"GenerateDown.{kind}" for kind in ("events", "state", "aborts", "silence")),
+    *(f"WorkUp.{kind}" for kind in ("register", "result", "heartbeat", "reset_done", "drain")),
+    *(f"WorkDown.{k}" for k in ("registered", "lease", "free", "reset", "drained", "beat")),
+)
+"""All but `pace`: no world holds news back."""
+
+
 def _text(message: Any) -> str:
-    if isinstance(message, SendLease):
-        return _lease(message.lease)
-    if isinstance(message, GroupResult):
-        rows = " ".join(_answer(row) for row in message.rows)
-        return f"result {message.lease_id} of epoch {message.epoch}: {rows}"
-    if isinstance(message, Flush):
-        news = [
-            f"{d.event.request_id}[{d.event.index}]{list(d.event.token_ids)}"
-            f"{d.event.finish_reason or ''}{d.failure.kind if d.failure else ''}"
-            for d in message.deliveries
-        ]
-        return " ".join(["flush", *news, *(["state"] if message.state else [])])
-    if hasattr(message, "request"):
-        request = message.request
+    kind = kind_of(message)
+    if kind == "lease":
+        return _lease(lease_from_pb(message.lease, ""))
+    if kind == "result":
+        answer = message.result
+        result = result_from_pb(answer, unpack_answer(answer), "")
+        rows = " ".join(_answer(row) for row in result.rows)
+        return f"result {result.lease_id} of epoch {result.epoch}: {rows}"
+    if kind == "events":
+        return " ".join(["events", *map(_event, message.events)])
+    if kind == "submit":
+        request = submit_from_pb(message.submit)
         emitted = list(request.emitted_token_ids)
-        return f"submit {request.request_id} behind {emitted} resume={message.resume}"
-    return str(message)
+        return f"submit {request.request_id} behind {emitted} resume={message.submit.resume}"
+    return f"{kind} {' '.join(str(message).split())}"
+
+
+def _event(message: pb.TokenEvent) -> str:
+    event, failure = event_from_pb(message)
+    place = f"{event.request_id}[{event.index}]{list(event.token_ids)}"
+    return f"{place}{event.finish_reason or ''}{failure.kind if failure else ''}"
 
 
 def _lease(lease: GroupLease) -> str:

@@ -16,7 +16,7 @@ from deployments.autoscaling.decision import Change, Memory, View, decide
 from deployments.autoscaling.signals import SignalMeter
 from deployments.deployment_names import deployment_name
 from deployments.simulation.capacity import Cell, Plant
-from deployments.simulation.replica_process import ReplicaProcess
+from deployments.simulation.replicating import ReplicaProcess
 from deployments.simulation.step_costs import Accelerator
 from specdec_core.leases import Role
 
@@ -60,8 +60,6 @@ class ScaledCell(Cell):
     def _tick(self) -> None:
         now = self._timeline.now
         self._timeline.at(now + _TICK_S, self._tick)
-        for process in self._replicas:
-            process.beat()
         signals = self._meter.note(self._coordinator.driver.pool.counters(), now)
         if signals is None:
             return

@@ -7,17 +7,18 @@ from functools import partial
 from random import Random
 
 from deployments.simulation.client import Client, Outcome
-from deployments.simulation.connected import Surroundings
-from deployments.simulation.coordinator import CoordinatorProcess
+from deployments.simulation.coordinating import CoordinatorProcess
+from deployments.simulation.entering import IngressProcess
 from deployments.simulation.faults import plan_faults
-from deployments.simulation.ingress_process import IngressProcess
 from deployments.simulation.invariants import Bounds, Invariants, SlotChecks
 from deployments.simulation.invariants.books import leftovers
+from deployments.simulation.invariants.patience import Patience
 from deployments.simulation.invariants.whose import Whose
 from deployments.simulation.model_replica import ModelReplica
 from deployments.simulation.network import Delays, Network
+from deployments.simulation.peer import Surroundings
 from deployments.simulation.record import Record, Violation
-from deployments.simulation.replica_process import ReplicaProcess
+from deployments.simulation.replicating import ReplicaProcess
 from deployments.simulation.scenario import (
     ARRIVALS_S,
     FIRST_FINGERPRINT,
@@ -38,9 +39,9 @@ _LONGEST_S = 60.0
 _QUIET_S = 1.2
 """So long after the last request nothing may be left; a silent replica is fenced meanwhile."""
 _REPEATS = 0.03
-_TURN_S = 0.0005
-"""Events that come within this are decided together: for as long the loop of a real coordinator is
-busy with one lease and its message (docs/simulation.md)."""
+_STEP_S = 0.0001
+"""Of a turn of a coordinator's loop. It takes some turns to read an answer, to decide and to write
+a lease: in all what a real coordinator is busy with one for (docs/simulation.md)."""
 _FIRST_ARRIVAL_S = 0.05
 _CANCELLED = 0.08
 _SPOILT = 0.15
@@ -185,7 +186,7 @@ class Trial:
         brought = client.tokens.copy()
         if brought and self.random.random() < _SPOILT:
             place = self.random.randrange(len(brought))
-            brought[place] = (brought[place] + 1) % VOCAB_SIZE
+            brought[place] = client.wrong_for(brought[place], VOCAB_SIZE)
         del self.clients[client.request.request_id]
         client.resume(tuple(brought))
         self.clients[client.request.request_id] = client
@@ -207,10 +208,12 @@ class Trial:
 
     def _set_up(self, traces: bool) -> None:
         scenario = self.scenario
-        self.timeline = Timeline()
+        self.timeline = Timeline(self.random)
         self.record = Record(lambda: self.timeline.now, traces=traces)
         delays = Delays(0.0001, 0.002)
         self.network = Network(self.timeline, self.random, delays, self.record)
+        self.network.unacknowledged_s = 3 * scenario.silence_s
+        self.patience = Patience(self.network, scenario.silence_s)
         window, group_wait_s = scenario.pool.window, scenario.pool.max_group_wait_s
         self._bounds = Bounds(row_wait_s=3.0 + 4 * LEASE_TTL_S + group_wait_s + 0.3 * window)
         self._whose = Whose(self._scripts)
@@ -220,13 +223,14 @@ class Trial:
         invariants = Invariants(self.record, self._bounds, self._whose, self.replicas)
         coordinator = CoordinatorProcess(
             self.timeline,
+            self.network,
             f"coordinator-{len(self.coordinators)}",
             self.scenario.pool,
             new_epoch=lambda: self.random.getrandbits(64),
             inspector=invariants,
             audit_share=self.scenario.audit_share,
             silence_s=self.scenario.silence_s,
-            turn_s=_TURN_S,
+            step_s=_STEP_S,
         )
         self.coordinators.append(coordinator)
         return coordinator
@@ -238,6 +242,11 @@ class Trial:
             time = self.random.uniform(_FIRST_ARRIVAL_S, ARRIVALS_S)
             self.timeline.at(time, self._arrive_as_planned)
         plan_faults(self)
+        self._look()
+
+    def _look(self) -> None:
+        self.patience.look()
+        self.timeline.at(self.now + self.patience.every_s, self._look)
 
     def _arrive_as_planned(self) -> None:
         self._num_to_come -= 1
@@ -280,7 +289,9 @@ class Trial:
         pool = driver.pool
         left: dict[str, object] = {
             "coordinators": [c.name for c in self.coordinators if c.is_up][:-1],
-            "open at an ingress": [i for i in self.ingresses if len(i.book) or i.listeners],
+            "open at an ingress": [
+                i for i in self.ingresses if i.num_open or i.pool.open_requests()
+            ],
             "replicas with blocks": [r.replica_id for r in pool._fleet if r.num_reserved_blocks],
             "replicas with slots": [p.name for p in self.replicas.values() if p.runner.slots],
             "a timer": pool.next_deadline(),
@@ -291,7 +302,7 @@ class Trial:
             raise Violation(f"(g) at the end there are left: {found}")
         if any(c.driver.auditor.counts.diverged.total() for c in self.coordinators):
             raise Violation("(c) the service's own audit found other tokens")
-        if any(ingress.book.num_divergences for ingress in self.ingresses):
+        if any(i.num_divergences + i.pool.num_divergences for i in self.ingresses):
             raise Violation("(c) an ingress was told other tokens than before")
         for client in self.clients.values():
             self.record.outcomes[client.outcome or Outcome.DONE] += 1

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import grpc
 
@@ -24,6 +26,17 @@ bytes were not acknowledged for 10 s (TCP_USER_TIMEOUT), instead of after a quar
 pings themselves were not seen to end anything with grpcio 1.85: a process that hangs is noticed by
 its heartbeats."""
 TOKEN_KEY = "authorization"
+
+
+class Address(Protocol):
+    """The way to a coordinator, as its clients take it: gRPC, or a simulated network."""
+
+    @property
+    def metadata(self) -> tuple[tuple[str, str], ...]: ...
+
+    def channel(self) -> AbstractAsyncContextManager[Any]:
+        """What a stub is made of. Raises OSError where there is no way."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -61,7 +61,7 @@ def register_to_pb(info: ReplicaInfo) -> pb.Register:
         numerics=info.numerics,
         device=info.device,
         keeps_prefixes=info.keeps_prefixes,
-        step_times=[pb.StepTime(**time._asdict()) for time in info.step_times],
+        step_times=[pb.StepTime(**timed._asdict()) for timed in info.step_times],
         max_num_seqs=info.max_num_seqs,
     )
 

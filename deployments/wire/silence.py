@@ -78,9 +78,16 @@ class Watch(Patience):
             self._task.cancel()
 
 
-async def heard(messages: AsyncIterator[T]) -> AsyncGenerator[T]:
-    """`messages` until their end. Raises SilenceError. What a message takes here is no silence."""
-    watch = Watch(SILENCE_S)
+def beat_s(silence_s: float | None = None) -> float:
+    """Between two beats for a peer that waits for so long; None: for SILENCE_S."""
+    return HEARTBEAT_S if silence_s is None else silence_s / LOOKS
+
+
+async def heard(messages: AsyncIterator[T], silence_s: float | None = None) -> AsyncGenerator[T]:
+    """`messages` until their end. Raises SilenceError after `silence_s`; None: after SILENCE_S.
+    What a message takes here is no silence."""
+    limit_s = SILENCE_S if silence_s is None else silence_s
+    watch = Watch(limit_s)
     try:
         watch.begin()
         async for message in messages:
@@ -89,16 +96,16 @@ async def heard(messages: AsyncIterator[T]) -> AsyncGenerator[T]:
             watch.begin()
     except asyncio.CancelledError:
         if watch.takes_back():
-            raise SilenceError(f"nothing was heard for {SILENCE_S:g} s") from None
+            raise SilenceError(f"nothing was heard for {limit_s:g} s") from None
         raise
     finally:
         watch.end()
 
 
 @contextlib.contextmanager
-def beating(beat: Callable[[], None]) -> Iterator[None]:
-    """Inside, `beat` is called every HEARTBEAT_S, whatever else is said."""
-    timer = _Timer(HEARTBEAT_S, beat)
+def beating(beat: Callable[[], None], silence_s: float | None = None) -> Iterator[None]:
+    """Inside, `beat` is called every `beat_s`, whatever else is said."""
+    timer = _Timer(beat_s(silence_s), beat)
     try:
         yield
     finally:

@@ -8,7 +8,7 @@ import pytest
 
 from deployments.autoscaling.aims import Aims, Bounds
 from deployments.simulation.capacity import CellRun, Job, Plant
-from deployments.simulation.coordinator import CoordinatorCosts
+from deployments.simulation.coordinating import CoordinatorCosts
 from deployments.simulation.load import TimedJob, drawn
 from deployments.simulation.scaled_cell import ScaledCell, Scaling
 from deployments.simulation.step_costs import StepCosts, parse_step_ms

@@ -95,6 +95,7 @@ class Cell:
             resolve=self.resolve,
             executor=self._executor,
             spans=LeaseSpans(self.tracer),
+            clock=self.clock,
         )
         self._tasks[name] = asyncio.create_task(self.loops[name].run())
 
@@ -127,7 +128,7 @@ async def cell(
     tracer: Tracer | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> AsyncIterator[Cell]:
-    """`clock`: the coordinator's."""
+    """`clock`: the coordinator's and the replicas'."""
     started = Cell(config or PoolConfig(), audit_share, limits, tls, port_limits, tracer, clock)
     await started.start_coordinator()
     try:

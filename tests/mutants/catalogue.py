@@ -20,6 +20,7 @@ from tests.mutants import (
     rounds,
     sampling,
     simulated,
+    simulated_drift,
     simulated_streams,
     static_shapes,
     verification,
@@ -49,5 +50,6 @@ MUTANTS = (
     *verify.MUTANTS,
     *resume.MUTANTS,
     *simulated.MUTANTS,
+    *simulated_drift.MUTANTS,
     *simulated_streams.MUTANTS,
 )

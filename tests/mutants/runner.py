@@ -72,10 +72,10 @@ class TestRun:
 def run_mutants(mutants: Sequence[Mutant], num_jobs: int) -> Iterator[Verdict]:
     """The verdicts, in the order of the mutants."""
     os.environ["OMP_NUM_THREADS"] = "1"
-    with _copies(num_jobs) as copies, ThreadPoolExecutor(num_jobs) as executor:
+    with copies(num_jobs) as folders, ThreadPoolExecutor(num_jobs) as executor:
         free: SimpleQueue[Path] = SimpleQueue()
-        for copy in copies:
-            free.put(copy)
+        for folder in folders:
+            free.put(folder)
         sound: dict[str, bool] = {}
 
         def judge(mutant: Mutant) -> Verdict:
@@ -168,13 +168,13 @@ def _first_line(messages: Sequence[str]) -> str | None:
 
 
 @contextmanager
-def _copies(count: int) -> Iterator[list[Path]]:
+def copies(count: int) -> Iterator[list[Path]]:
     """Copies of the tree that may be damaged."""
     with TemporaryDirectory(prefix="mutants-") as folder:
-        copies = [Path(folder) / str(index) for index in range(count)]
-        for copy in copies:
-            copy_tree(copy)
-        yield copies
+        folders = [Path(folder) / str(index) for index in range(count)]
+        for one in folders:
+            copy_tree(one)
+        yield folders
 
 
 def copy_tree(destination: Path) -> None:

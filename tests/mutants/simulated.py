@@ -245,12 +245,15 @@ MUTANTS = (
         new="pinned_fingerprint=self.request.pinned_fingerprint)",
         breaks="a resumed request goes on with the bits of whatever target is there",
     ),
-    _seeded(
-        "ended-request-stays-open",
-        "deployments/ingress/resuming.py",
+    Mutant(
+        name="ended-request-stays-open",
+        path="deployments/ingress/resuming.py",
         old="            del self._open[event.request_id]\n        return fresh",
         new="            entry.pinned_fingerprint = event.pinned_fingerprint\n        return fresh",
-        breaks="an ingress submits every request of its life again after each lost stream",
+        breaks="an ingress ends requests that have ended, and tells its coordinator of each",
+        killed_by=(
+            "tests/deployments/ingress/test_resuming.py::test_its_last_news_ends_a_request",
+        ),
     ),
     _seeded(
         "unread-news-replaced",

@@ -73,7 +73,7 @@ MUTANTS = (
         "                    asked.heard.add(replica)\n",
         new="                asked.heard.add(replica)\n",
         breaks="the last target does not wait for the ingresses",
-        killed_by=_FOUND,
+        killed_by=(_LAST + "test_what_it_says_itself_does_not_let_it_go",),
     ),
     Mutant(
         name="who-asked-first-stays",

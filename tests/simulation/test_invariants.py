@@ -103,7 +103,7 @@ def test_a_draft_that_caches_more_than_it_said_is_found() -> None:
 
 def test_a_lease_that_runs_although_it_is_void_is_found() -> None:
     bench = Bench(Role.TARGET)
-    bench.checks.voided([bench.lease])
+    bench.checks.voided([(1, "r", 1)])
     with pytest.raises(Violation, match=r"^\(b\) r runs lease 1"):
         bench.check()
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from deployments.simulation.connected import Surroundings
-from deployments.simulation.coordinator import CoordinatorProcess
-from deployments.simulation.ingress_process import IngressProcess
-from deployments.simulation.replica_process import ReplicaProcess
+from deployments.simulation.coordinating import CoordinatorProcess
+from deployments.simulation.entering import IngressProcess
+from deployments.simulation.peer import Surroundings
+from deployments.simulation.replicating import ReplicaProcess
 from specdec_core.leases import Role
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def _take_over(trial: Trial, old: CoordinatorProcess) -> None:
     if not old.is_stopped:
         return  # it is another version's by now, or has died or gone on before anybody saw it hang
     trial.new_coordinator()
-    for stream in list(old.sessions):
+    for stream in [one for one in trial.network.streams if one.server is old]:
         if trial.random.random() < 0.5:
             stream.cut()
     goes_on = trial.random.uniform(0.05, 0.6)
@@ -122,7 +122,7 @@ def _end_idle(trial: Trial, old: Surroundings) -> None:
     """Ingresses go when their last request has ended, then replicas, the coordinator last."""
     ingresses = [ingress for ingress in trial.ingresses if ingress.world is old]
     for ingress in ingresses:
-        if not (ingress.is_stopped or len(ingress.book)):
+        if not (ingress.is_stopped or ingress.num_open):
             trial.ingresses.remove(ingress)
             ingress.crash()
     if any(ingress in trial.ingresses for ingress in ingresses):

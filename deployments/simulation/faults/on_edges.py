@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from deployments.simulation.entering import IngressProcess
 from deployments.simulation.faults.silent import wait_until_noticed
-from deployments.simulation.ingress_process import IngressProcess
 
 if TYPE_CHECKING:
     from deployments.simulation.trial import Trial

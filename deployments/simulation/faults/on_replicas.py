@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from deployments.simulation.faults.silent import wait_until_noticed
-from deployments.simulation.replica_process import ReplicaProcess
+from deployments.simulation.replicating import ReplicaProcess
 from specdec_core.leases import Role
 
 if TYPE_CHECKING:
@@ -156,6 +156,14 @@ def lose_kv(trial: Trial) -> str | None:
     kept = trial.random.randint(0, slots[sequence_id].cached_len)
     process.runner.lose(sequence_id, kept)
     return f"{process.name} keeps {kept} of {sequence_id}"
+
+
+def nonsense(trial: Trial) -> str | None:
+    process = _pick(trial)
+    if process is None:
+        return None
+    process.garbles_next = True
+    return process.name
 
 
 def foreign(trial: Trial) -> str | None:

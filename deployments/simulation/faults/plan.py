@@ -50,6 +50,8 @@ class FaultKind(StrEnum):
     REPLICA_IS_FOREIGN = "replica_is_foreign"
     """A target of other bits offers itself while others serve."""
     ROW_FAILS = "row_fails"
+    ANSWER_IS_NONSENSE = "answer_is_nonsense"
+    """A replica says what no model can: its stream ends, and it begins anew."""
     COORDINATOR_CRASHES = "coordinator_crashes"
     COORDINATOR_HANGS = "coordinator_hangs"
     COORDINATOR_IS_SUPERSEDED = "coordinator_is_superseded"
@@ -98,6 +100,7 @@ _STRIKES: dict[FaultKind, Callable[[Trial], str | None]] = {
     FaultKind.REPLICA_LOSES_KV: on_replicas.lose_kv,
     FaultKind.REPLICA_IS_FOREIGN: on_replicas.foreign,
     FaultKind.ROW_FAILS: on_replicas.row_fails,
+    FaultKind.ANSWER_IS_NONSENSE: on_replicas.nonsense,
     FaultKind.COORDINATOR_CRASHES: on_coordinators.crash_coordinator,
     FaultKind.COORDINATOR_HANGS: on_coordinators.hang_coordinator,
     FaultKind.COORDINATOR_IS_SUPERSEDED: on_coordinators.supersede,

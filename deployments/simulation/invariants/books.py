@@ -87,7 +87,7 @@ def _are_ours(kind: type) -> bool:
     module = kind.__module__
     if issubclass(kind, Enum) or not module.startswith(_PACKAGES):
         return False
-    if module.startswith(_NOT_SERVED) and "WatchedPool" not in kind.__name__:
+    if module.startswith(_NOT_SERVED) and "Watched" not in kind.__name__:
         return False
     return not (is_dataclass(kind) and kind.__dataclass_params__.frozen)  # type: ignore[attr-defined]
 

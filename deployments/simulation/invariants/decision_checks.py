@@ -12,9 +12,10 @@ from typing import Protocol
 from deployments.coordinator.pool_driver import PoolDriver
 from deployments.simulation.invariants.bounds import Bounds
 from deployments.simulation.model_replica import ModelReplica
+from deployments.simulation.network import Stream
 from deployments.simulation.record import Record, Violation
 from deployments.simulation.transitions import NEW
-from specdec_core.leases import GroupLease, Role
+from specdec_core.leases import GroupLease, Occupancy, Role
 from specdec_core.pool.fleet import Fleet, ReplicaRecord
 from specdec_core.pool.registry import Registry
 from specdec_core.pool.sequence import Place, Sequence, SequenceStatus
@@ -35,6 +36,16 @@ class WatchedReplica(Protocol):
 
     @property
     def runner(self) -> ModelReplica: ...
+
+    @property
+    def occupancies(self) -> Mapping[tuple[int, str, int], Occupancy]:
+        """What it kept behind every lease, by epoch, its id and the lease's."""
+        ...
+
+    @property
+    def stream(self) -> Stream | None:
+        """The last one that it opened."""
+        ...
 
 
 class DecisionChecks:
@@ -140,7 +151,7 @@ class DecisionChecks:
         num_waiting = len(connected.outbox._commands)
         if num_waiting > self._bounds.num_commands:
             raise Violation(f"(i) {num_waiting} commands wait for {record.replica_id}")
-        if not is_told_all or record.leases or record.is_fenced:
+        if num_waiting or not is_told_all or record.leases or record.is_fenced:
             return
         runner = process.runner
         if runner.info.incarnation == record.info.incarnation and process.is_idle:

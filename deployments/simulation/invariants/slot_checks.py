@@ -20,8 +20,9 @@ class SlotChecks:
         self._whose = whose
         self._void: set[tuple[int, str, int]] = set()
 
-    def voided(self, leases: Iterable[GroupLease]) -> None:
-        self._void.update((lease.epoch, lease.replica_id, lease.lease_id) for lease in leases)
+    def voided(self, leases: Iterable[tuple[int, str, int]]) -> None:
+        """By epoch, replica and lease."""
+        self._void.update(leases)
 
     def executed(self, runner: ModelReplica, lease: GroupLease, result: GroupResult) -> None:
         if self._void and (lease.epoch, lease.replica_id, lease.lease_id) in self._void:

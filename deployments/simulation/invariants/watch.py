@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from deployments.coordinator.outbox import Flush
+from deployments.coordinator.connected import ConnectedReplica
 from deployments.coordinator.pool_driver import PoolDriver
 from deployments.simulation.invariants.bounds import Bounds
 from deployments.simulation.invariants.decision_checks import DecisionChecks, WatchedReplica
 from deployments.simulation.invariants.lease_book import LeaseBook
 from deployments.simulation.invariants.whose import Whose
+from deployments.simulation.network import Stream
 from deployments.simulation.record import Record, Violation
-from specdec_core.leases import GroupResult, ReplicaInfo
+from specdec.v1 import coordination_pb2 as pb
+from specdec_core.leases import GroupResult
 from specdec_core.pool import Command, Emit, SendFree, SendLease, SendReset, SequencePool
 from specdec_core.request import Request, TokenEvent
 
@@ -76,22 +78,30 @@ class Invariants:
     ) -> None:
         self._leases.result(pool, result, pass_on, now)
 
-    def told(self, flush: Flush) -> None:
+    def told(self, news: pb.GenerateDown) -> None:
         """(i) News that an ingress has not read is merged."""
-        if len(flush.deliveries) <= 4:
+        if len(news.events) <= 4:
             return  # as few as one request may have
-        requests = [delivery.event.request_id for delivery in flush.deliveries]
+        requests = [event.request_id for event in news.events]
         if len(requests) > 2 * len(set(requests)) + 2:
             raise Violation(f"(i) {len(requests)} pieces of news for {len(set(requests))} requests")
 
-    def sent(self, info: ReplicaInfo) -> None:
-        """(i) Its stream has room for what it is sent."""
-        process = self._replicas.get(info.replica_id)
-        if process is None or process.runner.info.incarnation != info.incarnation:
+    def sent(self, stream: Stream) -> None:
+        """(i) A replica's stream has room for what it is sent."""
+        process = self._replicas.get(stream.client.name)
+        if process is None or process.stream is not stream:
             return
         num_unread = process.num_unread
         if num_unread > self._bounds.num_unread:
-            raise Violation(f"(i) {num_unread} commands are unread by {info.replica_id}")
+            raise Violation(f"(i) {num_unread} commands are unread by {stream.client.name}")
+
+    def answered(self, replica: ConnectedReplica, result: GroupResult) -> None:
+        """(f) With an answer comes how much its replica keeps, and is taken down."""
+        process = self._replicas.get(result.replica_id)
+        key = (result.epoch, result.replica_id, result.lease_id)
+        said = None if process is None else process.occupancies.get(key)
+        if said is not None and replica.occupancy != said:
+            raise Violation(f"(f) {result.replica_id} keeps {said}, noted is {replica.occupancy}")
 
     def decided(self, driver: PoolDriver) -> None:
         now = driver._clock()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -29,6 +30,8 @@ def titled(title: str) -> Iterator[int]:
     """A child that is called so, as Ray calls its actors: by what its command line begins with."""
     command = [title, "-c", "read line"]
     with subprocess.Popen(command, executable="/bin/sh", stdin=subprocess.PIPE) as process:
+        while not psutil.Process(process.pid).cmdline():
+            time.sleep(0.001)  # the kernel tells it a moment after the program has begun
         yield process.pid
 
 

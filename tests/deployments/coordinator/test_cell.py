@@ -390,6 +390,22 @@ def test_who_is_asked_to_leave_while_no_coordinator_is_there_serves_what_the_nex
     run(scenario)
 
 
+def test_who_is_asked_to_leave_before_its_first_stream_serves_who_waits_for_it() -> None:
+    async def scenario() -> None:
+        async with cell(PLAIN) as parts:
+            client = await parts.client()
+            asked = request()
+            answer = asyncio.create_task(collect(client, asked))
+            await asyncio.sleep(0.05)
+            parts.start_replica("t0", Role.TARGET)
+            draining = asyncio.create_task(parts.loops["t0"].drain(30))
+            assert await asyncio.wait_for(answer, 20) == expected(asked)
+            await parts.cancel("client")
+            await asyncio.wait_for(draining, 20)
+
+    run(scenario)
+
+
 def test_who_never_registered_leaves_at_once() -> None:
     async def scenario() -> None:
         async with cell(PLAIN) as parts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from deployments.coordinator.outbox import Delivery, IngressOutbox
 from deployments.ingress.resuming import OpenRequests
 from specdec_core.logprobs import TokenLogprobs
-from specdec_core.request import Request, TokenEvent
+from specdec_core.request import FinishReason, Request, TokenEvent
 from specdec_core.sampling_params import SamplingParams
 
 
@@ -54,6 +54,14 @@ def test_other_tokens_than_before_are_counted_and_never_told() -> None:
     book.take(told(0, 5, 6))
     assert isinstance(book.take(told(1, 7, 8)), Request)
     assert book.num_divergences == 1
+
+
+def test_its_last_news_ends_a_request() -> None:
+    book = opened()
+    last = told(0, 5)._replace(finish_reason=FinishReason.STOP)
+    assert book.take(last) == last
+    assert "a" not in book
+    assert book.send_all() == []
 
 
 def test_nobody_hears_of_a_request_that_has_ended() -> None:

@@ -8,7 +8,6 @@ import pytest
 
 from deployments.coordinator.outbox import IngressOutbox, WorkOutbox
 from deployments.coordinator.pool_driver import PoolDriver
-from deployments.replica import work_loop
 from deployments.stages.rounds import LeaseTimes, Stage, StageHistograms
 from specdec_core.leases import GroupLease, GroupResult, Role
 from specdec_core.pool import SendLease, SequencePool
@@ -18,14 +17,12 @@ from tests.deployments.fake_replica import FakeReplica
 
 
 class Clock:
-    """Goes when the test says so; stands in for the module `time`, too."""
+    """Goes when the test says so."""
 
     now = 100.0
 
     def __call__(self) -> float:
         return self.now
-
-    monotonic = perf_counter = __call__
 
 
 def sums(stages: StageHistograms) -> dict[Stage, float]:
@@ -145,10 +142,8 @@ def test_who_is_slow_is_told(
     pass_takes_s: float,
     decision_takes_s: float,
     clock: Clock,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """On one clock of the test's: nothing else takes any time, however busy the machine is."""
-    monkeypatch.setattr(work_loop, "time", clock)
 
     async def scenario() -> None:
         async with cell(PLAIN, clock=clock) as parts:

@@ -1,0 +1,163 @@
+"""A coordinator as a process: the service's driver and servicer on a simulated loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, Protocol
+
+from deployments.coordinator.audit import Auditor
+from deployments.coordinator.connected import ConnectedReplica
+from deployments.coordinator.outbox import IngressOutbox
+from deployments.coordinator.pool_driver import PoolDriver
+from deployments.coordinator.service import CoordinatorServicer
+from deployments.simulation.calls import Server
+from deployments.simulation.network import Host, Network, Stream
+from deployments.simulation.record import Violation
+from deployments.simulation.timeline import Timeline
+from deployments.simulation.watched_pool import WatchedPool, Watcher
+from specdec.v1 import coordination_pb2 as pb
+from specdec.v1 import coordination_pb2_grpc as pb_grpc
+from specdec_core.config import PoolConfig
+from specdec_core.leases import GroupResult
+from specdec_core.pool import SequencePool
+
+_STEP_S = 0.000001
+"""Of a turn of a loop whose work costs nothing, or is charged."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinatorCosts:
+    """Seconds of the coordinator's one core; all 0: it is as fast as wanted."""
+
+    message_s: float = 0.0
+    """A lease and its result, beside their rows."""
+    row_s: float = 0.0
+    event_s: float = 0.0
+    """One request's news to its ingress."""
+
+
+class Inspector(Watcher, Protocol):
+    """Who watches. Raises Violation."""
+
+    def began(self) -> None:
+        """A life of the coordinator, which knows of nothing yet."""
+        ...
+
+    def aborted(self, request_id: str) -> None:
+        """An ingress has ended a request."""
+        ...
+
+    def told(self, news: pb.GenerateDown) -> None:
+        """An ingress is told its news."""
+        ...
+
+    def sent(self, stream: Stream) -> None:
+        """A command was written to a replica's stream."""
+        ...
+
+    def answered(self, replica: ConnectedReplica, result: GroupResult) -> None:
+        """A replica's answer was read, and not passed on yet."""
+        ...
+
+    def decided(self, driver: PoolDriver) -> None:
+        """The pool has decided, and its orders wait to be written."""
+        ...
+
+
+class CoordinatorProcess(Host):
+    """One life after the other, each with an epoch and a pool of its own."""
+
+    def __init__(
+        self,
+        timeline: Timeline,
+        network: Network,
+        name: str,
+        config: PoolConfig,
+        *,
+        new_epoch: Callable[[], int],
+        inspector: Inspector | None = None,
+        audit_share: float = 0.0,
+        silence_s: float | None = None,
+        step_s: float = _STEP_S,
+        costs: CoordinatorCosts | None = None,
+    ) -> None:
+        super().__init__(timeline, name, step_s)
+        self.driver: PoolDriver
+        self.inspector = inspector
+        self.costs = costs or CoordinatorCosts()
+        self._network = network
+        self._config = config
+        self._new_epoch = new_epoch
+        self._audit_share = audit_share
+        self._silence_s = silence_s
+        self._audit_ids = count()
+        self._server: Server
+
+    def main(self) -> None:
+        epoch = self._new_epoch()
+        self.driver = _WatchedDriver(self, self._new_pool(epoch), epoch)
+        self.driver.replays.auditor = Auditor(
+            self._audit_share, new_id=lambda: f"audit-{next(self._audit_ids)}"
+        )
+        self._server = Server(wrote=self._wrote)
+        servicer = CoordinatorServicer(self.driver, silence_s=self._silence_s)
+        pb_grpc.add_CoordinatorServiceServicer_to_server(servicer, self._server)
+        self.loop.create_task(self._run())
+
+    def crash(self) -> None:
+        super().crash()
+        self._network.died(self)
+
+    def accept(self, stream: Stream) -> None:
+        self.loop.call_soon(self._server.accept, stream)
+
+    async def _run(self) -> None:
+        try:
+            await self.driver.run()
+        except Exception as error:
+            self.uncaught(
+                error if isinstance(error, Violation) else Violation(f"the pool failed: {error!r}")
+            )
+
+    def _new_pool(self, epoch: int) -> SequencePool:
+        if self.inspector is None:
+            return SequencePool(self._config, epoch=epoch)
+        self.inspector.began()
+        return WatchedPool(self._config, epoch=epoch, watcher=self.inspector)
+
+    def _wrote(self, stream: Stream, message: Any) -> None:
+        is_news = isinstance(message, pb.GenerateDown)
+        if is_news:
+            self.spend(self.costs.event_s * len(message.events))
+        if self.inspector is not None:
+            if is_news:
+                self.inspector.told(message)
+            else:
+                self.inspector.sent(stream)
+
+
+class _WatchedDriver(PoolDriver):
+    """Adds nothing to what the driver does."""
+
+    def __init__(self, process: CoordinatorProcess, pool: SequencePool, epoch: int) -> None:
+        super().__init__(pool, epoch=epoch, clock=process.clock)
+        self._process = process
+
+    def abort(self, outbox: IngressOutbox, request_id: str) -> None:
+        super().abort(outbox, request_id)
+        if self._process.inspector is not None:
+            self._process.inspector.aborted(request_id)
+
+    def on_result(self, replica: ConnectedReplica, result: GroupResult) -> None:
+        costs = self._process.costs
+        self._process.spend(costs.message_s + costs.row_s * len(result.rows))
+        if self._process.inspector is not None:
+            self._process.inspector.answered(replica, result)
+        super().on_result(replica, result)
+
+    def _order_all(self) -> None:
+        super()._order_all()
+        if self._process.inspector is not None and self.failure is None:
+            self._process.inspector.decided(self)

@@ -1,0 +1,120 @@
+"""An ingress as a process: the service's pool client, and a task for each client of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from functools import partial
+from typing import Protocol
+
+from deployments.ingress.client_resume import divided
+from deployments.ingress.deadline import within
+from deployments.ingress.pool_client import PoolClient
+from deployments.simulation.peer import Peer, Surroundings
+from deployments.simulation.record import Violation
+from specdec_core.request import Request, TokenEvent
+
+
+class Listener(Protocol):
+    """The client of one request."""
+
+    request: Request
+
+    def hear(self, event: TokenEvent) -> None: ...
+
+    def fail(self, error: Exception) -> None: ...
+
+
+class IngressProcess(Peer):
+    """One ingress."""
+
+    def __init__(self, world: Surroundings, name: str, resume_timeout_s: float) -> None:
+        super().__init__(world, name)
+        self.pool: PoolClient
+        self.listeners: dict[str, Listener] = {}
+        self.takes_requests = True
+        self.num_divergences = 0
+        """Of earlier lives."""
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._resume_timeout_s = resume_timeout_s
+
+    @property
+    def is_connected(self) -> bool:
+        """The coordinator has answered, too."""
+        return self.is_up and self.pool.state is not None and super().is_connected
+
+    @property
+    def num_open(self) -> int:
+        return len(self.listeners)
+
+    def main(self) -> None:
+        self.pool = PoolClient(
+            self.resolve,
+            clock=self.clock,
+            resume_timeout_s=self._resume_timeout_s,
+            silence_s=self.world.silence_s,
+            uniform=self.world.random.uniform,
+        )
+        self.loop.create_task(self.pool.run())
+
+    def crash(self) -> None:
+        """Every connection of its clients breaks."""
+        super().crash()
+        self.num_divergences += self.pool.num_divergences
+        self._tasks.clear()
+        listeners, self.listeners = self.listeners, {}
+        for listener in listeners.values():
+            listener.fail(ConnectionError("the ingress is gone"))
+
+    def submit(self, listener: Listener) -> None:
+        self.listeners[listener.request.request_id] = listener
+        self.at(self.timeline.now, partial(self._begin, listener))
+
+    def stop_taking(self) -> None:
+        """Nothing is routed here any more."""
+        self.takes_requests = False
+
+    def cancel(self, request_id: str) -> None:
+        """The client has gone."""
+        if self.listeners.pop(request_id, None) is not None:
+            self.at(self.timeline.now, partial(self._cancel, request_id))
+
+    def _begin(self, listener: Listener) -> None:
+        request_id = listener.request.request_id
+        if request_id in self.listeners:
+            self._tasks[request_id] = self.loop.create_task(self._serve(listener))
+
+    def _cancel(self, request_id: str) -> None:
+        task = self._tasks.get(request_id)
+        if task is not None:
+            task.cancel()
+
+    async def _serve(self, listener: Listener) -> None:
+        request = listener.request
+        asked = self.pool.generate(request)
+        if request.resume_token_ids:
+            asked = divided(asked, len(request.resume_token_ids))
+        try:
+            async with contextlib.aclosing(within(request.timeout_s, asked)) as news:
+                async for event in news:
+                    self._tell(listener, event)
+        except Violation as violation:
+            self.uncaught(violation)
+        except Exception as error:
+            self._fail(listener, error)
+        finally:
+            del self._tasks[request.request_id]
+
+    def _tell(self, listener: Listener, event: TokenEvent) -> None:
+        request_id = listener.request.request_id
+        if event.finish_reason is not None:
+            self.listeners.pop(request_id, None)
+        listener.hear(event)
+
+    def _fail(self, listener: Listener, error: Exception) -> None:
+        if self.listeners.pop(listener.request.request_id, None) is None:
+            return
+        try:
+            listener.fail(error)
+        except Violation as violation:
+            self.uncaught(violation)

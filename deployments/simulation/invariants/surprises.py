@@ -1,0 +1,53 @@
+"""(l): the service catches what it did not foresee, logs it as an error and goes on. In a world
+that is a violation: faults come from outside, and all of them are foreseen."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from deployments.simulation.record import Violation
+from deployments.simulation.timeline import Timeline
+from deployments.wire.silence import SilenceError
+
+
+class _Listener(logging.Handler):
+    def __init__(self, timeline: Timeline, left_out: Callable[[str], None]) -> None:
+        super().__init__(logging.WARNING)
+        self._timeline = timeline
+        self._left_out = left_out
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno < logging.ERROR:
+            self._note_silence(record)
+            return
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, Violation):
+            self._timeline.fail(error)
+        else:
+            told = f"{record.getMessage()}{f': {error!r}' if error is not None else ''}"
+            self._timeline.fail(Violation(f"(l) {record.name} says {told}"))
+
+    def _note_silence(self, record: logging.LogRecord) -> None:
+        said = record.args if isinstance(record.args, tuple) else ()
+        if any(isinstance(one, SilenceError) for one in said):
+            try:
+                self._left_out(str(said[0]))
+            except Violation as violation:
+                self._timeline.fail(violation)
+
+
+@contextmanager
+def no_surprises(timeline: Timeline, left_out: Callable[[str], None]) -> Iterator[None]:
+    """`left_out` hears of replicas whose silence a coordinator has taken for their end. Nothing is
+    printed: what the service logs of faults is what is done to it, thousands of times."""
+    logger = logging.getLogger("deployments")
+    before = logger.level, logger.propagate, logger.handlers
+    logger.setLevel(logging.WARNING)
+    logger.propagate, logger.handlers = False, [_Listener(timeline, left_out)]
+    try:
+        yield
+    finally:
+        logger.level, logger.propagate, logger.handlers = before
+        logger.setLevel(before[0])

@@ -1,0 +1,96 @@
+"""A process that keeps one stream to the coordinator of its version, by the service's code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from deployments.simulation.calls import Channel
+from deployments.simulation.invariants.patience import check_patience
+from deployments.simulation.network import Network, Stream
+from deployments.simulation.record import Violation
+from deployments.simulation.timeline import Process, Timeline
+
+if TYPE_CHECKING:
+    from deployments.simulation.coordinating import CoordinatorProcess
+
+_STEP_S = 0.00002
+"""Of a turn of its loop."""
+
+
+@dataclass(eq=False, slots=True)
+class Surroundings:
+    """What every process of one version of the service reaches."""
+
+    timeline: Timeline
+    network: Network
+    random: Random
+    coordinator: CoordinatorProcess
+    """That a new stream leads to."""
+    is_retiring: bool = False
+    """Another version takes its place: its processes were told to end."""
+    silence_s: float | None = None
+    """After which a peer is given up; None: the service's own time."""
+    fingerprint: str = ""
+    """Of its targets that start now."""
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedAddress:
+    """Where a coordinator was found."""
+
+    client: Peer
+    server: CoordinatorProcess
+    metadata: tuple[tuple[str, str], ...] = ()
+
+    def channel(self) -> Channel:
+        return Channel(self.client, self.server)
+
+
+class Peer(Process):
+    """A replica or an ingress."""
+
+    def __init__(self, world: Surroundings, name: str) -> None:
+        super().__init__(world.timeline, name, _STEP_S)
+        self.world = world
+        self.network = world.network
+        self.stream: Stream | None = None
+        """The last one that it opened."""
+
+    @property
+    def is_connected(self) -> bool:
+        """To the coordinator that a new stream leads to."""
+        stream = self.stream
+        return stream is not None and stream.is_open and stream.server is self.world.coordinator
+
+    def crash(self) -> None:
+        super().crash()
+        self.network.died(self)
+        self.stream = None
+
+    async def resolve(self) -> SimulatedAddress:
+        """Raises OSError while the coordinator is away."""
+        coordinator = self.world.coordinator
+        if not coordinator.is_up:
+            raise ConnectionError("nobody listens")
+        return SimulatedAddress(self, coordinator)
+
+    def opened(self, stream: Stream) -> None:
+        """It has opened another stream."""
+        self.stream = stream
+
+    def gave_up(self, stream: Stream) -> None:
+        """It takes the coordinator's silence for its end."""
+        try:
+            check_patience(self, stream.down, self.world.silence_s)
+        except Violation as violation:  # its own code would catch it
+            self.uncaught(violation)
+
+    def has_read(self, message: Any) -> None:
+        """Its code was handed a message of the coordinator's."""
+
+    def written_with(self, message: Any) -> Iterable[Any]:
+        """What really is sent where its code has written `message`."""
+        return (message,)

@@ -1,0 +1,78 @@
+"""Defects in what the simulation used to tell by hand, and left out: it runs the service's code."""
+
+from tests.mutants.mutant import Mutant
+
+_FOUND = (
+    "tests/simulation/test_campaign.py"
+    "::test_no_seed_finds_a_violation_and_everything_that_can_happen_happens",
+)
+
+MUTANTS = (
+    Mutant(
+        name="answers-are-not-checked",
+        path="deployments/coordinator/service.py",
+        old="                check_answer(answer, columns, replica.info)\n",
+        new="",
+        breaks="a broken replica's ids reach clients, and every replica that goes on behind them",
+        killed_by=_FOUND,
+    ),
+    Mutant(
+        name="occupancy-is-not-noted",
+        path="deployments/coordinator/service.py",
+        old="                driver.on_occupancy(replica, occupancy_from_pb(answer.occupancy))\n",
+        new="",
+        breaks="the status of a busy replica's memory is a second old",
+        killed_by=_FOUND,
+    ),
+    Mutant(
+        name="leaves-before-its-first-stream",
+        path="deployments/replica/work_loop.py",
+        old="if self._has_tried and not (self._is_registered or self._was_target):",
+        new="if not (self._is_registered or self._was_target):",
+        breaks="a target that is replaced while it connects leaves clients without any",
+        killed_by=(
+            "tests/deployments/coordinator/test_cell.py"
+            "::test_who_is_asked_to_leave_before_its_first_stream_serves_who_waits_for_it",
+        ),
+    ),
+    Mutant(
+        name="reset-reads-on",
+        path="deployments/replica/work_loop.py",
+        old="                self._lives.end()\n                await self._in_thread",
+        new="                await self._in_thread",
+        breaks="a replica that was given up runs what nobody waits for before it serves again",
+        killed_by=_FOUND,
+    ),
+    Mutant(
+        name="stream-loss-forgets-nothing",
+        path="deployments/replica/work_loop.py",
+        old="        await self._in_thread(self._runner.reset)\n        self._outgoing",
+        new="        self._outgoing",
+        breaks="a replica that registers anew keeps blocks that nobody frees",
+        killed_by=_FOUND,
+    ),
+    Mutant(
+        name="lost-stream-starts-anew",
+        path="deployments/ingress/pool_client.py",
+        old="            self._submit(request, resume=was_sent)\n",
+        new="            self._submit(request, resume=False)\n",
+        breaks="after a broken stream clients are told that their request is in use",
+        killed_by=_FOUND,
+    ),
+    Mutant(
+        name="gap-is-not-asked-for",
+        path="deployments/ingress/pool_client.py",
+        old="        if isinstance(news, Request):\n            self._submit(news, resume=True)\n",
+        new="        if isinstance(news, Request):\n            pass\n",
+        breaks="a client whose news was lost waits for ever",
+        killed_by=_FOUND,
+    ),
+    Mutant(
+        name="the-silent-are-kept-by-the-service",
+        path="deployments/coordinator/service.py",
+        old="async for message in heard(messages, self._silence_s):",
+        new="async for message in messages:",
+        breaks="a replica whose machine is gone keeps its sequences until TCP gives up",
+        killed_by=_FOUND,
+    ),
+)
