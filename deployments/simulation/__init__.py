@@ -1,4 +1,4 @@
-"""The world of `specdec simulate`: the real pool and its edges in virtual time.
+"""The world of `specdec simulate`: the service's own loops in virtual time.
 
-What is modelled stands around them: replicas, streams, processes that fail, clients.
+What is modelled stands around them: models and devices, the network, processes that fail, clients.
 """

@@ -41,7 +41,7 @@ def simulate(
     max_violations: MaxViolations = 1,
     output: Output = None,
 ) -> None:
-    """Run the real pool and the real resume logic in worlds where everything fails.
+    """Run the service's own loops in worlds where everything fails.
 
     Each seed is a world in virtual time: at least 40 requests, 2 targets, 2 drafts and 8 faults of
     4 kinds. Every request must end with exactly the ids of plain decoding or a documented refusal,
