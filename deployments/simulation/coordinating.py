@@ -14,9 +14,9 @@ from deployments.coordinator.pool_driver import PoolDriver
 from deployments.coordinator.service import CoordinatorServicer
 from deployments.simulation.calls import Server
 from deployments.simulation.network import Host, Network, Stream
-from deployments.simulation.record import Violation
 from deployments.simulation.timeline import Timeline
 from deployments.simulation.watched_pool import WatchedPool, Watcher
+from deployments.wire.silence import SILENCE_S
 from specdec.v1 import coordination_pb2 as pb
 from specdec.v1 import coordination_pb2_grpc as pb_grpc
 from specdec_core.config import PoolConfig
@@ -79,7 +79,7 @@ class CoordinatorProcess(Host):
         new_epoch: Callable[[], int],
         inspector: Inspector | None = None,
         audit_share: float = 0.0,
-        silence_s: float | None = None,
+        silence_s: float = SILENCE_S,
         step_s: float = _STEP_S,
         costs: CoordinatorCosts | None = None,
     ) -> None:
@@ -117,9 +117,7 @@ class CoordinatorProcess(Host):
         try:
             await self.driver.run()
         except Exception as error:
-            self.uncaught(
-                error if isinstance(error, Violation) else Violation(f"the pool failed: {error!r}")
-            )
+            self.uncaught(error)
 
     def _new_pool(self, epoch: int) -> SequencePool:
         if self.inspector is None:
@@ -132,10 +130,11 @@ class CoordinatorProcess(Host):
         if is_news:
             self.spend(self.costs.event_s * len(message.events))
         if self.inspector is not None:
-            if is_news:
-                self.inspector.told(message)
-            else:
-                self.inspector.sent(stream)
+            with self.timeline.watched():
+                if is_news:
+                    self.inspector.told(message)
+                else:
+                    self.inspector.sent(stream)
 
 
 class _WatchedDriver(PoolDriver):
@@ -154,10 +153,12 @@ class _WatchedDriver(PoolDriver):
         costs = self._process.costs
         self._process.spend(costs.message_s + costs.row_s * len(result.rows))
         if self._process.inspector is not None:
-            self._process.inspector.answered(replica, result)
+            with self._process.timeline.watched():
+                self._process.inspector.answered(replica, result)
         super().on_result(replica, result)
 
     def _order_all(self) -> None:
         super()._order_all()
         if self._process.inspector is not None and self.failure is None:
-            self._process.inspector.decided(self)
+            with self._process.timeline.watched():
+                self._process.inspector.decided(self)

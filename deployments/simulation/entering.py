@@ -98,8 +98,8 @@ class IngressProcess(Peer):
             async with contextlib.aclosing(within(request.timeout_s, asked)) as news:
                 async for event in news:
                     self._tell(listener, event)
-        except Violation as violation:
-            self.uncaught(violation)
+        except Violation:
+            pass  # the world has ended
         except Exception as error:
             self._fail(listener, error)
         finally:
@@ -109,12 +109,11 @@ class IngressProcess(Peer):
         request_id = listener.request.request_id
         if event.finish_reason is not None:
             self.listeners.pop(request_id, None)
-        listener.hear(event)
+        with self.timeline.watched():
+            listener.hear(event)
 
     def _fail(self, listener: Listener, error: Exception) -> None:
         if self.listeners.pop(listener.request.request_id, None) is None:
             return
-        try:
+        with self.timeline.watched():
             listener.fail(error)
-        except Violation as violation:
-            self.uncaught(violation)

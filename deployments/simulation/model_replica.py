@@ -23,6 +23,14 @@ from specdec_core.leases import (
     hashes_behind,
 )
 
+LeaseKey = tuple[int, str, int]
+"""Epoch, replica, lease."""
+
+
+def key_of(lease: GroupLease | GroupResult) -> LeaseKey:
+    """Of a lease, and of its answer."""
+    return lease.epoch, lease.replica_id, lease.lease_id
+
 
 @dataclass(eq=False, slots=True)
 class Slot:

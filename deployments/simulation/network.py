@@ -85,7 +85,7 @@ class Direction:
         if self.loses:
             self.on_lost()
         else:
-            self._receiver.at(self._next_arrival(), partial(self._arrive, payload))
+            self._receiver.at(self.next_arrival(), partial(self._arrive, payload))
 
     async def read(self) -> bytes | None:
         """None at the end. Raises what ended it."""
@@ -105,7 +105,7 @@ class Direction:
     def end_behind(self) -> None:
         """Its sender has nothing more to say."""
         if not self.loses:
-            self._receiver.at(self._next_arrival(), self.end)
+            self._receiver.at(self.next_arrival(), self.end)
 
     def end(self, error: Exception | None = None) -> None:
         """Its reader learns that nothing more comes behind what has arrived."""
@@ -132,7 +132,7 @@ class Direction:
     def last_arrival(self) -> float:
         return self._arrive_at
 
-    def _next_arrival(self) -> float:
+    def next_arrival(self) -> float:
         arrival = self._network.arrival()
         if arrival > self._arrive_at:
             self._arrive_at = arrival
@@ -316,7 +316,7 @@ class Network:
         """A stream from `client`. `server.accept` hears of it."""
         stream = Stream(self, client, server, path)
         self.streams[stream] = None
-        server.at(stream.up._next_arrival(), partial(server.accept, stream))
+        server.at(stream.up.next_arrival(), partial(server.accept, stream))
         return stream
 
     def ended(self, stream: Stream) -> None:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from deployments.simulation.calls import Channel
 from deployments.simulation.invariants.patience import check_patience
 from deployments.simulation.network import Network, Stream
-from deployments.simulation.record import Violation
 from deployments.simulation.timeline import Process, Timeline
+from deployments.wire.silence import SILENCE_S
 
 if TYPE_CHECKING:
     from deployments.simulation.coordinating import CoordinatorProcess
@@ -31,8 +31,8 @@ class Surroundings:
     """That a new stream leads to."""
     is_retiring: bool = False
     """Another version takes its place: its processes were told to end."""
-    silence_s: float | None = None
-    """After which a peer is given up; None: the service's own time."""
+    silence_s: float = SILENCE_S
+    """After which a peer is given up."""
     fingerprint: str = ""
     """Of its targets that start now."""
 
@@ -83,10 +83,8 @@ class Peer(Process):
 
     def gave_up(self, stream: Stream) -> None:
         """It takes the coordinator's silence for its end."""
-        try:
+        with self.timeline.watched():
             check_patience(self, stream.down, self.world.silence_s)
-        except Violation as violation:  # its own code would catch it
-            self.uncaught(violation)
 
     def has_read(self, message: Any) -> None:
         """Its code was handed a message of the coordinator's."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from deployments.replica.work_loop import WorkLoop
-from deployments.simulation.model_replica import ModelReplica
+from deployments.simulation.model_replica import LeaseKey, ModelReplica, key_of
 from deployments.simulation.network import Stream
 from deployments.simulation.peer import Peer, Surroundings
 from deployments.simulation.step_costs import Accelerator
@@ -20,9 +20,6 @@ from specdec_core.leases import GroupLease, GroupResult, Occupancy, ReplicaInfo
 _KEPT_RESULTS = 64
 _DRAINS_S = 60.0
 """At most: whoever ends it earlier does so from outside."""
-
-LeaseKey = tuple[int, str, int]
-"""Epoch, replica, lease."""
 
 
 class SlotWatcher(Protocol):
@@ -152,21 +149,22 @@ class ReplicaProcess(Peer):
             self._void()
 
     def begins(self, lease: GroupLease) -> None:
-        self._unbegun.pop((lease.epoch, lease.replica_id, lease.lease_id), None)
+        self._unbegun.pop(key_of(lease), None)
 
     def _void(self) -> None:
         if self.watcher is not None:
             self.watcher.voided(self._unbegun)
         self._unbegun.clear()
 
-    def written_with(self, message: Any) -> Iterator[Any]:
+    def written_with(self, message: Any) -> Iterable[Any]:
         if message.WhichOneof("kind") != "result":
-            yield message
-            return
+            return (message,)
         if self.garbles_next and message.result.token_ids:
             self.garbles_next = False
-            yield self._garbled(message)
-            return
+            return (self._garbled(message),)
+        return self._repeated(message) if self._repeats else (message,)
+
+    def _repeated(self, message: pb.WorkUp) -> Iterator[pb.WorkUp]:
         lease_id = message.result.lease_id
         older = self._old_results.get(lease_id)
         if older is not None and older.result.epoch != message.result.epoch:
@@ -174,7 +172,7 @@ class ReplicaProcess(Peer):
         yield message
         if len(self._old_results) < _KEPT_RESULTS:
             self._old_results.setdefault(lease_id, message)
-        if self._repeats and self.world.random.random() < self._repeats:
+        if self.world.random.random() < self._repeats:
             yield message
 
     def _garbled(self, message: pb.WorkUp) -> pb.WorkUp:
@@ -207,8 +205,7 @@ class _TimedRunner:
         result = self._runner.execute(lease, seconds * process.clock_rate)
         if process.watcher is not None:
             process.watcher.executed(self._runner, lease, result)
-            key = (lease.epoch, lease.replica_id, lease.lease_id)
-            process.occupancies[key] = self._runner.occupancy
+            process.occupancies[key_of(lease)] = self._runner.occupancy
         return result
 
     def free(self, sequence_ids: Iterable[int]) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from heapq import heappop, heappush
 from operator import attrgetter
 from random import Random
 
+from deployments.simulation.record import Violation
 from deployments.simulation.virtual_loop import VirtualLoop
 
 Call = Callable[[], object]
@@ -43,6 +45,16 @@ class Timeline:
         if self.failure is None:
             self.failure = error
 
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Around every check that the service's code calls: what it raises ends the world, whoever
+        catches it."""
+        try:
+            yield
+        except Violation as violation:
+            self.fail(violation)
+            raise
+
     def run_next(self) -> bool:
         """Let the next thing happen; False when nothing is planned."""
         if not self._planned:
@@ -62,23 +74,11 @@ class Timeline:
 
     def run_until(self, is_over: Callable[[], bool], deadline: float) -> bool:
         """Let things happen until it is over, which is asked now and then; False when nothing is
-        planned, or `deadline` passes before. As `run_next`, without a call for each of them."""
-        planned = self._planned
+        planned, or `deadline` passes before."""
         while not is_over():
             for _ in range(_NOW_AND_THEN):
-                if not planned:
+                if not self.run_next():
                     return False
-                self.now, _, _, call, process, life = heappop(planned)
-                self.num_run += 1
-                if process is None:
-                    call()
-                elif process.life == life:
-                    if process.is_stopped:
-                        process.missed.append(call)
-                    else:
-                        call()
-                if self.failure is not None:
-                    raise self.failure
             if self.now > deadline:
                 return False
         return True

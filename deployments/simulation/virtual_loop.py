@@ -63,10 +63,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     ) -> asyncio.Handle:
         handle = asyncio.Handle(callback, args, self, context)
         if not self.is_over:
-            self._ready.append(handle)
-            if not self._is_planned:
-                self._is_planned = True
-                self._process.plan_turn(self._turn)
+            self._add(handle)
         return handle
 
     def call_soon_threadsafe(

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from deployments.coordinator.pool_driver import PoolDriver
 from deployments.simulation.invariants.bounds import Bounds
-from deployments.simulation.model_replica import ModelReplica
+from deployments.simulation.model_replica import LeaseKey, ModelReplica
 from deployments.simulation.network import Stream
 from deployments.simulation.record import Record, Violation
 from deployments.simulation.transitions import NEW
@@ -38,8 +38,8 @@ class WatchedReplica(Protocol):
     def runner(self) -> ModelReplica: ...
 
     @property
-    def occupancies(self) -> Mapping[tuple[int, str, int], Occupancy]:
-        """What it kept behind every lease, by epoch, its id and the lease's."""
+    def occupancies(self) -> Mapping[LeaseKey, Occupancy]:
+        """What it kept behind every lease."""
         ...
 
     @property

@@ -6,16 +6,15 @@ from __future__ import annotations
 from deployments.simulation.network import Direction, Network
 from deployments.simulation.record import Violation
 from deployments.simulation.timeline import Process
-from deployments.wire.silence import LOOKS, SILENCE_S
+from deployments.wire.silence import LOOKS
 
 _LEAST, _MOST = 0.5, 1.3
 """Times its limit that a silent peer is waited for: who is stopped meanwhile rings at once when it
 goes on, and has run for less."""
 
 
-def check_patience(process: Process, heard: Direction, silence_s: float | None) -> None:
+def check_patience(process: Process, heard: Direction, limit_s: float) -> None:
     """`process` gives up who writes to `heard`. Raises Violation."""
-    limit_s = SILENCE_S if silence_s is None else silence_s
     if heard.waited_s < _LEAST * limit_s and not process.had_wrong_clock:
         raise Violation(f"(h) {process.name} gives up who was heard {heard.waited_s:.3f} s ago")
 

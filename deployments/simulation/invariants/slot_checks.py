@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from deployments.simulation.invariants.whose import Whose
-from deployments.simulation.model_replica import ModelReplica, Slot
+from deployments.simulation.model_replica import LeaseKey, ModelReplica, Slot, key_of
 from deployments.simulation.record import Violation
 from deployments.simulation.tokens import Script, salt_of
 from specdec_core.leases import GroupLease, GroupResult, LeaseRow, Role, RowStatus, hashes_behind
@@ -18,14 +18,13 @@ class SlotChecks:
 
     def __init__(self, whose: Whose) -> None:
         self._whose = whose
-        self._void: set[tuple[int, str, int]] = set()
+        self._void: set[LeaseKey] = set()
 
-    def voided(self, leases: Iterable[tuple[int, str, int]]) -> None:
-        """By epoch, replica and lease."""
+    def voided(self, leases: Iterable[LeaseKey]) -> None:
         self._void.update(leases)
 
     def executed(self, runner: ModelReplica, lease: GroupLease, result: GroupResult) -> None:
-        if self._void and (lease.epoch, lease.replica_id, lease.lease_id) in self._void:
+        if self._void and key_of(lease) in self._void:
             raise Violation(f"(b) {lease.replica_id} runs lease {lease.lease_id}, which is void")
         for row, answer in zip(lease.rows, result.rows, strict=True):
             if answer.status is _OK:

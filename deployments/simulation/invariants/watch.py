@@ -10,6 +10,7 @@ from deployments.simulation.invariants.bounds import Bounds
 from deployments.simulation.invariants.decision_checks import DecisionChecks, WatchedReplica
 from deployments.simulation.invariants.lease_book import LeaseBook
 from deployments.simulation.invariants.whose import Whose
+from deployments.simulation.model_replica import key_of
 from deployments.simulation.network import Stream
 from deployments.simulation.record import Record, Violation
 from specdec.v1 import coordination_pb2 as pb
@@ -98,8 +99,7 @@ class Invariants:
     def answered(self, replica: ConnectedReplica, result: GroupResult) -> None:
         """(f) With an answer comes how much its replica keeps, and is taken down."""
         process = self._replicas.get(result.replica_id)
-        key = (result.epoch, result.replica_id, result.lease_id)
-        said = None if process is None else process.occupancies.get(key)
+        said = None if process is None else process.occupancies.get(key_of(result))
         if said is not None and replica.occupancy != said:
             raise Violation(f"(f) {result.replica_id} keeps {said}, noted is {replica.occupancy}")
 
