@@ -5,7 +5,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 SBOM_TOOL := .venv-sbom/bin/cyclonedx-py
 
-.PHONY: setup serve test test-cluster lint format proto proto-check manifests dashboards bench gpu-report audit audit-deps sbom mutants mutmut test-floor
+.PHONY: setup serve test test-quick nightly test-cluster lint format proto proto-check manifests dashboards bench gpu-report audit audit-deps sbom mutants mutmut test-floor
 
 setup: $(INSTALLED)
 	@$(BIN)/specdec models pull smollm2-135m
@@ -26,9 +26,22 @@ serve: setup
 # they compute. tests/conftest.py says what shares a worker, and the order.
 # pytest ends with 5 where ARGS leave nothing of a half.
 SIDE_BY_SIDE := --dist loadfile --no-loadscope-reorder
-test: setup $(SBOM_TOOL)
-	$(BIN)/python -m pytest -m "not slow" --durations 15 --numprocesses 3 $(SIDE_BY_SIDE) $(ARGS) || [ $$? -eq 5 ]
-	$(BIN)/python -m pytest -m slow --durations 15 --numprocesses 2 $(SIDE_BY_SIDE) $(ARGS) || [ $$? -eq 5 ]
+PYTEST := $(BIN)/python -m pytest --durations 15
+test: setup
+	$(PYTEST) -m "not slow and not nightly" --numprocesses 3 $(SIDE_BY_SIDE) $(ARGS) || [ $$? -eq 5 ]
+	$(PYTEST) -m "slow and not nightly" --numprocesses 2 $(SIDE_BY_SIDE) $(ARGS) || [ $$? -eq 5 ]
+
+# While writing code: no Ray, no demo model, at most 90 s on two cores.
+test-quick: $(INSTALLED)
+	$(PYTEST) -m "not slow and not nightly" --numprocesses 2 $(SIDE_BY_SIDE) $(QUICK_TESTS) $(ARGS)
+
+# What `make test` leaves out: every case of the parameters that it only covers, fuzzing by the thousand, long
+# campaigns, repeated redeploys, seeded defects, what is installed. Hours.
+nightly: setup $(SBOM_TOOL)
+	$(PYTEST) -m "not slow and nightly" --numprocesses 3 $(SIDE_BY_SIDE) $(ARGS)
+	$(PYTEST) -m "slow and nightly" --numprocesses 2 $(SIDE_BY_SIDE) $(ARGS)
+	$(BIN)/specdec simulate --seeds 2000
+	$(MAKE) mutants sbom audit-deps
 
 # The engine's tests with the oldest torch and transformers of pyproject.toml and neither Ray nor the edge:
 # 2.6 GB to download, as torch 2.11 comes with CUDA. FLOOR_TORCH="torch==2.13.0+cpu ..." takes another build.

@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from tests.covering import covering
+
 # Before torch is imported anywhere: the tests' tiny models are slower with more threads.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Before Ray is: it looks only once. As `specdec serve` says it.
@@ -68,14 +70,31 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if "mark.slow" not in collection_path.read_text() else None
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Fast tests first, of both kinds the longest; those for a GPU only where there is one."""
+    _leave_to_nightly(items)
     groups = {path: _group(path) for path in {item.path for item in items}}
     items.sort(key=lambda item: (bool(item.get_closest_marker("slow")), _rank(groups[item.path])))
     gpu_items = [item for item in items if item.get_closest_marker("gpu")]
     if gpu_items and not _has_gpu():
         for item in gpu_items:
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+def _leave_to_nightly(items: list[pytest.Item]) -> None:
+    """The cases of a test marked `covering` that bring no new values together."""
+    cases: dict[str, list[pytest.Function]] = {}
+    for item in items:
+        if isinstance(item, pytest.Function) and item.get_closest_marker("covering"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for of_one in cases.values():
+        marker = of_one[0].get_closest_marker("covering")
+        assert marker is not None
+        kept = set(covering([item.callspec.params for item in of_one], *marker.args))
+        for index, item in enumerate(of_one):
+            if index not in kept:
+                item.add_marker("nightly")
 
 
 @pytest.hookimpl(optionalhook=True)
