@@ -135,13 +135,14 @@ def run_test(test: str, copy: Path) -> TestRun:
 
 
 def _run_pytest(test: str, copy: Path, report: Path) -> None:
-    """In a fresh process: everything of ours comes from the copy, nothing is left there."""
+    """What `make test` would run, in a fresh process: everything of ours comes from the copy,
+    nothing is left there."""
     os.chdir(copy)
     sys.dont_write_bytecode = True
     sys.path[:] = [str(copy), *(folder for folder in sys.path if folder not in ("", str(ROOT)))]
     for name in [name for name in sys.modules if name.partition(".")[0] in _COPIED]:
         del sys.modules[name]
-    arguments = ["-q", "-x", "--hypothesis-seed=0"]
+    arguments = ["-q", "-x", "--hypothesis-seed=0", "-m", "not nightly"]
     for plugin in _UNUSED_PLUGINS:
         arguments += ["-p", f"no:{plugin}"]
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
