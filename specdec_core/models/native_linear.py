@@ -65,8 +65,7 @@ def _is_replaceable(module: nn.Linear) -> bool:
 
 
 def _pack(weight_OI: Tensor, place: Tensor) -> Tensor:
-    """[O / 32, I / 32, 2, 16 pairs of inputs, 16 outputs, 2] in `place`: tile behind tile."""
+    """[O / 32, I / 2 pairs of inputs, 32 outputs, 2] in `place`: block behind block."""
     num_outputs, num_inputs = weight_OI.shape
-    tiles = weight_OI.view(num_outputs // _TILE, 2, 16, num_inputs // _TILE, 16, 2)
-    tiles = tiles.permute(0, 3, 1, 4, 2, 5)
-    return place.view(tiles.shape).copy_(tiles)
+    blocks = weight_OI.view(num_outputs // _TILE, _TILE, num_inputs // 2, 2).transpose(1, 2)
+    return place.view(blocks.shape).copy_(blocks)

@@ -5,7 +5,8 @@
  * products_floats.h; each has `multiply`.
  */
 
-/* Outputs of a block of packed weights: [I / 32][2 halves][16 pairs of inputs][16 outputs][2]. */
+/* Outputs of a block of packed weights: [I / 2 pairs of inputs][32 outputs][2], so that a block is read
+ * from its first byte to its last: machines foresee no other order as well. */
 #define OUTPUTS 32
 /* Rows of a unit at most; a multiple of a tile's. */
 #define MAX_ROWS 128
@@ -41,7 +42,7 @@ static inline void put(const Product *p, int64_t block, int at, vf sums, bf16 *t
 /* Where the weights of a vector of a block's outputs and a pair of inputs lie; `from` is the block's,
  * of the pair's 32 inputs. */
 INLINE const bf16 *words_at(const bf16 *from, int pair, int at) {
-    return from + at / 16 * 512 + pair * 32 + at % 16 * 2;
+    return from + pair * 2 * OUTPUTS + 2 * at;
 }
 
 /* Rows [first, first + count) of a product, times blocks[0] and, of two, blocks[1]. */

@@ -2,6 +2,8 @@
 
 /* What is read next is asked for by so many bytes before; the rest of a page the machine foresees. */
 #define AHEAD 1024
+/* Bytes of a pair of inputs: a tile is the first or the second half of sixteen. */
+#define PAIR (2 * OUTPUTS * sizeof(bf16))
 
 /* The sums of four tiles, [16 rows][16 outputs] each. */
 typedef float Sums4[4][256] __attribute__((aligned(64)));
@@ -34,13 +36,13 @@ static void multiply_two_blocks(const bf16 *rows, int64_t inputs, const bf16 *fi
         ask_for(first);
         ask_for(second);
         _tile_loadd(0, rows + i, inputs * sizeof(bf16));
-        _tile_loadd(1, first, 64);
+        _tile_loadd(1, first, PAIR);
         _tile_dpbf16ps(4, 0, 1);
-        _tile_loadd(2, second, 64);
+        _tile_loadd(2, second, PAIR);
         _tile_dpbf16ps(6, 0, 2);
-        _tile_loadd(3, first + 512, 64);
+        _tile_loadd(3, first + 32, PAIR);
         _tile_dpbf16ps(5, 0, 3);
-        _tile_loadd(1, second + 512, 64);
+        _tile_loadd(1, second + 32, PAIR);
         _tile_dpbf16ps(7, 0, 1);
     }
     end_sums(sums);
@@ -53,11 +55,11 @@ static void multiply_two_tiles(const bf16 *rows, const bf16 *more_rows, int64_t 
     for (int64_t i = 0; i < inputs; i += 32, weights += 1024) {
         if (is_first) ask_for(weights);
         _tile_loadd(0, rows + i, inputs * sizeof(bf16));
-        _tile_loadd(2, weights, 64);
+        _tile_loadd(2, weights, PAIR);
         _tile_dpbf16ps(4, 0, 2);
         _tile_loadd(1, more_rows + i, inputs * sizeof(bf16));
         _tile_dpbf16ps(6, 1, 2);
-        _tile_loadd(3, weights + 512, 64);
+        _tile_loadd(3, weights + 32, PAIR);
         _tile_dpbf16ps(5, 0, 3);
         _tile_dpbf16ps(7, 1, 3);
     }
