@@ -25,6 +25,7 @@ def run(table: str, folder: Path, *arguments: str) -> list[dict[str, object]]:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_overhead_tells_that_only_the_padded_algorithms_move_bytes(tmp_path: Path) -> None:
     arguments = ["--batch-sizes", "3", "--repeats", "1", "--dtype", "float32"]
     rows = run("overhead", tmp_path, *PAIR, *SIZES, *arguments)
@@ -34,6 +35,7 @@ def test_overhead_tells_that_only_the_padded_algorithms_move_bytes(tmp_path: Pat
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("table", "arguments", "num_rows"),
     [

@@ -134,6 +134,7 @@ def test_a_runner_that_takes_too_long_is_ended(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_command_that_is_told_to_end_leaves_no_stopped_runner_behind(tmp_path: Path) -> None:
     script = tmp_path / "command.py"
     script.write_text(

@@ -249,6 +249,7 @@ def test_a_copy_takes_only_the_places_that_are_kept() -> None:
     assert all(not pool[block * SIZE + 1 : block * SIZE + SIZE].any() for pool in world.pools())
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("num_blocks", [6, 12, 40])
 @pytest.mark.parametrize("seed", range(3))
 def test_random_use_reads_right_and_never_needs_more_than_without_sharing(

@@ -53,6 +53,7 @@ def logits_alone(model: TransformersModel, ids: list[int]) -> Tensor:
     return torch.cat(rows)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("seed", range(3))
 def test_bits_do_not_depend_on_batch_or_chunks(exact: TransformersModel, seed: int) -> None:
     """Up to 32 rows in passes of random chunks, some rolled back and fed again."""

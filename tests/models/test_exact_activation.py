@@ -33,6 +33,7 @@ def depends_on_company(activation: nn.Module, rows: Tensor) -> bool:
     return not all(torch.equal(some, alone[-len(some) :]) for some in together)
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("width", [1, 96, 97, 344, 1536, 16_448, 33_000])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", ["silu", "gelu", "gelu_pytorch_tanh"])
@@ -73,6 +74,7 @@ def test_activations_are_wrapped_and_come_back() -> None:
     assert list(model) == before
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("architecture", ["llama", "glm4"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("width", [344, 97])

@@ -26,7 +26,7 @@ from specdec_core.models.transformers_adapter import TransformersModel
 from tests.models.folders import CORPUS, save_model, tiny_tokenizer
 from tests.tiny_models import tiny_model
 
-SMALL = LoadConfig(kv_cache_tokens=1024)
+SMALL = LoadConfig(kv_cache_tokens=1024, numerics=Numerics.FAST)
 
 
 @pytest.fixture

@@ -41,13 +41,14 @@ _EMULATED = Path(__file__).with_name("emulated_amx.h")
 _DIGEST = hashlib.sha256(_EMULATED.read_bytes()).hexdigest()
 BUILDS = {
     "as this machine is": FLAGS,
-    "without AMX": NO_AMX,
-    "without products": (*NO_AMX, "-mno-avx512bf16"),
-    "AVX2": (*NO_AMX, "-mno-avx512f"),
     "emulated pairs": (*NO_AMX, "-DMULTIPLIES_PAIRS", "-DEMULATES_PAIRS"),
     "emulated AMX": (*FLAGS, f"-DEMULATION={_DIGEST}", "-include", str(_EMULATED)),
+    "AVX2": (*NO_AMX, "-mno-avx512f"),
+    "without products": (*NO_AMX, "-mno-avx512bf16"),
+    "without AMX": NO_AMX,
 }
-"""What this machine has, and the code for others as far as it can run here."""
+"""What this machine has, and the code for others as far as it can run here; first what runs on any:
+cases of few builds that `make test` keeps are theirs."""
 _LEFT_OUT = {"without AMX": "amx_bf16", "without products": "avx512_bf16", "AVX2": "avx512f"}
 """What a build leaves out: on a machine without it the code is that of another build."""
 
@@ -196,6 +197,7 @@ def plain_attention(heads: Tensor, num_heads: int, num_kv_heads: int) -> Tensor:
     return torch.einsum("hqk,khd->qhd", weights, value)
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("head_dim", [32, 64, 128, 256])
 @pytest.mark.parametrize("num_tokens", [1, 16, 17, 45, 300])
 def test_attention_is_that_of_the_textbook(
@@ -280,6 +282,7 @@ def test_blocks_of_any_size_give_the_same_bits(kernels: NativeKernels) -> None:
     assert torch.equal(actual, expected)
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("has_bias", [False, True])
 @pytest.mark.parametrize("shape", [(32, 32), (64, 64), (64, 96), (576, 960), (1536, 576)])
 def test_a_linear_is_a_product_and_a_row_never_sees_its_company(
@@ -357,6 +360,7 @@ def native_model(architecture: str, kernels: NativeKernels) -> TransformersModel
     return TransformersModel(decoder, vocab_size=VOCAB, kv_cache_tokens=8192)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("architecture", ["llama", "mistral", "qwen2", "qwen3"])
 def test_a_whole_model_is_exact_in_any_shape(kernels: NativeKernels, architecture: str) -> None:
     model = native_model(architecture, kernels)
@@ -365,6 +369,7 @@ def test_a_whole_model_is_exact_in_any_shape(kernels: NativeKernels, architectur
     check_rows(model)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("architecture", ["llama", "mistral", "qwen2", "qwen3"])
 def test_all_layers_in_one_call_have_the_bits_of_the_layers_one_by_one(
     kernels: NativeKernels, architecture: str, monkeypatch: pytest.MonkeyPatch
@@ -384,6 +389,7 @@ def _logits_of_rounds(model: TransformersModel) -> Tensor:
     return torch.cat(logits)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("architecture", ["llama", "qwen3"])
 def test_its_logits_are_as_near_to_float32_as_those_of_transformers(
     kernels: NativeKernels, architecture: str

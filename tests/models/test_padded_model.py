@@ -64,6 +64,7 @@ def both_logits(model: TransformersModel, num_rounds: int) -> Iterator[tuple[tor
         model.free(slot)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("decoder", [*ARCHITECTURES, "fused qwen3"])
 def test_exact_logits_are_those_of_the_in_place_cache(decoder: str, dtype: torch.dtype) -> None:
@@ -82,6 +83,7 @@ def test_exact_logits_come_from_the_attention_over_blocks_where_there_is_one() -
         assert torch.equal(padded_logits, logits)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("max_tokens_per_pass", [512, 40, 3])
 @pytest.mark.parametrize("decoder", [*ARCHITECTURES, "fused qwen3"])
 def test_fast_logits_are_close_to_those_of_the_in_place_cache(

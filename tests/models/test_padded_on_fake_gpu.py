@@ -29,6 +29,7 @@ def padded_on_gpu(waits: list[str], decoder: str, *, is_exact: bool) -> PaddedTr
     return model.padded()
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("is_exact", [False, True], ids=["fast", "exact"])
 @pytest.mark.parametrize("decoder", ["glm4", "fused qwen3"])
 def test_a_pass_over_a_rectangle_never_waits(
@@ -53,6 +54,7 @@ def test_a_cache_that_grows_and_is_realigned_and_stacked_never_waits(waits: list
     assert waits == []
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("is_exact", [False, True], ids=["fast", "exact"])
 @pytest.mark.parametrize("algorithm", [Eqspec, ExspecPadded])
 def test_a_round_waits_for_each_drafted_token_and_once_to_verify(

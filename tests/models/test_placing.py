@@ -17,6 +17,7 @@ from specdec_core.kv.paged import KVShape
 from specdec_core.models import loading, placing, weights
 from specdec_core.models.loading import DType, LoadConfig, companion_of, load_pair
 from specdec_core.models.memory import DeviceMemory, KVNeeds
+from specdec_core.models.numerics import Numerics
 from specdec_core.models.placing import Companion, Placing, place, share_of
 from specdec_core.models.static_shapes.buckets import MAX_ROWS
 from specdec_core.sampling import choose
@@ -37,8 +38,8 @@ def test_a_draft_is_counted_by_its_files(tmp_path: Path, dtype: DType, size: int
 
 def test_on_a_cpu_a_pair_is_loaded_as_its_configuration_says(tmp_path: Path) -> None:
     folder = save_model(tmp_path / "model")
-    config = LoadConfig(device="cpu", kv_cache_tokens=1024)
-    pair = load_pair(folder, folder, config, LoadConfig(device="cpu", kv_cache_tokens=512))
+    config = LoadConfig(device="cpu", kv_cache_tokens=1024, numerics=Numerics.FAST)
+    pair = load_pair(folder, folder, config, replace(config, kv_cache_tokens=512))
     assert pair.draft is not None
     assert (pair.target.model.num_blocks, pair.draft.model.num_blocks) == (64, 32)
 

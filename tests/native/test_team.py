@@ -15,7 +15,7 @@ from specdec_core.native_choice import load_choice_kernels
 
 SOURCE = Path(__file__).with_name("team_stress.c")
 WIDTH = 8
-NUM_JOBS = 300
+NUM_JOBS = 100
 SHAPES = {"few units": (6, 61), "many units": (64, 21)}
 """Units of a stage, stages of a job."""
 
@@ -59,6 +59,7 @@ def jobs(request: pytest.FixtureRequest) -> Jobs:
     return Jobs(build_library(SOURCE, FLAGS)[0], SHAPES[request.param])
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("num_threads", [2, 3, 5])
 def test_results_are_those_of_one_thread_wherever_threads_sleep(
     jobs: Jobs, num_threads: int

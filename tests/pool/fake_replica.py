@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from specdec_core.leases import (
     EMPTY_HASH,
@@ -25,22 +26,34 @@ from specdec_core.request import FinishReason, Request, cut_at_stop
 from specdec_core.sampling_params import SamplingParams
 
 VOCAB_SIZE = 5
+_STEP = 16
+
+
+def hash_of(ids: Sequence[int]) -> int:
+    """Of all of them; what sequences begin with is hashed once."""
+    num_begun = len(ids) // _STEP * _STEP
+    return extend_hash(_hash_of_steps(tuple(ids[:num_begun])), ids[num_begun:])
+
+
+@lru_cache(maxsize=1 << 14)
+def _hash_of_steps(ids: tuple[int, ...]) -> int:
+    return extend_hash(_hash_of_steps(ids[:-_STEP]), ids[-_STEP:]) if ids else EMPTY_HASH
 
 
 def next_token(ids: Sequence[int], params: SamplingParams, vocab_size: int = VOCAB_SIZE) -> int:
     """The token function: depends on every id before, and on the request's seed."""
-    return (extend_hash(EMPTY_HASH, (*ids, params.seed)) >> 16) % vocab_size
+    return (extend_hash(hash_of(ids), (params.seed,)) >> 16) % vocab_size
 
 
 def logprobs_of(ids: Sequence[int], params: SamplingParams) -> TokenLogprobs:
     """What is reported of the token behind `ids`: other numbers behind other ids."""
-    value = -float(extend_hash(EMPTY_HASH, ids) % 1000)
+    value = -float(hash_of(ids) % 1000)
     return TokenLogprobs(value, tuple((i, value - i) for i in range(params.num_logprobs or 0)))
 
 
 def score_of(ids: Sequence[int], params: SamplingParams) -> TokenLogprobs:
     """What is reported of the last of `ids`, a token of the prompt."""
-    value = -float(extend_hash(EMPTY_HASH, (*ids, 1)) % 1000)
+    value = -float(extend_hash(hash_of(ids), (1,)) % 1000)
     count = params.num_prompt_logprobs or 0
     return TokenLogprobs(value, tuple((i, value - i) for i in range(count)))
 
@@ -167,7 +180,7 @@ class FakeReplica:
             return RowResult(sequence_id=row.sequence_id, status=RowStatus.KV_MISS)
         if len(slot.ids) < row.base_len:
             return _miss(row, len(slot.ids))
-        if extend_hash(EMPTY_HASH, slot.ids[: row.base_len]) != row.base_hash:
+        if hash_of(slot.ids[: row.base_len]) != row.base_hash:
             return _miss(row, 0)
         del slot.ids[row.base_len :]
         return None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specdec_core.pool.sequence import Sequence
@@ -115,6 +115,7 @@ def test_a_single_request_beside_a_flood_is_the_next(num_before: int) -> None:
     assert line.serve_alone(1, num_tokens=1) == ["light"]
 
 
+@settings(max_examples=40)
 @given(
     num_others=st.integers(1, 6),
     num_before=st.integers(0, 12),
@@ -220,6 +221,7 @@ def test_a_priority_puts_a_client_before_nobody_but_itself() -> None:
     assert Counter(line.serve_alone(20, num_tokens=9)) == {"pushing": 10, "patient": 10}
 
 
+@settings(max_examples=40)
 @given(st.lists(st.tuples(st.integers(-3, 3), st.sampled_from("aaep")), max_size=60))
 def test_one_client_alone_is_served_by_rank_as_if_there_were_none(
     steps: list[tuple[int, str]],
@@ -240,6 +242,7 @@ def test_one_client_alone_is_served_by_rank_as_if_there_were_none(
     assert sorted(waiting, key=lambda s: s.rank) == line.queue._sequences
 
 
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 2**32),
     num_clients=st.integers(2, 5),
@@ -315,7 +318,9 @@ class Plain:
             self.had.clear()
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize(
+    "seed", [*range(10), *(pytest.param(s, marks=pytest.mark.nightly) for s in range(10, 30))]
+)
 def test_the_next_is_always_the_one_that_a_look_at_everybody_finds(seed: int) -> None:
     random, line, plain = Random(seed), Line(), Plain()
     # Few at a time in some lives: then clients come and go.

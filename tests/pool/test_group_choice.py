@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import cache
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from specdec_core.pool.group_choice import Group, best, counts
 from specdec_core.pool.step_costs import StepCost
 
 
+@cache
 def tiled_cost(tile_rows: int = 8) -> StepCost:
     """10 ms a tile of 8 and 1 ms a row, seen at every size up to 64 rows."""
     cost = StepCost(tile_rows=tile_rows)

@@ -255,7 +255,7 @@ def simulate(cell: Cell, arrivals: list[tuple[float, int]], seconds: dict[str, f
                 cell.handle(replica_id)
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(
     arrivals=st.lists(st.tuples(st.floats(0, 3), st.integers(1, 8)), min_size=1, max_size=25),
     method=st.sampled_from(SpecMethod),
@@ -300,6 +300,7 @@ def test_every_ready_row_is_dispatched_within_a_bounded_number_of_groups(
     assert cell.pool.counters().max_draft_wait_s <= max_group_wait_s + num_groups * draft_s + 1e-9
 
 
+@settings(max_examples=15)
 @given(st.data())
 def test_the_pool_is_deterministic(data: st.DataObject) -> None:
     arrivals = data.draw(st.lists(st.tuples(st.floats(0, 1), st.integers(1, 5)), max_size=8))

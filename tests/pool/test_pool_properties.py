@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -264,9 +265,16 @@ class PoolMachine(RuleBasedStateMachine):
         return links[pick % len(links)].replica
 
 
-PoolMachine.TestCase.settings = settings(
-    max_examples=100,
-    stateful_step_count=60,
-    suppress_health_check=list(HealthCheck),
-)
-TestPoolMachine = PoolMachine.TestCase
+def _lives(count: int) -> settings:
+    return settings(
+        max_examples=count, stateful_step_count=60, suppress_health_check=list(HealthCheck)
+    )
+
+
+class TestPoolMachine(PoolMachine.TestCase):  # type: ignore[misc]
+    settings = _lives(25)
+
+
+@pytest.mark.nightly
+class TestPoolMachineForLong(PoolMachine.TestCase):  # type: ignore[misc]
+    settings = _lives(300)

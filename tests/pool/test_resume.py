@@ -79,7 +79,10 @@ def test_a_wrong_id_at_any_place_ends_it_with_both_ids(asked: Request) -> None:
             client.check_plain()
 
 
-@pytest.mark.parametrize("prompt_len", [1, 100, 255, 256, 257, 700])
+@pytest.mark.parametrize(
+    "prompt_len",
+    [1, 256, 257, *(pytest.param(n, marks=pytest.mark.nightly) for n in (100, 255, 700))],
+)
 def test_500_ids_take_at_most_three_passes_more_than_a_prompt_of_that_length(
     prompt_len: int,
 ) -> None:

@@ -226,6 +226,8 @@ _LIVES = {
     (SpecMethod.HYBRID, 5): "299b65b2057cb64f",
     (SpecMethod.HYBRID, 6): "39b17c28c5ba52e6",
 }
+_SECOND_LIVES = ((SpecMethod.DRAFT_MODEL, 4), (SpecMethod.HYBRID, 5))
+"""Of a method that has another one."""
 _WORLDS = {
     BenchCell(200, 1, 16, group_by_shape=True): "9fb4fb5e22100f22",
     BenchCell(200, 3, 8, group_by_shape=True): "7c9eb51446c9be2a",
@@ -234,7 +236,13 @@ _WORLDS = {
 }
 
 
-@pytest.mark.parametrize(("method", "seed"), _LIVES)
+@pytest.mark.parametrize(
+    ("method", "seed"),
+    [
+        pytest.param(*life, marks=pytest.mark.nightly if life in _SECOND_LIVES else ())
+        for life in _LIVES
+    ],
+)
 def test_a_random_life_is_told_what_it_was_told(method: SpecMethod, seed: int) -> None:
     assert Life(method, seed).live() == _LIVES[method, seed]
 

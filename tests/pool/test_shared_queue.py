@@ -8,7 +8,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specdec_core.errors import QueueFullError
@@ -72,6 +72,7 @@ def test_without_a_queue_nobody_waits_in_it() -> None:
         cell.add(asked("a", "one"))
 
 
+@settings(max_examples=25)
 @given(seed=st.integers(0, 2**32), max_queued=st.integers(0, 5))
 def test_the_queue_is_bounded_and_open_to_whoever_has_nothing_in_it(
     seed: int, max_queued: int

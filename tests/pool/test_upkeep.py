@@ -42,19 +42,22 @@ def test_every_plan_that_is_made_is_leased(
     assert len(plans) == sum(len(lease.rows) for lease in cell.leases) > 100
 
 
-def test_memory_does_not_grow_while_sequences_come_and_go() -> None:
-    """16,000 sequence-rounds of 64 sequences: a block kept per round, or per ten, would show."""
+@pytest.mark.parametrize("num_decisions", [500, pytest.param(2000, marks=pytest.mark.nightly)])
+def test_memory_does_not_grow_while_sequences_come_and_go(num_decisions: int) -> None:
+    """8 sequence-rounds a decision, of 64 sequences: a block kept per round, or per ten, would
+    show."""
     world = World(BenchCell(64, 2, 8), answer_lens=(8, 24))
     blocks, tracked = [], []
     for _ in range(3):
-        for _ in range(2000):
+        for _ in range(num_decisions):
             world.decide()
         gc.collect()
         blocks.append(sys.getallocatedblocks())
         tracked.append(len(gc.get_objects()))
-    assert world.num_added > 1000
-    assert blocks[2] - blocks[1] < 1600
-    assert tracked[2] - tracked[1] < 400
+    print("GREW", num_decisions, blocks, tracked, world.num_added)
+    assert world.num_added > num_decisions / 2
+    assert blocks[2] - blocks[1] < 0.8 * num_decisions
+    assert tracked[2] - tracked[1] < 0.2 * num_decisions
 
 
 class NotWalked(dict[int, Sequence]):

@@ -92,7 +92,7 @@ def decided(kernels: ChoiceKernels, logits: Tensor, rows: list[ChoiceRow]) -> li
     ]
 
 
-@settings(max_examples=400)
+@settings(max_examples=120)
 @given(
     params=st.lists(PARAMS, min_size=1, max_size=6),
     kind=st.sampled_from(list(KINDS)),
@@ -115,6 +115,7 @@ def test_what_the_kernels_decide_pytorch_chooses(
     assert decided(kernels, logits, rows) == choose(logits, rows, vocab_size)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(
     "params",

@@ -29,7 +29,7 @@ from tests.service.test_cells import Cells
 from tests.service.test_service import PROMPT, completion, token_ids
 from tests.service.tiny_folder import save_tiny_llama
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.nightly, pytest.mark.timeout(600)]
 
 LIMIT_S = 240.0
 NUM_CLIENTS = 12

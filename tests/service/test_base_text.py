@@ -21,6 +21,7 @@ DEMO = "smollm2-135m"
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.nightly,
     pytest.mark.skipif(not is_pulled(DEMO), reason=f"run `specdec models pull {DEMO}`"),
 ]
 

@@ -161,6 +161,7 @@ def test_the_load_is_split_and_all_answers_are_those_of_plain_decoding(
     assert after.audit.num_diverged == 0
 
 
+@pytest.mark.nightly
 def test_a_killed_coordinator_leaves_the_other_cell_undisturbed(
     cells: Cells, plain: Oracle
 ) -> None:

@@ -55,6 +55,7 @@ def test_a_coordinator_that_hangs_is_replaced(
     assert service.coordinator_pid() != hung
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("role", ["target", "draft"])
 def test_a_replica_that_hangs_is_done_without(
@@ -75,6 +76,7 @@ def wait_until(condition: Callable[[], bool], limit_s: float) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(300)
 def test_an_ingress_that_hangs_is_replaced_within_a_minute(service: Service) -> None:
     """By itself Serve waits for a minute and a half, and then for it to end gracefully."""

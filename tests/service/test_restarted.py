@@ -14,7 +14,7 @@ from deployments.app import APPLICATION
 from tests.service.conftest import Service
 from tests.service.test_hung import wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.nightly, pytest.mark.timeout(400)]
 
 
 def test_a_target_that_loads_while_serves_controller_dies_is_not_started_anew(

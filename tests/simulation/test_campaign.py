@@ -14,16 +14,16 @@ from deployments.simulation.scenario import FIRST_FINGERPRINT
 from deployments.simulation.trial import Trial
 from specdec_core.leases import Role
 
-NUM_SEEDS = 500
 
 
 @pytest.mark.slow
-def test_no_seed_finds_a_violation_and_everything_that_can_happen_happens() -> None:
-    found = campaign.run_seeds(0, NUM_SEEDS)
+@pytest.mark.parametrize("num_seeds", [100, pytest.param(500, marks=pytest.mark.nightly)])
+def test_no_seed_finds_a_violation_and_everything_that_can_happen_happens(num_seeds: int) -> None:
+    found = campaign.run_seeds(0, num_seeds)
     assert [(v.seed, v.violation) for v in found.violations] == []
     assert found.never_hit == []
     assert found.never_foreseen == []
-    assert found.num_requests >= 40 * NUM_SEEDS
+    assert found.num_requests >= 40 * num_seeds
     assert found.least_faults is not None
     assert found.least_faults >= 8
     assert found.least_kinds is not None

@@ -143,6 +143,7 @@ def test_a_slow_draft_under_load_never_makes_its_targets_slower(
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_64_targets_and_32_drafts_in_4_cells_give_nine_tenths_of_64_times_one() -> None:
     """At the coordinator's measured costs; one target has a draft of its own to compare with."""
     costs = {"row_us": 15.0, "message_us": 130.0, "event_us": 14.0}

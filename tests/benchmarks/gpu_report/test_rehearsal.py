@@ -23,6 +23,7 @@ def rehearse(folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_every_step_runs_and_a_second_start_runs_none(tmp_path: Path) -> None:
     done = rehearse(tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr

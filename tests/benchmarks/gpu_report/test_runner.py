@@ -78,6 +78,7 @@ def test_a_step_that_dies_fails_alone_and_its_log_is_told(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_step_is_stopped_at_its_limit_with_all_it_started(tmp_path: Path) -> None:
     said = run(tmp_path, "hangs", "works", hangs=10.0)
     hung = known(tmp_path, "hangs")

@@ -70,6 +70,7 @@ class Pair:
         return found
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("settings", sorted(SETTINGS))
 @pytest.mark.parametrize("decoder", ["fused llama", "qwen3", "glm4"])
 def test_proposals_are_those_of_a_draft_asked_token_by_token(decoder: str, settings: str) -> None:

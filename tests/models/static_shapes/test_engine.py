@@ -57,6 +57,7 @@ def generate(
     return answers
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("settings", [GREEDY, SAMPLED, HOT], ids=["greedy", "top-p", "hot"])
 @pytest.mark.parametrize("decoder", ["fused qwen3", "glm4"])
 def test_every_algorithm_emits_the_ids_of_plain_ragged_decoding(

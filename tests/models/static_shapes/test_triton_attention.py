@@ -40,6 +40,7 @@ def attention(monkeypatch: pytest.MonkeyPatch) -> BlockAttention:
     return TritonAttention()
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 @pytest.mark.parametrize(
     ("head_dim", "heads", "kv_heads"),
