@@ -42,14 +42,6 @@ MUTANTS = (
         killed_by=(_BLOCKS_TESTS + "test_the_lowest_free_blocks_come_first",),
     ),
     Mutant(
-        name="full-cache-refuses-its-last-block",
-        path=_BLOCKS,
-        old="if count > self.num_free:",
-        new="if count >= self.num_free:",
-        breaks="the last free block is never given out; a request that fits hangs",
-        killed_by=(_PAGED_TESTS + "test_out_of_blocks_changes_nothing",),
-    ),
-    Mutant(
         name="rollback-keeps-one-place-too-many",
         path=_PAGED,
         old="        state.length = length\n        num_kept",

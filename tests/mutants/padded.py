@@ -34,28 +34,12 @@ MUTANTS = (
         killed_by=(_KV_TESTS + "test_rounds_of_realignment_equal_a_per_row_reference",),
     ),
     Mutant(
-        name="ragged-ends-taken-for-aligned",
-        path=_KV,
-        old="if list(rows) == list(range(self.num_rows)) and len(ends) <= 1:",
-        new="if list(rows) == list(range(self.num_rows)) and len(ends) <= 2:",
-        breaks="two groups of equal commits are not realigned",
-        killed_by=(_KV_TESTS + "test_rounds_of_realignment_equal_a_per_row_reference",),
-    ),
-    Mutant(
         name="finished-row-keeps-its-place",
         path=_KV,
         old="self.cached_lens = [self.cached_lens[row] for row in rows]",
         new="self.cached_lens = self.cached_lens[: len(rows)]",
         breaks="rows behind one that left are taken for those before them",
         killed_by=(_KV_TESTS + "test_rounds_of_realignment_equal_a_per_row_reference",),
-    ),
-    Mutant(
-        name="equal-commits-moved-all-the-same",
-        path=_KV,
-        old="if list(rows) == list(range(self.num_rows)) and len(ends) <= 1:",
-        new="if list(rows) == list(range(self.num_rows)) and len(ends) < 1:",
-        breaks="same-length groups are not free",
-        killed_by=(_KV_TESTS + "test_one_row_or_equal_commits_move_nothing",),
     ),
     Mutant(
         name="padding-has-positions",

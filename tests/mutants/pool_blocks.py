@@ -164,14 +164,6 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        name="second-lease-before-the-first-answers",
-        path=_POOL + "fleet.py",
-        old="self.device.num_open < max_open_leases",
-        new="self.device.num_open <= max_open_leases",
-        breaks="groups queue up behind a busy replica instead of growing",
-        killed_by=("tests/pool/test_grouping.py::test_a_replica_has_so_many_leases_at_most[1]",),
-    ),
-    Mutant(
         name="group-never-waits",
         path=_POOL + "board.py",
         old="        return bool(self._out)\n",

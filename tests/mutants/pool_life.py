@@ -47,14 +47,6 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        name="not-fenced",
-        path=_POOL + "pool.py",
-        old="replica.is_fenced = True",
-        new="replica.is_fenced = False",
-        breaks="a silent replica is sent more, and its late results are taken",
-        killed_by=("tests/pool/test_replicas.py::test_heartbeats_do_not_extend_a_lease",),
-    ),
-    Mutant(
         name="reset-of-a-dead-incarnation",
         path=_POOL + "pool.py",
         old="if replica is not None and replica.info.incarnation == incarnation:",
@@ -93,14 +85,6 @@ MUTANTS = (
         killed_by=(
             "tests/pool/test_life.py::test_what_the_older_attempt_had_still_to_say_is_not_told_to_the_new_one",
         ),
-    ),
-    Mutant(
-        name="lease-expires-late",
-        path=_POOL + "pool.py",
-        old="open_.deadline <= now for",
-        new="open_.deadline < now for",
-        breaks="the deadline that the driver was told passes without effect: it spins",
-        killed_by=("tests/pool/test_replicas.py::test_heartbeats_do_not_extend_a_lease",),
     ),
     Mutant(
         name="waiting-behind-another-lease-counts",

@@ -104,14 +104,6 @@ MUTANTS = (
         killed_by=(_KNOWN + "test_the_blocks_that_were_fed_last_are_remembered",),
     ),
     Mutant(
-        name="prefixes-never-learnt",
-        path=_POOL + "settlement.py",
-        old="                if known is not None:\n",
-        new="                if known is None:\n",
-        breaks="prompts that share a cached beginning begin one by one",
-        killed_by=(_KNOWN + "test_prompts_of_a_known_beginning_go_at_once",),
-    ),
-    Mutant(
         name="scored-prompts-believed-cached",
         path=_POOL + "known_prefixes.py",
         old="if self._known and not row.num_scored:",

@@ -109,14 +109,6 @@ MUTANTS = (
         killed_by=(_EVICTION,),
     ),
     Mutant(
-        name="last-used-evicted-first",
-        path=_BLOCKS,
-        old="popitem(last=False)",
-        new="popitem(last=True)",
-        breaks="the prompts that come back are the first to be forgotten",
-        killed_by=(_EVICTION,),
-    ),
-    Mutant(
         name="beginnings-evicted-first",
         path=_PAGED,
         old="give_back(reversed(self._slots.pop(slot).blocks))",

@@ -50,14 +50,6 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        name="repetition-rewards-negative-logits",
-        path=_PROCESSORS,
-        old="z_GU > 0, z_GU / params.repetition_penalty, z_GU * params.repetition_penalty",
-        new="z_GU > 0, z_GU / params.repetition_penalty, z_GU / params.repetition_penalty",
-        breaks="repeated ids of negative logits become more probable",
-        killed_by=(_PROCESSOR_TESTS + "test_repetition_multiplies_negative_logits",),
-    ),
-    Mutant(
         name="bias-lifts-a-ban",
         path=_PROCESSORS,
         old="    _ban(z_GV, [*_bad_word_ends(group), *_early_ends(group)])\n"
@@ -90,14 +82,6 @@ MUTANTS = (
         old="if position - group.rules.prompt_len < group.rules.params.min_tokens:",
         new="if position < group.rules.params.min_tokens:",
         breaks="a long prompt may end at once in spite of min_tokens",
-        killed_by=(_PROCESSOR_TESTS + "test_min_tokens_counts_emitted_tokens_alone",),
-    ),
-    Mutant(
-        name="min-tokens-one-too-many",
-        path=_PROCESSORS,
-        old="if position - group.rules.prompt_len < group.rules.params.min_tokens:",
-        new="if position - group.rules.prompt_len <= group.rules.params.min_tokens:",
-        breaks="an end at min_tokens is forbidden",
         killed_by=(_PROCESSOR_TESTS + "test_min_tokens_counts_emitted_tokens_alone",),
     ),
     Mutant(

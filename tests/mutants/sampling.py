@@ -138,14 +138,6 @@ MUTANTS = (
         killed_by=(_CHOICE_TESTS + "test_the_best_id_may_lie_in_a_column_that_promises_little",),
     ),
     Mutant(
-        name="top-k-keeps-one-more",
-        path=_CANDIDATES,
-        old="device=first.x.device) < top_k_N1",
-        new="device=first.x.device) <= top_k_N1",
-        breaks="an id is chosen that top-k excludes",
-        killed_by=(_CHOICE_TESTS + "test_top_k_keeps_exactly_k_of_tied_ids_the_lowest_ones",),
-    ),
-    Mutant(
         name="top-p-excludes-the-id-that-reaches-it",
         path=_CANDIDATES,
         old="before_NC = mass_NC.cumsum(dim=-1).sub_(mass_NC).double()",
