@@ -1,7 +1,7 @@
 """Few cases of a test's parameters that still bring every few of their values together.
 
-Most defects need two values to meet, not five (Kuhn, Wallace, Gallo, "Software fault interactions and
-implications for software testing", IEEE TSE 30(6), 2004).
+Most defects need two values to meet, not five (Kuhn, Wallace, Gallo, "Software fault interactions
+and implications for software testing", IEEE TSE 30(6), 2004).
 """
 
 from __future__ import annotations

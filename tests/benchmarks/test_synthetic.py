@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 
@@ -21,12 +22,15 @@ PROMPTS = [(number, 1, 2, 3) for number in range(12)]
 GREEDY = SamplingParams(temperature=0.0, max_tokens=120)
 EVENTS = ("draft", "check", "learn", "observe")
 SAMPLED = SamplingParams(temperature=0.8, top_p=0.95, max_tokens=120)
+SHORT = SamplingParams(temperature=0.0, max_tokens=60)
 
 
+@functools.cache
 def recorded(params: SamplingParams = GREEDY) -> Recording:
     return record(TokenListModel(), PROMPTS, params)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("params", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
 @pytest.mark.parametrize("acceptance", [0.1, 0.5, 0.9])
 @pytest.mark.parametrize("has_draft", [False, True], ids=["lookup", "draft"])
@@ -61,7 +65,7 @@ def test_a_recording_is_read_again_for_equal_questions_alone(tmp_path: Path) -> 
 
 
 def test_a_sweep_runs_every_contestant_in_turns_and_finds_no_other_token() -> None:
-    bench = Bench(TokenListModel(), None, recorded(), (1, 3))
+    bench = Bench(TokenListModel(), None, recorded(SHORT), (1, 3))
     sweep = Sweep(
         batch_sizes=(1, 4),
         acceptances=(0.5,),
@@ -106,7 +110,7 @@ def replay_app() -> typer.Typer:
 
 
 def test_a_sweep_without_time_makes_one_turn_of_every_cell() -> None:
-    bench = Bench(TokenListModel(), None, recorded(), (1,))
+    bench = Bench(TokenListModel(), None, recorded(SHORT), (1,))
     sweep = Sweep(
         batch_sizes=(1, 2), acceptances=(0.5,), fixed_ks=(1,), repeats=9, minutes=0.0, min_prompts=1
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+import typer.main
 
 from deployments.cli import main
 from specdec_core.kv.paged import KVShape
@@ -33,6 +35,7 @@ Specdec = Callable[..., Outcome]
 def specdec(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Specdec:
     """Run `specdec` with these arguments."""
     monkeypatch.setenv("COLUMNS", "500")
+    monkeypatch.setattr(typer.main, "get_command", _command_of)
 
     def run(*arguments: object) -> Outcome:
         monkeypatch.setattr(sys, "argv", ["specdec", *map(str, arguments)])
@@ -44,6 +47,10 @@ def specdec(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         return Outcome(int(status or 0), *capsys.readouterr())
 
     return run
+
+
+_command_of = functools.cache(typer.main.get_command)
+"""Typer reads the flags of all commands anew at every call, which takes 0.05 s."""
 
 
 @pytest.fixture(autouse=True)

@@ -40,6 +40,7 @@ def generate(specdec: Specdec, tiny_folder: Path, tmp_path: Path) -> Generate:
     return run
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("temperature", [0, 0.8])
 @pytest.mark.parametrize(
     "speculation",

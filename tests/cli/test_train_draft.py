@@ -18,6 +18,7 @@ import torch
 from safetensors.torch import load_file
 
 from deployments import demo_drafts
+from deployments.cli import main
 from deployments.text.model import load_text_model
 from deployments.train_draft.chat import template_chat
 from specdec_core.errors import InvalidRequestError
@@ -26,10 +27,10 @@ from specdec_core.training.documents import read_chunk
 from tests.cli.conftest import Outcome, Specdec
 from tests.cli.tiny_folder import make_tiny_folder
 
-TEXT = ["--documents", 192, "--max-answer-tokens", 48, "--max-user-tokens", 8,
+TEXT = ["--documents", 128, "--max-answer-tokens", 32, "--max-user-tokens", 8,
         "--max-prompt-tokens", 96, "--text-batch-size", 64, "--candidates", 8,
         "--temperatures", 0]  # fmt: skip
-TRAINING = ["--epochs", 8, "--batch-tokens", 1024, "--learning-rate", 0.003, "--held-out", 24,
+TRAINING = ["--epochs", 6, "--batch-tokens", 1024, "--learning-rate", 0.003, "--held-out", 24,
             "--checkpoint-every", 4, "--seed", 1]  # fmt: skip
 REACHED = 0.37
 """Held-out greedy agreement after this training."""
@@ -67,11 +68,15 @@ def _state(folder: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory, text_folder: Path, tiny_folder: Path) -> Path:
-    """A draft trained without a break, in a process of its own."""
+    """A draft trained without a break."""
     folder = tmp_path_factory.mktemp("trained") / "draft"
-    command = _command(["train-draft", "--target", tiny_folder, "--text", text_folder, *TEXT,
-                        *TRAINING, "--output", folder])  # fmt: skip
-    subprocess.run(command, check=True, env=_environment(), capture_output=True)
+    arguments = ["train-draft", "--target", tiny_folder, "--text", text_folder, *TEXT, *TRAINING,
+                 "--output", folder]  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["specdec", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            main()
+    assert not end.value.code
     return folder
 
 
@@ -118,6 +123,7 @@ def test_one_seed_gives_identical_weights_twice(
 def test_a_training_that_was_killed_goes_on_without_a_jump(
     trained: Path, arguments: list[object], specdec: Specdec, tmp_path: Path
 ) -> None:
+    """It began in another process than the one that it is compared with."""
     folder = tmp_path / "draft"
     arguments += ["--output", folder]
     process = subprocess.Popen(
@@ -152,7 +158,7 @@ def test_the_card_tells_how_to_repeat_it(trained: Path, tiny_folder: Path) -> No
     start = card.index("```json") + len("```json")
     settings = json.loads(card[start : card.index("```", start)])
     assert settings["training"]["seed"] == 1
-    assert settings["text"]["num_documents"] == 192
+    assert settings["text"]["num_documents"] == 128
     assert settings["made_on"]["device"] == "cpu"
 
 

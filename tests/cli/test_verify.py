@@ -58,11 +58,11 @@ def wrong_unless_plain(*models: Any, algorithm: AlgorithmName, **settings: Any) 
     return kind(*models, algorithm=algorithm, **settings)
 
 
-@pytest.mark.parametrize("numerics", ["exact", "fast"])
+@pytest.mark.parametrize("numerics", ["exact", pytest.param("fast", marks=pytest.mark.nightly)])
 def test_every_algorithm_is_compared_in_every_cell(verify: Verify, numerics: str) -> None:
     outcome, record = verify(
         "--batch-sizes", "1,4", "--spec-tokens", 3, "--numerics", numerics, "--spec-methods",
-        "draft_model",
+        "draft_model", "--max-tokens", 12,
     )  # fmt: skip
     assert outcome.status == 0, outcome.err
     (run,) = record["runs"]

@@ -108,6 +108,10 @@ def test_the_coordinators_process_waits_in_one_thread_unless_the_environment_say
         asked.update(given)
         return SimpleNamespace(remote=lambda spec: None)
 
+    def there_is_none(name: str, namespace: str) -> None:
+        raise ValueError
+
+    monkeypatch.setattr(coordinator.ray, "get_actor", there_is_none)  # else it starts a Ray
     monkeypatch.setattr(coordinator.ray, "remote", lambda _: SimpleNamespace(options=options))
     coordinator.find_or_create(SPEC)
     told = asked["runtime_env"]["env_vars"]["GRPC_EXPERIMENTS"]

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
+from typing import Any
+
+import pytest
 
 from specdec_core.config import SpecMethod
 from specdec_core.engine import AlgorithmName
@@ -25,8 +29,23 @@ SEEDS_BY_SETTING = {
 }
 """Seeds of every processor. What so few detect is in test_wrong_laws.py."""
 
+_FEW = (
+    PLAIN,
+    Setting(method=SpecMethod.NGRAM, k=3),
+    Setting(method=SpecMethod.DRAFT_MODEL, k=3, batch=7),
+    Setting(method=SpecMethod.HYBRID, k=3, batch=16),
+    Setting(algorithm=AlgorithmName.EQSPEC, method=SpecMethod.DRAFT_MODEL, k=3, batch=16),
+    Setting(algorithm=AlgorithmName.EXSPEC_PADDED, method=SpecMethod.NGRAM, k=8, batch=16),
+)
+"""Every algorithm and every method."""
+
 
 MANY_SEEDS = 21_000
+
+
+def cases(settings: Iterable[Setting]) -> list[Any]:
+    """Parameters of a test: what `make test` needs not have is nightly."""
+    return [s if s in _FEW else pytest.param(s, marks=pytest.mark.nightly) for s in settings]
 
 
 @cache

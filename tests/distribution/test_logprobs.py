@@ -22,7 +22,7 @@ from specdec_core.token_logprobs import measure_logprobs
 from tests.distribution.law import Context, next_id_law
 from tests.distribution.processors import PROCESSORS
 from tests.distribution.runs import VOCAB, Setting, TableModel, requests_of
-from tests.distribution.samples import PLAIN, SEEDS_BY_SETTING
+from tests.distribution.samples import PLAIN, SEEDS_BY_SETTING, cases
 
 SEEDS = range(6)
 TOLERANCE = 2e-6
@@ -75,7 +75,7 @@ def is_close(actual: TokenLogprobs, expected: TokenLogprobs) -> bool:
     return same_ids and all(abs(x - y) <= TOLERANCE for x, y in numbers)
 
 
-@pytest.mark.parametrize("setting", SEEDS_BY_SETTING, ids=str)
+@pytest.mark.parametrize("setting", cases(SEEDS_BY_SETTING), ids=str)
 def test_logprobs_are_log_softmax_of_the_raw_logits(setting: Setting) -> None:
     model = TableModel()
     for request, tokens, logprobs in reports_of(setting).values():
@@ -87,7 +87,7 @@ def test_logprobs_are_log_softmax_of_the_raw_logits(setting: Setting) -> None:
             assert is_close(reported, expected_of(logits, token, min(count, VOCAB)))
 
 
-@pytest.mark.parametrize("setting", [s for s in SEEDS_BY_SETTING if s is not PLAIN], ids=str)
+@pytest.mark.parametrize("setting", cases(s for s in SEEDS_BY_SETTING if s is not PLAIN), ids=str)
 def test_logprobs_are_bit_for_bit_those_of_plain_decoding(setting: Setting) -> None:
     plain = reports_of(PLAIN)
     for request_id, (_, tokens, logprobs) in reports_of(setting).items():

@@ -36,9 +36,9 @@ SHAPED = SamplingParams(
     logit_bias=((3, 1.0),),
 )
 SETTINGS = [
-    (AlgorithmName.EXSPEC, SpecMethod.NGRAM),
     (AlgorithmName.EXSPEC, SpecMethod.DRAFT_MODEL),
-    (AlgorithmName.EXSPEC_PADDED, SpecMethod.DRAFT_MODEL),
+    pytest.param((AlgorithmName.EXSPEC, SpecMethod.NGRAM), marks=pytest.mark.nightly),
+    pytest.param((AlgorithmName.EXSPEC_PADDED, SpecMethod.DRAFT_MODEL), marks=pytest.mark.nightly),
 ]
 
 

@@ -22,6 +22,15 @@ DTYPES = (torch.bfloat16, torch.float32)
 CELLS = [(1, 1), (2, 8), (5, 4), (8, 2), (32, 3)]
 """(batch size, K)"""
 _DECODERS = (*sorted(ARCHITECTURES), "fused llama")
+_TARGETS = [
+    *[(name, torch.bfloat16) for name in _DECODERS],
+    *[(name, torch.float32) for name in ("llama", "fused llama")],
+    *[
+        pytest.param((name, torch.float32), marks=pytest.mark.nightly)
+        for name in _DECODERS
+        if "llama" not in name
+    ],
+]
 
 
 def loaded(decoder: str, dtype: torch.dtype, kv_cache_tokens: int) -> TransformersModel:
@@ -31,7 +40,7 @@ def loaded(decoder: str, dtype: torch.dtype, kv_cache_tokens: int) -> Transforme
     return TransformersModel(weights, vocab_size=VOCAB, kv_cache_tokens=kv_cache_tokens)
 
 
-@pytest.fixture(scope="module", params=[(name, d) for name in _DECODERS for d in DTYPES])
+@pytest.fixture(scope="module", params=_TARGETS)
 def target(request: pytest.FixtureRequest) -> TransformersModel:
     torch.set_num_threads(1)
     model = loaded(*request.param, kv_cache_tokens=16384)
@@ -82,6 +91,7 @@ def speculating(
     return Engine(model, draft, config=config)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(("batch", "k"), CELLS)
 def test_speculation_equals_plain_decoding_of_each_alone(
     target: TransformersModel, batch: int, k: int

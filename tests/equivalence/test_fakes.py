@@ -127,6 +127,7 @@ def test_a_draft_that_proposes_only_what_it_is_sure_of_changes_no_answer(
     assert drafted[1] < drafted[0]
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("batch", [1, 3, 8])
 @pytest.mark.parametrize("k", [1, 2, 4, 8])
 @pytest.mark.parametrize("disagree_every", [1, 2, 3, 10_000])

@@ -70,6 +70,7 @@ def exspec(
     return Engine(adapted(target), adapted(draft) if draft else None, config=config)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(("k", "batch"), [(1, 1), (4, 5), (8, 3)])
 def test_greedy_output_equals_generate(target: PreTrainedModel, k: int, batch: int) -> None:
     asked = requests(temperature=0.0)

@@ -30,6 +30,7 @@ def fake_engine(
     return Engine(target, draft, config=config, algorithm=algorithm)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("algorithm", PADDED)
 @pytest.mark.parametrize("k", range(1, 9))
 @pytest.mark.parametrize("batch", [1, 2, 5, 8])
@@ -42,6 +43,7 @@ def test_speculative_output_equals_plain_output(
     assert engine.stats.num_accepted > 0
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("algorithm", PADDED)
 @pytest.mark.parametrize("method", list(SpecMethod))
 @pytest.mark.parametrize("disagree_every", [1, 2, 10_000])

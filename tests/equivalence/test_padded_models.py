@@ -27,6 +27,7 @@ def weights(request: pytest.FixtureRequest) -> PreTrainedModel:
     return tiny_model(request.param)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("algorithm", PADDED)
 @pytest.mark.parametrize(("k", "batch"), [(1, 2), (4, 5), (8, 8)])
 def test_greedy_output_of_a_tiny_model_equals_generate(
@@ -43,6 +44,7 @@ def test_greedy_output_of_a_tiny_model_equals_generate(
         assert engine.stats.num_accepted > 0
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("algorithm", PADDED)
 def test_sampled_output_of_a_tiny_model_equals_plain_decoding(
     weights: PreTrainedModel, algorithm: AlgorithmName
@@ -71,6 +73,7 @@ def tiny_engine(
     )
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("algorithm", [*PADDED, AlgorithmName.EXSPEC])
 def test_exact_numerics_keep_ids_and_logprobs_to_the_bit(
@@ -114,6 +117,7 @@ def everything(engine: Engine, asked: list[Request]) -> dict[str, list[object]]:
     return told
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("architecture", sorted(ARCHITECTURES))
 def test_exact_numerics_survive_random_arrivals_and_aborts(

@@ -62,6 +62,7 @@ def config(prefill_chunk: int) -> PoolConfig:
     )
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("num_blocks", [20, 40, 1000])
 @pytest.mark.parametrize("prefill_chunk", [6, 8, 256])
 def test_answers_are_those_of_plain_decoding(prefill_chunk: int, num_blocks: int) -> None:

@@ -94,6 +94,7 @@ def asked(name: str, params: SamplingParams, prompt: tuple[int, ...] = (1, 2, 3)
     )
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("name", sorted(PROCESSORS))
 @pytest.mark.parametrize("k", [1, 3, 8])
 def test_each_processor_gives_the_plain_ids_and_logprobs(name: str, k: int) -> None:
@@ -151,7 +152,7 @@ prompts = st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=9).map(tuple)
 mixes = st.lists(st.tuples(prompts, params), min_size=1, max_size=7)
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(mixes, st.integers(1, 8), st.integers(1, 5), st.sampled_from([1, 2, 3, 10_000]))
 def test_any_mix_gives_the_plain_ids_logprobs_and_ends(
     mix: list[tuple[tuple[int, ...], SamplingParams]], k: int, batch: int, disagree_every: int
@@ -165,7 +166,7 @@ def test_any_mix_gives_the_plain_ids_logprobs_and_ends(
     assert outputs(ngram, requests) == expected
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(prompts, params, st.integers(0, 20), st.integers(1, 8))
 def test_a_resumed_request_goes_on_as_if_it_had_never_stopped(
     prompt: tuple[int, ...], each: SamplingParams, cut: int, k: int

@@ -150,6 +150,7 @@ def test_plain_answers_conform(target: LoadedModel, text: TextModel, temperature
     assert ended >= {"schema", "choice"}
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("drafts", [False, True])
 @pytest.mark.parametrize("name", SPECULATIVE)

@@ -32,7 +32,7 @@ def apply(server: ApiServer, home: Path, *arguments: str) -> subprocess.Complete
     )
 
 
-@pytest.mark.parametrize("name", ["local", "production"])
+@pytest.mark.parametrize("name", [pytest.param("local", marks=pytest.mark.nightly), "production"])
 def test_kubectl_applies_every_object(server: ApiServer, tmp_path: Path, name: str) -> None:
     applied = apply(server, tmp_path, "-k", str(tree.FOLDERS[name]))
     assert applied.returncode == 0, applied.stderr

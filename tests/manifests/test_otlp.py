@@ -33,7 +33,8 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> Objects:
         "components": [to(tree.K8S / "components" / "otlp")],
     }
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(content))
-    return Objects([dict(one) for one in yaml.safe_load_all(tree.render(folder))])
+    rendered = yaml.load_all(tree.render(folder), Loader=yaml.CSafeLoader)
+    return Objects([dict(one) for one in rendered])
 
 
 def environment_of(objects: Objects, container: Manifest) -> dict[str, str]:

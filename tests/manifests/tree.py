@@ -47,7 +47,8 @@ def rendered_path(name: str) -> Path:
 
 def rendered(name: str) -> list[Manifest]:
     """The objects as they are committed."""
-    return [dict(one) for one in yaml.safe_load_all(rendered_path(name).read_text())]
+    text = rendered_path(name).read_text()
+    return [dict(one) for one in yaml.load_all(text, Loader=yaml.CSafeLoader)]
 
 
 def kustomize_command() -> list[str] | None:

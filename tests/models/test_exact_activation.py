@@ -17,6 +17,8 @@ from specdec_core.models.packed_linear import pack_linears
 from specdec_core.models.transformers_adapter import TransformersModel
 from tests.tiny_models import VOCAB, tiny_model
 
+pytestmark = pytest.mark.usefixtures("searched_once")
+
 ROW_COUNTS = (2, 3, 7, 40, 95, 200)
 
 

@@ -19,6 +19,8 @@ from specdec_core.models.transformers_adapter import TransformersModel
 from tests.models.fake_gpu import on_gpu
 from tests.tiny_models import ARCHITECTURES, VOCAB, tiny_decoder, tiny_model
 
+pytestmark = pytest.mark.usefixtures("searched_once")
+
 DTYPES = (torch.float32, torch.bfloat16)
 
 

@@ -7,7 +7,7 @@ import logging
 import math
 import random
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,8 +54,10 @@ _LEFT_OUT = {"without AMX": "amx_bf16", "without products": "avx512_bf16", "AVX2
 
 
 @pytest.fixture(scope="module", params=BUILDS)
-def kernels(request: pytest.FixtureRequest) -> NativeKernels:
-    return built(request.param)
+def kernels(request: pytest.FixtureRequest) -> Iterator[NativeKernels]:
+    num_threads = torch.get_num_threads()
+    yield built(request.param)
+    torch.set_num_threads(num_threads)  # else the tests of other files spin with two
 
 
 def built(name: str) -> NativeKernels:

@@ -19,6 +19,8 @@ from tests.models.exact_table import keep_to_classes
 from tests.models.static_shapes.by_hand import BY_HAND
 from tests.tiny_models import ARCHITECTURES, VOCAB, tiny_decoder
 
+pytestmark = pytest.mark.usefixtures("searched_once")
+
 PROMPT_LENS = (5, 150, 33, 1, 70)
 
 

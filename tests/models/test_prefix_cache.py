@@ -22,7 +22,7 @@ from tests.tiny_models import VOCAB, tiny_decoder
 
 
 @pytest.fixture(scope="module", params=[torch.bfloat16, torch.float32])
-def exact(request: pytest.FixtureRequest) -> TransformersModel:
+def exact(request: pytest.FixtureRequest, searched_once: None) -> TransformersModel:
     torch.set_num_threads(1)
     weights = tiny_decoder("fused llama", request.param)
     pack_linears(weights)

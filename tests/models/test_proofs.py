@@ -14,6 +14,8 @@ from specdec_core.models.proofs import check_rows_once
 from specdec_core.models.transformers_adapter import TransformersModel
 from tests.tiny_models import VOCAB, tiny_model
 
+pytestmark = pytest.mark.usefixtures("searched_once")
+
 
 @pytest.fixture
 def checked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:

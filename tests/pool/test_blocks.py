@@ -151,7 +151,7 @@ def test_a_replica_that_has_less_room_than_it_said_only_delays() -> None:
 
 
 @pytest.mark.parametrize("method", SpecMethod)
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(
     prompts=st.lists(st.lists(st.integers(0, 4), min_size=1, max_size=12), min_size=1, max_size=9),
     num_blocks=st.integers(10, 16),

@@ -58,7 +58,7 @@ def tokens_per_second(world: World, policy: KPolicy, slow: range) -> float:
 @pytest.mark.covering(1)
 @pytest.mark.parametrize("slow", [range(12), range(40), range(100, 160)], ids=str)
 @pytest.mark.parametrize("acceptance", [0.5, 0.1, 0.9])
-@pytest.mark.parametrize("batch", [1, 4, 8, 32])
+@pytest.mark.parametrize("batch", [1, 4, 8, pytest.param(32, marks=pytest.mark.nightly)])
 def test_a_slow_time_is_forgotten(batch: int, acceptance: float, slow: range) -> None:
     world = demo(batch, acceptance)
     plain, *fixed = (tokens_per_second(world, FixedK(k), slow) for k in (0, 1, 2, 4, 8))

@@ -154,8 +154,8 @@ def row(number: int, k: int) -> LeaseRow:
 
 PASSES = ((20.0, 0.05), (15.0, 1.0), (2.0, 3.0))
 """Bandwidth-bound, in between, and compute-bound."""
-DRAFTS = ((), (1.0, 0.05), (8.0, 0.5))
-"""None, a cheap one and a dear one."""
+DRAFTS = ((1.0, 0.05), (), (8.0, 0.5))
+"""A cheap one, none, and a dear one."""
 AMX = {"pass_ms": 24.0, "row_ms": 0.45, "sequence_ms": 0.9, "tile_ms": 2.0, "second_tile_ms": 13.0}
 TILES = {"amx": AMX, "wide": {"pass_ms": 10.0, "row_ms": 0.05, "tile_ms": 20.0}}
 """As passes cost on machines whose linears go by tiles: a tile filled up is cheap, the next one
@@ -173,7 +173,7 @@ def check_that_it_is_near_the_best(world: World) -> None:
 @pytest.mark.covering(1)
 @pytest.mark.parametrize("draft", DRAFTS, ids=str)
 @pytest.mark.parametrize("costs", PASSES, ids=str)
-@pytest.mark.parametrize("size", [8, 1])
+@pytest.mark.parametrize("size", [1, 8])
 @pytest.mark.parametrize("rate", [0.9, 0.1, 0.5])
 def test_it_is_near_the_best_fixed_k_and_not_below_plain_decoding(
     rate: float, size: int, costs: tuple[float, float], draft: tuple[float, ...]
@@ -224,7 +224,7 @@ def test_a_batch_that_ends_is_no_slower_than_without_drafts(size: int) -> None:
     world = World((0.2,) * size, 13.0, 0.17)
     plain = closed_batch_s(world, FixedK(0), 0)
     ratios = []
-    for seed in range(12):
+    for seed in range(8):
         policy = GoodputK(max_group_size=64)
         turns = [closed_batch_s(world, policy, 10 * seed + turn) for turn in range(6)]
         ratios.append(plain / median(turns[1:]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specdec_core.pool.grouping import ReadyRows, RowPlan
@@ -37,6 +37,7 @@ def test_the_pool_does_as_it_is_configured() -> None:
     assert [row.sequence_id for row in cell.leases[0].rows] == [0, 1]
 
 
+@settings(max_examples=40)
 @given(
     events=st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=60),
     max_size=st.integers(1, 4),

@@ -341,6 +341,7 @@ def naive_group(plans: list[RowPlan], max_size: int, overdue_at: float) -> list[
     return sorted(by_age, key=turn)[:max_size]
 
 
+@settings(max_examples=50)
 @given(
     events=st.lists(
         st.tuples(st.integers(0, 9), st.integers(1, 5), st.integers(1, 2), st.booleans()),

@@ -25,7 +25,7 @@ def trace(world: World) -> list[Record]:
     policy = TracedK(GoodputK(max_group_size=8), lambda record: lines.append(json.dumps(record)))
     run = Run(world, policy)
     histories = run.new_histories()
-    for _ in range(150):
+    for _ in range(125):
         run._round(histories)
     return [json.loads(line) for line in lines]
 

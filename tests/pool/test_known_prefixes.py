@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specdec_core.leases import LeaseRow
@@ -91,6 +91,7 @@ def test_the_blocks_that_were_fed_last_are_remembered() -> None:
     assert found == [8, 0, 8]
 
 
+@settings(max_examples=40)
 @given(
     fed=st.lists(st.lists(st.integers(0, 1), min_size=1, max_size=20), max_size=5),
     ids=st.lists(st.integers(0, 1), min_size=1, max_size=20),

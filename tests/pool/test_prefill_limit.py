@@ -158,7 +158,7 @@ def test_no_prompt_is_so_long_that_it_waits_for_more_than_the_longest_yield() ->
     assert turns[0] < turns[1]
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(st.lists(st.tuples(st.floats(0, 20), st.integers(1, 4000)), min_size=1, max_size=30))
 def test_rows_that_catch_up_are_kept_by_turn(arrivals: list[tuple[float, int]]) -> None:
     place, rows = Place("target", cached_len=0), CatchingUp()
@@ -266,7 +266,7 @@ def test_the_first_tokens_of_prompts_come_in_turn_and_right() -> None:
 ARRIVALS = st.lists(st.tuples(st.floats(0, 3), st.integers(1, 8)), min_size=1, max_size=25)
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(
     arrivals=ARRIVALS,
     method=st.sampled_from(SpecMethod),
@@ -321,9 +321,9 @@ class TimedCell(Cell):
                 self.told_at.setdefault(key, []).append(self.now)
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(
-    lengths=st.lists(st.integers(1, 40), min_size=1, max_size=12),
+    lengths=st.lists(st.integers(1, 40), min_size=1, max_size=9),
     limit=st.integers(10, 40),
     max_open_leases=st.integers(1, 2),
 )

@@ -226,8 +226,8 @@ _LIVES = {
     (SpecMethod.HYBRID, 5): "299b65b2057cb64f",
     (SpecMethod.HYBRID, 6): "39b17c28c5ba52e6",
 }
-_SECOND_LIVES = ((SpecMethod.DRAFT_MODEL, 4), (SpecMethod.HYBRID, 5))
-"""Of a method that has another one."""
+_DAILY_LIVES = ((SpecMethod.NGRAM, 2), (SpecMethod.HYBRID, 6))
+"""They have requests without drafts, and drafts of both kinds."""
 _WORLDS = {
     BenchCell(200, 1, 16, group_by_shape=True): "9fb4fb5e22100f22",
     BenchCell(200, 3, 8, group_by_shape=True): "7c9eb51446c9be2a",
@@ -239,7 +239,7 @@ _WORLDS = {
 @pytest.mark.parametrize(
     ("method", "seed"),
     [
-        pytest.param(*life, marks=pytest.mark.nightly if life in _SECOND_LIVES else ())
+        pytest.param(*life, marks=() if life in _DAILY_LIVES else pytest.mark.nightly)
         for life in _LIVES
     ],
 )
@@ -247,7 +247,10 @@ def test_a_random_life_is_told_what_it_was_told(method: SpecMethod, seed: int) -
     assert Life(method, seed).live() == _LIVES[method, seed]
 
 
-@pytest.mark.parametrize("cell", _WORLDS)
+@pytest.mark.parametrize(
+    "cell",
+    [pytest.param(cell, marks=() if cell.targets > 1 else pytest.mark.nightly) for cell in _WORLDS],
+)
 def test_a_benchmark_is_told_what_it_was_told(cell: BenchCell) -> None:
     assert bench(cell) == _WORLDS[cell]
 

@@ -22,7 +22,7 @@ K = 4
 PASS_S, ROW_S = 0.025, 0.00005
 GROUP_SIZE = 8
 MAX_TOKENS = 40
-FEW, MANY = 4, 40
+FEW, MANY = 4, 32
 """Live sequences."""
 
 

@@ -33,7 +33,9 @@ def tokens_per_second(batch: int, acceptance: float, k: int, k_policy: KPolicyNa
 
 @pytest.mark.covering(1)
 @pytest.mark.parametrize("acceptance", [0.5, 0.1, 0.9])
-@pytest.mark.parametrize("batch", [1, 2, 4, 8, 16, 32, pytest.param(64, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(
+    "batch", [1, 2, 4, 8, *(pytest.param(n, marks=pytest.mark.nightly) for n in (16, 32, 64))]
+)
 def test_it_is_near_the_best_fixed_k_from_the_second_run_on(batch: int, acceptance: float) -> None:
     plain, *fixed = (
         tokens_per_second(batch, acceptance, k, KPolicyName.FIXED) for k in (0, 1, 2, MAX_K)

@@ -42,7 +42,7 @@ def test_every_plan_that_is_made_is_leased(
     assert len(plans) == sum(len(lease.rows) for lease in cell.leases) > 100
 
 
-@pytest.mark.parametrize("num_decisions", [500, pytest.param(2000, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("num_decisions", [300, pytest.param(2000, marks=pytest.mark.nightly)])
 def test_memory_does_not_grow_while_sequences_come_and_go(num_decisions: int) -> None:
     """8 sequence-rounds a decision, of 64 sequences: a block kept per round, or per ten, would
     show."""
@@ -54,7 +54,6 @@ def test_memory_does_not_grow_while_sequences_come_and_go(num_decisions: int) ->
         gc.collect()
         blocks.append(sys.getallocatedblocks())
         tracked.append(len(gc.get_objects()))
-    print("GREW", num_decisions, blocks, tracked, world.num_added)
     assert world.num_added > num_decisions / 2
     assert blocks[2] - blocks[1] < 0.8 * num_decisions
     assert tracked[2] - tracked[1] < 0.2 * num_decisions
@@ -103,9 +102,9 @@ def test_the_pool_leaves_no_cycles_of_garbage() -> None:
     gc.disable()
     try:
         world = World(BenchCell(64, 2, 8), answer_lens=(8, 24))
-        for _ in range(1000):
+        for _ in range(300):
             world.decide()
-        assert world.num_added > 300
+        assert world.num_added > 100
         assert gc.collect() == 0
     finally:
         gc.enable()

@@ -59,7 +59,7 @@ LARGE_VOCAB_SIZE = 10_007
 """That no column size divides."""
 LARGE_ROWS = [
     ChoiceRow(ChoiceRules(params, 0), 40 + i)
-    for i in range(3)
+    for i in range(2)
     for params in (
         SamplingParams(temperature=1.0, seed=1),
         SamplingParams(temperature=0.8, seed=2, top_p=0.95),
@@ -86,6 +86,7 @@ def large_reference(spread: float) -> list[int]:
     ]
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("spread", [0.05, 0.8, 6.0])
 def test_flat_and_peaked_rows_of_a_large_vocabulary_equal_the_reference(spread: float) -> None:
     """Nuclei of thousands of ids."""
@@ -222,6 +223,7 @@ def test_no_rows_choose_nothing() -> None:
     assert choose(torch.empty(0, 10), [], 10) == []
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(
     "params",
     [

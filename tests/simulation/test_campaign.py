@@ -15,7 +15,6 @@ from deployments.simulation.trial import Trial
 from specdec_core.leases import Role
 
 
-
 @pytest.mark.slow
 @pytest.mark.parametrize("num_seeds", [100, pytest.param(500, marks=pytest.mark.nightly)])
 def test_no_seed_finds_a_violation_and_everything_that_can_happen_happens(num_seeds: int) -> None:

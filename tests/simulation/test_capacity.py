@@ -90,6 +90,7 @@ def test_an_open_load_below_the_capacity_is_served_as_it_comes() -> None:
     assert found["ttft_ms"]["p50"] < found["ttft_ms"]["p99"]
 
 
+@pytest.mark.nightly
 def test_layouts_are_compared_at_their_price() -> None:
     report = run(options(targets=3, recommend=True, concurrency=32, target_price=4, draft_price=1))
     rows = {row["layout"]: row for row in report["layouts"]}
@@ -111,6 +112,7 @@ def test_layouts_are_compared_at_their_price() -> None:
     assert colocated["target_utilisation"] + colocated["draft_utilisation"] <= 1.05
 
 
+@pytest.mark.nightly
 def test_a_load_needs_as_many_cells_as_keep_coordinators_half_idle() -> None:
     """A plain token of a group of 8 costs its coordinator 6 ms / 8."""
     report = run(options(targets=3, recommend=True, concurrency=32, message_us=6000.0))

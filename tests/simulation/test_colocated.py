@@ -57,7 +57,7 @@ def test_it_is_faster_than_plain_decoding_where_drafts_are_good(cell: Cell, gain
     assert reached(cell) >= gain * speed("plain targets", cell, 4, KPolicyName.FIXED)
 
 
-@pytest.mark.parametrize("cell", [SLOW_DRAFT, SLOW_PASSES])
+@pytest.mark.parametrize("cell", [pytest.param(SLOW_DRAFT, marks=pytest.mark.nightly), SLOW_PASSES])
 def test_it_is_near_the_best_fixed_k(cell: Cell) -> None:
     fixed = [speed("colocated", cell, k, KPolicyName.FIXED) for k in (1, 2, 4)]
     assert reached(cell) >= 0.95 * max(fixed)

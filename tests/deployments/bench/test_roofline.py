@@ -17,6 +17,7 @@ HIDDEN, QUERY, KV, MLP, LAYERS = 192, 6 * 64, 2 * 64, 96, 2
 BY_HAND = LAYERS * HIDDEN * (2 * QUERY + 2 * KV + 3 * MLP) + HIDDEN * VOCAB
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("is_exact", [False, True])
 @pytest.mark.parametrize("enforce_eager", [False, True])
 @pytest.mark.parametrize("impl", ModelImpl)

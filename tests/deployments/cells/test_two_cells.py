@@ -28,7 +28,7 @@ from tests.deployments.fake_replica import (
     expected_prompt_logprobs,
 )
 
-LONG = 400
+LONG = 200
 """Tokens of a request that is still running when its coordinator dies at its first."""
 
 
@@ -241,7 +241,7 @@ def test_any_ingress_may_abort_a_request_even_one_that_has_moved() -> None:
     async def scenario() -> None:
         async with world() as w:
             for is_moved in (False, True):
-                asked = request(new_id_of(0, 2), 500)
+                asked = request(new_id_of(0, 2), 300)
                 reasons: list[FinishReason] = []
                 async for event in w.routers[0].generate(asked):
                     if event.index == 0 and is_moved:
@@ -271,7 +271,7 @@ def test_ingresses_learn_what_others_have_running() -> None:
     async def scenario() -> None:
         async with world() as w:
             begun = asyncio.Event()
-            asked = request(new_id_of(0, 2), 500)
+            asked = request(new_id_of(0, 2), 300)
             running = asyncio.create_task(collect(w.routers[0], asked, begun))
             await begun.wait()
             assert [client.num_requests for client in w.routers[0]._cells] == [1, 0]

@@ -10,6 +10,7 @@ import pytest
 
 from deployments.coordinator.pool_status import pool_status
 from deployments.errors import PoolUnavailableError
+from deployments.wire import silence
 from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.leases import LeaseRow, Role, RowResult
 from specdec_core.models.numerics import Numerics
@@ -118,7 +119,7 @@ def test_an_aborted_request_is_compared_as_far_as_it_came() -> None:
         async with cell(audit_share=1.0) as parts:
             parts.start_replica("t0", Role.TARGET, exact())
             client = await parts.client()
-            events = client.generate(request(num_tokens=400))
+            events = client.generate(request(num_tokens=200))
             await anext(events)
             assert await client.abort("a")
             reasons = [event.finish_reason async for event in events]
@@ -140,7 +141,7 @@ def test_what_was_noted_of_a_client_that_left_is_forgotten() -> None:
         async with cell(audit_share=1.0) as parts:
             parts.start_replica("t0", Role.TARGET, exact())
             client = await parts.client()
-            events = client.generate(request(num_tokens=400))
+            events = client.generate(request(num_tokens=200))
             await anext(events)
             assert parts.driver.auditor._watched
             await parts.cancel("client")
@@ -156,23 +157,27 @@ def test_a_leaving_replica_takes_the_replays_with_it_and_no_request() -> None:
             parts.start_replica("t0", Role.TARGET, exact())
             client = await parts.client()
             for i in range(3):
-                await collect(client, request(f"r{i}", 400))
+                await collect(client, request(f"r{i}", 200))
             assert parts.driver.auditor.num_pending > 0
-            running = asyncio.create_task(collect(client, request("late", 300)))
+            running = asyncio.create_task(collect(client, request("late", 200)))
             await until(lambda: parts.driver.pool.counters().num_running == 1)
             parts.start_replica("t1", Role.TARGET, exact())
             await until(lambda: len(parts.driver.replicas) == 2)
             await parts.loops["t0"].drain(5)
             assert parts.driver.auditor.num_pending <= 1  # the late one, if it has ended
             assert parts.driver.auditor.counts.num_skipped > 0
-            assert await running == expected(request("late", 300))
+            assert await running == expected(request("late", 200))
             status = await audited(parts)
             assert status.audit.num_diverged == 0
 
     run(scenario)
 
 
-def test_while_a_replica_leaves_no_replay_begins_that_could_hold_it_up() -> None:
+def test_while_a_replica_leaves_no_replay_begins_that_could_hold_it_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(silence, "HEARTBEAT_S", 0.05)
+
     async def scenario() -> None:
         async with cell(audit_share=1.0) as parts:
             parts.start_replica("t0", Role.TARGET, exact())
@@ -228,7 +233,7 @@ def test_what_only_unequal_targets_could_go_on_with_is_worth_a_retry(dies: str) 
         async with cell(audit_share=1.0) as parts:
             parts.start_replica("t0", Role.TARGET, exact())
             client = await parts.client()
-            events = client.generate(request(num_tokens=400))
+            events = client.generate(request(num_tokens=200))
             first = await anext(events)
             assert first.token_ids
             if dies == "coordinator and target":

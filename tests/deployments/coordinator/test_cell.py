@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from deployments.coordinator import leaving
 from deployments.coordinator.pool_driver import PoolDriver
 from deployments.errors import PoolUnavailableError
 from deployments.ingress.pool_client import PoolClient
@@ -55,6 +56,13 @@ async def collect(client: PoolClient, asked: Request) -> list[int]:
     return tokens
 
 
+@pytest.fixture
+def no_long_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a heartbeat and for a lost ingress: seconds in truth, as the simulated service waits."""
+    monkeypatch.setattr(silence, "HEARTBEAT_S", 0.05)
+    monkeypatch.setattr(leaving, "_INGRESS_COMES_BACK_S", 0.2)
+
+
 async def until(condition: Callable[[], bool]) -> None:
     while not condition():
         await asyncio.sleep(0.005)
@@ -96,7 +104,7 @@ def test_a_coordinator_restart_is_a_pause() -> None:
         async with cell(DRAFTING) as parts:
             parts.start_replica("t0", Role.TARGET)
             client = await parts.client()
-            asked = request(num_tokens=300)
+            asked = request(num_tokens=150)
             asked = replace(asked, params=replace(asked.params, num_logprobs=2))
             tokens: list[int] = []
             logprobs: list[TokenLogprobs] = []
@@ -107,7 +115,7 @@ def test_a_coordinator_restart_is_a_pause() -> None:
                 tokens += event.token_ids
                 logprobs += event.logprobs
             assert tokens == expected(asked)
-            assert logprobs == expected_logprobs(asked.prompt_token_ids, 300, 2)
+            assert logprobs == expected_logprobs(asked.prompt_token_ids, 150, 2)
             assert client.num_divergences == 0
 
     run(scenario)
@@ -137,7 +145,7 @@ def test_a_dead_replica_is_replaced_without_a_lost_token(victim: str) -> None:
             parts.start_replica("t0", Role.TARGET)
             parts.start_replica("d0", Role.DRAFT)
             client = await parts.client()
-            asked = request(num_tokens=300)
+            asked = request(num_tokens=150)
             tokens: list[int] = []
             async for event in client.generate(asked):
                 if not tokens:
@@ -155,7 +163,7 @@ def test_leaving_the_iteration_frees_the_kv() -> None:
         async with cell(PLAIN) as parts:
             parts.start_replica("t0", Role.TARGET)
             client = await parts.client()
-            events = client.generate(request(num_tokens=400))
+            events = client.generate(request(num_tokens=200))
             await anext(events)
             await events.aclose()  # type: ignore[attr-defined]
             await until(lambda: parts.replicas["t0"].num_slots == 0)
@@ -170,7 +178,7 @@ def test_abort_from_another_ingress_ends_the_request() -> None:
             parts.start_replica("t0", Role.TARGET)
             client, other = await parts.client("one"), await parts.client("two")
             await until(lambda: other.state is not None)
-            events = client.generate(request(num_tokens=400))
+            events = client.generate(request(num_tokens=200))
             await anext(events)
             assert await other.abort("a")
             reasons = [event.finish_reason async for event in events]
@@ -241,12 +249,13 @@ def test_a_failing_lease_takes_the_replica_out_and_another_goes_on() -> None:
     run(scenario)
 
 
+@pytest.mark.usefixtures("no_long_waits")
 def test_a_draining_replica_moves_its_sequences() -> None:
     async def scenario() -> None:
         async with cell(PLAIN) as parts:
             parts.start_replica("t0", Role.TARGET)
             client = await parts.client()
-            asked = request(num_tokens=300)
+            asked = request(num_tokens=150)
             tokens: list[int] = []
             async for event in client.generate(asked):
                 if not tokens:
@@ -260,6 +269,7 @@ def test_a_draining_replica_moves_its_sequences() -> None:
     run(scenario)
 
 
+@pytest.mark.usefixtures("no_long_waits")
 def test_the_last_target_leaves_when_the_last_ingress_has_left() -> None:
     """A redeploy stops it while its successor belongs to another coordinator, and the ingress may
     bring requests for some seconds more."""
@@ -268,7 +278,7 @@ def test_the_last_target_leaves_when_the_last_ingress_has_left() -> None:
         async with cell(PLAIN) as parts:
             parts.start_replica("t0", Role.TARGET)
             client = await parts.client()
-            asked = request(num_tokens=300)
+            asked = request(num_tokens=150)
             tokens: list[int] = []
             draining: list[asyncio.Task[None]] = []
             async for event in client.generate(asked):
@@ -300,6 +310,7 @@ def test_the_last_target_waits_for_an_ingress_that_stays_for_so_long_at_most() -
     run(scenario)
 
 
+@pytest.mark.usefixtures("no_long_waits")
 def test_the_last_target_stays_longer_while_its_successor_loads() -> None:
     loads = [True]
 
@@ -339,6 +350,7 @@ def test_who_has_lost_its_coordinator_does_not_stay_longer() -> None:
     run(scenario)
 
 
+@pytest.mark.usefixtures("no_long_waits")
 def test_a_leaving_replica_asks_the_next_coordinator_too() -> None:
     """Its request to leave has died with the one before. The next one hears when that was."""
 
@@ -364,6 +376,7 @@ def test_a_leaving_replica_asks_the_next_coordinator_too() -> None:
     run(scenario)
 
 
+@pytest.mark.usefixtures("no_long_waits")
 def test_who_is_asked_to_leave_while_no_coordinator_is_there_serves_what_the_next_one_brings() -> (
     None
 ):
@@ -371,7 +384,7 @@ def test_who_is_asked_to_leave_while_no_coordinator_is_there_serves_what_the_nex
         async with cell(PLAIN) as parts:
             parts.start_replica("t0", Role.TARGET)
             client = await parts.client()
-            asked = request(num_tokens=400)
+            asked = request(num_tokens=200)
             events = client.generate(asked)
             tokens = list((await anext(events)).token_ids)
             await parts.kill_coordinator()
@@ -390,6 +403,7 @@ def test_who_is_asked_to_leave_while_no_coordinator_is_there_serves_what_the_nex
     run(scenario)
 
 
+@pytest.mark.usefixtures("no_long_waits")
 def test_who_is_asked_to_leave_before_its_first_stream_serves_who_waits_for_it() -> None:
     async def scenario() -> None:
         async with cell(PLAIN) as parts:
@@ -425,14 +439,14 @@ def test_the_last_target_leaves_when_another_one_comes_and_is_heard(
         async with cell(PLAIN) as parts:
             parts.start_replica("t0", Role.TARGET)
             client = await parts.client()
-            events = client.generate(request(num_tokens=400))
+            events = client.generate(request(num_tokens=200))
             tokens = list((await anext(events)).token_ids)
             draining = asyncio.create_task(parts.loops["t0"].drain(30))
             parts.start_replica("t1", Role.TARGET)
             await draining
             async for event in events:
                 tokens += event.token_ids
-            assert tokens == expected(request(num_tokens=400))
+            assert tokens == expected(request(num_tokens=200))
             assert parts.replicas["t1"].num_leases > 0
 
     run(scenario)

@@ -183,7 +183,7 @@ def test_three_ingresses_admit_a_keys_limit_together() -> None:
         async with cell(limits=ClientLimits(max_concurrent=10)) as parts:
             parts.start_replica("t0", Role.TARGET)
             clients = [await ingress(parts, f"i{number}") for number in range(3)]
-            body = completion(max_tokens=300)
+            body = completion(max_tokens=100)
             asked = [
                 asyncio.create_task(clients[i % 3].post("/v1/completions", json=body))
                 for i in range(30)
@@ -200,7 +200,7 @@ def test_three_ingresses_admit_a_keys_limit_together() -> None:
             usage = parts.driver.ledger.usage["ada"]
             assert usage.num_running == 0
             assert usage.num_requests == statuses.count(200)
-            assert usage.num_tokens == 300 * statuses.count(200)
+            assert usage.num_tokens == 100 * statuses.count(200)
             # What an ingress has still to tell of its last answer comes a moment later.
             while len(pages := {(await client.get("/metrics")).text for client in clients}) > 1:
                 await asyncio.sleep(0.01)

@@ -6,6 +6,8 @@ import asyncio
 import itertools
 import sys
 
+import pytest
+
 from deployments import memory
 from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.leases import Role
@@ -13,12 +15,13 @@ from tests.deployments.cell import cell
 from tests.deployments.coordinator.test_cell import collect, expected, request, run, until
 
 NUM_CLIENTS = 16
-NUM_REQUESTS = 640
 
 
-def test_many_requests_leave_no_objects() -> None:
+@pytest.mark.parametrize("num_requests", [320, pytest.param(640, marks=pytest.mark.nightly)])
+def test_many_requests_leave_no_objects(num_requests: int) -> None:
     """Of coordinator, replica and ingress in one process. A leak of one object for every request
-    is twice what is allowed."""
+    is twice what is allowed; without one, up to 75 objects come or go, however many the requests.
+    """
     names = itertools.count()
 
     async def scenario() -> None:
@@ -41,7 +44,7 @@ def test_many_requests_leave_no_objects() -> None:
                 memory.collect()
                 return sys.getallocatedblocks()
 
-            before = await num_objects(NUM_REQUESTS)
-            assert await num_objects(NUM_REQUESTS) - before < NUM_REQUESTS / 2
+            before = await num_objects(num_requests)
+            assert await num_objects(num_requests) - before < num_requests / 2
 
     run(scenario)

@@ -77,7 +77,7 @@ def proxy_options(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
 
 
 def test_a_burst_waits_for_a_busy_proxy(proxy_options: list[tuple[str, Any]]) -> None:
-    assert codes(proxy_options, wait_s=2) == {"OK": NUM_CALLS}
+    assert codes(proxy_options, wait_s=1) == {"OK": NUM_CALLS}
 
 
 def test_without_the_limits_a_part_of_the_burst_is_lost() -> None:

@@ -119,7 +119,7 @@ def test_a_message_that_cannot_be_sent_ends_the_request() -> None:
 def test_slow_readers_and_slow_answers_take_as_long_as_they_take(
     monkeypatch: pytest.MonkeyPatch, writes_s: float, reads_s: float
 ) -> None:
-    num_pieces = 5 if reads_s else 2
+    num_pieces = 3 if reads_s else 2
 
     async def scenario() -> None:
         async with stream_of(Answers(num_pieces, writes_s)) as stream:

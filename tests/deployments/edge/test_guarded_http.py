@@ -139,7 +139,7 @@ def test_who_does_not_read_is_given_up_and_the_request_with_it() -> None:
     run(scenario)
 
 
-@pytest.mark.parametrize("pauses", [1, 2])
+@pytest.mark.parametrize("pauses", [1, pytest.param(2, marks=pytest.mark.nightly)])
 def test_each_request_of_a_connection_has_the_whole_time(pauses: int) -> None:
     """Between them the keep-alive time of uvicorn holds, not ours."""
 

@@ -50,7 +50,10 @@ async def _copied(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
         await writer.drain()
 
 
-@pytest.mark.parametrize("num_bytes", [0, 300, 700, 1100, 2000, 2600])
+@pytest.mark.parametrize(
+    "num_bytes",
+    [0, 1100, *(pytest.param(n, marks=pytest.mark.nightly) for n in (300, 700, 2000, 2600))],
+)
 def test_it_prints_the_whole_answer(num_bytes: int) -> None:
     """Two addresses break, at different places of the answer; the third one does not."""
 

@@ -140,7 +140,10 @@ ASKS = {
 
 
 @pytest.mark.parametrize("name", ASKS)
-def test_what_two_connections_tell_is_what_one_would_have(text: TextModel, name: str) -> None:
+@pytest.mark.parametrize("seed", [0, *(pytest.param(s, marks=pytest.mark.nightly) for s in (1, 2))])
+def test_what_two_connections_tell_is_what_one_would_have(
+    text: TextModel, name: str, seed: int
+) -> None:
     """Cut behind every message of streams whose messages differ."""
     ids = text.encode(ANSWER)
     named = dict(ASKS[name])
@@ -149,19 +152,18 @@ def test_what_two_connections_tell_is_what_one_would_have(text: TextModel, name:
         sampling["stop_token_ids"] = [ids[-1]]
         sampling["max_tokens"] += 5
     ask = Ask(sampling=sampling, **named)  # type: ignore[arg-type]
-    for seed in range(3):
-        pieces, generation = told(text, ids, ask, seed)
-        whole = answer_of(text, generation, pieces)
-        for count in range(len(pieces) + 1):
-            has = [i for piece in pieces[:count] for i in piece.token_ids]
-            again = with_resume(ask, has)
-            rest, resumed = told(text, ids, again, seed + 1)
-            if count:
-                first = answer_of(text, generation, pieces[:count])
-                both = joined_parts(first, answer_of(text, resumed, rest))
-                assert both == whole, f"cut behind {count} messages"
-            entire, _ = told(text, ids, again, seed + 1, streams=False)
-            assert answer_of(text, generation, entire) == whole
+    pieces, generation = told(text, ids, ask, seed)
+    whole = answer_of(text, generation, pieces)
+    for count in range(len(pieces) + 1):
+        has = [i for piece in pieces[:count] for i in piece.token_ids]
+        again = with_resume(ask, has)
+        rest, resumed = told(text, ids, again, seed + 1)
+        if count:
+            first = answer_of(text, generation, pieces[:count])
+            both = joined_parts(first, answer_of(text, resumed, rest))
+            assert both == whole, f"cut behind {count} messages"
+        entire, _ = told(text, ids, again, seed + 1, streams=False)
+        assert answer_of(text, generation, entire) == whole
 
 
 def test_ids_behind_the_end_by_a_stop_string_are_refused(text: TextModel) -> None:

@@ -21,7 +21,6 @@ from specdec_core.leases import ReplicaInfo, Role
 from tests.deployments.fake_replica import FakeReplica
 from tests.deployments.ingress.test_grpc_api import FakeContext, api
 
-NUM_MESSAGES = 2000
 MAX_MODEL_LEN = 128
 """More than any prompt that can be answered and what it asks for at most."""
 DEPTH = 3
@@ -121,12 +120,13 @@ def _checked(kind: Callable[..., Message], fields: dict[str, Any]) -> Message | 
         return None
 
 
-def test_no_message_breaks_the_service(loop: _Loop, calls: Any) -> None:
+@pytest.mark.parametrize("num_messages", [300, pytest.param(2000, marks=pytest.mark.nightly)])
+def test_no_message_breaks_the_service(loop: _Loop, calls: Any, num_messages: int) -> None:
     service, parts = calls
     codes: Counter[grpc.StatusCode | None] = Counter()
 
     @settings(
-        max_examples=NUM_MESSAGES,
+        max_examples=num_messages,
         deadline=None,
         derandomize=True,
         suppress_health_check=list(HealthCheck),
@@ -143,9 +143,9 @@ def test_no_message_breaks_the_service(loop: _Loop, calls: Any) -> None:
         codes[context.code] += 1
 
     check()
-    assert codes.total() > 0.9 * NUM_MESSAGES
-    assert codes[None] > 0.02 * NUM_MESSAGES, "some are answered"
-    assert codes[grpc.StatusCode.INVALID_ARGUMENT] > 0.1 * NUM_MESSAGES
+    assert codes.total() > 0.9 * num_messages
+    assert codes[None] > 0.02 * num_messages, "some are answered"
+    assert codes[grpc.StatusCode.INVALID_ARGUMENT] > 0.1 * num_messages
     loop.wait(_settled(parts))
 
 

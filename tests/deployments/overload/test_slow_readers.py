@@ -13,7 +13,7 @@ from tests.deployments.cell import cell
 from tests.deployments.fake_replica import continuation
 from tests.deployments.http_server import run
 
-NUM_TOKENS = 300
+NUM_TOKENS = 150
 NUM_SLOW = 4
 
 

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from deployments.coordinator import leaving
 from deployments.replica import work_loop
+from deployments.wire import silence
 from deployments.wire.endpoint import Endpoint
 from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.leases import GroupLease, GroupResult, Role
@@ -168,8 +170,12 @@ def test_what_follows_a_free_is_read_while_a_lease_runs(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("is_there", [True, False])
-def test_who_is_asked_to_leave_while_it_looks_for_its_first_coordinator(is_there: bool) -> None:
+def test_who_is_asked_to_leave_while_it_looks_for_its_first_coordinator(
+    is_there: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A client may wait there for this very target; without a coordinator nobody does."""
+    monkeypatch.setattr(leaving, "_INGRESS_COMES_BACK_S", 0.2)
+    monkeypatch.setattr(silence, "HEARTBEAT_S", 0.05)
 
     async def scenario() -> None:
         async with cell(ONE_BY_ONE) as parts:

@@ -80,7 +80,14 @@ EXPENSIVE = {
 }
 
 
-@pytest.mark.parametrize("source", EXPENSIVE.values(), ids=EXPENSIVE.keys())
+@pytest.mark.parametrize(
+    "source",
+    [
+        # Two seconds of computing, as the loops.
+        pytest.param(s, id=name, marks=[pytest.mark.nightly] if name == "is a power" else [])
+        for name, s in EXPENSIVE.items()
+    ],
+)
 def test_a_template_that_costs_too_much_is_refused(source: str) -> None:
     before = time.monotonic()
     with pytest.raises(InvalidRequestError, match=r"chat.template"):

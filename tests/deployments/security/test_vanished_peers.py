@@ -71,11 +71,12 @@ async def behind_a_cable() -> AsyncIterator[tuple[Cell, Cable]]:
 def test_the_coordinator_forgets_a_replica_that_has_fallen_silent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(silence, "SILENCE_S", 2.5)
+    monkeypatch.setattr(silence, "HEARTBEAT_S", 0.2)
+    monkeypatch.setattr(silence, "SILENCE_S", 1.0)
 
     async def scenario() -> None:
         async with behind_a_cable() as (parts, cable):
-            asked = request(num_tokens=400)
+            asked = request(num_tokens=200)
             answer = asyncio.create_task(collect(await parts.client("direct"), asked))
             cable.cut()
             await until(lambda: "t0" not in parts.driver.replicas)

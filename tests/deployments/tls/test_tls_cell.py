@@ -57,7 +57,7 @@ def test_a_whole_cell_works_over_tls_and_survives_its_coordinator(tmp_path: Path
             assert answers == [expected(one) for one in several]
             assert len((await client.pool_status()).replicas) == 2
             tokens: list[int] = []
-            long = request("long", 300)
+            long = request("long", 150)
             async for event in client.generate(long):
                 if not tokens:
                     await parts.kill_coordinator()
@@ -146,7 +146,7 @@ def test_a_renewed_authority_is_used_from_the_next_connection_on(
         async with working(files) as (parts, endpoint):
             parts.start_replica("t0", Role.TARGET)
             client = await parts.client()
-            running = client.generate(request(num_tokens=400))
+            running = client.generate(request(num_tokens=200))
             tokens = list((await anext(running)).token_ids)
             if is_torn:
                 files.key.write_bytes(second.issue(tmp_path / "torn").key.read_bytes())
@@ -155,7 +155,7 @@ def test_a_renewed_authority_is_used_from_the_next_connection_on(
             assert await asked(endpoint) is grpc.StatusCode.OK
             assert await asked(replace(endpoint, tls=kept)) is UNAVAILABLE
             tokens += [i async for event in running for i in event.token_ids]
-            assert tokens == expected(request(num_tokens=400))
+            assert tokens == expected(request(num_tokens=200))
             parts.start_replica("t1", Role.TARGET)
             await until(lambda: "t1" in parts.driver.replicas)
 

@@ -74,7 +74,7 @@ def test_who_has_nothing_to_do_beats_and_stays() -> None:
             client = await parts.client()
             await until(lambda: client.state is not None and client.state.num_targets == 1)
             replica, stream = parts.driver.replicas["t0"], client._outgoing
-            await asyncio.sleep(2)
+            await asyncio.sleep(2.5 * silence.SILENCE_S)
             assert parts.driver.replicas["t0"] is replica
             assert client._outgoing is stream
 

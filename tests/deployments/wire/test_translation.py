@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deployments.errors import Failure, FailureKind
@@ -50,6 +50,8 @@ from specdec_core.sampling_params import MAX_SEED, SamplingParams
 from specdec_core.step_times import StepTime
 
 NEVER_BANNED = 2**31 - 1
+large_messages = settings(max_examples=40)
+"""Each has all fields and many rows."""
 int32 = st.integers(0, NEVER_BANNED - 1)
 uint64 = st.integers(0, 2**64 - 1)
 ids = st.lists(int32, max_size=6).map(tuple)
@@ -177,6 +179,7 @@ def test_ids_are_little_endian_int32(token_ids: tuple[int, ...]) -> None:
     assert unpack_ids(packed) == token_ids
 
 
+@large_messages
 @given(requests, st.booleans())
 def test_requests_come_back(request: Request, resume: bool) -> None:
     wire = pb.Submit.FromString(submit_to_pb(request, resume=resume).SerializeToString())
@@ -184,6 +187,7 @@ def test_requests_come_back(request: Request, resume: bool) -> None:
     assert submit_from_pb(wire) == request
 
 
+@large_messages
 @given(leases)
 def test_leases_come_back(lease: GroupLease) -> None:
     written = pb.WorkDown()
@@ -193,6 +197,7 @@ def test_leases_come_back(lease: GroupLease) -> None:
     assert lease_from_pb(wire.lease, "r") == lease
 
 
+@large_messages
 @given(results)
 def test_results_come_back(result: GroupResult) -> None:
     written = pb.WorkUp()

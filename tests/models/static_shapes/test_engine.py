@@ -16,6 +16,8 @@ from tests.models.static_shapes.models import fixed, ragged
 from tests.models.static_shapes.recorders import JudgingRecorder
 from tests.tiny_models import VOCAB
 
+pytestmark = pytest.mark.usefixtures("searched_once")
+
 GREEDY = {"temperature": 0.0}
 SAMPLED = {"temperature": 0.8, "top_p": 0.95}
 HOT = {"temperature": 1.3}
