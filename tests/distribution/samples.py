@@ -13,7 +13,7 @@ from specdec_core.engine import AlgorithmName
 from tests.distribution.processors import PROCESSORS
 from tests.distribution.runs import Sample, Setting, draw
 
-PLAIN = Setting(algorithm=AlgorithmName.AUTOREGRESSIVE)
+PLAIN = Setting(algorithm=AlgorithmName.AUTOREGRESSIVE, batch=192)
 SEEDS_BY_SETTING = {
     PLAIN: 800,
     Setting(): 250,
@@ -31,8 +31,6 @@ SEEDS_BY_SETTING = {
 
 _FEW = (
     PLAIN,
-    Setting(method=SpecMethod.NGRAM, k=3),
-    Setting(method=SpecMethod.DRAFT_MODEL, k=3, batch=7),
     Setting(method=SpecMethod.HYBRID, k=3, batch=16),
     Setting(algorithm=AlgorithmName.EQSPEC, method=SpecMethod.DRAFT_MODEL, k=3, batch=16),
     Setting(algorithm=AlgorithmName.EXSPEC_PADDED, method=SpecMethod.NGRAM, k=8, batch=16),

@@ -1,7 +1,7 @@
 """Choices of other seeds, positions and choices of n are independent of each other.
 
 Logits are fixed, so that the joint law of two choices is the product of what softmax says; 36 pairs
-of ids, 20,000 pairs of choices.
+of ids, 10,000 pairs of choices: enough to see one pair in twenty that depends.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from specdec_core.seeds import derive_seed
 from tests.distribution.chi_square import ChiSquare, goodness_of_fit
 
 LOGITS = (1.0, 0.2, -0.5, 1.4, 0.0, -1.0)
-COUNT = 20_000
+COUNT = 10_000
 
 Place = tuple[int, int]
 """Seed and absolute position."""

@@ -98,6 +98,7 @@ def test_logprobs_are_bit_for_bit_those_of_plain_decoding(setting: Setting) -> N
 
 def test_processed_logits_would_be_noticed() -> None:
     """Every processor but the temperature-free ones moves some emitted token's log-probability."""
+    model = TableModel()
     for name in PROCESSORS.keys() - {"untouched", "end_id"}:
         moved = 0.0
         for request_id, (request, tokens, logprobs) in reports_of(PLAIN).items():
@@ -105,7 +106,7 @@ def test_processed_logits_would_be_noticed() -> None:
                 for i, token in enumerate(tokens):
                     ids = (*request.prompt_token_ids, *tokens[:i])
                     context = Context(request.prompt_token_ids, tokens[:i], request.stop_ids)
-                    law = next_id_law(TableModel().logits_of(ids), request.params, context)
+                    law = next_id_law(model.logits_of(ids), request.params, context)
                     moved = max(moved, abs(math.log(law[token]) - logprobs[i].logprob))
         assert moved > 100 * TOLERANCE, name
 

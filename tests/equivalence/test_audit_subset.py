@@ -91,7 +91,7 @@ def make_request(sampling: str, index: int, temperature: float) -> Request:
     rng = random.Random(index)
     length = rng.choice([1, 2, 17, 17, 40, 75])
     params = SamplingParams(
-        temperature=temperature, seed=index, max_tokens=8 + 2 * index, num_logprobs=2
+        temperature=temperature, seed=index, max_tokens=8 + index, num_logprobs=2
     )
     return Request(
         request_id=str(index),

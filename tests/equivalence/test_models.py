@@ -15,6 +15,15 @@ from specdec_core.models.transformers_adapter import TransformersModel
 from tests.tiny_models import ARCHITECTURES, VOCAB, reference_greedy, tiny_model
 
 STOP_IDS = (2, 11)
+some_targets = pytest.mark.parametrize(
+    "target",
+    [
+        name if name in ("glm4", "qwen2") else pytest.param(name, marks=pytest.mark.nightly)
+        for name in sorted(ARCHITECTURES)
+    ],
+    indirect=True,
+)
+"""All of them in `test_greedy_output_equals_generate`."""
 
 
 @pytest.fixture(scope="module", params=sorted(ARCHITECTURES))
@@ -83,6 +92,7 @@ def test_greedy_output_equals_generate(target: PreTrainedModel, k: int, batch: i
         assert engine.stats.num_accepted > 0
 
 
+@some_targets
 def test_sampled_output_equals_plain_decoding_one_at_a_time(target: PreTrainedModel) -> None:
     asked = requests(temperature=0.8)
     plain = Engine(
@@ -95,6 +105,7 @@ def test_sampled_output_equals_plain_decoding_one_at_a_time(target: PreTrainedMo
         assert run(exspec(target, draft, method, 4, 4), asked) == expected
 
 
+@some_targets
 def test_a_greedy_self_draft_is_always_accepted(target: PreTrainedModel) -> None:
     asked = requests(temperature=0.0)
     engine = exspec(target, target, SpecMethod.DRAFT_MODEL, 4, 4)

@@ -67,7 +67,7 @@ def config(prefill_chunk: int) -> PoolConfig:
 @pytest.mark.parametrize("prefill_chunk", [6, 8, 256])
 def test_answers_are_those_of_plain_decoding(prefill_chunk: int, num_blocks: int) -> None:
     """In the small caches sequences are preempted and blocks evicted."""
-    requests = requests_that_begin_alike(40, seed=prefill_chunk + num_blocks)
+    requests = requests_that_begin_alike(30, seed=prefill_chunk + num_blocks)
     num_fed = []
     for enable in (True, False):
         target, draft = models(num_blocks, enable=enable)

@@ -28,7 +28,7 @@ from specdec_core.models.numerics import Numerics
 from specdec_core.request import ErrorKind, TokenEvent
 from tests.service.tiny_folder import save_tiny_llama
 
-LENGTH = 40
+LENGTH = 28
 Answer = tuple[list[int], list[TokenLogprobs], FinishReason]
 KINDS = {
     "greedy": SamplingParams(temperature=0.0, max_tokens=LENGTH),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import jsonschema
@@ -33,6 +35,7 @@ pytest.importorskip("llguidance")
 
 PLAIN = AlgorithmName.AUTOREGRESSIVE
 SPECULATIVE = [name for name in AlgorithmName if name is not PLAIN]
+Answers = dict[str, tuple[list[int], FinishReason]]
 SCHEMA = {
     "type": "object",
     "properties": {
@@ -90,7 +93,7 @@ def requests(text: TextModel, temperature: float) -> list[Request]:
     ]
 
 
-def answers(engine: Engine, asked: list[Request]) -> dict[str, tuple[list[int], FinishReason]]:
+def answers(engine: Engine, asked: list[Request]) -> Answers:
     ids: dict[str, list[int]] = {request.request_id: [] for request in asked}
     reasons = {}
     for event in engine.generate(asked):
@@ -123,6 +126,12 @@ def engine(
         end_token_ids=text.end_token_ids,
         grammars=Compiler(lambda: text),
     )
+
+
+@pytest.fixture(scope="module")
+def alone(target: LoadedModel, text: TextModel) -> Callable[[float], Answers]:
+    """Answers to `requests` at a temperature, by plain decoding one at a time."""
+    return cache(lambda t: answers(engine(target, text, PLAIN, batch=1), requests(text, t)))
 
 
 def check(name: str, shown: str) -> None:
@@ -158,25 +167,24 @@ def test_speculation_changes_no_structured_answer(
     target: LoadedModel,
     draft: LoadedModel,
     text: TextModel,
+    alone: Callable[[float], Answers],
     name: AlgorithmName,
     drafts: bool,
     temperature: float,
 ) -> None:
-    asked = requests(text, temperature)
-    plain = answers(engine(target, text, PLAIN, batch=1), asked)
     speculating = engine(target, text, name, draft if drafts else None)
-    assert answers(speculating, asked) == plain
+    assert answers(speculating, requests(text, temperature)) == alone(temperature)
     assert speculating.stats.num_accepted > 0
 
 
 def test_a_draft_proposes_only_what_the_grammar_allows(
-    target: LoadedModel, text: TextModel
+    target: LoadedModel, text: TextModel, alone: Callable[[float], Answers]
 ) -> None:
     """A draft that is the target itself is then always right, grammar or not."""
     asked = requests(text, 0.8)
     twin = engine(target, text, AlgorithmName.EXSPEC, target)
     twin_answers = answers(twin, asked)
-    assert twin_answers == answers(engine(target, text, PLAIN, batch=1), asked)
+    assert twin_answers == alone(0.8)
     model_only = Engine(
         target.model,
         target.model,
@@ -190,9 +198,11 @@ def test_a_draft_proposes_only_what_the_grammar_allows(
     assert model_only.stats.num_accepted >= 0.9 * model_only.stats.num_drafted
 
 
-def test_a_resumed_request_goes_on_within_its_grammar(target: LoadedModel, text: TextModel) -> None:
+def test_a_resumed_request_goes_on_within_its_grammar(
+    target: LoadedModel, text: TextModel, alone: Callable[[float], Answers]
+) -> None:
     asked = [r for r in requests(text, 0.8) if r.params.grammar is not None]
-    whole = answers(engine(target, text, PLAIN, batch=1), asked)
+    whole = alone(0.8)
     half = [
         replace(r, emitted_token_ids=tuple(whole[r.request_id][0][:3]))
         for r in asked
@@ -213,7 +223,10 @@ def test_an_engine_without_a_compiler_refuses(target: LoadedModel, text: TextMod
 
 @pytest.mark.parametrize("name", AlgorithmName)
 def test_a_grammar_that_fails_ends_its_own_request_alone(
-    target: LoadedModel, text: TextModel, name: AlgorithmName
+    target: LoadedModel,
+    text: TextModel,
+    alone: Callable[[float], Answers],
+    name: AlgorithmName,
 ) -> None:
     """Its output never goes on without the grammar."""
     too_much = GrammarSpec(GrammarKind.REGEX, "(a?){1000}a{1000}")
@@ -230,5 +243,4 @@ def test_a_grammar_that_fails_ends_its_own_request_alone(
     assert [*errors] == ["broken"]
     assert "structured output: " in errors["broken"]
     assert set(text.decode(ids["broken"])) <= {"a"}
-    plain = answers(engine(target, text, PLAIN, batch=1), asked)
-    assert all(ids[r.request_id] == plain[r.request_id][0] for r in asked)
+    assert all(ids[r.request_id] == alone(0.0)[r.request_id][0] for r in asked)
