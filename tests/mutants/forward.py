@@ -86,8 +86,8 @@ MUTANTS = (
     Mutant(
         name="a-kernel-linear-forgets-a-row-of-thirteen",
         path=_KERNELS + "products_pairs.h",
-        old="CASE(6, 1)",
-        new="case 6: multiply_rows(p, first, 5, blocks, 1, to); break;",
+        old="CASE(6, 1, asks)",
+        new="case 6: multiply_rows(p, first, 5, blocks, 1, asks, to); break;",
         breaks="without AMX one row of 13 is what was in memory",
         killed_by=(_KERNEL_TESTS + "test_a_linear_is_a_product_and_a_row_never_sees_its_company",),
     ),

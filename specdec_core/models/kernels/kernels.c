@@ -427,12 +427,6 @@ void specdec_attend(const AttentionCall *a) {
 /* Return when no thread reads the memory of any pass. */
 void specdec_settle(void) { await_threads(); }
 
-/* Ask the system for what the kernels need, once per process; 0 if it was given. */
-int specdec_prepare(void) {
-#ifdef __AMX_BF16__
-    const int request = 0x1023, tile_data = 18; /* ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA */
-    return syscall(SYS_arch_prctl, request, tile_data) != 0;
-#else
-    return 0;
-#endif
-}
+/* Ask the system for what the kernels need, and measure what they run by, once per process; 0 if all
+ * was given. */
+int specdec_prepare(void) { return prepare_products(); }

@@ -49,6 +49,9 @@ INLINE const bf16 *words_at(const bf16 *from, int pair, int at) {
 static void multiply(const Product *p, uint64_t ticket, int64_t first, int64_t count,
                      const int64_t *blocks, int num_blocks, Results *results);
 
+/* What `multiply` needs before its first call; 0 if it was given. */
+static int prepare_products(void);
+
 #ifdef __AMX_BF16__
 #include "products_amx.h"
 #elif defined(MULTIPLIES_PAIRS)
