@@ -30,6 +30,13 @@ one would pay. Prompt lookup needs no trial: what it would have proposed is comp
 _IN_VAIN = 4
 """Groups in a row of whose drafted tokens none was checked, after which the draft model rests: what
 is planned for all may pay where what is known of the group's own sequences says no."""
+_LOOKUPS_IN_VAIN = 8
+"""Groups in a row with tokens that prompt lookup has found, of which none was worth a row, after
+which it rests in large batches."""
+_LARGE = 16
+"""Sequences for which it takes a hundredth of a round."""
+_LOOKUP_REST = 4
+"""Target passes without prompt lookup then, of groups no smaller. One with it follows."""
 _GOOD = 0.9
 _GOOD_WEIGHT = 4.0
 """Acceptance of a good draft model, and the trials that it counts for where one does well."""
@@ -68,6 +75,12 @@ class GoodputK:
     """Of what was decided last."""
     _num_in_vain: int = 0
     """Of the last groups that were drafted for, those of which nothing was checked."""
+    _lookups_in_vain: int = 0
+    """Of the last groups with found tokens, those of which none was checked."""
+    _size_in_vain: int = 0
+    """Sequences of the last of them."""
+    _lookup_rest: int = 0
+    """Passes that prompt lookup still rests."""
     _steps_since: int = 0
     _num_choices: int = 0
     """Groups with drafted tokens."""
@@ -99,6 +112,10 @@ class GoodputK:
             if cost.is_known:
                 found |= {f"{name}_{part}": value for part, value in asdict(cost.line).items()}
         return found
+
+    def may_look_up(self, num_live: int) -> bool:
+        size = min(num_live, self.max_group_size)
+        return not self._lookup_rest or size < self._size_in_vain
 
     def welcome(self, info: ReplicaInfo) -> None:
         """Several replicas of a role count as one: the smallest groups, the times told first."""
@@ -156,7 +173,7 @@ class GoodputK:
         pairs = list(zip(drafted, chosen, strict=False))
         num_accepted = next((i for i, (ours, own) in enumerate(pairs) if ours != own), len(pairs))
         num_trials = min(num_accepted + 1, len(pairs))
-        self.beliefs[drafter].note(history.rates[drafter], num_accepted, num_trials)
+        self.beliefs[drafter].note(history, drafter, num_accepted, num_trials)
 
     def observe(self, lease: GroupLease, result: GroupResult, seconds: float) -> None:
         is_timed = seconds > 0.0 and all(map(is_round, lease.rows))
@@ -174,6 +191,7 @@ class GoodputK:
         num_drafted = sum(len(row.proposal) for row in lease.rows)
         num_fed = sum(len(row.new_ids) for row in lease.rows)
         self.verify.observe(len(lease.rows), num_fed + num_drafted, seconds)
+        self._lookup_rest = max(self._lookup_rest - 1, 0)
         self.num_rests = 0 if self._steps_since else self.num_rests + 1
         num_accepted = sum(row.num_accepted for row in result.rows)
         self.is_promising = self._steps_since > 0 and 2 * num_accepted > num_drafted
@@ -199,7 +217,8 @@ class GoodputK:
             return len(chances)
         num_fixed = sum(offer.num_drafted for offer in offers if offer.is_fixed)
         size = len(offers)
-        group = Group(size, size + num_fixed, size, chances, self._drafting_s(offers))
+        num_bare = sum(not offer.num_drafted for offer in offers)
+        group = Group(size, size + num_fixed, size, chances, self._drafting_s(offers), num_bare)
         found = counts(group, self.verify)
         chosen = best(found)
         self.cause = KCause.GOODPUT
@@ -208,9 +227,17 @@ class GoodputK:
             self.cause = KCause.GOODPUT if looked_at is chosen else KCause.PROBE
             chosen = looked_at
         self.last_chosen = chosen
+        if self.cause is KCause.GOODPUT:
+            self._note_lookups(size, chosen.num_kept)
         if group.spent_s:
             self._num_in_vain = 0 if chosen.num_kept else self._num_in_vain + 1
         return chosen.num_kept
+
+    def _note_lookups(self, size: int, num_kept: int) -> None:
+        self._lookups_in_vain = 0 if num_kept else self._lookups_in_vain + 1
+        self._size_in_vain = size
+        is_vain = size >= _LARGE and self._lookups_in_vain >= _LOOKUPS_IN_VAIN
+        self._lookup_rest = _LOOKUP_REST + 1 if is_vain else 0  # the pass that is chosen counts
 
     def _is_trial(self, offers: Sequence[Offer]) -> bool:
         """Whether a draft model was asked only to see how good it is."""
@@ -225,7 +252,7 @@ class GoodputK:
         return max(by_model) * self.draft.at(len(by_model), len(by_model))
 
     def _rate(self, history: AcceptanceHistory, drafter: Drafter) -> float:
-        return self.beliefs[drafter].of(history.rates[drafter])
+        return self.beliefs[drafter].of(history, drafter)
 
     def _num_steps(self, history: AcceptanceHistory, plan: Plan) -> int:
         """How many of the plan's steps the sequence takes part in."""

@@ -9,6 +9,7 @@ chooses alike within a given number of rows).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import log2
 from typing import NamedTuple
 
 from specdec_core.pool.step_costs import StepCost
@@ -16,6 +17,9 @@ from specdec_core.pool.step_costs import StepCost
 _GAIN = 0.05
 """By so much drafted tokens must beat none at all, relatively: estimates are noisy, and a batch
 that ends waits for its last row, which gains the least."""
+_BARE_MARGIN = 0.1
+"""By so much more than the time of their rows they must earn with each doubling of the sequences
+that have none, whose pass gets longer for nothing."""
 _ALIKE = 0.1
 """Steps in which chances are told apart."""
 
@@ -37,6 +41,8 @@ class Count(NamedTuple):
     num_rows: int
     """Of the pass."""
     tokens_per_second: float
+    worth: float
+    """Tokens per second, if drafted rows took longer by the margin."""
 
 
 class Group(NamedTuple):
@@ -51,6 +57,8 @@ class Group(NamedTuple):
     """Of the drafted tokens, in the order in which they are kept."""
     spent_s: float = 0.0
     """What the round takes besides the pass: drafting."""
+    num_bare: int = 0
+    """Sequences without drafted tokens."""
 
 
 def likeliest_first(tokens: Iterable[DraftedToken]) -> list[DraftedToken]:
@@ -74,13 +82,18 @@ def counts(group: Group, cost: StepCost) -> list[Count]:
 def best(found: Sequence[Count]) -> Count:
     none, *some = found
     most = max(some, key=lambda count: count.tokens_per_second, default=none)
-    return most if most.tokens_per_second > (1.0 + _GAIN) * none.tokens_per_second else none
+    is_more = most.tokens_per_second > (1.0 + _GAIN) * none.tokens_per_second
+    return most if is_more and most.worth > none.worth else none
 
 
 def _count(group: Group, cost: StepCost, num_kept: int, tokens: float) -> Count:
     num_rows = group.num_rows + num_kept
-    seconds = group.spent_s + cost.at(group.num_sequences, num_rows)
-    return Count(num_kept, num_rows, tokens / seconds)
+    plain_s = cost.at(group.num_sequences, group.num_rows)
+    added_s = cost.at(group.num_sequences, num_rows) - plain_s
+    seconds = group.spent_s + plain_s
+    margin = _BARE_MARGIN * log2(1 + group.num_bare)
+    worth = tokens / (seconds + (1.0 + margin) * max(added_s, 0.0))
+    return Count(num_kept, num_rows, tokens / (seconds + added_s), worth)
 
 
 def _order(token: DraftedToken) -> tuple[int, int, int, int]:

@@ -59,6 +59,8 @@ def _step(num_drafted: int, num_accepted: int) -> tuple[int, int]:
 class AcceptanceHistory:
     """What came of one sequence's rounds so far."""
 
+    is_drawn: bool = False
+    """Its tokens are, at a temperature above 0."""
     num_rounds: int = 0
     num_drafted: int = 0
     num_accepted: int = 0
@@ -115,6 +117,11 @@ class KPolicy(Protocol):
     def is_draft_short(self) -> bool:
         """Whether draft replicas have less time than they are asked for: rows that wait for one may
         go without."""
+        ...
+
+    def may_look_up(self, num_live: int) -> bool:
+        """Whether prompt lookup is worth its time at present, where so many sequences share a
+        target."""
         ...
 
     def welcome(self, info: ReplicaInfo) -> None:
@@ -176,6 +183,9 @@ class _Heedless:
     @property
     def is_draft_short(self) -> bool:
         return False
+
+    def may_look_up(self, num_live: int) -> bool:
+        return True
 
     def welcome(self, info: ReplicaInfo) -> None:
         pass

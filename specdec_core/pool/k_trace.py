@@ -42,6 +42,9 @@ class TracedK:
     def is_draft_short(self) -> bool:
         return self._policy.is_draft_short
 
+    def may_look_up(self, num_live: int) -> bool:
+        return self._policy.may_look_up(num_live)
+
     def welcome(self, info: ReplicaInfo) -> None:
         self._policy.welcome(info)
         told = {name: getattr(info, name) for name in _TOLD}
@@ -166,16 +169,16 @@ def _group(record: Record) -> tuple[GroupLease, GroupResult]:
     return lease, GroupResult(lease_id=0, epoch=0, replica_id="", rows=tuple(answers))
 
 
-def _rates(history: AcceptanceHistory) -> dict[str, tuple[float, float]]:
-    return {
+def _rates(history: AcceptanceHistory) -> dict[str, Any]:
+    rates = {
         drafter.value: (rate.num_accepted, rate.num_trials)
         for drafter, rate in history.rates.items()
     }
+    return {"is_drawn": history.is_drawn, **rates}
 
 
-def _history(rates: Mapping[str, tuple[float, float]]) -> AcceptanceHistory:
-    history = AcceptanceHistory()
-    for drafter, (num_accepted, num_trials) in rates.items():
-        rate = history.rates[Drafter(drafter)]
-        rate.num_accepted, rate.num_trials = num_accepted, num_trials
+def _history(rates: Mapping[str, Any]) -> AcceptanceHistory:
+    history = AcceptanceHistory(is_drawn=rates["is_drawn"])
+    for drafter, rate in history.rates.items():
+        rate.num_accepted, rate.num_trials = rates[drafter.value]
     return history

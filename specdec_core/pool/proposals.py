@@ -11,7 +11,7 @@ from specdec_core.pool.k_policy import Drafter, KPolicy
 from specdec_core.pool.sequence import Drafting, Round, Sequence
 from specdec_core.request import Request
 
-_NOTHING_FOUND = KCause.NOTHING_FOUND  # to name the member takes as long as a call
+_NOTHING_FOUND, _GOODPUT = KCause.NOTHING_FOUND, KCause.GOODPUT  # to name one is a call
 
 
 class Proposer:
@@ -101,10 +101,12 @@ class Proposer:
         found: tuple[int, ...] = ()
         cause = drafting.cause
         if drafting.looks_up and cap > 0:
-            found = (sequence.ngram or self._index(sequence)).propose(cap)
+            rests = not (drafting.is_fixed or self._k_policy.may_look_up(num_live))
+            if not rests:
+                found = (sequence.ngram or self._index(sequence)).propose(cap)
             k = len(found)
             if k == 0:
-                cause = _NOTHING_FOUND
+                cause = _GOODPUT if rests else _NOTHING_FOUND
             elif not drafting.is_fixed:
                 k = self._num_draft_tokens(sequence, Drafter.LOOKUP, k, num_live)
                 cause = self._k_policy.cause

@@ -134,7 +134,7 @@ class Sequence:
     """None until it is asked for."""
     is_draftable: bool = True
     """False once a draft replica could not serve it."""
-    history: AcceptanceHistory = field(default_factory=AcceptanceHistory)
+    history: AcceptanceHistory = field(init=False)
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
     """Of the prompt's second token and so on, until they are told with the first token."""
     num_cached_prompt: int = 0
@@ -153,6 +153,7 @@ class Sequence:
         self.stop_ids = _shared(self.request.stop_ids)
         self.has_logprobs = self.request.params.num_logprobs is not None
         self.is_background = self.request.is_background
+        self.history = AcceptanceHistory(is_drawn=self.request.params.temperature > 0.0)
         self.ids = array("q")
         self.prefix_hashes = array("Q", [EMPTY_HASH])
         self.append(self.request.prompt_token_ids)

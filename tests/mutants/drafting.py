@@ -231,8 +231,8 @@ MUTANTS = (
     Mutant(
         name="drafting-counts-for-nothing",
         path=_POOL + "group_choice.py",
-        old="seconds = group.spent_s + cost.at(group.num_sequences, num_rows)",
-        new="seconds = cost.at(group.num_sequences, num_rows)",
+        old="seconds = group.spent_s + plain_s",
+        new="seconds = plain_s",
         breaks="draft steps are free: a dear draft model makes every round slower",
         killed_by=(
             "tests/pool/test_group_choice.py::test_what_was_spent_on_drafting_makes_another_tile_worth_it",

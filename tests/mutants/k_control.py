@@ -104,10 +104,46 @@ MUTANTS = (
     Mutant(
         name="nothing-found-counts-as-configured",
         path=_POOL + "proposals.py",
-        old="                cause = _NOTHING_FOUND\n",
-        new="                cause = KCause.CONFIGURED\n",
+        old="cause = _GOODPUT if rests else _NOTHING_FOUND",
+        new="cause = _GOODPUT",
         breaks="an operator cannot see that prompt lookup has nothing to offer",
         killed_by=(_CAUSES + "test_lookup_that_finds_nothing_is_why",),
+    ),
+    Mutant(
+        name="lookup-in-vain-never-rests",
+        path=_POOL + "goodput.py",
+        old="self._lookup_rest = _LOOKUP_REST + 1 if is_vain else 0",
+        new="self._lookup_rest = 0",
+        breaks="a large batch pays for lookups of which nothing is ever checked",
+        killed_by=(_CAUSES + "test_lookup_in_vain_rests_and_comes_back",),
+    ),
+    Mutant(
+        name="lookup-rests-for-small-groups-too",
+        path=_POOL + "goodput.py",
+        old="not self._lookup_rest or size < self._size_in_vain",
+        new="not self._lookup_rest",
+        breaks="the last sequences of a batch, which would gain, wait for the rest to end",
+        killed_by=(_CAUSES + "test_lookup_in_vain_rests_and_comes_back",),
+    ),
+    Mutant(
+        name="drawn-tokens-are-foretold-by-all",
+        path=_POOL + "acceptance_belief.py",
+        old="seen = self._kinds[history.is_drawn]",
+        new="seen = self.seen",
+        breaks="greedy answers say how many drawn tokens are accepted",
+        killed_by=(
+            "tests/pool/test_acceptance_belief.py::test_drawn_tokens_are_foretold_by_those_that_were_drawn",
+        ),
+    ),
+    Mutant(
+        name="rows-that-gain-nothing-count-for-nothing",
+        path=_POOL + "group_choice.py",
+        old="margin = _BARE_MARGIN * log2(1 + group.num_bare)",
+        new="margin = 0.0",
+        breaks="a large batch that ends together is slower with drafts",
+        killed_by=(
+            "tests/pool/test_group_choice.py::test_the_more_sequences_gain_nothing_the_more_a_drafted_token_must_earn",
+        ),
     ),
     Mutant(
         name="a-shared-device-keeps-no-order",

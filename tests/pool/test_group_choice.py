@@ -43,6 +43,28 @@ def test_no_other_number_at_the_end_of_a_step_is_better(
     assert all(c.tokens_per_second <= 1.05 * chosen.tokens_per_second for c in found)
 
 
+class _EvenCost(StepCost):
+    """1 ms for each drafted row, 10 ms for all others."""
+
+    def at(self, sequences: int, rows: int) -> float:
+        return 0.010 + 0.001 * (rows - sequences)
+
+    def last_alike(self, rows: int) -> int:
+        return rows
+
+
+@pytest.mark.parametrize(("num_bare", "price"), [(3, 1.2), (15, 1.4), (63, 1.6)])
+def test_the_more_sequences_gain_nothing_the_more_a_drafted_token_must_earn(
+    num_bare: int, price: float
+) -> None:
+    """As a multiple of the time that its row adds."""
+    size = num_bare + 1
+    for share, is_kept in ((0.99, False), (1.01, True)):
+        tokens = [share * price * size / 10] * 6
+        group = Group(size, size, float(size), tokens, num_bare=num_bare)
+        assert (best(counts(group, _EvenCost())).num_kept > 0) == is_kept
+
+
 def test_a_tile_that_has_begun_is_filled_and_the_next_one_needs_a_reason() -> None:
     cost = tiled_cost()
     poor = Group(4, 4, 4.0, [0.1] * 20)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,6 +20,13 @@ from tests.pool.test_goodput import World as WorldOfCosts
 from tests.pool.test_shared_draft import Short, beside_a_stuck_draft
 
 LOOPING_PROMPT = (1, 2, 3, 1, 2, 3, 1, 2)
+
+
+class Resting(FixedK):
+    """As if prompt lookup had long been in vain."""
+
+    def may_look_up(self, num_live: int) -> bool:
+        return False
 
 
 def causes(cell: Cell) -> dict[KCause, int]:
@@ -65,6 +73,35 @@ def test_the_first_token_and_the_last_have_causes_of_their_own() -> None:
 def test_lookup_that_finds_nothing_is_why() -> None:
     assert rounds(SpecMethod.NGRAM, (1, 2, 3), 1) == {KCause.ENDING: 1}
     assert rounds(SpecMethod.NGRAM, (1, 2, 3), 2)[KCause.NOTHING_FOUND] == 1
+
+
+def test_lookup_in_vain_rests_and_comes_back() -> None:
+    """Four passes without it, then one with it; groups that are smaller do not wait for that."""
+    policy = GoodputK(max_group_size=64)
+    run = Run(WorldOfCosts((0.05,) * 16, 10.0, 1.0), policy)
+    plain = Run(replace(run.world, found=0.0), policy)
+    histories = run.new_histories()
+    for _ in range(60):
+        if policy.may_look_up(16):
+            run._round(histories)
+    assert not policy.may_look_up(16)
+    assert not policy.may_look_up(99)
+    assert policy.may_look_up(15)
+    passes = 0
+    while passes < 60 and not policy.may_look_up(16):
+        plain._round(histories)
+        passes += 1
+    assert passes == 4
+    run._round(histories)
+    assert not policy.may_look_up(16)
+
+
+def test_while_lookup_rests_the_policy_is_why() -> None:
+    cell = Cell(config(SpecMethod.NGRAM, 3), Resting(3))
+    cell.join(info())
+    cell.add(request("a", LOOPING_PROMPT, 4))
+    cell.run()
+    assert causes(cell) == {KCause.GOODPUT: 3, KCause.ENDING: 1}
 
 
 def test_the_verification_budget_is_why_tokens_are_left_out() -> None:
