@@ -8,7 +8,14 @@
 #define KEYS 16 /* of a tile */
 #define STEP (2 * KEYS) /* keys of a step: two tiles */
 #define MAX_HEAD 256
-#define MAX_QUERIES 16 /* of a unit */
+/* Queries of a unit: a tile's where there are tiles; else many, which share the keys once turned. */
+#ifdef __AMX_BF16__
+#define MAX_QUERIES 16
+#define NUM_COMPUTED(num_queries) MAX_QUERIES
+#else
+#define MAX_QUERIES 48
+#define NUM_COMPUTED(num_queries) (num_queries)
+#endif
 #ifdef __AVX512F__
 #define QUERIES_AT_ONCE 4 /* whose sums stay in registers */
 #else
@@ -262,14 +269,14 @@ static inline vf heed(float *scores, float scaling, int64_t key, int64_t last_ke
 
 static void begin_unit(const Attention *a, const Unit *u, Work *w) {
     w->stride = (u->num_keys + STEP - 1) / STEP * STEP;
-    w->scores = scratch_of(MAX_QUERIES * w->stride);
-    for (int64_t q = 0; q < MAX_QUERIES; q++) {
+    w->scores = scratch_of(NUM_COMPUTED(u->num_queries) * w->stride);
+    for (int64_t q = 0; q < NUM_COMPUTED(u->num_queries); q++) {
         const bf16 *query = q < u->num_queries ? query_of(a, u, q) : no_row;
         for (int64_t d = 0; d < a->size; d += LANES)
             store_numbers(w->queries[q] + d, load(query + d));
         memset(w->sums[q], 0, a->size * sizeof(float));
+        memset(w->weights[q], 0, sizeof w->weights[q]);
     }
-    memset(w->weights, 0, sizeof w->weights);
 }
 
 static void score(const Attention *a, const Unit *u, Work *w, float *highest) {

@@ -8,8 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#if defined(__AMX_BF16__) || defined(__AVX512BF16__)
+#ifdef __AVX512F__
 #include <immintrin.h>
+#endif
+#if defined(__AMX_BF16__) || defined(__AVX512BF16__)
 #ifndef MULTIPLIES_PAIRS
 #define MULTIPLIES_PAIRS /* of bfloat16 numbers, sixteen at once */
 #endif
@@ -30,10 +32,19 @@ typedef int32_t vi __attribute__((vector_size(4 * LANES)));
 typedef uint32_t vu __attribute__((vector_size(4 * LANES)));
 typedef uint16_t vh __attribute__((vector_size(2 * LANES)));
 
+/* The compiler would do each in halves. */
+#ifdef __AVX512F__
+static inline vu widened(vh half) { return (vu)_mm512_cvtepu16_epi32((__m256i)half); }
+static inline vh narrowed(vu words) { return (vh)_mm512_cvtepi32_epi16((__m512i)words); }
+#else
+static inline vu widened(vh half) { return __builtin_convertvector(half, vu); }
+static inline vh narrowed(vu words) { return __builtin_convertvector(words, vh); }
+#endif
+
 static inline vf load(const bf16 *from) {
     vh half;
     memcpy(&half, from, sizeof half);
-    return (vf)(__builtin_convertvector(half, vu) << 16);
+    return (vf)(widened(half) << 16);
 }
 
 /* Round to nearest, ties to even; what is not a number stays none. */
@@ -45,7 +56,7 @@ static inline vu rounded(vf x) {
 }
 
 static inline void store(bf16 *to, vf x) {
-    vh half = __builtin_convertvector(rounded(x), vh);
+    vh half = narrowed(rounded(x));
     memcpy(to, &half, sizeof half);
 }
 
