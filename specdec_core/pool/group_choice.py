@@ -69,13 +69,20 @@ def likeliest_first(tokens: Iterable[DraftedToken]) -> list[DraftedToken]:
 
 def counts(group: Group, cost: StepCost) -> list[Count]:
     """No token, and then as many as fill every step of the cost that was told apart."""
+    plain_s = cost.at(group.num_sequences, group.num_rows)
+    margin = _BARE_MARGIN * log2(1 + group.num_bare)
     num_kept, tokens = 0, group.num_tokens
-    found = [_count(group, cost, num_kept, tokens)]
+    rate = tokens / (group.spent_s + plain_s)
+    found = [Count(num_kept, group.num_rows, rate, rate)]
     while num_kept < len(group.chances):
         full = cost.last_alike(group.num_rows + num_kept + 1) - group.num_rows
         tokens += sum(group.chances[num_kept:full])
         num_kept = min(full, len(group.chances))
-        found.append(_count(group, cost, num_kept, tokens))
+        num_rows = group.num_rows + num_kept
+        added_s = cost.at(group.num_sequences, num_rows) - plain_s
+        seconds = group.spent_s + plain_s + added_s
+        worth = tokens / (seconds + margin * max(added_s, 0.0))
+        found.append(Count(num_kept, num_rows, tokens / seconds, worth))
     return found
 
 
@@ -84,16 +91,6 @@ def best(found: Sequence[Count]) -> Count:
     most = max(some, key=lambda count: count.tokens_per_second, default=none)
     is_more = most.tokens_per_second > (1.0 + _GAIN) * none.tokens_per_second
     return most if is_more and most.worth > none.worth else none
-
-
-def _count(group: Group, cost: StepCost, num_kept: int, tokens: float) -> Count:
-    num_rows = group.num_rows + num_kept
-    plain_s = cost.at(group.num_sequences, group.num_rows)
-    added_s = cost.at(group.num_sequences, num_rows) - plain_s
-    seconds = group.spent_s + plain_s
-    margin = _BARE_MARGIN * log2(1 + group.num_bare)
-    worth = tokens / (seconds + (1.0 + margin) * max(added_s, 0.0))
-    return Count(num_kept, num_rows, tokens / (seconds + added_s), worth)
 
 
 def _order(token: DraftedToken) -> tuple[int, int, int, int]:
