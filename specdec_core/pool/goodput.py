@@ -227,7 +227,7 @@ class GoodputK:
             self.cause = KCause.GOODPUT if looked_at is chosen else KCause.PROBE
             chosen = looked_at
         self.last_chosen = chosen
-        if self.cause is KCause.GOODPUT:
+        if self.cause is KCause.GOODPUT and any(map(_is_found, offers)):
             self._note_lookups(size, chosen.num_kept)
         if group.spent_s:
             self._num_in_vain = 0 if chosen.num_kept else self._num_in_vain + 1
@@ -322,3 +322,7 @@ class GoodputK:
         seconds = share * round_s + (1.0 - share) * plain_s
         is_kept = k == self.last_steps and chosen.num_kept >= k
         return Plan(k, tokens / seconds * (1.0 + _INERTIA * is_kept), share)
+
+
+def _is_found(offer: Offer) -> bool:
+    return offer.num_drafted > 0 and offer.drafter is Drafter.LOOKUP

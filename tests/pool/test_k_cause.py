@@ -12,6 +12,7 @@ from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, Speculation
 from specdec_core.leases import Role
 from specdec_core.pool import FixedK, KCause
 from specdec_core.pool.goodput import GoodputK
+from specdec_core.pool.k_policy import AcceptanceHistory, Drafter, Offer
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info
 from tests.pool.modelled.world import Costs, World
@@ -94,6 +95,20 @@ def test_lookup_in_vain_rests_and_comes_back() -> None:
     assert passes == 4
     run._round(histories)
     assert not policy.may_look_up(16)
+
+
+@pytest.mark.parametrize("drafter", Drafter)
+def test_only_lookups_in_vain_let_lookup_rest(drafter: Drafter) -> None:
+    """A draft model's tokens that are not worth a row say nothing of it."""
+    policy = GoodputK(max_group_size=64)
+    for rows, seconds in ((16, 0.02), (32, 0.05)) * 9:
+        policy.verify.observe(16, rows, seconds)
+    histories = [AcceptanceHistory() for _ in range(16)]
+    for history in histories:
+        policy.learn(history, drafter, (1,) * 9, (0,))
+    for _ in range(20):
+        policy.num_checked([Offer(history, drafter, 2) for history in histories], 0)
+    assert policy.may_look_up(16) == (drafter is Drafter.MODEL)
 
 
 def test_while_lookup_rests_the_policy_is_why() -> None:

@@ -8,7 +8,8 @@
 #define KEYS 16 /* of a tile */
 #define STEP (2 * KEYS) /* keys of a step: two tiles */
 #define MAX_HEAD 256
-/* Queries of a unit: a tile's where there are tiles; else many, which share the keys once turned. */
+/* Queries of a unit: a tile's where there are tiles, which compute all of it; else many, which share the
+ * keys once turned. */
 #ifdef __AMX_BF16__
 #define MAX_QUERIES 16
 #define NUM_COMPUTED(num_queries) MAX_QUERIES
