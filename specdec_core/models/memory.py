@@ -19,8 +19,8 @@ RECORDING_BYTES = 512 * 2**20
 _GATHERED_LAYERS = 2
 """A pass copies the keys and values of its rows, one layer at a time, where blocks are not read in
 place; rows of unequal length are padded to the longest."""
-_CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
-_CGROUP_USED = Path("/sys/fs/cgroup/memory.current")
+_MEMINFO = Path("/proc/meminfo")
+_CGROUP = Path("/sys/fs/cgroup")
 
 
 def default_kv_tokens(bytes_per_token: int) -> int:
@@ -112,14 +112,35 @@ def peak_bytes(work: Callable[[], object], device: torch.device) -> int:
 
 
 def available_host_bytes() -> int:
-    """Free pages of the machine, or what the container may still take if that is less."""
-    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    """What the machine could give without swapping, or what the container may still take if that
+    is less. Both count what files are cached in: a machine that has been up for a while has hardly
+    a free page, and gives those back first."""
+    free = _meminfo_available_bytes()
     return min(free, _cgroup_free_bytes(free))
+
+
+def _meminfo_available_bytes() -> int:
+    try:
+        return _figure(_MEMINFO, "MemAvailable:") * 1024
+    except (OSError, ValueError):  # not Linux
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _cgroup_free_bytes(unlimited: int) -> int:
     try:
-        limit = _CGROUP_LIMIT.read_text().strip()
-        return unlimited if limit == "max" else int(limit) - int(_CGROUP_USED.read_text())
+        limit = (_CGROUP / "memory.max").read_text().strip()
+        if limit == "max":
+            return unlimited
+        used = int((_CGROUP / "memory.current").read_text())
+        return int(limit) - used + _figure(_CGROUP / "memory.stat", "inactive_file")
     except (OSError, ValueError):
         return unlimited
+
+
+def _figure(path: Path, name: str) -> int:
+    """Raises OSError, or ValueError where no line of the file has the name."""
+    for line in path.read_text().splitlines():
+        words = line.split()
+        if words and words[0] == name:
+            return int(words[1])
+    raise ValueError(f"{path} says nothing of {name}")

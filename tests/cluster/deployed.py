@@ -13,6 +13,11 @@ from typing import Any
 
 import yaml
 
+from deployments.autoscaling.aims import Bounds
+from deployments.config import ServiceConfig
+from deployments.deployment_names import deployment_name
+from deployments.scale_options import replica_options
+from specdec_core.leases import Role
 from tests.cluster.kubectl import Manifest, serves_kinds
 from tests.deployments.tls.authority import Authority
 from tests.manifests.tree import K8S, render
@@ -52,11 +57,18 @@ class Deployed:
         """That of an earlier run, which the pods have read."""
         self.key = base64.b64decode(secret["data"]["keys"]).decode()
 
-    def with_settings(self, **settings: Any) -> Manifest:
-        """The RayService with other settings of the application."""
+    def with_settings(self, bounds: Bounds | None = None, **settings: Any) -> Manifest:
+        """The RayService with other settings of the application: a redeploy. Bounds of each cell's
+        targets that are given here are none: Serve takes them without one."""
         service = copy.deepcopy(self.service)
         config = yaml.safe_load(service["spec"]["serveConfigV2"])
-        config["applications"][0]["args"].update(settings)
+        (application,) = config["applications"]
+        application["args"].update(settings)
+        if bounds is not None:
+            args = ServiceConfig(**application["args"])
+            options = replica_options(args, args.target_replicas, bounds)
+            names = [deployment_name(Role.TARGET, cell) for cell in range(args.cells)]
+            application["deployments"] = [{"name": name, **options} for name in names]
         service["spec"]["serveConfigV2"] = yaml.safe_dump(config, sort_keys=False)
         return service
 

@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import yaml
+
+from deployments.autoscaling.aims import Bounds
 from tests.cluster.deployed import CLIENT_POD, CLIENTS, FOREIGN, NAMESPACE, SERVICE, Deployed
 from tests.cluster.kubectl import Kubectl, KubectlError, Manifest, is_ready
 from tests.cluster.kubectl import apply as apply_objects
@@ -32,6 +35,9 @@ _LOOK_INSIDE_S = 5.0
 """Between looks that start a process in a pod."""
 _BEFORE_S = 6.0
 """That streams run before something is done to the service."""
+_OTHER_SETTINGS: dict[str, Any] = {"kv_cache_tokens": 12288, "target_num_cpus": 5}
+"""Of a redeploy. A pod has eight logical CPUs: the new target has room beside the old one, and
+when both are new the second needs a pod of its own."""
 _COORDINATORS = Path(__file__).parent / "in_pod" / "coordinators.py"
 
 
@@ -75,12 +81,20 @@ class Rehearsal:
 
     def running_version(self) -> str | None:
         """Name of the cluster whose application runs; None while none does."""
-        status = self.kubectl.get("rayservices", SERVICE).get("status", {})
-        active = status.get("activeServiceStatus", {})
-        application = active.get("applicationStatuses", {}).get("specdec", {})
-        if application.get("status") != "RUNNING":
+        active = self._active()
+        if _application(active).get("status") != "RUNNING":
             return None
         return str(active["rayClusterName"])
+
+    def is_settled(self) -> bool:
+        """No replica is about to come or to go."""
+        deployments = _application(self._active()).get("serveDeploymentStatuses", {}).values()
+        healthy = [one["status"] == "HEALTHY" for one in deployments]
+        return all(healthy) and bool(healthy) and self.all_ready()
+
+    def _active(self) -> dict[str, Any]:
+        status = self.kubectl.get("rayservices", SERVICE).get("status", {})
+        return dict(status.get("activeServiceStatus", {}))
 
     def coordinators(self) -> dict[str, str]:
         """Name -> address of its pod."""
@@ -93,6 +107,10 @@ class Rehearsal:
 
     def num_pods(self, components: Sequence[str]) -> int:
         return sum(len(self.kubectl.pods(component)) for component in components)
+
+
+def _application(active: dict[str, Any]) -> dict[str, Any]:
+    return dict(active.get("applicationStatuses", {}).get("specdec", {}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,8 +327,7 @@ def settings_redeployed(rehearsal: Rehearsal) -> dict[str, Any]:
 
     with under_load(rehearsal) as load:
         names, before = set(rehearsal.coordinators()), rehearsal.num_pods(SERVING)
-        service = rehearsal.deployed.with_settings(kv_cache_tokens=12288)
-        apply_objects([service])
+        apply_objects([rehearsal.deployed.with_settings(**_OTHER_SETTINGS)])
         what = "the application with other settings"
         seconds = wait_for(what, is_over, READY_S, _LOOK_INSIDE_S)
     return {"seconds": round(seconds, 1), "extra_pods": max(nums) - before} | load.verdict.figures
@@ -353,17 +370,28 @@ def scaled(rehearsal: Rehearsal) -> dict[str, Any]:
     def is_as_before() -> bool:
         return num_targets() == 2 and rehearsal.num_pods(["entry"]) == 2
 
+    def targets_between(least: int, most: int) -> None:
+        bounds = Bounds(least, most)
+        apply_objects([rehearsal.deployed.with_settings(bounds, **_OTHER_SETTINGS)])
+
+    if not _has_settings(rehearsal):  # the step before was left out
+        settings_redeployed(rehearsal)
+    wait_for("no pod of the redeploy is left", is_as_before, READY_S)
     with under_load(rehearsal) as load:
-        # Of a pod's eight logical CPUs: the second one needs a pod of its own.
-        more = rehearsal.deployed.with_settings(
-            min_target_replicas=2, target_replicas=2, target_num_cpus=5
-        )
-        apply_objects([more])
-        up = wait_for("four targets", lambda: num_targets() >= 4, READY_S)
-        wait_for("ready with them", rehearsal.all_ready, READY_S)
-        apply_objects([rehearsal.deployed.service])
+        targets_between(2, 2)
+        up = wait_for("four targets' pods", lambda: num_targets() >= 4, READY_S)
+        up += wait_for("four targets", rehearsal.is_settled, READY_S)
+        time.sleep(_BEFORE_S)
+        targets_between(1, 1)
         down = wait_for("two targets and two entries again", is_as_before, READY_S)
     return {"up_s": round(up, 1), "down_s": round(down, 1)} | load.verdict.figures
+
+
+def _has_settings(rehearsal: Rehearsal) -> bool:
+    service = rehearsal.kubectl.get("rayservices", SERVICE)
+    config = yaml.safe_load(service["spec"]["serveConfigV2"])
+    args = config["applications"][0]["args"]
+    return all(args.get(name) == value for name, value in _OTHER_SETTINGS.items())
 
 
 def foreign_refused(rehearsal: Rehearsal) -> dict[str, Any]:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 
 from specdec_core.errors import InvalidRequestError
+from specdec_core.models import memory as memory_module
 from specdec_core.models.loading import LoadConfig
 from specdec_core.models.memory import (
     RECORDING_BYTES,
     DeviceMemory,
     KVNeeds,
+    available_host_bytes,
     peak_bytes,
     plan_kv_tokens,
 )
@@ -21,6 +24,42 @@ GIB = 2**30
 H200 = DeviceMemory(free=120 * GIB, total=140 * GIB, own=20 * GIB)
 """20 GB of weights are gone."""
 PLAIN = KVNeeds(bytes_per_token=1024, num_layers=32, reads_blocks=True)
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Folder of what the kernel says: 24 GiB, of which files are cached in nearly all."""
+    lines = ("MemTotal: 25165824 kB", "MemFree: 524288 kB", "MemAvailable: 16777216 kB")
+    (tmp_path / "meminfo").write_text("\n".join(lines))
+    monkeypatch.setattr(memory_module, "_MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr(memory_module, "_CGROUP", tmp_path)
+    return tmp_path
+
+
+def _limit(machine: Path, limit: str) -> None:
+    (machine / "memory.max").write_text(f"{limit}\n")
+    (machine / "memory.current").write_text(f"{6 * GIB}\n")
+    stat = f"anon {2 * GIB}\ninactive_file {3 * GIB}\nactive_file {GIB}\n"
+    (machine / "memory.stat").write_text(stat)
+
+
+def test_cached_files_do_not_count_as_taken(machine: Path) -> None:
+    assert available_host_bytes() == 16 * GIB
+    _limit(machine, "max")
+    assert available_host_bytes() == 16 * GIB
+
+
+def test_a_container_has_no_more_than_its_limit(machine: Path) -> None:
+    """Of the 6 GiB that it has, 3 are files that nobody reads any more."""
+    _limit(machine, str(8 * GIB))
+    assert available_host_bytes() == (8 - 6 + 3) * GIB
+    _limit(machine, str(40 * GIB))
+    assert available_host_bytes() == 16 * GIB
+
+
+def test_where_the_kernel_says_nothing_free_pages_count(machine: Path) -> None:
+    (machine / "meminfo").unlink()
+    assert available_host_bytes() > 0
 
 
 def test_the_cache_gets_what_is_left_of_the_share() -> None:
