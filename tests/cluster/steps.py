@@ -62,21 +62,22 @@ class Rehearsal:
         """Two of them, which their budget lets go one after the other. The autoscaler may have
         started a third, which has no ingress and goes again."""
         budget = self.kubectl.get("poddisruptionbudgets", "specdec-entry")
-        return self._num_ready("entry") >= 2 and budget["status"]["disruptionsAllowed"] >= 1
+        return self.num_ready("entry") >= 2 and budget["status"]["disruptionsAllowed"] >= 1
 
     def all_ready(self) -> bool:
         """A head, two entries, a target in each cell, and the operator says so."""
         if not self.entries_ready():
             return False
-        has_targets = all(self._num_ready(group) for group in ("head", *TARGETS))
+        has_targets = all(self.num_ready(group) for group in ("head", *TARGETS))
         return has_targets and self.running_version() is not None
 
-    def _num_ready(self, component: str) -> int:
-        return sum(map(is_ready, self.kubectl.pods(component)))
+    def num_ready(self, *components: str) -> int:
+        """Pods. One of a target is ready while a replica runs on it: a node without has no proxy."""
+        return sum(is_ready(pod) for one in components for pod in self.kubectl.pods(one))
 
     def ready_pod(self, component: str, number: int) -> Manifest:
         """Waits for it: drafts come with the load."""
-        wait_for(component, lambda: self._num_ready(component) > number, READY_S)
+        wait_for(component, lambda: self.num_ready(component) > number, READY_S)
         return [pod for pod in self.kubectl.pods(component) if is_ready(pod)][number]
 
     def running_version(self) -> str | None:
@@ -370,6 +371,9 @@ def scaled(rehearsal: Rehearsal) -> dict[str, Any]:
     def is_as_before() -> bool:
         return num_targets() == 2 and rehearsal.num_pods(["entry"]) == 2
 
+    def are_up() -> bool:
+        return rehearsal.num_ready(*TARGETS) == 4 and rehearsal.is_settled()
+
     def targets_between(least: int, most: int) -> None:
         bounds = Bounds(least, most)
         apply_objects([rehearsal.deployed.with_settings(bounds, **_OTHER_SETTINGS)])
@@ -380,7 +384,7 @@ def scaled(rehearsal: Rehearsal) -> dict[str, Any]:
     with under_load(rehearsal) as load:
         targets_between(2, 2)
         up = wait_for("four targets' pods", lambda: num_targets() >= 4, READY_S)
-        up += wait_for("four targets", rehearsal.is_settled, READY_S)
+        up += wait_for("four targets", are_up, READY_S)
         time.sleep(_BEFORE_S)
         targets_between(1, 1)
         down = wait_for("two targets and two entries again", is_as_before, READY_S)
