@@ -72,7 +72,7 @@ class Rehearsal:
         return has_targets and self.running_version() is not None
 
     def num_ready(self, *components: str) -> int:
-        """Pods. One of a target is ready while a replica runs on it: a node without has no proxy."""
+        """Pods. A target's is ready while a replica runs on it: a node without has no proxy."""
         return sum(is_ready(pod) for one in components for pod in self.kubectl.pods(one))
 
     def ready_pod(self, component: str, number: int) -> Manifest:
