@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.cluster.deployed import CLIENTS, NAMESPACE, Deployed
-from tests.cluster.kubectl import Kubectl, KubectlError, is_ready
+from tests.cluster.kubectl import Kubectl, KubectlError, Manifest, is_ready
 from tests.cluster.questions import questions
 from tests.cluster.report import Result, write
-from tests.cluster.steps import STEPS, Rehearsal, Step, StepError
+from tests.cluster.steps import STEPS, Rehearsal, Step, StepError, operators
 
 _NOT_RUN = 3
 """Exit status where no cluster is at hand: neither passed nor failed."""
@@ -98,8 +98,14 @@ def _about(rehearsal: Rehearsal) -> dict[str, Any]:
         "cpus": [node["status"]["capacity"]["cpu"] for node in nodes],
         "machine": platform.machine(),
         "image": rehearsal.deployed.image,
+        "operator's priority class": ", ".join(map(_priority, operators())) or "no operator found",
         "kinds that this cluster does not know": ", ".join(rehearsal.deployed.left_out) or "none",
     }
+
+
+def _priority(operator: Manifest) -> str:
+    none = "none: on a full node it gives way to the service's pods, and nothing is upgraded"
+    return str(operator["spec"].get("priorityClassName", none))
 
 
 def _run(step: Step, rehearsal: Rehearsal) -> Result:

@@ -311,18 +311,19 @@ def redis_deleted(rehearsal: Rehearsal) -> dict[str, Any]:
 
 def operator_killed(rehearsal: Rehearsal) -> dict[str, Any]:
     """It has no part in serving: nobody notices."""
-    found = _operators()
+    found = operators()
     check(bool(found), f"no operator with the label {OPERATOR}")
     operator = found[0]["metadata"]
     with under_load(rehearsal) as load:
         there = Kubectl(operator["namespace"])
         there.run("delete", "pod", operator["name"], "--grace-period=0", "--force")
-        seconds = wait_for("an operator", lambda: any(map(is_ready, _operators())), READY_S)
+        seconds = wait_for("an operator", lambda: any(map(is_ready, operators())), READY_S)
         time.sleep(_BEFORE_S)
     return {"recovered_s": round(seconds, 1)} | load.verdict.figures
 
 
-def _operators() -> list[Manifest]:
+def operators() -> list[Manifest]:
+    """Pods."""
     words = ("get", "pods", "--all-namespaces", "--selector", OPERATOR, "--output", "json")
     return list(json.loads(ask(*words))["items"])
 
