@@ -19,7 +19,14 @@ from ray.exceptions import RayError
 from deployments.autoscaling.sampling import SignalSampler
 from deployments.autoscaling.signals import SignalMeter
 from deployments.coordinator.garbage import is_look_short, look_seldom
-from deployments.coordinator.nodes import node_options, nodes_for, own_node, places_of
+from deployments.coordinator.nodes import (
+    chooses,
+    entry_nodes,
+    node_options,
+    nodes_for,
+    own_node,
+    places_of,
+)
 from deployments.coordinator.pool_driver import PoolDriver
 from deployments.coordinator.pool_status import pool_status
 from deployments.coordinator.server import process_settings, start_server
@@ -46,7 +53,7 @@ _SEND_S = 5.0
 _WATCH_S = 1.0
 _LOOK_S = 5.0
 """Between two looks at where the coordinators of the other cells are."""
-_SHARED_LOOKS = 2
+_BETTER_LOOKS = 2
 """So many in a row say that it had better move: a node that has just joined or come back stays."""
 _ASKED_S = 5.0
 _FAILED_EXIT_CODE = 70
@@ -90,7 +97,7 @@ class Coordinator:
             asyncio.ensure_future(self._metrics.run()),
             asyncio.ensure_future(keep_trimming(is_calm=self._is_calm)),
         ]
-        if spec.num_cells > 1:
+        if chooses(spec):
             self._tasks.append(asyncio.ensure_future(self._keep_apart(spec)))
         self._targets_begun: Counter[str] = Counter()
 
@@ -153,16 +160,16 @@ class Coordinator:
         ray.get_runtime_context().current_actor.retire.remote()
 
     async def _keep_apart(self, spec: CoordinatorSpec) -> None:
-        """Move once this node has another cell's coordinator and some other node has none."""
-        num_shared = 0
-        while num_shared < _SHARED_LOOKS:
+        """Move once this node has another cell's coordinator and some other node has none, or has
+        nothing but this one and a node with an ingress has none."""
+        num_better = 0
+        while num_better < _BETTER_LOOKS:
             await asyncio.sleep(_LOOK_S)
-            num_shared = (
-                num_shared + 1 if await asyncio.to_thread(_is_better_elsewhere, spec) else 0
-            )
+            is_better = await asyncio.to_thread(_is_better_elsewhere, spec)
+            num_better = num_better + 1 if is_better else 0
         logger.info(
-            "the coordinator of cell %d shares its node with another, and a node has none: "
-            "it moves there; its streams wait for some seconds",
+            "the coordinator of cell %d shares its node with another or is alone on it, and there "
+            "is a node for it: it moves there; its streams wait for some seconds",
             spec.cell,
         )
         ray.get_runtime_context().current_actor.retire.remote()
@@ -171,11 +178,11 @@ class Coordinator:
 def _is_better_elsewhere(spec: CoordinatorSpec) -> bool:
     """Not while the place of another cell's coordinator is unknown."""
     try:
-        others, nodes = places_of(spec.others), nodes_for(spec)
+        others, nodes, entries = places_of(spec.others), nodes_for(spec), entry_nodes()
     except RayError:
         return False
     is_known = len(others) == len(spec.others)
-    return is_known and should_move(spec.cell, own_node(), nodes, others)
+    return is_known and should_move(spec.cell, own_node(), nodes, others, entries)
 
 
 def find_or_create(spec: CoordinatorSpec) -> ActorHandle[Any]:

@@ -15,22 +15,36 @@ from deployments.nodes.selectors import fits
 
 _NODE_ID = "ray.io/node-id"
 """The label that Ray gives every node."""
+PROXY = "SERVE_PROXY_ACTOR-"
+"""What Serve calls the actor of a node's proxy, before the node's id. Its own module for it would
+bring all of Serve into this process."""
 _TIMEOUT_S = 2.0
 
 
 def node_options(spec: CoordinatorSpec) -> dict[str, Any]:
-    """Ray's options: on the node with the fewest other coordinators; where that one is gone, on
-    any that has the labels."""
+    """Ray's options: on an entry with the fewest other coordinators; where that one is gone, on any
+    node that has the labels."""
     labels = spec.node_labels
-    if spec.num_cells == 1:
-        return {"label_selector": labels or None}
-    node = best_node(spec.cell, nodes_for(spec), places_of(spec.others))
+    if not chooses(spec):
+        return {"label_selector": None}
+    node = best_node(spec.cell, nodes_for(spec), places_of(spec.others), entry_nodes())
     if node is None:
         return {"label_selector": labels or None}
     return {
         "label_selector": {**labels, _NODE_ID: node},
         "fallback_strategy": [{"label_selector": labels}],
     }
+
+
+def chooses(spec: CoordinatorSpec) -> bool:
+    """Whether it matters where the coordinator is: not on a machine of its own."""
+    return spec.num_cells > 1 or bool(spec.node_labels)
+
+
+def entry_nodes() -> set[str]:
+    """Ids of the nodes that Serve has a proxy on: those with a replica."""
+    names = (actor["name"] for actor in ray.util.list_named_actors(all_namespaces=True))
+    return {name.removeprefix(PROXY) for name in names if name.startswith(PROXY)}
 
 
 def nodes_for(spec: CoordinatorSpec) -> list[str]:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from ray.serve._private.constants import SERVE_PROXY_NAME
+from ray.serve._private.utils import format_actor_name
+
+from deployments.coordinator.nodes import PROXY
 from deployments.coordinator.spreading import best_node, should_move
 
 
@@ -24,3 +28,27 @@ def test_nobody_moves_without_room() -> None:
     assert not should_move(1, "a", ["a"], {0: "a"})
     assert not should_move(2, "a", ["a", "b"], {0: "a", 1: "b"})
     assert not should_move(1, "b", ["a", "b"], {0: "a"})
+
+
+def test_of_nodes_with_as_few_an_entry_is_chosen() -> None:
+    assert best_node(0, ["a", "b", "c"], {}, {"c"}) == "c"
+    assert best_node(0, ["a", "b"], {1: "b"}, {"b"}) == "a"
+
+
+def test_a_coordinator_leaves_a_node_that_has_nothing_else() -> None:
+    assert should_move(0, "idle", ["a", "b", "idle"], {1: "a"}, {"a", "b"})
+    assert should_move(0, "idle", ["a", "idle"], {}, {"a"})
+
+
+def test_apart_comes_before_in_use() -> None:
+    assert not should_move(1, "idle", ["a", "idle"], {0: "a"}, {"a"})
+    assert should_move(1, "a", ["a", "idle"], {0: "a"}, {"a"})
+
+
+def test_where_no_node_or_all_are_entries_nobody_moves() -> None:
+    assert not should_move(0, "a", ["a", "b"], {}, set())
+    assert not should_move(0, "a", ["a", "b"], {}, {"a", "b"})
+
+
+def test_proxies_are_called_as_serve_calls_them() -> None:
+    assert format_actor_name(SERVE_PROXY_NAME, "0a1b") == f"{PROXY}0a1b"
