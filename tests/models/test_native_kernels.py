@@ -155,10 +155,11 @@ def _norm(seed: int) -> RMSNorm:
 class Cache:
     """A paged cache of one layer with random keys and values, and queries for its pieces."""
 
-    num_heads, num_kv_heads, head_dim = 6, 2, 64
+    num_heads = 6
 
-    def __init__(self, kernels: NativeKernels, head_dim: int = 64) -> None:
+    def __init__(self, kernels: NativeKernels, head_dim: int = 64, num_kv_heads: int = 2) -> None:
         self.head_dim = head_dim
+        self.num_kv_heads = num_kv_heads
         shape = KVShape(
             num_layers=1,
             num_kv_heads=self.num_kv_heads,
@@ -235,6 +236,29 @@ def test_a_query_has_the_same_bits_alone_in_company_and_in_any_chunk(
             done[i] += counts[i]
     for one, parts in zip(alone, together, strict=True):
         assert torch.equal(one, torch.cat(parts))
+
+
+@pytest.mark.parametrize("num_kv_heads", [1, 2, 3, 6])
+def test_few_queries_of_many_sequences_have_the_bits_of_one(
+    kernels: NativeKernels, num_kv_heads: int
+) -> None:
+    """Where sequences are enough for all threads, one unit takes all key heads."""
+
+    def new_cache() -> Cache:
+        return Cache(kernels, num_kv_heads=num_kv_heads)
+
+    lengths = [3, 4, 15, 16, 17, 32, 33, 64, 100, 131, 255, 300]
+    alone = [_one_by_one(new_cache(), length, seed) for seed, length in enumerate(lengths)]
+    cache = new_cache()
+    sequences = [cache.sequence(length, seed) for seed, length in enumerate(lengths)]
+    slots = [cache.slot_for(length) for length in lengths]
+    for slot, sequence, length in zip(slots, sequences, lengths, strict=True):
+        if length > 3:
+            cache.attend([Piece(slot, 0, range(length - 3), 0)], sequence[:-3])
+    pieces = [Piece(slot, n - 3, range(3), 0) for slot, n in zip(slots, lengths, strict=True)]
+    together = cache.attend(pieces, torch.cat([sequence[-3:] for sequence in sequences]))
+    for one, some in zip(alone, together.split(3), strict=True):
+        assert torch.equal(one[-3:], some)
 
 
 def _one_by_one(cache: Cache, length: int, seed: int) -> Tensor:

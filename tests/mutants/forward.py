@@ -68,6 +68,14 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        name="a-kernel-unit-of-all-heads-reads-the-first",
+        path=_KERNELS + "attention.h",
+        old="const bf16 *rows = tile->rows + head * size + j * tile->stride;",
+        new="const bf16 *rows = tile->rows + j * tile->stride;",
+        breaks="a batch's heads mix the values of another; few sequences do not",
+        killed_by=(_KERNEL_TESTS + "test_few_queries_of_many_sequences_have_the_bits_of_one",),
+    ),
+    Mutant(
         name="a-kernel-linear-without-bias",
         path=_KERNELS + "products.h",
         old="const bf16 *bias = p->bias ? p->bias + block * OUTPUTS : no_bias;",

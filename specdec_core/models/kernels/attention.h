@@ -13,10 +13,13 @@
 #ifdef __AMX_BF16__
 #define MAX_QUERIES 16
 #define NUM_COMPUTED(num_queries) MAX_QUERIES
+#define MAY_SHARE 0 /* a unit of several key heads: a tile's queries are of one */
 #else
 #define MAX_QUERIES 48
 #define NUM_COMPUTED(num_queries) (num_queries)
+#define MAY_SHARE 1
 #endif
+#define MAX_ROW 1024 /* numbers of a token's key heads where a unit takes all of them */
 #ifdef __AVX512F__
 #define QUERIES_AT_ONCE 4 /* whose sums stay in registers */
 #else
@@ -33,13 +36,15 @@ typedef struct {
     const int32_t *tables; /* [P, table_width] blocks of the sequence */
     int64_t num_pieces, table_width, block_size, heads, key_heads, size;
     int64_t most_units; /* of a piece and key head */
+    int64_t num_threads;
     float scaling;
 } Attention;
 
-/* Queries of a unit count (token, group): those of one token lie behind each other. */
+/* Some queries of each of some key heads. Those of a head count (token, group): those of one token lie
+ * behind each other. Query q of the unit is query q % num_queries of head q / num_queries. */
 typedef struct {
     const int32_t *table;
-    int64_t key_head, first_token, first_query, num_queries;
+    int64_t key_head, num_heads, first_token, first_query, num_queries;
     int64_t place; /* of the piece's first token */
     int64_t num_keys;
 } Unit;
@@ -50,16 +55,22 @@ typedef struct {
     int64_t stride, count;
 } Tile;
 
-typedef bf16 Spare[KEYS * MAX_HEAD] __attribute__((aligned(64)));
+typedef bf16 Spare[KEYS * MAX_ROW] __attribute__((aligned(64)));
 
-/* A block is read where it lies; keys that lie otherwise are copied to `spare`, [16, D]. */
+static const bf16 no_row[MAX_ROW];
+
+/* A block is read where it lies, by a unit of one key head; one of all heads copies it to `spare` first, in
+ * the order of memory. Keys that lie otherwise are copied to `spare`, [16, D]. */
 static Tile tile_of(const Attention *a, const Unit *u, const bf16 *pool, int64_t first_key,
                     bf16 *spare) {
     int64_t left = u->num_keys - first_key, stride = a->key_heads * a->size;
     Tile tile = {.stride = stride, .count = left < KEYS ? (left > 0 ? left : 0) : KEYS};
     const bf16 *head = pool + u->key_head * a->size;
-    if (a->block_size == KEYS && tile.count) {
+    if (!tile.count) return (Tile){.rows = no_row};
+    if (a->block_size == KEYS) {
         tile.rows = head + u->table[first_key / KEYS] * KEYS * stride;
+        if (u->num_heads > 1)
+            tile.rows = memcpy(spare, tile.rows, KEYS * stride * sizeof *spare);
         return tile;
     }
     for (int64_t j = 0; j < tile.count; j++) {
@@ -73,9 +84,9 @@ static Tile tile_of(const Attention *a, const Unit *u, const bf16 *pool, int64_t
     return tile;
 }
 
-/* Ask for a tile that is read soon. */
+/* Ask for a tile that is read soon; the processor foresees whole blocks by itself. */
 static void ask_for_tile(const Attention *a, const Unit *u, const bf16 *pool, int64_t first_key) {
-    if (a->block_size != KEYS || first_key >= u->num_keys) return;
+    if (a->block_size != KEYS || first_key >= u->num_keys || u->num_heads > 1) return;
     int64_t stride = a->key_heads * a->size;
     const bf16 *rows = pool + u->key_head * a->size + u->table[first_key / KEYS] * KEYS * stride;
     for (int64_t j = 0; j < KEYS; j++)
@@ -83,9 +94,10 @@ static void ask_for_tile(const Attention *a, const Unit *u, const bf16 *pool, in
 }
 
 static inline const bf16 *query_of(const Attention *a, const Unit *u, int64_t query) {
-    int64_t groups = a->heads / a->key_heads, index = u->first_query + query;
+    int64_t groups = a->heads / a->key_heads, index = u->first_query + query % u->num_queries;
+    int64_t head = u->key_head + query / u->num_queries;
     return a->query + (u->first_token + index / groups) * a->query_stride +
-           (u->key_head * groups + index % groups) * a->size;
+           (head * groups + index % groups) * a->size;
 }
 
 typedef uint32_t u8 __attribute__((vector_size(32)));
@@ -121,24 +133,23 @@ static inline void turn_words(const bf16 *rows, int64_t stride, uint32_t *to, in
 /* Pairs of numbers of a tile's keys, [D / 2][16 keys]. */
 typedef uint32_t Across[MAX_HEAD / 2][KEYS] __attribute__((aligned(64)));
 
-static void read_across(const Tile *tile, int64_t size, Across across) {
+static void read_across(const Tile *tile, int64_t head, int64_t size, Across across) {
+    const bf16 *rows = tile->rows + head * size;
     for (int64_t j = 0; j < KEYS; j += 8)
         for (int64_t pair = 0; pair < size / 2; pair += 8)
-            turn_words(tile->rows + j * tile->stride + 2 * pair, tile->stride, across[pair] + j,
-                       KEYS);
+            turn_words(rows + j * tile->stride + 2 * pair, tile->stride, across[pair] + j, KEYS);
 }
-
-static const bf16 no_row[MAX_HEAD];
 
 /* Pairs of two tiles' values, [16 pairs of keys][D]; keys that are none of the unit's count 0. */
 typedef uint32_t ValuePairs[KEYS][MAX_HEAD] __attribute__((aligned(64)));
 
-static void read_value_pairs(const Tile *tiles, int64_t size, ValuePairs pairs) {
+static void read_value_pairs(const Tile *tiles, int64_t head, int64_t size, ValuePairs pairs) {
     for (int64_t pair = 0; pair < KEYS; pair++) {
         const Tile *tile = tiles + pair / 8;
         int64_t j = 2 * (pair % 8);
-        const bf16 *even = j < tile->count ? tile->rows + j * tile->stride : no_row;
-        const bf16 *odd = j + 1 < tile->count ? tile->rows + (j + 1) * tile->stride : no_row;
+        const bf16 *rows = tile->rows + head * size + j * tile->stride;
+        const bf16 *even = j < tile->count ? rows : no_row;
+        const bf16 *odd = j + 1 < tile->count ? rows + tile->stride : no_row;
         for (int64_t d = 0; d < size; d += LANES) {
             vu both = (vu)load(even + d) >> 16 | (vu)load(odd + d);
             memcpy(pairs[pair] + d, &both, sizeof both);
@@ -157,9 +168,9 @@ typedef struct {
 
 #ifdef __AMX_BF16__
 
-static void score_step(Work *w, const Across *across, int64_t size, int64_t num_queries,
+static void score_step(Work *w, const Across *across, int64_t size, int64_t first, int64_t end,
                        int64_t key) {
-    (void)num_queries;
+    (void)first, (void)end;
     for (int t = 0; t < 2; t++) {
         _tile_zero(2);
         for (int64_t d = 0; d < size; d += 32) {
@@ -171,8 +182,8 @@ static void score_step(Work *w, const Across *across, int64_t size, int64_t num_
     }
 }
 
-static void add_step(Work *w, ValuePairs values, int64_t size, int64_t num_queries) {
-    (void)num_queries;
+static void add_step(Work *w, ValuePairs values, int64_t size, int64_t first, int64_t end) {
+    (void)first, (void)end;
     _tile_loadd(0, w->weights, sizeof *w->weights);
     for (int64_t d = 0; d < size; d += 16) {
         _tile_loadd(2, w->sums[0] + d, sizeof *w->sums);
@@ -206,9 +217,9 @@ INLINE void score_queries(Work *w, const Across *across, int64_t size, int64_t f
         memcpy(w->scores + (first + q) * w->stride + key, sums[q], sizeof *sums);
 }
 
-static void score_step(Work *w, const Across *across, int64_t size, int64_t num_queries,
+static void score_step(Work *w, const Across *across, int64_t size, int64_t first, int64_t end,
                        int64_t key) {
-    for (int64_t first = 0; first < num_queries; first += QUERIES_AT_ONCE) switch (num_queries - first) {
+    for (; first < end; first += QUERIES_AT_ONCE) switch (end - first) {
         case 1: score_queries(w, across, size, first, 1, key); break;
         case 2: score_queries(w, across, size, first, 2, key); break;
 #if QUERIES_AT_ONCE > 3
@@ -237,8 +248,8 @@ INLINE void add_values(Work *w, ValuePairs values, int64_t size, int64_t first, 
     }
 }
 
-static void add_step(Work *w, ValuePairs values, int64_t size, int64_t num_queries) {
-    for (int64_t first = 0; first < num_queries; first += QUERIES_AT_ONCE) switch (num_queries - first) {
+static void add_step(Work *w, ValuePairs values, int64_t size, int64_t first, int64_t end) {
+    for (; first < end; first += QUERIES_AT_ONCE) switch (end - first) {
         case 1: add_values(w, values, size, first, 1); break;
         case 2: add_values(w, values, size, first, 2); break;
 #if QUERIES_AT_ONCE > 3
@@ -268,11 +279,14 @@ static inline vf heed(float *scores, float scaling, int64_t key, int64_t last_ke
     return before;
 }
 
+static inline int64_t all_queries(const Unit *u) { return u->num_heads * u->num_queries; }
+
 static void begin_unit(const Attention *a, const Unit *u, Work *w) {
+    int64_t num_queries = all_queries(u), num_computed = NUM_COMPUTED(num_queries);
     w->stride = (u->num_keys + STEP - 1) / STEP * STEP;
-    w->scores = scratch_of(NUM_COMPUTED(u->num_queries) * w->stride);
-    for (int64_t q = 0; q < NUM_COMPUTED(u->num_queries); q++) {
-        const bf16 *query = q < u->num_queries ? query_of(a, u, q) : no_row;
+    w->scores = scratch_of(num_computed * w->stride);
+    for (int64_t q = 0; q < num_computed; q++) {
+        const bf16 *query = q < num_queries ? query_of(a, u, q) : no_row;
         for (int64_t d = 0; d < a->size; d += LANES)
             store_numbers(w->queries[q] + d, load(query + d));
         memset(w->sums[q], 0, a->size * sizeof(float));
@@ -284,43 +298,59 @@ static void score(const Attention *a, const Unit *u, Work *w, float *highest) {
     int64_t groups = a->heads / a->key_heads;
     vf highest_of[MAX_QUERIES];
     Across across[2];
-    Spare spare;
-    for (int64_t q = 0; q < u->num_queries; q++) highest_of[q] = (vf){0} - INFINITY;
+    Spare spare[2];
+    Tile tiles[2];
+    for (int64_t q = 0; q < all_queries(u); q++) highest_of[q] = (vf){0} - INFINITY;
     for (int64_t key = 0; key < u->num_keys; key += STEP) {
         for (int t = 0; t < 2; t++) {
             ask_for_tile(a, u, a->keys, key + STEP + t * KEYS);
-            Tile tile = tile_of(a, u, a->keys, key + t * KEYS, spare);
-            read_across(&tile, a->size, across[t]);
+            tiles[t] = tile_of(a, u, a->keys, key + t * KEYS, spare[t]);
         }
-        score_step(w, (const Across *)across, a->size, u->num_queries, key);
-        for (int64_t q = 0; q < u->num_queries; q++)
-            highest_of[q] = heed(w->scores + q * w->stride + key, a->scaling, key,
-                                 u->place + (u->first_query + q) / groups, highest_of[q]);
+        for (int64_t head = 0; head < u->num_heads; head++) {
+            for (int t = 0; t < 2; t++) read_across(tiles + t, head, a->size, across[t]);
+            score_step(w, (const Across *)across, a->size, head * u->num_queries,
+                       (head + 1) * u->num_queries, key);
+        }
+        for (int64_t q = 0; q < all_queries(u); q++)
+            highest_of[q] =
+                heed(w->scores + q * w->stride + key, a->scaling, key,
+                     u->place + (u->first_query + q % u->num_queries) / groups, highest_of[q]);
     }
-    for (int64_t q = 0; q < u->num_queries; q++) highest[q] = largest_of(highest_of[q]);
+    for (int64_t q = 0; q < all_queries(u); q++) highest[q] = largest_of(highest_of[q]);
 }
 
 static void mix(const Attention *a, const Unit *u, Work *w, const float *highest, float *total) {
     vf total_of[MAX_QUERIES];
     ValuePairs values;
     Spare spare[2];
-    for (int64_t q = 0; q < u->num_queries; q++) total_of[q] = (vf){0};
+    for (int64_t q = 0; q < all_queries(u); q++) total_of[q] = (vf){0};
     for (int64_t key = 0; key < u->num_keys; key += STEP) {
         Tile tiles[2];
         for (int t = 0; t < 2; t++) {
             ask_for_tile(a, u, a->values, key + STEP + t * KEYS);
             tiles[t] = tile_of(a, u, a->values, key + t * KEYS, spare[t]);
         }
-        for (int64_t q = 0; q < u->num_queries; q++)
+        for (int64_t q = 0; q < all_queries(u); q++)
             for (int64_t j = 0; j < STEP; j += LANES) {
                 vf weight = exp_of(load_floats(w->scores + q * w->stride + key + j) - highest[q]);
                 total_of[q] += weight;
                 store_numbers(w->weights[q] + j, weight);
             }
-        read_value_pairs(tiles, a->size, values);
-        add_step(w, values, a->size, u->num_queries);
+        for (int64_t head = 0; head < u->num_heads; head++) {
+            read_value_pairs(tiles, head, a->size, values);
+            add_step(w, values, a->size, head * u->num_queries, (head + 1) * u->num_queries);
+        }
     }
-    for (int64_t q = 0; q < u->num_queries; q++) total[q] = sum_of(total_of[q]);
+    for (int64_t q = 0; q < all_queries(u); q++) total[q] = sum_of(total_of[q]);
+}
+
+/* Whether a piece's few queries are one unit over all key heads, where there are pieces enough for all
+ * threads. A token's heads lie beside each other: a walk for each head skips the others' numbers, and
+ * memory gives half of what it gives to one walk over everything. */
+static int shares_heads(const Attention *a, int64_t piece) {
+    return MAY_SHARE && a->block_size == KEYS && a->key_heads * a->size <= MAX_ROW &&
+           a->pieces[3 * piece + 1] * a->heads <= MAX_QUERIES &&
+           a->num_pieces >= a->num_threads;
 }
 
 static Unit unit_of(const Attention *a, int64_t piece, int64_t key_head, int64_t first_query) {
@@ -328,6 +358,7 @@ static Unit unit_of(const Attention *a, int64_t piece, int64_t key_head, int64_t
     int64_t groups = a->heads / a->key_heads, num_queries = facts[1] * groups - first_query;
     Unit unit = {.table = a->tables + piece * a->table_width,
                  .key_head = key_head,
+                 .num_heads = shares_heads(a, piece) ? a->key_heads : 1,
                  .first_token = facts[0],
                  .first_query = first_query,
                  .num_queries = num_queries < MAX_QUERIES ? num_queries : MAX_QUERIES,
@@ -340,17 +371,20 @@ static int attend(const void *room, uint64_t ticket, int64_t index) {
     const Attention *a = room;
     /* The last queries of all pieces first: they see the most keys. */
     int64_t first_query = (a->most_units - 1 - index / (a->num_pieces * a->key_heads)) * MAX_QUERIES;
-    int64_t piece = index / a->key_heads % a->num_pieces, groups = a->heads / a->key_heads;
+    int64_t piece = index / a->key_heads % a->num_pieces, key_head = index % a->key_heads;
+    int64_t groups = a->heads / a->key_heads;
     if (a->pieces[3 * piece + 1] * groups <= first_query) return commits(ticket, index);
-    Unit u = unit_of(a, piece, index % a->key_heads, first_query);
+    if (key_head && shares_heads(a, piece)) return commits(ticket, index);
+    Unit u = unit_of(a, piece, key_head, first_query);
     Work work;
     float highest[MAX_QUERIES], total[MAX_QUERIES];
     begin_unit(a, &u, &work);
     score(a, &u, &work, highest);
     mix(a, &u, &work, highest, total);
     if (!commits(ticket, index)) return 0;
-    for (int64_t q = 0; q < u.num_queries; q++) {
-        int64_t at = u.first_query + q, head = u.key_head * groups + at % groups;
+    for (int64_t q = 0; q < all_queries(&u); q++) {
+        int64_t at = u.first_query + q % u.num_queries;
+        int64_t head = (u.key_head + q / u.num_queries) * groups + at % groups;
         bf16 *to = a->out + ((u.first_token + at / groups) * a->heads + head) * a->size;
         for (int64_t d = 0; d < a->size; d += LANES)
             store(to + d, load_floats(work.sums[q] + d) / total[q]);

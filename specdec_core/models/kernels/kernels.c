@@ -231,7 +231,7 @@ static int64_t begin_mixing(const Context *c, const Layer *layer, int stage, Ope
                        .tables = p->tables, .num_pieces = p->num_pieces,
                        .table_width = p->table_width, .block_size = p->block_size,
                        .heads = m->num_heads, .key_heads = m->key_heads, .size = m->size,
-                       .scaling = m->scaling});
+                       .num_threads = p->num_threads, .scaling = m->scaling});
 }
 
 /* A linear of a layer: x [T, inputs] to out. */
@@ -420,7 +420,7 @@ void specdec_attend(const AttentionCall *a) {
                     .values = a->values, .out = a->out, .pieces = a->pieces, .tables = a->tables,
                     .num_pieces = a->num_pieces, .table_width = a->table_width,
                     .block_size = a->block_size, .heads = a->heads, .key_heads = a->key_heads,
-                    .size = a->size, .scaling = a->scaling});
+                    .size = a->size, .num_threads = a->num_threads, .scaling = a->scaling});
     run_alone(a->num_threads);
 }
 
