@@ -14,7 +14,8 @@ every stream slower."""
 
 
 class StepTime(NamedTuple):
-    """A target's pass, or one step of a draft, which has a row for each sequence."""
+    """A target's pass, or all steps of a draft's lease, whose rows are the tokens that it drafts:
+    as many for each sequence."""
 
     num_sequences: int
     num_rows: int

@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from benchmarks.paper.answer_book import AnswerBook
 from benchmarks.paper.recorded_draft import RecordedDraft
@@ -17,6 +17,16 @@ from specdec_core.config import KPolicyName
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.models.cached_model import CachedModel
 from specdec_core.request import FinishReason
+
+_COUNTED = (
+    "num_rounds",
+    "num_committed",
+    "num_drafted",
+    "num_accepted",
+    "num_sequence_rounds",
+    "num_proposed_rounds",
+)
+"""Of what is asked here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +93,7 @@ class Decoded:
 def decode(one: Engine, requests: Sequence[Request]) -> Decoded:
     """Raises RuntimeError where a request failed."""
     answers: dict[str, list[int]] = {request.request_id: [] for request in requests}
+    before = one.stats
     for request in requests:
         one.add_request(request)
     num_tokens, num_ended, seconds = 0, 0, 0.0
@@ -100,5 +111,14 @@ def decode(one: Engine, requests: Sequence[Request]) -> Decoded:
     return Decoded(
         answers=tuple(tuple(answer) for answer in answers.values()),
         tokens_per_second=num_tokens / seconds if seconds else 0.0,
-        stats=one.stats,
+        stats=_between(before, one.stats),
     )
+
+
+def _between(before: AlgorithmStats, after: AlgorithmStats) -> AlgorithmStats:
+    """What was counted in between: the engine may have run before."""
+    counted = {name: getattr(after, name) - getattr(before, name) for name in _COUNTED}
+    seconds = {
+        stage: value - before.seconds.get(stage, 0.0) for stage, value in after.seconds.items()
+    }
+    return replace(after, **counted, seconds=seconds)

@@ -61,7 +61,7 @@ def random_network(shape: NetworkShape, settings: Settings, *, seed: int = 0) ->
             config_of(shape), dtype=getattr(torch, settings.sizes.dtype)
         )
     network.requires_grad_(False)
-    return fuse(network.eval())
+    return fuse(network.eval(), uses_kernels=True)
 
 
 def random_networks(settings: Settings) -> tuple[Network, Network]:

@@ -25,6 +25,8 @@ from specdec_core.models.numerics import NotExactError, Numerics
 from specdec_core.models.timing import time_steps
 
 GOAL_ACCEPTANCE = 0.7
+_RUNS = 3
+_PLAIN_RUNS = 2
 
 
 def measure(settings: Settings, findings: Findings) -> None:
@@ -61,14 +63,14 @@ def _measure_rows(
 ) -> None:
     """Plain decoding, then each acceptance; in exact numerics that of the goal alone."""
     script = Script.random(rows, sizes, pair.target.vocab_size)
-    plain = _second(pair, script, Way(rows=rows), 1.0)
+    plain = _settled(pair, script, Way(rows=rows), 1.0)
     _write(findings, numerics, rows, script, plain, plain, None)
     is_exact = numerics is Numerics.EXACT
     for acceptance in (GOAL_ACCEPTANCE,) if is_exact else sizes.acceptances:
         way = Way(
             method=SpecMethod.DRAFT_MODEL, rows=rows, k=sizes.max_k, policy=KPolicyName.GOODPUT
         )
-        found = _second(pair, script, way, acceptance)
+        found = _settled(pair, script, way, acceptance)
         _write(findings, numerics, rows, script, found, plain, acceptance)
 
 
@@ -100,12 +102,14 @@ class Script:
         return requests_for(self.prompts, params)
 
 
-def _second(pair: Pair, script: Script, way: Way, acceptance: float) -> Decoded:
-    """The first of two runs warms up: it records what the second replays."""
+def _settled(pair: Pair, script: Script, way: Way, acceptance: float) -> Decoded:
+    """The last of some runs of one engine, as a service runs for days: those before record what it
+    replays, and its policy learns what passes cost and drafts are worth."""
     target = drafted_from(script.book(1.0), pair.target)
     draft = drafted_from(script.book(acceptance), pair.draft)
-    runs = [decode(engine(way, target, draft), script.requests()) for _ in range(2)]
-    return runs[-1]
+    one = engine(way, target, draft)
+    num_runs = _PLAIN_RUNS if way.method is SpecMethod.NONE else _RUNS
+    return [decode(one, script.requests()) for _ in range(num_runs)][-1]
 
 
 def _write(

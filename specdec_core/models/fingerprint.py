@@ -11,6 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 import torch
 import transformers
 
+from specdec_core.models.layer_ops import LayerOps
 from specdec_core.models.static_shapes.block_attention import BlockAttention
 from specdec_core.models.transformers_adapter import TransformersModel
 
@@ -36,16 +37,17 @@ def numerics_fingerprint(model: TransformersModel, digest: str) -> str:
         transformers.__version__,
         _device_name(model.device),
         model.kernels.identity if model.kernels is not None else "no kernels",
-        f"recorded: {model.drafts_in_one_go}, attention: {_attention_name(model.block_attention)}",
+        f"recorded: {model.drafts_in_one_go}, attention: {_compiled(model.block_attention)}",
+        f"between linears: {_compiled(getattr(model.module, 'ops', None))}",
         str(torch.get_num_threads()),
     ]
     hashed = hashlib.sha256("\n".join(facts).encode()).hexdigest()[:12]
     return f"{model.device.type} {dtype} {model.numerics} torch {torch.__version__} {hashed}"
 
 
-def _attention_name(attention: BlockAttention | None) -> str:
-    """With the version of the compiler that made it, where it has one."""
-    return f"{type(attention).__name__} {getattr(attention, 'compiler_version', '')}"
+def _compiled(kernels: BlockAttention | LayerOps | None) -> str:
+    """With the version of the compiler that made them, where they have one."""
+    return f"{type(kernels).__name__} {getattr(kernels, 'compiler_version', '')}"
 
 
 def _device_name(device: torch.device) -> str:

@@ -26,6 +26,7 @@ from specdec_core.models.layer_ops import (
 from specdec_core.models.native_kernels import NativeKernels, load_kernels, suits
 from specdec_core.models.native_linear import replace_linears
 from specdec_core.models.native_stack import NativeStack, stack_of
+from specdec_core.models.ops_probe import device_ops_for
 from specdec_core.models.pass_plan import PassPlan
 from specdec_core.models.ragged_attention import AttentionPass
 
@@ -40,7 +41,9 @@ def fuse(model: PreTrainedModel, *, uses_kernels: bool = False) -> PreTrainedMod
     """
     if model.config.model_type not in _FAMILIES:
         return model
-    return FusedDecoder(model, _kernels_for(model) if uses_kernels else None)
+    if not uses_kernels:
+        return FusedDecoder(model)
+    return FusedDecoder(model, _kernels_for(model), device_ops_for(model))
 
 
 def _kernels_for(model: Any) -> NativeKernels | None:
@@ -101,13 +104,20 @@ class FusedLayer(nn.Module):
 class FusedDecoder(nn.Module):
     """A model of Llama's shape; implements Decoder."""
 
-    def __init__(self, model: Any, kernels: NativeKernels | None = None) -> None:
-        """Takes the weights out of `model`, which is of no use afterwards."""
+    def __init__(
+        self,
+        model: Any,
+        kernels: NativeKernels | None = None,
+        device_ops: LayerOps | None = None,
+    ) -> None:
+        """Takes the weights out of `model`, which is of no use afterwards. `kernels` are a CPU's,
+        `device_ops` another device's."""
         super().__init__()
         body = model.model
         self.config = model.config
         self.kernels = kernels
-        self._ops: LayerOps = TorchOps() if kernels is None else NativeOps(kernels)
+        plain = TorchOps() if kernels is None else NativeOps(kernels)
+        self.ops: LayerOps = device_ops or plain
         self.embedding = body.embed_tokens
         self.rotary = body.rotary_emb
         self.layers = nn.ModuleList()
@@ -144,9 +154,7 @@ class FusedDecoder(nn.Module):
         rotation = Rotation(cos_1TD[0], sin_1TD[0])
         update_TE = self._run_layers(x_TE, rotation, attention_pass)
         wanted = plan.logits_index
-        logits_NV: Tensor = self.head(
-            self._ops.add_norm(x_TE[wanted], update_TE[wanted], self.norm)
-        )
+        logits_NV: Tensor = self.head(self.ops.add_norm(x_TE[wanted], update_TE[wanted], self.norm))
         return logits_NV
 
     def _run_layers(
@@ -155,7 +163,7 @@ class FusedDecoder(nn.Module):
         """Adds to `x_TE` in place; returns what is still to be added."""
         update_TE: Tensor | None = None
         for layer in self.layers:
-            update_TE = layer(x_TE, update_TE, rotation, attention_pass, self._ops)
+            update_TE = layer(x_TE, update_TE, rotation, attention_pass, self.ops)
         assert update_TE is not None, "a model has layers"
         return update_TE
 

@@ -32,10 +32,8 @@ if TYPE_CHECKING:
 
 _PASSES = ((1, 1), (1, 5), (4, 1), (8, 1), (16, 1), (32, 1), (8, 5), (64, 1), (32, 5))
 """(sequences, rows of each) of a target, what is needed most first."""
-_SEQUENCES = (1, 4, 8, 16, 32)
-"""Of a draft's step."""
-_DRAFT_STEPS = 4
-"""Timed together: a GPU may run them in one go."""
+_DRAFTS = ((1, 4), (8, 4), (1, 1), (32, 4), (8, 1), (4, 4), (16, 4))
+"""(sequences, tokens of each) of a draft: those of one step tell what a lease takes besides."""
 _BUDGET_S = 2.0
 _SHARE_S = 0.2
 """Of one size."""
@@ -48,7 +46,7 @@ _TOKENS_PER_ROW = 256
 """Of the cache, at least."""
 _TOKEN = 1
 _RULES = ChoiceRules(SamplingParams(temperature=0.0), _CONTEXT)
-_VERSION = 1
+_VERSION = 2
 """Of how passes are timed: tables of another one are not read."""
 
 _logger = logging.getLogger(__name__)
@@ -85,8 +83,8 @@ def time_steps(
     sizes: Sequence[tuple[int, int]] = (),
 ) -> tuple[StepTime, ...]:
     """The quickest of a few passes of each of `sizes` (sequences, rows of each), by default those
-    of the role, as far as the time and the cache reach."""
-    sizes = sizes or (_PASSES if role is Role.TARGET else tuple((n, 1) for n in _SEQUENCES))
+    of the role, as far as the time and the cache reach. A draft drafts so many tokens instead."""
+    sizes = sizes or (_PASSES if role is Role.TARGET else _DRAFTS)
     deadline, last_s = clock() + _BUDGET_S, 0.0
     found: list[StepTime] = []
     slots: list[int] = []
@@ -113,7 +111,7 @@ def rows_of_a_group(model: TransformersModel) -> int:
 
 
 def _fits(model: CachedModel, num_sequences: int, num_rows: int) -> bool:
-    longest = _CONTEXT + max(num_rows, _DRAFT_STEPS)
+    longest = _CONTEXT + num_rows
     blocks = -(-longest // model.block_size)
     return longest <= model.max_model_len and num_sequences * blocks <= model.num_blocks
 
@@ -125,30 +123,27 @@ def _fill(model: CachedModel, slots: list[int], num_sequences: int) -> None:
         model.score([Feed(slot, (_TOKEN,) * _CONTEXT, 0) for slot in new])
 
 
-def _quickest(run: Callable[[], int], clock: Callable[[], float]) -> float:
-    """Seconds of a step; slow ones are repeated less."""
+def _quickest(run: Callable[[], None], clock: Callable[[], float]) -> float:
+    """Seconds; what is slow is repeated less."""
     quickest, enough = float("inf"), clock() + _SHARE_S
     for number in range(_MOST_REPEATS):
         started = clock()
         if number >= _LEAST_REPEATS and started > enough:
             break
-        num_steps = run()
-        quickest = min(quickest, (clock() - started) / num_steps)
+        run()
+        quickest = min(quickest, clock() - started)
     return quickest
 
 
-def _run(model: CachedModel, role: Role, slots: list[int], num_rows: int) -> int:
-    """One pass; returns the steps that it was."""
+def _run(model: CachedModel, role: Role, slots: list[int], num_rows: int) -> None:
+    """One pass, or the steps of one draft."""
     if role is Role.TARGET:
         proposal = (_TOKEN,) * (num_rows - 1)
         score_and_verify(model, [Turn(s, (_TOKEN,), proposal, num_rows, _RULES) for s in slots])
-        num_steps = 1
     else:
-        propose(model, [Turn(s, (_TOKEN,), (), _DRAFT_STEPS, _RULES) for s in slots])
-        num_steps = _DRAFT_STEPS
+        propose(model, [Turn(s, (_TOKEN,), (), num_rows, _RULES) for s in slots])
     for slot in slots:
         model.rollback(slot, _CONTEXT)
-    return num_steps
 
 
 def _key(role: Role, identity: str) -> str:

@@ -10,12 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from operator import attrgetter
 
 from specdec_core.leases import GroupLease, GroupResult, ReplicaInfo, Role
 from specdec_core.pool.acceptance_belief import AcceptanceBelief
 from specdec_core.pool.draft_sharing import Crowd, Plan
 from specdec_core.pool.gains import expected_accepted, num_worthwhile
-from specdec_core.pool.group_choice import Count, DraftedToken, Group, best, counts, likeliest_first
+from specdec_core.pool.group_choice import (
+    Chances,
+    ChancesByPlace,
+    Count,
+    DraftedToken,
+    Group,
+    best,
+    counts,
+    likeliest_first,
+)
 from specdec_core.pool.k_cause import KCause
 from specdec_core.pool.k_policy import AcceptanceHistory, Drafter, Offer
 from specdec_core.pool.looking import LOOK_EVERY, most_overdue
@@ -61,7 +71,8 @@ class GoodputK:
     verify: StepCost = field(default_factory=StepCost)
     """Of a target's pass."""
     draft: StepCost = field(default_factory=StepCost)
-    """Of one draft step, a row for each sequence."""
+    """Of a draft's lease: its steps stand for sequences, and a row is a token. So what each lease
+    takes besides its steps is learnt apart: on a GPU it is as long as a step."""
     beliefs: dict[Drafter, AcceptanceBelief] = field(default_factory=_no_beliefs)
     last_chosen: Count | None = None
     """Of the last group with drafted tokens."""
@@ -84,8 +95,10 @@ class GoodputK:
     _steps_since: int = 0
     _num_choices: int = 0
     """Groups with drafted tokens."""
-    _planned: dict[tuple[Crowd, int], Plan] = field(default_factory=dict)
-    """(crowd, limit) -> of the next round."""
+    _planned: dict[Crowd, list[Plan]] = field(default_factory=dict)
+    """Of the next round, by the number of steps, from none on."""
+    _token_s: float | None = None
+    """Of a drafted token more in a step that is made anyway, as is known now."""
     _crowd: Crowd = _NOBODY
     """That asked last."""
     _most_steps: int = 0
@@ -119,14 +132,15 @@ class GoodputK:
 
     def welcome(self, info: ReplicaInfo) -> None:
         """Several replicas of a role count as one: the smallest groups, the times told first."""
-        cost = self.draft
         if info.role is Role.TARGET:
-            cost = self.verify
-            cost.tile_rows = info.tile_rows
+            self.verify.tile_rows = info.tile_rows
             self.max_group_size = min(self.max_group_size, info.max_num_seqs or self.max_group_size)
-        for time in info.step_times:
-            cost.expect(*time)
-        self._planned.clear()
+            for time in info.step_times:
+                self.verify.expect(*time)
+        else:
+            for size, rows, seconds in info.step_times:
+                self.draft.expect(rows // size, rows, seconds)
+        self._forget_plans()
 
     def num_draft_tokens(
         self,
@@ -177,13 +191,12 @@ class GoodputK:
 
     def observe(self, lease: GroupLease, result: GroupResult, seconds: float) -> None:
         is_timed = seconds > 0.0 and all(map(is_round, lease.rows))
-        size = len(lease.rows)
-        self._planned.clear()
+        self._forget_plans()
         if lease.role is Role.DRAFT:
-            num_steps = max(row.num_choices for row in lease.rows)
-            self._steps_since += num_steps
+            lengths = [row.num_choices for row in lease.rows]
+            self._steps_since += max(lengths)
             if is_timed:
-                self.draft.observe(size, size, seconds / num_steps)
+                self.draft.observe(max(lengths), sum(lengths), seconds)
         elif is_timed:
             self._observe_target(lease, result, seconds)
 
@@ -218,7 +231,8 @@ class GoodputK:
         num_fixed = sum(offer.num_drafted for offer in offers if offer.is_fixed)
         size = len(offers)
         num_bare = sum(not offer.num_drafted for offer in offers)
-        group = Group(size, size + num_fixed, size, chances, self._drafting_s(offers), num_bare)
+        drafting_s = self._drafting_s(offers)
+        group = Group(size, size + num_fixed, size, Chances(chances), drafting_s, num_bare)
         found = counts(group, self.verify)
         chosen = best(found)
         self.cause = KCause.GOODPUT
@@ -249,15 +263,16 @@ class GoodputK:
         by_model = [offer.num_drafted for offer in offers if offer.drafter is Drafter.MODEL]
         if not any(by_model) or not self.draft.is_known:
             return 0.0
-        return max(by_model) * self.draft.at(len(by_model), len(by_model))
+        return self.draft.at(max(by_model), sum(by_model))
 
     def _rate(self, history: AcceptanceHistory, drafter: Drafter) -> float:
         return self.beliefs[drafter].of(history, drafter)
 
     def _num_steps(self, history: AcceptanceHistory, plan: Plan) -> int:
         """How many of the plan's steps the sequence takes part in."""
-        line = self.draft.line
-        price = (line.row_s + line.sequence_s) * plan.tokens_per_second
+        if self._token_s is None:
+            self._token_s = self.draft.line.row_s
+        price = self._token_s * plan.tokens_per_second
         return num_worthwhile(self._rate(history, Drafter.MODEL), price, plan.steps)
 
     def _is_outdone(self, history: AcceptanceHistory, num_found: int, crowd: Crowd) -> bool:
@@ -273,7 +288,7 @@ class GoodputK:
         if not self._knows_costs:
             return expected_accepted(rate, num_found)
         plan = self._plan(crowd, self._most_steps)
-        drafting_s = plan.steps * self.draft.at(size, size)
+        drafting_s = self._lease_s(plan.steps, size)
         exposed_s = crowd.exposed_s(drafting_s, self.verify.at(size, size))
         price = exposed_s / size * plan.tokens_per_second
         return expected_accepted(rate, self._num_steps(history, plan)) - price
@@ -289,7 +304,7 @@ class GoodputK:
             return False
         seen = self.beliefs[Drafter.MODEL].seen
         rate = _GOOD if self.num_rests >= _REST else seen.estimate(_GOOD, _GOOD_WEIGHT)
-        return self._best_plan(crowd, limit, rate).steps > 0
+        return _most(self._promises(crowd, limit, rate)).steps > 0
 
     @property
     def _knows_costs(self) -> bool:
@@ -297,24 +312,32 @@ class GoodputK:
         return self.draft.is_known and self.verify.is_known
 
     def _plan(self, crowd: Crowd, limit: int) -> Plan:
-        key = crowd, limit
-        if key not in self._planned:
+        plans = self._planned.setdefault(crowd, [])
+        if len(plans) <= limit:
             rate = self.beliefs[Drafter.MODEL].common
-            most = 0 if self._num_in_vain >= _IN_VAIN else limit
-            self._planned[key] = self._best_plan(crowd, most, rate)
-        return self._planned[key]
+            plans[:] = self._promises(crowd, limit, rate)
+        most = 0 if self._num_in_vain >= _IN_VAIN else limit
+        return _most(plans[: most + 1])
 
-    def _best_plan(self, crowd: Crowd, limit: int, rate: float) -> Plan:
-        """Of the next round, if drafted tokens are accepted with this chance."""
-        plans = [self._promised(crowd, k, rate) for k in range(limit + 1)]
-        return max(plans, key=lambda plan: plan.tokens_per_second)
+    def _promises(self, crowd: Crowd, limit: int, rate: float) -> list[Plan]:
+        """Of the next round with up to `limit` steps, if drafted tokens are accepted with this
+        chance."""
+        return [self._promised(crowd, k, rate) for k in range(limit + 1)]
+
+    def _forget_plans(self) -> None:
+        self._planned.clear()
+        self._token_s = None
+
+    def _lease_s(self, steps: int, size: int) -> float:
+        """Seconds of a draft's lease of as many tokens for each of so many sequences."""
+        return self.draft.at(steps, steps * size) if steps else 0.0
 
     def _promised(self, crowd: Crowd, k: int, rate: float) -> Plan:
         """If groups draft `k` tokens, as far as drafts have time, and check the best of them."""
         size = crowd.group_size
-        plain_s, drafting_s = self.verify.at(size, size), k * self.draft.at(size, size)
+        plain_s, drafting_s = self.verify.at(size, size), self._lease_s(k, size)
         exposed_s = crowd.exposed_s(drafting_s, plain_s)
-        chances = [rate**j for j in range(1, k + 1) for _ in range(size)]
+        chances = ChancesByPlace(rate, size, k)
         chosen = best(counts(Group(size, size, size, chances, exposed_s), self.verify))
         round_s = exposed_s + self.verify.at(size, chosen.num_rows)
         share = crowd.drafted_share(drafting_s, round_s, plain_s)
@@ -322,6 +345,10 @@ class GoodputK:
         seconds = share * round_s + (1.0 - share) * plain_s
         is_kept = k == self.last_steps and chosen.num_kept >= k
         return Plan(k, tokens / seconds * (1.0 + _INERTIA * is_kept), share)
+
+
+def _most(plans: Sequence[Plan]) -> Plan:
+    return max(plans, key=attrgetter("tokens_per_second"))
 
 
 def _is_found(offer: Offer) -> bool:

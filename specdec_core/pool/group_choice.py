@@ -45,6 +45,42 @@ class Count(NamedTuple):
     """Tokens per second, if drafted rows took longer by the margin."""
 
 
+class Chances:
+    """Of the drafted tokens, in the order in which they are kept."""
+
+    def __init__(self, listed: Sequence[float]) -> None:
+        self._listed = listed
+
+    def __len__(self) -> int:
+        return len(self._listed)
+
+    def expected(self, first: int, end: int) -> float:
+        """Accepted ones of those from `first` on, before `end`."""
+        return sum(self._listed[first:end])
+
+
+class ChancesByPlace:
+    """The same of `size` rows alike, by the place in the proposal: nothing is listed."""
+
+    def __init__(self, rate: float, size: int, num_places: int) -> None:
+        self._rate = rate
+        self._size = size
+        self._num_places = num_places
+
+    def __len__(self) -> int:
+        return self._size * self._num_places
+
+    def expected(self, first: int, end: int) -> float:
+        """See Chances."""
+        size, total = self._size, 0.0
+        while first < end:
+            place = first // size
+            next_place = min((place + 1) * size, end)
+            total += (next_place - first) * self._rate ** (place + 1)
+            first = next_place
+        return total
+
+
 class Group(NamedTuple):
     """What is to be chosen for."""
 
@@ -53,8 +89,7 @@ class Group(NamedTuple):
     """Of the pass without any of `chances`."""
     num_tokens: float
     """Expected without them."""
-    chances: Sequence[float]
-    """Of the drafted tokens, in the order in which they are kept."""
+    chances: Chances | ChancesByPlace
     spent_s: float = 0.0
     """What the round takes besides the pass: drafting."""
     num_bare: int = 0
@@ -74,10 +109,11 @@ def counts(group: Group, cost: StepCost) -> list[Count]:
     num_kept, tokens = 0, group.num_tokens
     rate = tokens / (group.spent_s + plain_s)
     found = [Count(num_kept, group.num_rows, rate, rate)]
-    while num_kept < len(group.chances):
-        full = cost.last_alike(group.num_rows + num_kept + 1) - group.num_rows
-        tokens += sum(group.chances[num_kept:full])
-        num_kept = min(full, len(group.chances))
+    num_drafted = len(group.chances)
+    while num_kept < num_drafted:
+        full = min(cost.last_alike(group.num_rows + num_kept + 1) - group.num_rows, num_drafted)
+        tokens += group.chances.expected(num_kept, full)
+        num_kept = full
         num_rows = group.num_rows + num_kept
         added_s = cost.at(group.num_sequences, num_rows) - plain_s
         seconds = group.spent_s + plain_s + added_s

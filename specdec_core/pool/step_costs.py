@@ -10,7 +10,7 @@ kept beside each other, at one pace, and the pace of late apart from them.
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from functools import lru_cache
 from math import exp, log
 from statistics import median
@@ -92,7 +92,9 @@ class CostLine:
         return self.base_s + self.row_s * rows + self.sequence_s * sequences + self.tile_s * tiles
 
     def times(self, pace: float) -> CostLine:
-        return CostLine(*(pace * cost for cost in astuple(self)))
+        return CostLine(
+            pace * self.base_s, pace * self.row_s, pace * self.sequence_s, pace * self.tile_s
+        )
 
 
 @dataclass(eq=False, slots=True)
@@ -119,6 +121,8 @@ class StepCost:
     """Of the last passes one after another, all on one side."""
     _first: list[float] = field(default_factory=list)
     """Surprises of the first passes, where some were timed."""
+    _asked: dict[tuple[int, int, int], float] = field(default_factory=dict)
+    """What `at` has answered since the last pass: plans ask for the same sizes again and again."""
 
     @property
     def is_known(self) -> bool:
@@ -129,6 +133,7 @@ class StepCost:
         key = self._key(sequences, rows)
         if self.num_seen or key in self._sizes:
             return
+        self._asked.clear()
         self.was_timed = len(self._sizes) > 0
         size = self._sizes[key] = _Size(weight=_TIMED_WEIGHT, seconds=seconds)
         size.sequences, size.rows, size.tiles = sequences, rows, self._tiles(rows)
@@ -137,6 +142,10 @@ class StepCost:
     def observe(self, sequences: int, rows: int, seconds: float) -> None:
         if seconds <= 0.0:
             return  # a driver's clock may stand still
+        self._learn(sequences, rows, seconds)
+        self._asked.clear()
+
+    def _learn(self, sequences: int, rows: int, seconds: float) -> None:
         if self.was_timed and len(self._first) < _NUM_FIRST:
             self._first.append(log(seconds / self.at(sequences, rows)) + log(self.pace))
             self.pace = exp(median(self._first))
@@ -191,6 +200,12 @@ class StepCost:
 
     def at(self, sequences: int, rows: int) -> float:
         """Seconds of a pass: what those of its size took, or what the line says."""
+        asked = sequences, rows, self.tile_rows
+        if asked not in self._asked:
+            self._asked[asked] = self._expected(sequences, rows)
+        return self._asked[asked]
+
+    def _expected(self, sequences: int, rows: int) -> float:
         line = self._line_at_rest
         expected = self.pace * line.at(sequences, rows, self._tiles(rows))
         seen = self._sizes.get(self._key(sequences, rows))

@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from specdec_core import stopwatch
 from specdec_core.models import ragged_attention
-from specdec_core.models.static_shapes.block_attention import BlockRows
+from specdec_core.models.static_shapes.block_attention import BlockAttention, BlockRows
 from specdec_core.models.transformers_adapter import TransformersModel
 from tests.models.static_shapes.recorders import flat
 from tests.tiny_models import VOCAB, tiny_decoder
@@ -65,12 +65,17 @@ def on_gpu(waits: list[str], decoder: str = "fused qwen3", **options: Any) -> Tr
     return model
 
 
-def over_blocks(
-    query_THD: Tensor, keys: Tensor, values: Tensor, rows: BlockRows, scaling: float
-) -> Tensor:
+class _OverBlocks(BlockAttention):
     """Attention's shapes, and that all it gets is on one device."""
-    assert {some.device for some in (query_THD, keys, values, *rows[:3])} == {GPU}
-    return query_THD * scaling
+
+    def __call__(
+        self, query_THD: Tensor, keys: Tensor, values: Tensor, rows: BlockRows, scaling: float
+    ) -> Tensor:
+        assert {some.device for some in (query_THD, keys, values, *rows[:3])} == {GPU}
+        return query_THD * scaling
+
+
+over_blocks = _OverBlocks()
 
 
 @contextmanager

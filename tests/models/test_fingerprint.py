@@ -8,16 +8,23 @@ import torch
 
 from specdec_core.models import fingerprint
 from specdec_core.models.fingerprint import numerics_fingerprint
+from specdec_core.models.fused_decoder import FusedDecoder
+from specdec_core.models.layer_ops import TorchOps
 from specdec_core.models.static_shapes.block_attention import BlockAttention, VarlenAttention
 from specdec_core.models.transformers_adapter import TransformersModel
 from tests.models.fake_gpu import on_gpu
 from tests.models.static_shapes.by_hand import varlen_by_hand
-from tests.tiny_models import VOCAB, tiny_model
+from tests.tiny_models import VOCAB, tiny_decoder, tiny_model
 
 
 class _Compiled(VarlenAttention):
     def __init__(self, version: str) -> None:
         super().__init__(varlen_by_hand)
+        self.compiler_version = version
+
+
+class _CompiledOps(TorchOps):
+    def __init__(self, version: str) -> None:
         self.compiler_version = version
 
 
@@ -35,6 +42,17 @@ def test_every_attention_has_its_fingerprint() -> None:
     assert len(set(found)) == len(kinds)
     model.block_attention = _Compiled("3.9")
     assert numerics_fingerprint(model, "digest") == found[-1]
+
+
+def test_what_lies_between_the_linears_has_its_fingerprint() -> None:
+    """By its compiler, too."""
+    model = TransformersModel(tiny_decoder("fused llama"), vocab_size=VOCAB, kv_cache_tokens=256)
+    assert isinstance(model.module, FusedDecoder)
+    found = [numerics_fingerprint(model, "digest")]
+    for version in ("3.6", "3.9"):
+        model.module.ops = _CompiledOps(version)
+        found.append(numerics_fingerprint(model, "digest"))
+    assert len(set(found)) == 3
 
 
 def test_the_libraries_of_a_gpu_count(waits: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ import importlib.util
 import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -43,7 +44,10 @@ def find_block_attention(kv: KVShape, num_heads: int, block_size: int) -> BlockA
     """PyTorch's or ours, where one is right for this device, type and size of blocks."""
     if kv.device.type != "cuda":
         return None
-    kinds = {"varlen_attn": _varlen_attention, "Triton": _triton_attention}
+    kinds: dict[str, Callable[[], BlockAttention | None]] = {
+        "varlen_attn": _varlen_attention,
+        "Triton": partial(_triton_attention, kv.device),
+    }
     return first_right(kinds, kv, num_heads, block_size)
 
 
@@ -76,13 +80,15 @@ def first_right(
     return None
 
 
-def _triton_attention() -> BlockAttention | None:
+def _triton_attention(device: torch.device) -> BlockAttention | None:
     """Of our own; Triton comes with PyTorch's builds for CUDA."""
     if importlib.util.find_spec("triton") is None:
         return None
+    from specdec_core.models.early_start import may_start_early
     from specdec_core.models.static_shapes.triton_attention import TritonAttention
 
-    return TritonAttention()
+    num_processors = torch.cuda.get_device_properties(device).multi_processor_count
+    return TritonAttention(num_processors, starts_early=may_start_early(device))
 
 
 def _varlen_attention() -> BlockAttention | None:

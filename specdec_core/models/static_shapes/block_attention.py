@@ -44,6 +44,13 @@ class BlockAttention(Protocol):
         """Over pools [N, B, K, D]; returns [T, H, D]."""
         ...
 
+    def write(
+        self, keys: Tensor, values: Tensor, index_T: Tensor, key_TKD: Tensor, value_TKD: Tensor
+    ) -> None:
+        """Put new keys and values into pools that have a row for each token, at `index_T`."""
+        keys.index_copy_(0, index_T, key_TKD)
+        values.index_copy_(0, index_T, value_TKD)
+
 
 class BlockCache(KVBlocks, Protocol):
     """A cache whose blocks are read where they lie."""
@@ -53,7 +60,7 @@ class BlockCache(KVBlocks, Protocol):
         ...
 
 
-class VarlenAttention:
+class VarlenAttention(BlockAttention):
     """torch.nn.attention.varlen's; keys are never split, so that a row does not see its company."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -125,8 +132,7 @@ class BlockPass:
         """See AttentionPass."""
         self.layers_seen.add(layer)
         keys, values = self._kv.pools(layer)
-        keys.index_copy_(0, self._plan.write_index, key_TKD)
-        values.index_copy_(0, self._plan.write_index, value_TKD)
+        self._attention.write(keys, values, self._plan.write_index, key_TKD, value_TKD)
         size = self._kv.block_size
         return self._attention(
             query_THD,

@@ -18,7 +18,11 @@ from specdec_core.models.static_shapes.attention_probe import (
     first_right,
     is_right,
 )
-from specdec_core.models.static_shapes.block_attention import BlockRows, VarlenAttention
+from specdec_core.models.static_shapes.block_attention import (
+    BlockAttention,
+    BlockRows,
+    VarlenAttention,
+)
 from tests.models.static_shapes.by_hand import BY_HAND, varlen_by_hand
 from tests.models.static_shapes.models import Twins, fixed, ragged
 
@@ -68,7 +72,7 @@ def test_the_probe_refuses_tiles_that_are_put_together_wrongly(fault: dict[str, 
 
 
 @dataclass(frozen=True)
-class Tiled:
+class Tiled(BlockAttention):
     """Attention as kernels work it out: keys in tiles, and what was summed is scaled anew where a
     tile has a greater score than all before."""
 
@@ -153,7 +157,7 @@ def test_the_first_that_is_right_is_taken(caplog: pytest.LogCaptureFixture) -> N
 
 def test_without_triton_there_is_no_kernel_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention_probe.importlib.util, "find_spec", lambda name: None)
-    assert attention_probe._triton_attention() is None
+    assert attention_probe._triton_attention(torch.device("cuda")) is None
 
 
 def test_a_cpu_has_none() -> None:

@@ -12,32 +12,38 @@ from specdec_core.kv.paged import KVShape
 from specdec_core.models.static_shapes.attention_probe import is_right
 from specdec_core.models.static_shapes.block_attention import BlockAttention, BlockRows
 from tests.models.static_shapes.models import Twins, fixed, ragged
+from tests.models.triton_here import DEVICE, needs_triton
 
-triton = pytest.importorskip("triton")
-pytestmark = pytest.mark.skipif(
-    not torch.cuda.is_available()
-    and numpy.lib.NumpyVersion(numpy.__version__) >= "2.4.0"
-    and triton.__version__ < "3.7",
-    reason="Triton 3.6's interpreter needs numpy below 2.4",
-)
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+pytestmark = needs_triton
 BLOCK = 16
+MANY = 1 << 20
+"""Processors: keys of several parts are split."""
 
 
 @pytest.fixture
-def attention(monkeypatch: pytest.MonkeyPatch) -> BlockAttention:
+def attention(in_order: None) -> BlockAttention:
+    """Whose keys are not split."""
+    return attention_on(1)
+
+
+@pytest.fixture
+def in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """The interpreter multiplies tiles by NumPy's BLAS, whose rows may see their place in a tile:
     here each sum has one order, as a GPU's have."""
+    pytest.importorskip("triton")
     from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
-    from specdec_core.models.static_shapes.triton_attention import TritonAttention
-
-    def in_order(builder: Any, a: Any, b: Any, d: Any, *precision: Any) -> Any:
+    def product_in_order(builder: Any, a: Any, b: Any, d: Any, *precision: Any) -> Any:
         product = numpy.einsum("mk,kn->mn", a.data, b.data, dtype=d.data.dtype)
         return TensorHandle(product + d.data, d.dtype.scalar)
 
-    monkeypatch.setattr(InterpreterBuilder, "create_dot", in_order)
-    return TritonAttention()
+    monkeypatch.setattr(InterpreterBuilder, "create_dot", product_in_order)
+
+
+def attention_on(num_processors: int) -> BlockAttention:
+    from specdec_core.models.static_shapes.triton_attention import TritonAttention
+
+    return TritonAttention(num_processors)
 
 
 @pytest.mark.covering(1)
@@ -85,6 +91,47 @@ def test_a_query_has_the_same_bits_alone_and_in_company(attention: BlockAttentio
     assert torch.equal(found[39:], whole[30:])
     last = attention(query[69:70], keys, values, rows([1], [300], [own]), 0.2)
     assert torch.equal(last, whole[69:])
+
+
+@pytest.mark.parametrize(("counts", "ends"), [([5, 1], [520, 700]), ([1, 9], [256, 257])])
+def test_keys_that_are_split_give_the_same_bits(
+    in_order: None, counts: list[int], ends: list[int]
+) -> None:
+    """Also where a row has fewer parts than its company, or one that is full."""
+    torch.manual_seed(0)
+    keys, values = (torch.randn(50, BLOCK, 2, 16, device=DEVICE) for _ in range(2))
+    query = torch.randn(sum(counts), 6, 16, device=DEVICE)
+    offsets = torch.tensor([0, *counts], device=DEVICE).cumsum(0).int()
+    blocks = torch.stack([torch.randperm(50, device=DEVICE).int() for _ in counts])
+    rows = BlockRows(
+        offsets, torch.tensor(ends, device=DEVICE).int(), blocks, max(counts), max(ends)
+    )
+    whole, split = (attention_on(n)(query, keys, values, rows, 0.25) for n in (1, MANY))
+    assert torch.equal(whole, split)
+
+
+def test_queries_need_not_lie_behind_each_other(attention: BlockAttention) -> None:
+    """They come out of one product with the keys and values of their token."""
+    torch.manual_seed(0)
+    keys, values = (torch.randn(6, BLOCK, 2, 16, device=DEVICE) for _ in range(2))
+    query = torch.randn(3, 10, 16, device=DEVICE)[:, 2:6]
+    ends, counts = torch.tensor([[0, 3], [90, 0]], device=DEVICE).int()
+    blocks = torch.arange(6, device=DEVICE).int().view(1, 6)
+    rows = BlockRows(ends, counts[:1], blocks, 3, 96)
+    expected = attention(query.contiguous(), keys, values, rows, 0.25)
+    assert torch.equal(attention(query, keys, values, rows, 0.25), expected)
+
+
+def test_new_keys_and_values_go_where_they_belong(attention: BlockAttention) -> None:
+    """And nowhere else."""
+    keys, values = (torch.zeros(40, 3, 16, device=DEVICE) for _ in range(2))
+    heads = torch.randn(5, 10, 16, device=DEVICE)
+    index = torch.tensor([7, 0, 39, 12, 13], device=DEVICE)
+    attention.write(keys, values, index, heads[:, 4:7], heads[:, 7:])
+    for pool, new in ((keys, heads[:, 4:7]), (values, heads[:, 7:])):
+        expected = torch.zeros_like(pool)
+        expected[index] = new
+        assert torch.equal(pool, expected)
 
 
 def test_blocks_of_one_token_give_the_same_bits(attention: BlockAttention) -> None:
