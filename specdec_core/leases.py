@@ -178,4 +178,5 @@ class GroupResult(NamedTuple):
     replica_id: str
     rows: tuple[RowResult, ...]
     seconds: float = 0.0
-    """Time the replica spent on the group, by its own clock."""
+    """Time the replica spent on the group, by its own clock; without what it recorded for later
+    ones of the same shape."""

@@ -32,6 +32,7 @@ class TokenListModel:
 
     prefix_cache: PrefixCache | None = None
     step_times: tuple[StepTime, ...] = ()
+    recording_s = 0.0
 
     def __init__(
         self,

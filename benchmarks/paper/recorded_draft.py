@@ -34,6 +34,10 @@ class RecordedDraft:
         self.step_times = model.step_times
 
     @property
+    def recording_s(self) -> float:
+        return self._model.recording_s
+
+    @property
     def num_free_blocks(self) -> int:
         return self._model.num_free_blocks
 

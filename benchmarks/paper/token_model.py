@@ -34,6 +34,7 @@ class _NoPasses:
     max_cached_tokens = max_model_len
     num_free_blocks = _NUM_BLOCKS
     tile_rows = 0
+    recording_s = 0.0
     step_times = ()
     prefix_cache = None
 

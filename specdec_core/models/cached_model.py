@@ -135,6 +135,12 @@ class CachedModel(ScoringModel, Protocol):
         ...
 
     @property
+    def recording_s(self) -> float:
+        """Seconds that it has spent on recording passes of new shapes: what comes later of the same
+        shape does not take them again."""
+        ...
+
+    @property
     def num_free_blocks(self) -> int:
         """Blocks that can be taken; what only the prefix cache keeps is among them."""
         ...

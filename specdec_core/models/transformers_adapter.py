@@ -137,6 +137,11 @@ class TransformersModel:
         return 0 if self.class_table is None else self.class_table.tile_rows
 
     @property
+    def recording_s(self) -> float:
+        """See CachedModel."""
+        return 0.0 if self._fixed is None else self._fixed.passes.recording_s
+
+    @property
     def dtype(self) -> torch.dtype:
         return self._kv.shape.dtype
 

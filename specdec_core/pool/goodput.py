@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from operator import attrgetter
 
 from specdec_core.leases import GroupLease, GroupResult, ReplicaInfo, Role
@@ -70,9 +71,10 @@ class GoodputK:
     max_group_size: int
     verify: StepCost = field(default_factory=StepCost)
     """Of a target's pass."""
-    draft: StepCost = field(default_factory=StepCost)
+    draft: StepCost = field(default_factory=partial(StepCost, slope_share=1.0))
     """Of a draft's lease: its steps stand for sequences, and a row is a token. So what each lease
-    takes besides its steps is learnt apart: on a GPU it is as long as a step."""
+    takes besides its steps is learnt apart: on a GPU it is as long as a step. Until leases of other
+    sizes were seen, it is nothing."""
     beliefs: dict[Drafter, AcceptanceBelief] = field(default_factory=_no_beliefs)
     last_chosen: Count | None = None
     """Of the last group with drafted tokens."""
@@ -99,6 +101,8 @@ class GoodputK:
     """Of the next round, by the number of steps, from none on."""
     _token_s: float | None = None
     """Of a drafted token more in a step that is made anyway, as is known now."""
+    _pays_if_good: dict[tuple[Crowd, int], bool] = field(default_factory=dict)
+    """(crowd, limit) -> whether a good draft model would, as is known now."""
     _crowd: Crowd = _NOBODY
     """That asked last."""
     _most_steps: int = 0
@@ -302,9 +306,12 @@ class GoodputK:
         a rest, and again while it does well."""
         if not (self.is_promising or self.num_rests >= _REST):
             return False
-        seen = self.beliefs[Drafter.MODEL].seen
-        rate = _GOOD if self.num_rests >= _REST else seen.estimate(_GOOD, _GOOD_WEIGHT)
-        return _most(self._promises(crowd, limit, rate)).steps > 0
+        asked = crowd, limit
+        if asked not in self._pays_if_good:
+            seen = self.beliefs[Drafter.MODEL].seen
+            rate = _GOOD if self.num_rests >= _REST else seen.estimate(_GOOD, _GOOD_WEIGHT)
+            self._pays_if_good[asked] = _most(self._promises(crowd, limit, rate)).steps > 0
+        return self._pays_if_good[asked]
 
     @property
     def _knows_costs(self) -> bool:
@@ -326,6 +333,7 @@ class GoodputK:
 
     def _forget_plans(self) -> None:
         self._planned.clear()
+        self._pays_if_good.clear()
         self._token_s = None
 
     def _lease_s(self, steps: int, size: int) -> float:

@@ -26,8 +26,6 @@ _PACE_SHARE = 0.1
 """Of what surprises in a pass of a well-known size, that is taken for the machine's pace."""
 _LINE_WEIGHT = 2.0
 """Passes that the line counts as beside those that were seen of a size."""
-_SLOPE_SHARE = 0.5
-"""Share of a pass that is taken to grow with its rows until passes of other sizes were seen."""
 _OUTLIER = log(1.5)
 """A pass that is farther (as a logarithm) from those of its size met other work, or they did."""
 _NUM_IN_A_ROW = 3
@@ -108,6 +106,8 @@ class StepCost:
 
     tile_rows: int = 0
     """Rows that one call of the narrowest linear takes; 0 where any number is one call."""
+    slope_share: float = 0.5
+    """Of a pass, that is taken to grow with its rows until passes of other sizes were seen."""
     num_seen: int = 0
     """Passes."""
     pace: float = 1.0
@@ -253,7 +253,7 @@ class StepCost:
             for s in self._sizes.values()
             if s.weight
         ]
-        base_s, (row_s, sequence_s, tile_s) = fit_line(points, first_share=_SLOPE_SHARE)
+        base_s, (row_s, sequence_s, tile_s) = fit_line(points, first_share=self.slope_share)
         return CostLine(base_s, row_s, sequence_s, tile_s)
 
 

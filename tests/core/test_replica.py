@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from dataclasses import replace
+
+from torch import Tensor
 
 from specdec_core import SamplingParams
 from specdec_core.choice_rules import ChoiceRules
@@ -17,6 +21,7 @@ from specdec_core.leases import (
     RowStatus,
     extend_hash,
 )
+from specdec_core.models.cached_model import Feed
 from specdec_core.replica import Replica
 from tests.fakes import TokenListModel
 
@@ -71,6 +76,29 @@ def test_a_round_accepts_the_matching_prefix_and_caches_n_minus_1() -> None:
     assert result.tokens == (a, b, c)
     assert result.num_accepted == 2
     assert result.cached_len == len(prompt) + 2
+
+
+class _RecordingModel(TokenListModel):
+    """Records in every pass, for a while."""
+
+    def score(self, feeds: Sequence[Feed]) -> Tensor:
+        time.sleep(0.03)
+        self.recording_s += 0.03
+        return super().score(feeds)
+
+
+def test_what_is_recorded_for_later_is_no_part_of_a_leases_seconds() -> None:
+    """They say what such a lease costs: once it is recorded, less."""
+    lease = GroupLease(
+        lease_id=1,
+        epoch=7,
+        replica_id="r",
+        role=Role.TARGET,
+        rows=(row((1, 2, 3), 0, num_choices=1, rules=GREEDY),),
+        ttl_s=1.0,
+    )
+    result = Replica(_RecordingModel(), Role.TARGET).execute(lease)
+    assert 0.0 < result.seconds < 0.03
 
 
 def test_the_next_round_continues_behind_the_accepted_prefix() -> None:

@@ -14,6 +14,7 @@ from statistics import mean, median
 import pytest
 
 from specdec_core.leases import GroupLease, GroupResult, LeaseRow, Role, RowResult
+from specdec_core.pool.draft_sharing import Crowd, Plan
 from specdec_core.pool.goodput import _FIRST_CHOICES, GoodputK
 from specdec_core.pool.k_policy import AcceptanceHistory, Drafter, FixedK, KPolicy, Offer
 from specdec_core.pool.verification_budget import whole_tiles
@@ -33,6 +34,8 @@ class World:
     row_ms: float
     draft_ms: float = 0.0
     draft_row_ms: float = 0.0
+    draft_lease_ms: float = 0.0
+    """Of every lease of the draft, however many steps it has."""
     sequence_ms: float = 0.0
     tile_rows: int = 0
     tile_ms: float = 0.0
@@ -124,7 +127,7 @@ class Run:
             LeaseRow(sequence_id=n, base_len=9, base_hash=0, new_ids=(1,), num_choices=k)
             for n, k in enumerate(ks)
         ]
-        seconds = max(ks) * self.world.draft_step_s(len(ks))
+        seconds = max(ks) * self.world.draft_step_s(len(ks)) + self.world.draft_lease_ms / 1000
         self._spend(Role.DRAFT, rows, [], seconds)
 
     def _spend(
@@ -203,6 +206,36 @@ def test_in_large_batches_too(
 def test_on_machines_of_tiles_too(rate: float, size: int, found: float, tiles: str) -> None:
     """Lookup finds something always, or in half of the rounds."""
     check_that_it_is_near_the_best(World((rate,) * size, **TILES[tiles], tile_rows=32, found=found))
+
+
+@pytest.mark.parametrize(("size", "lease_ms"), [(8, 2.0), (32, 3.0)])
+def test_what_a_drafts_lease_takes_besides_its_steps_is_told_from_them(
+    size: int, lease_ms: float
+) -> None:
+    """As on a GPU: few steps look dear and many cheap, by the step."""
+    world = World((0.7,) * size, 7.0, 0.02, 1.5, 0.02, draft_lease_ms=lease_ms)
+    check_that_it_is_near_the_best(world)
+
+
+def test_plans_are_made_once_for_all_sequences_of_a_round(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also where the draft model rests, and whether a good one would pay is asked of each."""
+    run = Run(World((0.1,) * 64, 7.0, 0.5, 6.0), GoodputK(max_group_size=64))
+    histories = run.new_histories()
+    for _ in range(150):
+        run._round(histories)
+    asked: list[int] = []
+    promised = GoodputK._promised
+
+    def counted(policy: GoodputK, crowd: Crowd, k: int, rate: float) -> Plan:
+        asked.append(k)
+        return promised(policy, crowd, k, rate)
+
+    monkeypatch.setattr(GoodputK, "_promised", counted)
+    for _ in range(10):
+        run._round(histories)
+    assert len(asked) <= 10 * 3 * (MAX_K + 1)
 
 
 def closed_batch_s(world: World, policy: KPolicy, seed: int) -> float:

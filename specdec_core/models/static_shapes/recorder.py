@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable
@@ -140,6 +141,8 @@ class Recordings:
         """Shapes whose recording failed, and how many of their passes still run unrecorded."""
         self._num_failed = 0
         """In a row."""
+        self.seconds = 0.0
+        """Spent on recording, warm-ups and failures included."""
 
     def __len__(self) -> int:
         return len(self._recorded)
@@ -160,7 +163,11 @@ class Recordings:
         if key not in self._recorded:
             if self._is_refused(key) or not self._has_room(kept):
                 return None
-            recorded = self._record(key, work, clear, kept)
+            started = time.perf_counter()
+            try:
+                recorded = self._record(key, work, clear, kept)
+            finally:
+                self.seconds += time.perf_counter() - started
             if recorded is None:
                 return None
             self._recorded[key] = recorded

@@ -86,6 +86,11 @@ class StaticPasses:
         return len(self._recordings)
 
     @property
+    def recording_s(self) -> float:
+        """Spent on recordings so far."""
+        return self._recordings.seconds
+
+    @property
     def min_queries(self) -> int:
         """Tokens of a row of the smallest pass."""
         return self._attention.queries.low

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 import weakref
 from collections.abc import Callable
 
@@ -43,6 +44,25 @@ def test_a_shape_is_recorded_once() -> None:
     assert recordings.get("a", lambda: 1 / 0, nothing) is first
     assert "a" in recordings
     assert len(recorder.recorded) == 1
+
+
+def test_the_time_of_recording_is_counted() -> None:
+    """That of a replay is not."""
+
+    def slow() -> None:
+        time.sleep(0.02)
+
+    class SlowRecorder(DirectRecorder):
+        def record(self, work: Work, clear: Work) -> Work:
+            work()
+            return work
+
+    recordings = Recordings(SlowRecorder())
+    recordings.get("a", slow, nothing)
+    once = recordings.seconds
+    assert once >= 0.02
+    recordings.get("a", slow, nothing)
+    assert recordings.seconds == once
 
 
 def test_the_one_used_longest_ago_goes_first() -> None:
