@@ -178,5 +178,6 @@ class GroupResult(NamedTuple):
     replica_id: str
     rows: tuple[RowResult, ...]
     seconds: float = 0.0
-    """Time the replica spent on the group, by its own clock; without what it recorded for later
-    ones of the same shape."""
+    """Time the replica spent on the group, by its own clock."""
+    recording_s: float = 0.0
+    """Of `seconds`, those spent on recording passes of new shapes: later ones do not take them."""

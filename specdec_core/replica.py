@@ -123,7 +123,8 @@ class Replica:
             epoch=lease.epoch,
             replica_id=lease.replica_id,
             rows=tuple(answers[row.sequence_id] for row in lease.rows),
-            seconds=time.perf_counter() - started - (self._model.recording_s - recording_s),
+            seconds=time.perf_counter() - started,
+            recording_s=self._model.recording_s - recording_s,
         )
 
     def _truncate(self, row: LeaseRow) -> RowResult | None:

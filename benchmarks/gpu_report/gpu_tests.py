@@ -11,19 +11,23 @@ from benchmarks.gpu_report.results import Findings, StepSkippedError
 from benchmarks.gpu_report.settings import Settings
 
 _MARK = "mark.gpu"
-_KERNEL_TESTS = ROOT / "tests/models/static_shapes/test_triton_attention.py"
+_KERNEL_TESTS = [
+    ROOT / "tests/models/static_shapes/test_triton_attention.py",
+    ROOT / "tests/models/test_triton_ops.py",
+]
 """Not marked: without a GPU Triton's interpreter runs them."""
 
 
 def measure(settings: Settings, findings: Findings) -> None:
     if importlib.util.find_spec("pytest") is None:
         raise StepSkippedError("pytest is not installed")
-    findings.fact("command", "pytest -m gpu, then the tests of the Triton kernel")
+    findings.fact("command", "pytest -m gpu, then the tests of the Triton kernels")
     _run(["-m", "gpu", *map(str, marked_files(ROOT / "tests"))], findings)
     if settings.device == "cpu":
-        findings.fact("left out", f"{_KERNEL_TESTS.name}: there is no GPU")
+        names = ", ".join(path.name for path in _KERNEL_TESTS)
+        findings.fact("left out", f"{names}: there is no GPU")
     else:
-        _run([str(_KERNEL_TESTS)], findings)
+        _run([*map(str, _KERNEL_TESTS)], findings)
 
 
 def marked_files(folder: Path) -> list[Path]:

@@ -38,6 +38,8 @@ def check_answer(message: pb.GroupResult, columns: AnswerColumns, info: ReplicaI
     """
     if not (0 <= message.seconds < math.inf and 0 <= message.held_s < math.inf):
         raise ValueError(f"a pass cannot take {message.seconds} of {message.held_s} s")
+    if not 0 <= message.recording_s <= message.seconds:
+        raise ValueError(f"{message.recording_s} of {message.seconds} s cannot be recording")
     token_ids = columns.token_ids
     if columns.cached_lens:
         capacity = info.num_blocks * info.block_size

@@ -207,6 +207,7 @@ def write_result(message: pb.GroupResult, result: GroupResult) -> None:
     message.lease_id = result.lease_id
     message.epoch = result.epoch
     message.seconds = result.seconds
+    message.recording_s = result.recording_s
     message.sequence_ids.extend([row.sequence_id for row in result.rows])
     message.shapes = pack_ids(shapes)
     message.token_ids = pack_ids(token_ids)
@@ -264,6 +265,7 @@ def result_from_pb(message: pb.GroupResult, columns: AnswerColumns, replica_id: 
         replica_id=replica_id,
         rows=tuple(rows),
         seconds=message.seconds,
+        recording_s=message.recording_s,
     )
 
 

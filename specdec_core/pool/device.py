@@ -62,13 +62,16 @@ class Device:
             return -inf
         return max(self._answers[-1], ready_since) + _PATIENCE * max(self._passes)
 
-    def answered(self, lease: OpenLease, pass_s: float, now: float) -> float:
+    def answered(
+        self, lease: OpenLease, pass_s: float, now: float, recording_s: float = 0.0
+    ) -> float:
         """Seconds that a lease took which is answered now, the host's part included, and no time
         in which another pass ran. `pass_s` of them by the replica's own clock, which goes on while
-        a pass of another replica has its turn."""
+        a pass of another replica has its turn. What it recorded for later is no part of them."""
         began = max(lease.since, self._answers[-1])  # until then it had not begun with this one
         self._answers.append(now)
         # A driver's clock may stand still.
         seconds = max(now - began, 0.0 if self.is_shared else pass_s)
+        seconds = max(seconds - recording_s, 0.0)
         self._passes.append(seconds)
         return seconds

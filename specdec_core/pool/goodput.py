@@ -72,9 +72,9 @@ class GoodputK:
     verify: StepCost = field(default_factory=StepCost)
     """Of a target's pass."""
     draft: StepCost = field(default_factory=partial(StepCost, slope_share=1.0))
-    """Of a draft's lease: its steps stand for sequences, and a row is a token. So what each lease
+    """Of a draft's lease: a row is a step, and its tokens stand for sequences. So what each lease
     takes besides its steps is learnt apart: on a GPU it is as long as a step. Until leases of other
-    sizes were seen, it is nothing."""
+    sizes were seen, steps alone cost."""
     beliefs: dict[Drafter, AcceptanceBelief] = field(default_factory=_no_beliefs)
     last_chosen: Count | None = None
     """Of the last group with drafted tokens."""
@@ -143,7 +143,7 @@ class GoodputK:
                 self.verify.expect(*time)
         else:
             for size, rows, seconds in info.step_times:
-                self.draft.expect(rows // size, rows, seconds)
+                self.draft.expect(rows, rows // size, seconds)
         self._forget_plans()
 
     def num_draft_tokens(
@@ -200,7 +200,7 @@ class GoodputK:
             lengths = [row.num_choices for row in lease.rows]
             self._steps_since += max(lengths)
             if is_timed:
-                self.draft.observe(max(lengths), sum(lengths), seconds)
+                self.draft.observe(sum(lengths), max(lengths), seconds)
         elif is_timed:
             self._observe_target(lease, result, seconds)
 
@@ -267,7 +267,7 @@ class GoodputK:
         by_model = [offer.num_drafted for offer in offers if offer.drafter is Drafter.MODEL]
         if not any(by_model) or not self.draft.is_known:
             return 0.0
-        return self.draft.at(max(by_model), sum(by_model))
+        return self.draft.at(sum(by_model), max(by_model))
 
     def _rate(self, history: AcceptanceHistory, drafter: Drafter) -> float:
         return self.beliefs[drafter].of(history, drafter)
@@ -275,7 +275,7 @@ class GoodputK:
     def _num_steps(self, history: AcceptanceHistory, plan: Plan) -> int:
         """How many of the plan's steps the sequence takes part in."""
         if self._token_s is None:
-            self._token_s = self.draft.line.row_s
+            self._token_s = self.draft.line.sequence_s
         price = self._token_s * plan.tokens_per_second
         return num_worthwhile(self._rate(history, Drafter.MODEL), price, plan.steps)
 
@@ -338,7 +338,7 @@ class GoodputK:
 
     def _lease_s(self, steps: int, size: int) -> float:
         """Seconds of a draft's lease of as many tokens for each of so many sequences."""
-        return self.draft.at(steps, steps * size) if steps else 0.0
+        return self.draft.at(steps * size, steps) if steps else 0.0
 
     def _promised(self, crowd: Crowd, k: int, rate: float) -> Plan:
         """If groups draft `k` tokens, as far as drafts have time, and check the best of them."""

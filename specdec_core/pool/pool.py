@@ -169,7 +169,8 @@ class SequencePool:
         replica.num_leases += 1
         replica.num_rows += len(lease.rows)
         replica.busy_s += result.seconds
-        self._observe(open_, replica.device.answered(open_, result.seconds, now), result)
+        seconds = replica.device.answered(open_, result.seconds, now, result.recording_s)
+        self._observe(open_, seconds, result)
         self._settlement.settle(replica, lease, result, now)
         if replica.is_draining:
             self._drain(replica)

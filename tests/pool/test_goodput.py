@@ -168,11 +168,24 @@ dear."""
 
 
 def check_that_it_is_near_the_best(world: World) -> None:
-    """Of every fixed K, and not below plain decoding."""
-    fixed = [Run(world, FixedK(k)).tokens_per_second() for k in (0, 1, 2, 4, 8)]
-    reached = Run(world, GoodputK(max_group_size=64)).tokens_per_second()
-    assert reached >= 0.95 * max(fixed)
-    assert reached >= 0.97 * fixed[0]
+    """Of every fixed K, and not below plain decoding. With one sequence luck alone makes 5 % and
+    more: the mean of four runs counts."""
+    shares = [reached_shares(world, luck) for luck in range(3, 7 if len(world.rates) == 1 else 4)]
+    of_best, of_plain = map(mean, zip(*shares, strict=True))
+    assert of_best >= 0.95
+    assert of_plain >= 0.97
+
+
+def reached_shares(world: World, luck: int) -> tuple[float, float]:
+    """Of the best fixed K's pace, and of plain decoding's."""
+
+    def pace(policy: KPolicy) -> float:
+        run = Run(world, policy, random.Random(luck), random.Random(luck + 1))
+        return run.tokens_per_second()
+
+    fixed = [pace(FixedK(k)) for k in (0, 1, 2, 4, 8)]
+    reached = pace(GoodputK(max_group_size=64))
+    return reached / max(fixed), reached / fixed[0]
 
 
 @pytest.mark.covering(1)

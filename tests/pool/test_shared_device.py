@@ -210,6 +210,14 @@ def test_a_small_group_lets_a_shared_device_run_three_passes_first() -> None:
     assert device.worth_waiting_until(1.0) < 4.0
 
 
+def test_what_a_replica_records_is_no_part_of_what_its_lease_took() -> None:
+    """A shape is recorded once: who counted it would take every new one for a slow machine."""
+    device = Device(leases={"target": {0: _LEASE}})
+    assert device.answered(_LEASE, 1.0, 1.0, 0.75) == 0.25
+    assert device.answered(_LEASE, 0.5, 1.5, 0.6) == 0.0, "clocks differ"
+    assert device.answered(_LEASE, 0.5, 2.0) == 0.5
+
+
 def test_nobody_waits_for_an_idle_device_or_one_of_its_own() -> None:
     idle = Device(leases={"target": {}, "draft": {}})
     own = Device(leases={"target": {0: _LEASE}})

@@ -392,7 +392,7 @@ class RowLogprobs(_message.Message):
     def __init__(self, row: _Optional[int] = ..., logprobs: _Optional[_Union[_generation_pb2.Logprobs, _Mapping]] = ..., prompt_logprobs: _Optional[_Union[_generation_pb2.Logprobs, _Mapping]] = ...) -> None: ...
 
 class GroupResult(_message.Message):
-    __slots__ = ("lease_id", "epoch", "seconds", "sequence_ids", "shapes", "token_ids", "errors", "occupancy", "logprobs", "held_s", "num_found")
+    __slots__ = ("lease_id", "epoch", "seconds", "sequence_ids", "shapes", "token_ids", "errors", "occupancy", "logprobs", "held_s", "num_found", "recording_s")
     LEASE_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     SECONDS_FIELD_NUMBER: _ClassVar[int]
@@ -404,6 +404,7 @@ class GroupResult(_message.Message):
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     HELD_S_FIELD_NUMBER: _ClassVar[int]
     NUM_FOUND_FIELD_NUMBER: _ClassVar[int]
+    RECORDING_S_FIELD_NUMBER: _ClassVar[int]
     lease_id: int
     epoch: int
     seconds: float
@@ -415,4 +416,5 @@ class GroupResult(_message.Message):
     logprobs: _containers.RepeatedCompositeFieldContainer[RowLogprobs]
     held_s: float
     num_found: bytes
-    def __init__(self, lease_id: _Optional[int] = ..., epoch: _Optional[int] = ..., seconds: _Optional[float] = ..., sequence_ids: _Optional[_Iterable[int]] = ..., shapes: _Optional[bytes] = ..., token_ids: _Optional[bytes] = ..., errors: _Optional[_Iterable[_Union[RowError, _Mapping]]] = ..., occupancy: _Optional[_Union[Occupancy, _Mapping]] = ..., logprobs: _Optional[_Iterable[_Union[RowLogprobs, _Mapping]]] = ..., held_s: _Optional[float] = ..., num_found: _Optional[bytes] = ...) -> None: ...
+    recording_s: float
+    def __init__(self, lease_id: _Optional[int] = ..., epoch: _Optional[int] = ..., seconds: _Optional[float] = ..., sequence_ids: _Optional[_Iterable[int]] = ..., shapes: _Optional[bytes] = ..., token_ids: _Optional[bytes] = ..., errors: _Optional[_Iterable[_Union[RowError, _Mapping]]] = ..., occupancy: _Optional[_Union[Occupancy, _Mapping]] = ..., logprobs: _Optional[_Iterable[_Union[RowLogprobs, _Mapping]]] = ..., held_s: _Optional[float] = ..., num_found: _Optional[bytes] = ..., recording_s: _Optional[float] = ...) -> None: ...

@@ -233,7 +233,8 @@ class TritonAttention(BlockAttention):
     def __call__(
         self, query_THD: Tensor, keys: Tensor, values: Tensor, rows: BlockRows, scaling: float
     ) -> Tensor:
-        """See BlockAttention. The heads of a query lie behind each other; queries need not."""
+        """See BlockAttention."""
+        query_THD = _with_whole_heads(query_THD)
         num_tokens, num_heads, head_dim = query_THD.shape
         block_size, num_key_heads = keys.shape[1:3]
         groups = num_heads // num_key_heads
@@ -289,6 +290,7 @@ class TritonAttention(BlockAttention):
         self, keys: Tensor, values: Tensor, index_T: Tensor, key_TKD: Tensor, value_TKD: Tensor
     ) -> None:
         """See BlockAttention: both in one launch."""
+        key_TKD, value_TKD = _with_whole_heads(key_TKD), _with_whole_heads(value_TKD)
         width = keys.shape[1] * keys.shape[2]
         with torch.cuda.device_of(keys):  # type: ignore[no-untyped-call]
             _write[(len(index_T),)](
@@ -322,6 +324,13 @@ def _parts(query_THD: Tensor, num_parts: int) -> tuple[Tensor, Tensor, Tensor]:
         for size in sizes
     )
     return greatest, mass, mixed
+
+
+def _with_whole_heads(some_TXD: Tensor) -> Tensor:
+    """The same; the heads of a token lie behind each other. Tokens need not: out of one product
+    come queries, keys and values side by side."""
+    is_so = some_TXD.stride()[1:] == (some_TXD.shape[2], 1)
+    return some_TXD if is_so else some_TXD.contiguous()
 
 
 def _padded(head_dim: int) -> int:

@@ -149,6 +149,7 @@ results = st.builds(
     replica_id=st.just("r"),
     rows=st.lists(row_results, max_size=4).map(tuple),
     seconds=st.floats(0, 10),
+    recording_s=st.floats(0, 10),
 )
 infos = st.builds(
     ReplicaInfo,

@@ -7,6 +7,7 @@ from typing import Any
 import numpy
 import pytest
 import torch
+from torch import Tensor
 
 from specdec_core.kv.paged import KVShape
 from specdec_core.models.static_shapes.attention_probe import is_right
@@ -110,11 +111,13 @@ def test_keys_that_are_split_give_the_same_bits(
     assert torch.equal(whole, split)
 
 
-def test_queries_need_not_lie_behind_each_other(attention: BlockAttention) -> None:
-    """They come out of one product with the keys and values of their token."""
+@pytest.mark.parametrize("lies_by", ["token", "head"])
+def test_queries_need_not_lie_behind_each_other(attention: BlockAttention, lies_by: str) -> None:
+    """They come out of one product with the keys and values of their token, or of transformers'
+    layers head by head."""
     torch.manual_seed(0)
     keys, values = (torch.randn(6, BLOCK, 2, 16, device=DEVICE) for _ in range(2))
-    query = torch.randn(3, 10, 16, device=DEVICE)[:, 2:6]
+    query = heads_of(3, 4, lies_by)
     ends, counts = torch.tensor([[0, 3], [90, 0]], device=DEVICE).int()
     blocks = torch.arange(6, device=DEVICE).int().view(1, 6)
     rows = BlockRows(ends, counts[:1], blocks, 3, 96)
@@ -122,13 +125,21 @@ def test_queries_need_not_lie_behind_each_other(attention: BlockAttention) -> No
     assert torch.equal(attention(query, keys, values, rows, 0.25), expected)
 
 
-def test_new_keys_and_values_go_where_they_belong(attention: BlockAttention) -> None:
+def heads_of(num_tokens: int, num_heads: int, lies_by: str) -> Tensor:
+    """Heads of 16 numbers; not all that lies there."""
+    if lies_by == "head":
+        return torch.randn(num_heads, num_tokens, 16, device=DEVICE).transpose(0, 1)
+    return torch.randn(num_tokens, 2 + num_heads, 16, device=DEVICE)[:, 1:-1]
+
+
+@pytest.mark.parametrize("lies_by", ["token", "head"])
+def test_new_keys_and_values_go_where_they_belong(attention: BlockAttention, lies_by: str) -> None:
     """And nowhere else."""
     keys, values = (torch.zeros(40, 3, 16, device=DEVICE) for _ in range(2))
-    heads = torch.randn(5, 10, 16, device=DEVICE)
+    new_keys, new_values = heads_of(5, 3, lies_by), heads_of(5, 3, lies_by)
     index = torch.tensor([7, 0, 39, 12, 13], device=DEVICE)
-    attention.write(keys, values, index, heads[:, 4:7], heads[:, 7:])
-    for pool, new in ((keys, heads[:, 4:7]), (values, heads[:, 7:])):
+    attention.write(keys, values, index, new_keys, new_values)
+    for pool, new in ((keys, new_keys), (values, new_values)):
         expected = torch.zeros_like(pool)
         expected[index] = new
         assert torch.equal(pool, expected)
