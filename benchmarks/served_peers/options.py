@@ -11,6 +11,10 @@ from specdec_core.errors import InvalidRequestError
 
 _LEAST_REQUESTS = 4
 """Of a cell: one stream asks so many, one after the other."""
+_PAIR_WAVES = (2, 8)
+_MANY_REQUESTS = 32
+"""Of a paired turn, of which two are a few per cent apart: a stream asks eight times, twice where
+that is many. A turn then takes 4 s and more; of 1.5 s single pairs differed by 10 %."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +62,7 @@ class RunOptions:
 
     def pair_loads(self, number: int) -> list[Load]:
         return [
-            self._load(SHORT, streams, temperature, number)
+            self._load(SHORT, streams, temperature, number, _num_paired(streams))
             for temperature in self.pair_temperatures
             for streams in self.streams
         ]
@@ -67,8 +71,10 @@ class RunOptions:
         first = number * self.first_requests
         return Load(SHORT, self.first_streams, 0.0, self.first_requests, first)
 
-    def _load(self, kind: str, streams: int, temperature: float, number: int) -> Load:
-        num_requests = max(streams, _LEAST_REQUESTS)
+    def _load(
+        self, kind: str, streams: int, temperature: float, number: int, num_requests: int = 0
+    ) -> Load:
+        num_requests = num_requests or max(streams, _LEAST_REQUESTS)
         return Load(kind, streams, temperature, num_requests, number * num_requests)
 
     @property
@@ -79,6 +85,11 @@ class RunOptions:
             return cells
         pairs = 2 * self.pairs * len(self.streams) * len(self.pair_temperatures)
         return cells + pairs + 2 * self.rounds * bool(self.first_requests)
+
+
+def _num_paired(streams: int) -> int:
+    few, many = (waves * streams for waves in _PAIR_WAVES)
+    return max(few, min(many, _MANY_REQUESTS))
 
 
 def _check_known(what: str, names: tuple[str, ...], known: tuple[str, ...]) -> None:
