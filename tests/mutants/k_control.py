@@ -7,6 +7,7 @@ _COSTS = "tests/pool/test_step_costs.py::"
 _LOOKING = "tests/pool/test_looking.py::"
 _CAUSES = "tests/pool/test_k_cause.py::"
 _SHARED = "tests/pool/test_shared_device.py::"
+_GOODPUT = "tests/pool/test_goodput.py::"
 
 MUTANTS = (
     Mutant(
@@ -208,5 +209,31 @@ MUTANTS = (
         new="",
         breaks="the pool is asked again and again while a shared device is busy",
         killed_by=(_SHARED + "test_no_time_to_wake_has_passed_while_a_device_is_busy",),
+    ),
+    Mutant(
+        name="recordings-count-as-passes",
+        path=_POOL + "device.py",
+        old="seconds = max(seconds - recording_s, 0.0)",
+        new="seconds = max(seconds, 0.0)",
+        breaks="a GPU's first passes, which are recorded, make it look too slow to draft for",
+        killed_by=(_SHARED + "test_what_a_replica_records_is_no_part_of_what_its_lease_took",),
+    ),
+    Mutant(
+        name="a-lease-costs-its-steps-alone",
+        path=_POOL + "goodput.py",
+        old="self.draft.observe(sum(lengths), max(lengths), seconds)",
+        new="self.draft.observe(1, 1, seconds / max(lengths))",
+        breaks="few steps look dear and many cheap",
+        killed_by=(
+            _GOODPUT + "test_what_a_drafts_lease_takes_besides_its_steps_is_told_from_them",
+        ),
+    ),
+    Mutant(
+        name="a-resting-draft-weighed-for-each-sequence",
+        path=_POOL + "goodput.py",
+        old="if asked not in self._pays_if_good:",
+        new="if True:",
+        breaks="a round of 64 waits 12 ms for the pool",
+        killed_by=(_GOODPUT + "test_plans_are_made_once_for_all_sequences_of_a_round",),
     ),
 )

@@ -72,6 +72,8 @@ class TestRun:
 def run_mutants(mutants: Sequence[Mutant], num_jobs: int) -> Iterator[Verdict]:
     """The verdicts, in the order of the mutants."""
     os.environ["OMP_NUM_THREADS"] = "1"
+    if not any(Path("/dev").glob("nvidia*")):
+        os.environ.setdefault("TRITON_INTERPRET", "1")  # as tests/conftest.py, before Triton comes
     with copies(num_jobs) as folders, ThreadPoolExecutor(num_jobs) as executor:
         free: SimpleQueue[Path] = SimpleQueue()
         for folder in folders:

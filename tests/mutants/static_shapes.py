@@ -6,6 +6,7 @@ _FOLDER = "specdec_core/models/static_shapes/"
 _TESTS = "tests/models/static_shapes/"
 _ANY_ROWS = _TESTS + "test_static_passes.py::test_any_rows_of_any_lengths_have_the_ragged_logits"
 _LOOP = _TESTS + "test_draft_loop.py::"
+_KERNEL = _TESTS + "test_triton_attention.py::"
 
 MUTANTS = (
     Mutant(
@@ -204,5 +205,40 @@ MUTANTS = (
         killed_by=(
             "tests/models/test_padded_on_fake_gpu.py::test_a_pass_over_a_rectangle_never_waits",
         ),
+    ),
+    Mutant(
+        name="parts-end-a-tile-late",
+        path=_FOLDER + "triton_attention.py",
+        old="if (first_key + KEYS) % PART == 0:",
+        new="if (first_key + KEYS) % PART == KEYS:",
+        breaks="keys that are split on a GPU are summed in another order than keys that are not",
+        killed_by=(_KERNEL + "test_keys_that_are_split_give_the_same_bits",),
+    ),
+    Mutant(
+        name="a-part-goes-on-into-the-next",
+        path=_FOLDER + "triton_attention.py",
+        old="end = tl.minimum(end, begin + PART)",
+        new="end = end",
+        breaks="keys that are split count more than once",
+        killed_by=(_KERNEL + "test_keys_that_are_split_give_the_same_bits",),
+    ),
+    Mutant(
+        name="heads-that-lie-apart-taken-as-they-are",
+        path=_FOLDER + "triton_attention.py",
+        old="return some_TXD if is_so else some_TXD.contiguous()",
+        new="return some_TXD",
+        breaks="models that run through transformers' layers read other heads' numbers on a GPU",
+        killed_by=(
+            _KERNEL + "test_queries_need_not_lie_behind_each_other",
+            _KERNEL + "test_new_keys_and_values_go_where_they_belong",
+        ),
+    ),
+    Mutant(
+        name="heads-turned-the-other-way",
+        path="specdec_core/models/triton_ops.py",
+        old="low_added_XP = (-high_XP * low_sine_P)",
+        new="low_added_XP = (high_XP * low_sine_P)",
+        breaks="every answer of a GPU",
+        killed_by=("tests/models/test_triton_ops.py::test_they_answer_like_pytorch",),
     ),
 )
