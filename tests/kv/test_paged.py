@@ -160,8 +160,11 @@ def test_blocks_on_the_host_are_cleared_without_pytorch() -> None:
     assert num_operations(kv, 160) == 0
 
 
-def test_a_nan_does_not_outlive_its_request() -> None:
+@pytest.mark.parametrize("is_cleared_by_torch", [False, True], ids=["host", "device"])
+def test_a_nan_does_not_outlive_its_request(is_cleared_by_torch: bool) -> None:
     kv = PagedKV(SHAPE, num_blocks=1)
+    if is_cleared_by_torch:
+        kv._host_words_PNX = None  # as elsewhere than on a CPU
     slot = kv.allocate()
     kv.extend({slot: 16})
     keys, values = kv.pools(1)

@@ -115,6 +115,14 @@ MUTANTS = (
         killed_by=(_PAGED_TESTS + "test_a_nan_does_not_outlive_its_request",),
     ),
     Mutant(
+        name="block-cleared-in-the-first-layer-only-on-a-cpu",
+        path=_PAGED,
+        old="self._host_words_PNX[:, blocks] = 0",
+        new="self._host_words_PNX[:2, blocks] = 0",
+        breaks="the same on a CPU",
+        killed_by=(_PAGED_TESTS + "test_a_nan_does_not_outlive_its_request",),
+    ),
+    Mutant(
         name="tables-padded-with-a-block-of-another",
         path="specdec_core/models/pass_plan.py",
         old="blocks += [table[-1]] * (num_blocks - len(table))",
