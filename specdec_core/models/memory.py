@@ -69,12 +69,17 @@ class KVNeeds:
     """Weights, workspace and logits of a draft that comes after."""
     companion_bytes_per_token: int = 0
 
+    @property
+    def kept_bytes(self) -> int:
+        """What a model keeps that has run its largest pass, recorded and not."""
+        recorded = self.workspace_bytes + self.logit_bytes + RECORDING_BYTES
+        return self.workspace_bytes + recorded * self.is_recorded
+
 
 def plan_kv_tokens(memory: DeviceMemory, needs: KVNeeds, utilization: float) -> int:
     """Tokens of KV that fit. Raises InvalidRequestError where not one does."""
     budget = memory.budget(utilization) - needs.companion_bytes
-    budget -= needs.workspace_bytes * (1 + needs.is_recorded) + needs.choice_bytes
-    budget -= (RECORDING_BYTES + needs.logit_bytes) * needs.is_recorded
+    budget -= needs.kept_bytes + needs.choice_bytes
     copied = 0 if needs.reads_blocks else _GATHERED_LAYERS * needs.bytes_per_token
     per_token = needs.bytes_per_token + needs.companion_bytes_per_token
     tokens = budget * needs.num_layers // (per_token * needs.num_layers + copied)

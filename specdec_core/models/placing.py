@@ -16,7 +16,6 @@ from specdec_core.kv.paged import BLOCK_SIZE, KVShape
 from specdec_core.models.cached_model import Feed
 from specdec_core.models.fused_decoder import FusedDecoder
 from specdec_core.models.memory import (
-    RECORDING_BYTES,
     DeviceMemory,
     KVNeeds,
     default_kv_tokens,
@@ -134,12 +133,9 @@ def _planned_tokens(
 def _beside(needs: KVNeeds, companion: Companion) -> KVNeeds:
     """A draft's workspace is no larger than its target's, and neither runs while the other does;
     but each keeps what it took, its recordings included."""
-    recorded = needs.workspace_bytes + needs.logit_bytes + RECORDING_BYTES
     return replace(
         needs,
-        companion_bytes=companion.weight_bytes
-        + needs.workspace_bytes
-        + recorded * needs.is_recorded,
+        companion_bytes=companion.weight_bytes + needs.kept_bytes,
         companion_bytes_per_token=companion.kv.bytes_per_token,
     )
 

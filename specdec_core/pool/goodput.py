@@ -99,8 +99,6 @@ class GoodputK:
     """Groups with drafted tokens."""
     _planned: dict[Crowd, list[Plan]] = field(default_factory=dict)
     """Of the next round, by the number of steps, from none on."""
-    _token_s: float | None = None
-    """Of a drafted token more in a step that is made anyway, as is known now."""
     _pays_if_good: dict[tuple[Crowd, int], bool] = field(default_factory=dict)
     """(crowd, limit) -> whether a good draft model would, as is known now."""
     _crowd: Crowd = _NOBODY
@@ -274,9 +272,7 @@ class GoodputK:
 
     def _num_steps(self, history: AcceptanceHistory, plan: Plan) -> int:
         """How many of the plan's steps the sequence takes part in."""
-        if self._token_s is None:
-            self._token_s = self.draft.line.sequence_s
-        price = self._token_s * plan.tokens_per_second
+        price = self.draft.line.sequence_s * plan.tokens_per_second
         return num_worthwhile(self._rate(history, Drafter.MODEL), price, plan.steps)
 
     def _is_outdone(self, history: AcceptanceHistory, num_found: int, crowd: Crowd) -> bool:
@@ -334,7 +330,6 @@ class GoodputK:
     def _forget_plans(self) -> None:
         self._planned.clear()
         self._pays_if_good.clear()
-        self._token_s = None
 
     def _lease_s(self, steps: int, size: int) -> float:
         """Seconds of a draft's lease of as many tokens for each of so many sequences."""

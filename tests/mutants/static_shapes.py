@@ -89,8 +89,8 @@ MUTANTS = (
     Mutant(
         name="recordings-without-memory-of-their-own",
         path="specdec_core/models/memory.py",
-        old="needs.workspace_bytes * (1 + needs.is_recorded)",
-        new="needs.workspace_bytes",
+        old="recorded = self.workspace_bytes + self.logit_bytes + RECORDING_BYTES",
+        new="recorded = self.logit_bytes + RECORDING_BYTES",
         breaks="the cache takes what recorded passes need, and a GPU runs out of memory in service",
         killed_by=(
             "tests/models/test_memory.py::test_a_pass_needs_its_workspace_and_recorded_ones_another",
@@ -99,8 +99,8 @@ MUTANTS = (
     Mutant(
         name="logits-without-memory-in-the-plan",
         path="specdec_core/models/memory.py",
-        old="budget -= (RECORDING_BYTES + needs.logit_bytes) * needs.is_recorded",
-        new="budget -= RECORDING_BYTES * needs.is_recorded",
+        old="recorded = self.workspace_bytes + self.logit_bytes + RECORDING_BYTES",
+        new="recorded = self.workspace_bytes + RECORDING_BYTES",
         breaks="the cache takes what the logits of recorded passes need",
         killed_by=(
             "tests/models/test_memory.py::test_logits_of_recorded_passes_have_memory_of_their_own",
