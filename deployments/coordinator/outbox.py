@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import NamedTuple
 
 from deployments.errors import Failure
@@ -96,31 +97,32 @@ class _Outbox:
 class IngressOutbox(_Outbox):
     """News for one ingress; bounded by the tokens of its live requests.
 
-    A request's first and last news are read at once, those between may wait `hold_s` for others.
+    A request's first and last news are read at once. Those between may wait `hold_s` for others,
+    and are read with those of all requests that wait: each of them is a chunk that costs its
+    ingress and its proxy as much as a round's worth of tokens would.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.hold_s = 0.0
         self._alarm: asyncio.TimerHandle | None = None
-        self._deliveries: list[Delivery] = []
-        self._last: dict[str, int] = {}
+        """Rings when the first news that waits has waited long enough."""
+        self._due: dict[str, list[Delivery]] = {}
+        """By request."""
+        self._held: dict[str, list[Delivery]] = {}
+        """The same; a request is in one of them."""
         self._state: PoolState | None = None
         self._aborts: list[tuple[str, bool]] = []
 
     def put(self, delivery: Delivery) -> None:
         """Add news, merged into unread news of the same request."""
         request_id = delivery.event.request_id
-        place = self._last.get(request_id)
-        merged = None if place is None else _merge(self._deliveries[place], delivery)
-        if place is None or merged is None:
-            self._last[request_id] = len(self._deliveries)
-            self._deliveries.append(delivery)
-        else:
-            self._deliveries[place] = merged
-        if self.hold_s and _can_wait(delivery.event):
+        if self.hold_s and _can_wait(delivery.event) and request_id not in self._due:
+            _add(self._held.setdefault(request_id, []), delivery)
             self._set_alarm()
         else:
+            earlier = self._held.pop(request_id, [])
+            _add(self._due.setdefault(request_id, earlier), delivery)
             self._news.set()
 
     def put_state(self, state: PoolState) -> None:
@@ -132,27 +134,44 @@ class IngressOutbox(_Outbox):
         self._news.set()
 
     def _set_alarm(self) -> None:
-        """For the first news that waits; what comes meanwhile is read with it."""
-        if self._alarm is None and not self._news.is_set():
-            self._alarm = asyncio.get_running_loop().call_later(self.hold_s, self._news.set)
+        if self._alarm is None:
+            self._alarm = asyncio.get_running_loop().call_later(self.hold_s, self._ring)
+
+    def _ring(self) -> None:
+        self._alarm = None
+        if self._held:  # the last news of a request takes along what waited of it
+            self._release()
+            self._news.set()
+
+    def _release(self) -> None:
+        self._due |= self._held
+        self._held.clear()
 
     async def take(self) -> Flush | None:
-        """Wait for news and take all of it; None at the end of the stream."""
+        """Wait for news and take all that is due; None at the end of the stream."""
         await self._news.wait()
         return self.take_news()
 
     def take_news(self) -> Flush | None:
         """As `take`, where there is news."""
         self._read()
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
-        if not (self._deliveries or self._state or self._aborts):
+        if self._is_closed:
+            self._release()
+        if not (self._due or self._state or self._aborts):
             return None if self._is_closed else Flush()
-        flush = Flush(tuple(self._deliveries), self._state, tuple(self._aborts))
-        self._deliveries, self._state, self._aborts = [], None, []
-        self._last.clear()
+        deliveries = tuple(chain.from_iterable(self._due.values()))
+        flush = Flush(deliveries, self._state, tuple(self._aborts))
+        self._due, self._state, self._aborts = {}, None, []
         return flush
+
+
+def _add(unread: list[Delivery], delivery: Delivery) -> None:
+    """Of one request."""
+    merged = _merge(unread[-1], delivery) if unread else None
+    if merged is None:
+        unread.append(delivery)
+    else:
+        unread[-1] = merged
 
 
 def _can_wait(event: TokenEvent) -> bool:

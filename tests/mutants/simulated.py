@@ -265,8 +265,8 @@ MUTANTS = (
     _seeded(
         "news-never-merged",
         "deployments/coordinator/outbox.py",
-        old="            self._deliveries[place] = merged\n",
-        new="            self._deliveries.append(delivery)\n",
+        old="        unread[-1] = merged\n",
+        new="        unread.append(delivery)\n",
         breaks="what waits for a slow ingress grows with every token",
     ),
     _seeded(

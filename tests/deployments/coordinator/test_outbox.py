@@ -54,18 +54,57 @@ def test_news_between_the_first_and_the_last_waits_and_comes_with_what_follows()
 
 
 @pytest.mark.parametrize("pressing", [delivery("b", 0, 9), delivery("b", 4, 9, end=True)])
-def test_a_first_or_last_token_takes_along_what_waits(pressing: Delivery) -> None:
+def test_a_first_or_last_token_goes_at_once_and_alone(pressing: Delivery) -> None:
+    """What others wait for still goes together, at the time that the first of it has waited."""
+
+    async def scenario() -> None:
+        outbox = IngressOutbox()
+        outbox.hold_s = 0.05
+        outbox.put(delivery("a", 1, 7))
+        outbox.put(pressing)
+        assert outbox.has_news()
+        assert await outbox.take() == Flush((pressing,))
+        outbox.put(delivery("c", 3, 5))
+        assert not outbox.has_news()
+        flush = await asyncio.wait_for(outbox.take(), 1)
+        assert flush == Flush((delivery("a", 1, 7), delivery("c", 3, 5)))
+
+    asyncio.run(scenario())
+
+
+def test_the_last_token_takes_along_what_waits_of_its_request() -> None:
     async def scenario() -> None:
         outbox = IngressOutbox()
         outbox.hold_s = 0.02
         outbox.put(delivery("a", 1, 7))
-        outbox.put(pressing)
-        assert outbox.has_news()
+        outbox.put(delivery("a", 2, 8, end=True))
         flush = await outbox.take()
-        assert flush is not None
-        assert flush.deliveries == (delivery("a", 1, 7), pressing)
+        assert flush == Flush((delivery("a", 1, 7, 8, end=True),))
         await asyncio.sleep(0.03)
         assert not outbox.has_news(), "nobody is woken for what is read already"
+
+    asyncio.run(scenario())
+
+
+def test_what_follows_unread_news_of_its_request_does_not_wait_behind_it() -> None:
+    async def scenario() -> None:
+        outbox = IngressOutbox()
+        outbox.hold_s = 1.0
+        outbox.put(delivery("a", 0, 7))
+        outbox.put(delivery("a", 1, 8))
+        assert await outbox.take() == Flush((delivery("a", 0, 7, 8),))
+
+    asyncio.run(scenario())
+
+
+def test_a_stream_that_closes_delivers_what_waits() -> None:
+    async def scenario() -> None:
+        outbox = IngressOutbox()
+        outbox.hold_s = 1.0
+        outbox.put(delivery("a", 1, 7))
+        outbox.close()
+        assert await outbox.take() == Flush((delivery("a", 1, 7),))
+        assert await outbox.take() is None
 
     asyncio.run(scenario())
 
