@@ -141,7 +141,8 @@ class PoolConfig:
     max_queued: int = 1024
     """Most waiting requests; one more is refused with a retry hint."""
     prefill_chunk: int = 256
-    """Most catch-up tokens of one row in one group, so that a prefill never blocks for long."""
+    """Most catch-up tokens of one row in one group, so that a prefill never blocks for long; twice
+    as many where nobody else is on the target."""
     max_prefill_tokens: int | None = None
     """Most catch-up tokens of all rows that a target has at a time, open leases together; a row of
     more goes when no other is there. What it is known to have cached is not counted. None: no

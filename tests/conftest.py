@@ -17,6 +17,7 @@ import pytest
 from hypothesis import settings
 
 from tests.covering import covering
+from tests.demo_service import DemoService, serve
 
 # Before torch is imported anywhere: the tests' tiny models are slower with more threads.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -42,6 +43,8 @@ settings.load_profile("shared-machine")
 _ROOT = Path(__file__).parent.parent
 _SERVICE = "service"
 """The folder, the fixture of the service that is started once, and all who ask for it: a group."""
+_DEMO = "demo"
+"""The fixture of the demo service and all who ask for it."""
 _LONGEST_FIRST = (
     _SERVICE,
     "test_campaign.py",  # this and the next beside the start of the service
@@ -51,8 +54,7 @@ _LONGEST_FIRST = (
     "test_autoscaling.py",
     "test_base_text.py",  # waits for nobody else's start
     "test_cells.py",
-    "test_demo.py",
-    "test_readme.py",
+    _DEMO,
     "test_grpc_fuzz.py",
     "test_generate.py",
     "test_train_draft.py",
@@ -114,8 +116,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @functools.cache
 def _group(path: Path) -> str:
-    is_service = path.parent.name == _SERVICE and "service: Service" in path.read_text()
-    return _SERVICE if is_service else str(path)
+    text = path.read_text()
+    if path.parent.name == _SERVICE and "service: Service" in text:
+        return _SERVICE
+    return _DEMO if "demo: DemoService" in text else str(path)
 
 
 def pytest_collection_finish() -> None:
@@ -195,6 +199,14 @@ def spec_bench() -> Path:
 @pytest.fixture(scope="session")
 def rayservice_crd() -> Path:
     return shared_file("ray.io_rayservices.yaml")
+
+
+@pytest.fixture(scope="session")
+def demo(
+    demo_model: Path, tmp_path_factory: pytest.TempPathFactory, started_alone: StartedAlone
+) -> Iterator[DemoService]:
+    with started_alone(serve(tmp_path_factory.mktemp("serve") / "log")) as started:
+        yield started
 
 
 @pytest.fixture(scope="session")

@@ -20,6 +20,9 @@ from specdec_core.pool.sequence import Place, Sequence
 from specdec_core.pool.verification_budget import VerificationBudget
 
 _DRAFT, _TARGET = Role.DRAFT, Role.TARGET  # to name a member takes as long as a call
+_ALONE = 2
+"""Chunks in one pass of a prompt whose sequence is the only one of its target: nobody waits for it,
+and a pass of more ids takes less time for each."""
 
 
 class Dispatcher:
@@ -130,7 +133,10 @@ class Dispatcher:
             return
         proposal = self._proposer.proposal(sequence, len(replica.sequences))
         if proposal is not None:
-            board.put(plan_verification(sequence, place, proposal, self._config.prefill_chunk))
+            chunk = self._config.prefill_chunk
+            if len(replica.sequences) == 1 and sequence.is_only_read:
+                chunk *= _ALONE
+            board.put(plan_verification(sequence, place, proposal, chunk))
         elif not (sequence.is_background or self._proposer.has_fixed_k(sequence)):
             board.put_undrafted(sequence)
 

@@ -164,6 +164,12 @@ class Sequence:
         return len(self.ids) - self.num_prompt
 
     @property
+    def is_only_read(self) -> bool:
+        """Whether what is missing on its target needs no logits: no place of the prompt is scored,
+        and no client has brought ids back that are to be checked."""
+        return not self.num_unscored and self.resume_len <= len(self.ids)
+
+    @property
     def places(self) -> dict[Role, Place]:
         places = ((Role.TARGET, self.target), (Role.DRAFT, self.draft))
         return {role: place for role, place in places if place is not None}

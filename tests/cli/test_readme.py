@@ -2,35 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-from benchmarks.harness.ports import free_port
-from benchmarks.harness.starting import SERVE
-from tests.conftest import StartedAlone
+from tests.demo_service import DemoService
 
 ROOT = Path(__file__).parent.parent.parent
 README = (ROOT / "README.md").read_text()
-
-START_S = 150
-"""A Ray, a model and a proxy start within this on two busy cores."""
-
-
-class Service(NamedTuple):
-    http: int
-    grpc: int
 
 
 def _blocks(language: str) -> list[str]:
@@ -53,40 +39,6 @@ def _run(*command: str, **environment: str) -> str:
     )
     assert ended.returncode == 0, ended.stderr
     return ended.stdout
-
-
-@pytest.fixture(scope="module")
-def service(
-    demo_model: Path, tmp_path_factory: pytest.TempPathFactory, started_alone: StartedAlone
-) -> Iterator[Service]:
-    with started_alone(serve(tmp_path_factory.mktemp("serve") / "log")) as started:
-        yield started
-
-
-@contextlib.contextmanager
-def serve(log: Path) -> Iterator[Service]:
-    """`specdec serve` as `make serve` starts it, on other ports."""
-    service = Service(free_port(), free_port())
-    flags = ["--port", str(service.http), "--grpc-port", str(service.grpc)]
-    with log.open("w") as out, subprocess.Popen([*SERVE, *flags], stdout=out, stderr=out) as run:
-        try:
-            _wait_for_ready_line(run, log)
-            yield service
-        finally:
-            run.send_signal(signal.SIGINT)
-            run.wait(timeout=60)
-
-
-def _wait_for_ready_line(run: subprocess.Popen[bytes], log: Path) -> None:
-    for _ in range(START_S):
-        if re.search(r"^Ready:", log.read_text(), flags=re.MULTILINE):
-            return
-        try:
-            run.wait(timeout=1)
-        except subprocess.TimeoutExpired:
-            continue
-        break
-    pytest.fail(f"specdec serve printed no ready line:\n{log.read_text()}")
 
 
 def test_every_make_target_exists() -> None:
@@ -129,9 +81,9 @@ def test_generate_commands_run(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
-def test_curl_gets_the_answer_that_is_shown(service: Service) -> None:
+def test_curl_gets_the_answer_that_is_shown(demo: DemoService) -> None:
     (command,) = _commands("curl")
-    answer = json.loads(_run(*shlex.split(command.replace(":8000", f":{service.http}"))))
+    answer = json.loads(_run(*shlex.split(command.replace(":8000", f":{demo.http}"))))
     (shown,) = [json.loads(block) for block in _blocks("json")]
     assert answer.keys() == shown.keys()
     assert answer["choices"] == shown["choices"]
@@ -142,19 +94,19 @@ def test_curl_gets_the_answer_that_is_shown(service: Service) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_clients_print_the_answer(service: Service) -> None:
+def test_clients_print_the_answer(demo: DemoService) -> None:
     for command in _commands(".venv/bin/python examples/"):
         script = command.split()[1]
         is_grpc = "grpc" in script
-        address = f"127.0.0.1:{service.grpc}" if is_grpc else f"http://127.0.0.1:{service.http}"
+        address = demo.grpc_address if is_grpc else demo.url
         assert "Paris" in _run(sys.executable, script, address), command
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_the_grpc_snippet_prints_the_answer(service: Service) -> None:
+def test_the_grpc_snippet_prints_the_answer(demo: DemoService) -> None:
     (snippet,) = [block for block in _blocks("python") if "import grpc" in block]
-    output = _run(sys.executable, "-c", snippet.replace(":9000", f":{service.grpc}"))
+    output = _run(sys.executable, "-c", snippet.replace(":9000", f":{demo.grpc}"))
     assert "Paris" in output
 
 

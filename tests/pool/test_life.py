@@ -169,7 +169,7 @@ def test_a_stop_id_in_the_prompt_ends_nothing() -> None:
 
 
 def test_rows_carry_the_hash_of_what_the_replica_should_cache_and_the_rest_of_the_ids() -> None:
-    cell = Cell(config(prefill_chunk=4))
+    cell = Cell(config(prefill_chunk=2))
     cell.join(info())
     client = cell.add(request("a", (1, 2, 3, 4, 0, 1), max_tokens=2))
     cell.run()

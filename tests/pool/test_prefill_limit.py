@@ -17,6 +17,7 @@ from specdec_core.pool.board import Board
 from specdec_core.pool.catching_up import MAX_YIELD_S, YIELD_S_PER_TOKEN, CatchingUp, turn_of
 from specdec_core.pool.rows import plan_verification
 from specdec_core.pool.sequence import Place, Sequence
+from specdec_core.sampling_params import SamplingParams
 from tests.pool import invariants
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info
@@ -127,21 +128,53 @@ def test_prompts_that_came_together_go_one_after_the_other() -> None:
     for _ in range(5):
         cell.now += 1.0
         answer(cell)
-    assert [fed(lease) for lease in cell.leases] == 3 * [{0: 4}] + 3 * [{1: 4}]
+    assert [fed(lease) for lease in cell.leases] == 3 * [{0: 4}] + [{1: 4}, {1: 8}]
+
+
+@pytest.mark.parametrize("max_prefill_tokens", [None, 4])
+def test_a_prompt_that_is_alone_goes_by_twice_as_much(max_prefill_tokens: int | None) -> None:
+    """Nobody waits for its passes; once somebody may, they are as short as ever."""
+    cell = cell_of(max_prefill_tokens=max_prefill_tokens, prefill_chunk=4, max_group_wait_s=0.0)
+    add(cell, 30, max_tokens=1)
+    cell.advance()
+    answer(cell)
+    assert [fed(lease) for lease in cell.leases] == [{0: 8}, {0: 8}]
+    add(cell, 30, max_tokens=1)
+    cell.now = 100.0
+    answer(cell)
+    answer(cell)
+    assert [max(fed(lease).values()) for lease in cell.leases[2:]] == [4, 4]
+
+
+def test_a_prompt_that_is_scored_does_not() -> None:
+    """Its pass would report twice as many places, for which nobody has planned memory."""
+    cell = cell_of(prefill_chunk=4)
+    params = SamplingParams(max_tokens=1, num_prompt_logprobs=1)
+    cell.add(replace(request("a", tuple(range(4)) * 4), params=params))
+    cell.run()
+    assert max(max(fed(lease).values()) for lease in cell.leases) == 5
+
+
+def test_what_a_client_brings_back_does_not_either() -> None:
+    cell = cell_of(prefill_chunk=4)
+    cell.add(request("a", (0,) * 12, 20, resume=(1,) * 12))
+    cell.run()
+    assert [max(fed(lease).values()) for lease in cell.leases][:3] == [4, 4, 4]
+    assert max(len(lease.rows[0].proposal) for lease in cell.leases) <= 4
 
 
 @pytest.mark.parametrize(
     ("waited", "order"),
-    [(0.9, [{0: 4}, {1: 3}, {0: 4}, {0: 4}]), (1.1, [{0: 4}, {0: 4}, {0: 4}, {1: 3}])],
+    [(0.9, [{0: 8}, {1: 3}, {0: 4}, {0: 4}]), (1.1, [{0: 8}, {0: 4}, {0: 4}, {1: 3}])],
 )
 def test_a_short_prompt_passes_a_long_one_that_has_begun_until_that_one_has_waited(
     waited: float, order: list[dict[int, int]]
 ) -> None:
     """`waited`: in units of what the long one yields for its 5 tokens more."""
     cell = cell_of(max_prefill_tokens=4, prefill_chunk=4, max_group_wait_s=0.0)
-    add(cell, 12, max_tokens=1)
+    add(cell, 16, max_tokens=1)
     cell.advance()
-    cell.now = waited * (12 - 4 - 3) * YIELD_S_PER_TOKEN
+    cell.now = waited * (16 - 8 - 3) * YIELD_S_PER_TOKEN
     add(cell, 3, max_tokens=1)
     for _ in range(3):
         answer(cell)

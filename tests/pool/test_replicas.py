@@ -290,7 +290,7 @@ def test_every_miss_is_counted_and_starts_lower() -> None:
 
 
 def test_a_replica_that_forgot_even_the_parameters_gets_them_again() -> None:
-    cell = Cell(config(prefill_chunk=2))
+    cell = Cell(config(prefill_chunk=1))
     cell.join(info("t1"))
     client = cell.add(request("a"))
     cell.advance()

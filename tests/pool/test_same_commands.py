@@ -220,11 +220,11 @@ def bench(cell: BenchCell) -> str:
 
 _LIVES = {
     (SpecMethod.NONE, 1): "f17e3798cf649e6c",
-    (SpecMethod.NGRAM, 2): "b14274e0c746d97b",
-    (SpecMethod.DRAFT_MODEL, 3): "fe79fbf60b1a75b1",
-    (SpecMethod.DRAFT_MODEL, 4): "91308a3e2cb1f63d",
-    (SpecMethod.HYBRID, 5): "299b65b2057cb64f",
-    (SpecMethod.HYBRID, 6): "39b17c28c5ba52e6",
+    (SpecMethod.NGRAM, 2): "f424e18e68845635",
+    (SpecMethod.DRAFT_MODEL, 3): "96146ab9f4b63255",
+    (SpecMethod.DRAFT_MODEL, 4): "e22efe11c4e9f9d6",
+    (SpecMethod.HYBRID, 5): "e1fd3442a8826bad",
+    (SpecMethod.HYBRID, 6): "aa7d95e4d4ae1110",
 }
 _DAILY_LIVES = ((SpecMethod.NGRAM, 2), (SpecMethod.HYBRID, 6))
 """They have requests without drafts, and drafts of both kinds."""

@@ -197,10 +197,14 @@ def _check_undrafted(
 
 
 def _check_outboxes(driver: PoolDriver) -> None:
-    """(i) News that an ingress has not read is merged."""
+    """(i) News that an ingress has not read is merged, and none of a request overtakes other."""
     for outbox in driver._ingresses:
-        if len(outbox._deliveries) > 2 * len(outbox._last) + 2:
-            raise Violation(f"(i) {len(outbox._deliveries)} pieces of news wait")
+        due, held = outbox._due, outbox._held
+        num_pieces = sum(map(len, (*due.values(), *held.values())))
+        if num_pieces > 2 * len(due | held) + 2:
+            raise Violation(f"(i) {num_pieces} pieces of news wait")
+        if due.keys() & held.keys():
+            raise Violation(f"(i) news of {sorted(due.keys() & held.keys())} waits in two places")
 
 
 def _check_idle(record: ReplicaRecord, runner: ModelReplica, reserved: int) -> None:
