@@ -134,6 +134,9 @@ def lookups_from(book: AnswerBook) -> Iterator[None]:
 class _RecordedLookup:
     """Offers what the pool's NgramIndex would: so many tokens behind the sequence's ids."""
 
+    num_agreed = 0
+    """Nothing is told of how good they are."""
+
     def __init__(self, ids: Sequence[int], book: AnswerBook) -> None:
         self._ids = ids
         self._book = book

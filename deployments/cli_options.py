@@ -154,8 +154,18 @@ Overlap = Annotated[
         "where that is measured to be faster. The tokens are the same.",
     ),
 ]
-LookupMax = Annotated[int | None, _speculation(help="Longest n-gram that is looked up.")]
-LookupMin = Annotated[int | None, _speculation(help="Shortest n-gram that is looked up.")]
+LookupMax = Annotated[
+    int | None,
+    _speculation(
+        min=1, help="Longest n-gram that is looked up. Default: 8, 4 unless K is by goodput."
+    ),
+]
+LookupMin = Annotated[
+    int | None,
+    _speculation(
+        min=1, help="Shortest n-gram that is looked up. Default: 1, 2 unless K is by goodput."
+    ),
+]
 SpeculativeConfig = Annotated[
     str | None,
     _speculation(

@@ -104,8 +104,10 @@ class ServiceConfig(
     """(first, last, K): K while first to last sequences share a target, else 0."""
     spec_min_confidence: float = 0.0
     """A draft model's proposal ends before a token that it gives less probability."""
-    prompt_lookup_max: int = 4
-    prompt_lookup_min: int = 2
+    prompt_lookup_max: int | None = Field(default=None, ge=1)
+    prompt_lookup_min: int | None = Field(default=None, ge=1)
+    """Fewest equal tokens before what prompt lookup copies, and the most that are compared. None: 1
+    and 8 where spec_policy is goodput, else 2 and 4."""
     per_request_spec_decode_metrics: SpecMetrics = SpecMetrics.SUMMARY
     metrics_compat: MetricsCompat = MetricsCompat.NONE
     """Whether /metrics repeats what vLLM has names for under those."""
@@ -252,7 +254,9 @@ class ServiceConfig(
             k_policy=self.spec_policy,
             k_schedule=self.spec_schedule,
             min_confidence=self.spec_min_confidence,
-            ngram=NgramConfig(lookup_max=self.prompt_lookup_max, lookup_min=self.prompt_lookup_min),
+            ngram=NgramConfig.suiting(
+                self.spec_policy, self.prompt_lookup_max, self.prompt_lookup_min
+            ),
         )
         return self.pool_config_with(speculation, has_gpu=self.has_gpu)
 

@@ -87,6 +87,19 @@ class NgramConfig:
                 f"got lookup_min={self.lookup_min}, lookup_max={self.lookup_max}"
             )
 
+    @classmethod
+    def suiting(
+        cls, k_policy: KPolicyName, lookup_max: int | None = None, lookup_min: int | None = None
+    ) -> NgramConfig:
+        """With what is not given as suits who says how many tokens are checked: by goodput, what
+        follows a single equal token is, where a row costs next to nothing, and up to 8 equal ones
+        tell how good it is (copy_belief). A fixed K would check all of it."""
+        is_chosen = k_policy is KPolicyName.GOODPUT
+        return cls(
+            lookup_max=lookup_max or (8 if is_chosen else 4),
+            lookup_min=lookup_min or (1 if is_chosen else 2),
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeculationConfig:
@@ -100,7 +113,8 @@ class SpeculationConfig:
     min_confidence: float = 0.0
     """A draft model proposes only tokens that it gives at least this probability, and ends its
     proposal at the first other one. 0: it always drafts K tokens."""
-    ngram: NgramConfig = field(default_factory=NgramConfig)
+    ngram: NgramConfig | None = None
+    """None: as suits `k_policy`."""
 
     def __post_init__(self) -> None:
         if (self.k_policy is KPolicyName.SCHEDULE) != bool(self.k_schedule):
@@ -117,6 +131,11 @@ class SpeculationConfig:
             raise ValueError(
                 f"num_draft_tokens must be in 0..{MAX_DRAFT_TOKENS}, got {self.num_draft_tokens}"
             )
+
+    @property
+    def lookup(self) -> NgramConfig:
+        """Prompt lookup's."""
+        return self.ngram or NgramConfig.suiting(self.k_policy)
 
     @property
     def uses_draft_model(self) -> bool:

@@ -50,8 +50,8 @@ class BenchOfflineOptions(LoadOptions):
     spec_policy: KPolicyName
     spec_min_confidence: float
     overlap: OverlapMode
-    prompt_lookup_max: int
-    prompt_lookup_min: int
+    prompt_lookup_max: int | None
+    prompt_lookup_min: int | None
 
     def __post_init__(self) -> None:
         """Tell what is wrong before a model is loaded."""
@@ -119,8 +119,8 @@ class BenchOfflineOptions(LoadOptions):
                     num_draft_tokens=num_draft_tokens,
                     k_policy=self.spec_policy,
                     min_confidence=self.spec_min_confidence,
-                    ngram=NgramConfig(
-                        lookup_max=self.prompt_lookup_max, lookup_min=self.prompt_lookup_min
+                    ngram=NgramConfig.suiting(
+                        self.spec_policy, self.prompt_lookup_max, self.prompt_lookup_min
                     ),
                 ),
             )

@@ -50,8 +50,8 @@ class GenerateOptions(LoadOptions):
     spec_policy: KPolicyName
     spec_min_confidence: float
     overlap: OverlapMode
-    prompt_lookup_max: int
-    prompt_lookup_min: int
+    prompt_lookup_max: int | None
+    prompt_lookup_min: int | None
     max_num_seqs: int | None
     """None: as many as gain."""
     batch_size: int | None
@@ -123,8 +123,8 @@ class GenerateOptions(LoadOptions):
                     num_draft_tokens=self.spec_tokens,
                     k_policy=self.spec_policy,
                     min_confidence=self.spec_min_confidence,
-                    ngram=NgramConfig(
-                        lookup_max=self.prompt_lookup_max, lookup_min=self.prompt_lookup_min
+                    ngram=NgramConfig.suiting(
+                        self.spec_policy, self.prompt_lookup_max, self.prompt_lookup_min
                     ),
                 ),
             )

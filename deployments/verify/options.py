@@ -39,8 +39,8 @@ class VerifyOptions:
     compare_fast: bool
     spec_model: str
     draft_revision: str | None
-    prompt_lookup_max: int
-    prompt_lookup_min: int
+    prompt_lookup_max: int | None
+    prompt_lookup_min: int | None
     window: int | None
     limit: int | None
     sample: int | None
@@ -108,7 +108,8 @@ class VerifyOptions:
         return self.window or WINDOW_PER_ROW * point.batch_size
 
     def pool_config(self, point: Point, num_requests: int) -> PoolConfig:
-        lookup = {"lookup_max": self.prompt_lookup_max, "lookup_min": self.prompt_lookup_min}
+        k_policy = KPolicyName.FIXED  # what is audited has to be drafted, pay or not
+        lookup = self.prompt_lookup_max, self.prompt_lookup_min
         try:
             return PoolConfig(
                 max_group_size=point.batch_size,
@@ -117,8 +118,8 @@ class VerifyOptions:
                 speculation=SpeculationConfig(
                     method=point.method,
                     num_draft_tokens=point.num_draft_tokens,
-                    k_policy=KPolicyName.FIXED,  # what is audited has to be drafted, pay or not
-                    ngram=NgramConfig(**lookup),
+                    k_policy=k_policy,
+                    ngram=NgramConfig.suiting(k_policy, *lookup),
                 ),
             )
         except ValueError as error:

@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import InitVar, dataclass, field
 
 from specdec_core.choice_rules import ChoiceRules
-from specdec_core.config import SpeculationConfig
+from specdec_core.config import KPolicyName, NgramConfig, SpeculationConfig
 from specdec_core.drafting.limits import draft_limit
 from specdec_core.drafting.ngram import NgramIndex
 from specdec_core.grammar import GrammarCompiler
@@ -64,7 +64,9 @@ class LiveSequence:
         if num_tokens == 0:
             return ()
         if self.ngram is None:
-            self.ngram = NgramIndex(self.ids, config.ngram)
+            # Whatever is found is checked, whoever else says K.
+            lookup = config.ngram or NgramConfig.suiting(KPolicyName.FIXED)
+            self.ngram = NgramIndex(self.ids, lookup)
         return self.ngram.propose(num_tokens)
 
     def commit(self, num_drafted: int, verdict: Verdict) -> TokenEvent:

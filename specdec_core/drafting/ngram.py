@@ -42,6 +42,7 @@ class NgramIndex:
         "_min",
         "_older",
         "_table",
+        "num_agreed",
     )
 
     def __init__(self, ids: Sequence[int], config: NgramConfig) -> None:
@@ -59,6 +60,8 @@ class NgramIndex:
         """Ids before those that are in the table."""
         self._older: tuple[array[int], ...] = ()
         """Full tables, which stay as they are: no token waits for a move of all."""
+        self.num_agreed = 0
+        """Ids that equal those before what was proposed last, at most lookup_max."""
 
     def propose(self, num_tokens: int) -> tuple[int, ...]:
         """What followed the most recent occurrence of the longest known suffix; () if none is.
@@ -118,6 +121,7 @@ class NgramIndex:
                 if match_len > best_len:
                     best_len, best = match_len, end
             end = links[end - 1]
+        self.num_agreed = best_len
         return best
 
     def _match_len(self, end: int) -> int:

@@ -15,6 +15,7 @@ from operator import attrgetter
 
 from specdec_core.leases import GroupLease, GroupResult, ReplicaInfo, Role
 from specdec_core.pool.acceptance_belief import AcceptanceBelief
+from specdec_core.pool.copy_belief import CopyBelief
 from specdec_core.pool.draft_sharing import Crowd, Plan
 from specdec_core.pool.gains import expected_accepted, num_worthwhile
 from specdec_core.pool.group_choice import (
@@ -76,6 +77,8 @@ class GoodputK:
     takes besides its steps is learnt apart: on a GPU it is as long as a step. Until leases of other
     sizes were seen, steps alone cost."""
     beliefs: dict[Drafter, AcceptanceBelief] = field(default_factory=_no_beliefs)
+    copied: CopyBelief = field(default_factory=CopyBelief)
+    """Of prompt lookup's tokens, where it is known how many before them agree."""
     last_chosen: Count | None = None
     """Of the last group with drafted tokens."""
     last_steps: int = 0
@@ -86,6 +89,9 @@ class GoodputK:
     """Most of what was drafted last was accepted."""
     cause: KCause = KCause.GOODPUT
     """Of what was decided last."""
+    _has_draft: bool = False
+    """Some replica drafts, or did: before its tokens were seen they are believed to be what a
+    model's are, or what prompt lookup always finds would keep it from being asked."""
     _num_in_vain: int = 0
     """Of the last groups that were drafted for, those of which nothing was checked."""
     _lookups_in_vain: int = 0
@@ -140,6 +146,7 @@ class GoodputK:
             for time in info.step_times:
                 self.verify.expect(*time)
         else:
+            self._has_draft = True
             for size, rows, seconds in info.step_times:
                 self.draft.expect(rows, rows // size, seconds)
         self._forget_plans()
@@ -151,11 +158,13 @@ class GoodputK:
         limit: int,
         num_live: int,
         targets_per_draft: float = 1.0,
+        num_agreed: int = 0,
     ) -> int:
         self.cause = KCause.GOODPUT
         crowd = Crowd(num_live, self.max_group_size, targets_per_draft)
         if drafter is Drafter.LOOKUP:
-            return 0 if self._is_outdone(history, limit, crowd) else limit
+            found = Offer(history, drafter, limit, num_agreed=num_agreed)
+            return 0 if self._is_outdone(found, crowd) else limit
         if self._is_beginning(self._num_choices + 1) or not self._knows_costs:
             self.cause = KCause.PROBE
             return limit
@@ -185,11 +194,16 @@ class GoodputK:
         drafter: Drafter,
         drafted: Sequence[int],
         chosen: Sequence[int],
+        num_agreed: int = 0,
     ) -> None:
         pairs = list(zip(drafted, chosen, strict=False))
         num_accepted = next((i for i, (ours, own) in enumerate(pairs) if ours != own), len(pairs))
         num_trials = min(num_accepted + 1, len(pairs))
-        self.beliefs[drafter].note(history, drafter, num_accepted, num_trials)
+        if num_agreed:
+            self.copied.note(num_agreed, num_accepted, num_trials, is_drawn=history.is_drawn)
+            self.beliefs[drafter].seen.note(num_accepted, num_trials)
+        else:
+            self.beliefs[drafter].note(history, drafter, num_accepted, num_trials)
 
     def observe(self, lease: GroupLease, result: GroupResult, seconds: float) -> None:
         is_timed = seconds > 0.0 and all(map(is_round, lease.rows))
@@ -217,11 +231,17 @@ class GoodputK:
         tokens = []
         for index, offer in enumerate(offers):
             if offer.num_drafted and not offer.is_fixed:
-                rate, chance = self._rate(offer.history, offer.drafter), 1.0
-                for place in range(offer.num_drafted):
-                    chance *= rate
+                for place, chance in enumerate(self._chances(offer)):
                     tokens.append(DraftedToken(chance, place, index, offer.num_left))
         return likeliest_first(tokens)
+
+    def _chances(self, offer: Offer) -> Sequence[float]:
+        """For each drafted token: that it and all before it are accepted."""
+        history, count = offer.history, offer.num_drafted
+        if offer.num_agreed:
+            return self.copied.of_run(offer.num_agreed, count, is_drawn=history.is_drawn)
+        rate = self._rate(history, offer.drafter)
+        return [rate**place for place in range(1, count + 1)]
 
     def _num_kept(self, offers: Sequence[Offer], chances: Sequence[float]) -> int:
         if self._is_beginning(self._num_choices):
@@ -275,12 +295,12 @@ class GoodputK:
         price = self.draft.line.sequence_s * plan.tokens_per_second
         return num_worthwhile(self._rate(history, Drafter.MODEL), price, plan.steps)
 
-    def _is_outdone(self, history: AcceptanceHistory, num_found: int, crowd: Crowd) -> bool:
+    def _is_outdone(self, found: Offer, crowd: Crowd) -> bool:
         """Whether the draft model is expected to bring more than what prompt lookup has found."""
-        if not self.beliefs[Drafter.MODEL].seen.num_trials:
+        if not (self._has_draft or self.beliefs[Drafter.MODEL].seen.num_trials):
             return False
-        by_lookup = expected_accepted(self._rate(history, Drafter.LOOKUP), num_found)
-        return self._by_model(history, num_found, crowd) > _OUTDONE * by_lookup
+        by_model = self._by_model(found.history, found.num_drafted, crowd)
+        return by_model > _OUTDONE * sum(self._chances(found))
 
     def _by_model(self, history: AcceptanceHistory, num_found: int, crowd: Crowd) -> float:
         """Tokens that a draft model is expected to bring, less those that its time would."""

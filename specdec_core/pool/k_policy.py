@@ -93,6 +93,9 @@ class Offer(NamedTuple):
     """Its request has named its K: nothing is left out."""
     num_left: int = 0
     """Tokens that it may still emit."""
+    num_agreed: int = 0
+    """Of prompt lookup: tokens before those drafted that equal the ones before what was copied.
+    0: nothing is known of them."""
 
 
 class KPolicy(Protocol):
@@ -135,9 +138,10 @@ class KPolicy(Protocol):
         limit: int,
         num_live: int,
         targets_per_draft: float = 1.0,
+        num_agreed: int = 0,
     ) -> int:
         """K for the next round, at most `limit`; `num_live` sequences share the sequence's
-        target, and so many targets each draft replica.
+        target, and so many targets each draft replica. `num_agreed`: see Offer.
 
         The pool lowers it further where a replica has no room.
         """
@@ -156,6 +160,7 @@ class KPolicy(Protocol):
         drafter: Drafter,
         drafted: Sequence[int],
         chosen: Sequence[int],
+        num_agreed: int = 0,
     ) -> None:
         """`drafter` offered `drafted`, of which the target saw a part or nothing; it then chose."""
         ...
@@ -199,6 +204,7 @@ class _Heedless:
         drafter: Drafter,
         drafted: Sequence[int],
         chosen: Sequence[int],
+        num_agreed: int = 0,
     ) -> None:
         pass
 
@@ -219,6 +225,7 @@ class FixedK(_Heedless):
         limit: int,
         num_live: int,
         targets_per_draft: float = 1.0,
+        num_agreed: int = 0,
     ) -> int:
         return min(self.k, limit)
 
@@ -237,6 +244,7 @@ class ScheduledK(_Heedless):
         limit: int,
         num_live: int,
         targets_per_draft: float = 1.0,
+        num_agreed: int = 0,
     ) -> int:
         ks = (k for first, last, k in self.schedule if first <= num_live <= last)
         return min(next(ks, 0), limit)

@@ -17,6 +17,8 @@ from specdec_core.pool.k_policy import AcceptanceHistory, Drafter, KPolicy, Offe
 Record = dict[str, Any]
 _TOLD = ("step_times", "tile_rows", "max_num_seqs")
 """What a policy looks at of a replica, besides its role."""
+_ASKED = ("limit", "num_live", "targets_per_draft", "num_agreed")
+"""What it is asked with, besides the sequence and the drafter."""
 
 
 class TracedK:
@@ -58,10 +60,12 @@ class TracedK:
         limit: int,
         num_live: int,
         targets_per_draft: float = 1.0,
+        num_agreed: int = 0,
     ) -> int:
         record: Record = {"event": "draft", "rates": _rates(history), "drafter": drafter.value}
-        k = self._policy.num_draft_tokens(history, drafter, limit, num_live, targets_per_draft)
-        asked = {"limit": limit, "num_live": num_live, "targets_per_draft": targets_per_draft}
+        values = limit, num_live, targets_per_draft, num_agreed
+        k = self._policy.num_draft_tokens(history, drafter, *values)
+        asked = dict(zip(_ASKED, values, strict=True))
         self._write({**record, **asked, "decided": k})
         return k
 
@@ -78,13 +82,14 @@ class TracedK:
         drafter: Drafter,
         drafted: Sequence[int],
         chosen: Sequence[int],
+        num_agreed: int = 0,
     ) -> None:
         pairs = zip(drafted, chosen, strict=False)
         are_equal = [ours == own for ours, own in pairs]
         record: Record = {"event": "learn", "rates": _rates(history), "drafter": drafter.value}
-        num_drafted = len(drafted)
-        self._policy.learn(history, drafter, drafted, chosen)
-        self._write({**record, "num_drafted": num_drafted, "are_equal": are_equal})
+        self._policy.learn(history, drafter, drafted, chosen, num_agreed)
+        told = {"num_drafted": len(drafted), "are_equal": are_equal, "num_agreed": num_agreed}
+        self._write({**record, **told})
 
     def observe(self, lease: GroupLease, result: GroupResult, seconds: float) -> None:
         rows = [(len(row.new_ids), len(row.proposal), row.num_choices) for row in lease.rows]
@@ -111,7 +116,7 @@ def replay(records: Iterable[Record], policy: KPolicy) -> Iterator[Decision]:
                 policy.welcome(_info(record))
             case "draft":
                 history, drafter = _history(record["rates"]), Drafter(record["drafter"])
-                asked = [record[name] for name in ("limit", "num_live", "targets_per_draft")]
+                asked = [record[name] for name in _ASKED]
                 k = policy.num_draft_tokens(history, drafter, *asked)
                 yield Decision(record, k)
             case "check":
@@ -144,7 +149,8 @@ def _info(record: Record) -> ReplicaInfo:
 def _learn_again(record: Record, policy: KPolicy) -> None:
     chosen = [int(is_equal) for is_equal in record["are_equal"]]
     drafted = (1,) * record["num_drafted"]
-    policy.learn(_history(record["rates"]), Drafter(record["drafter"]), drafted, chosen)
+    history, drafter = _history(record["rates"]), Drafter(record["drafter"])
+    policy.learn(history, drafter, drafted, chosen, record["num_agreed"])
 
 
 def _group(record: Record) -> tuple[GroupLease, GroupResult]:

@@ -84,6 +84,7 @@ class Proposer:
             current = self.begin_round(sequence, num_live)
             index = sequence.ngram or self._index(sequence)
             current.found = index.propose(current.num_draft_tokens)
+            current.num_agreed = index.num_agreed
             return current.found
         return ()
 
@@ -99,32 +100,39 @@ class Proposer:
         if cap > drafting.max_tokens:
             cap = drafting.max_tokens
         found: tuple[int, ...] = ()
-        cause = drafting.cause
+        num_agreed, cause = 0, drafting.cause
         if drafting.looks_up and cap > 0:
             rests = not (drafting.is_fixed or self._k_policy.may_look_up(num_live))
             if not rests:
-                found = (sequence.ngram or self._index(sequence)).propose(cap)
+                index = sequence.ngram or self._index(sequence)
+                found = index.propose(cap)
+                num_agreed = index.num_agreed
             k = len(found)
             if k == 0:
                 cause = _GOODPUT if rests else _NOTHING_FOUND
             elif not drafting.is_fixed:
-                k = self._num_draft_tokens(sequence, Drafter.LOOKUP, k, num_live)
+                k = self._num_draft_tokens(sequence, Drafter.LOOKUP, k, num_live, num_agreed)
                 cause = self._k_policy.cause
             if k > 0 or not drafting.asks_model:
-                return Round(committed_len, k, found[:k], found, False, cause)
+                return Round(committed_len, k, found[:k], found, False, num_agreed, cause)
         k = cap
         if drafting.is_fixed:
             cause = drafting.cause
         elif k > 0:
             k = self._num_draft_tokens(sequence, Drafter.MODEL, cap, num_live)
             cause = self._k_policy.cause
-        return Round(committed_len, k, None if k else (), found, cause=cause)
+        return Round(committed_len, k, None if k else (), found, False, num_agreed, cause)
 
     def _num_draft_tokens(
-        self, sequence: Sequence, drafter: Drafter, limit: int, num_live: int
+        self,
+        sequence: Sequence,
+        drafter: Drafter,
+        limit: int,
+        num_live: int,
+        num_agreed: int = 0,
     ) -> int:
         wanted = self._k_policy.num_draft_tokens(
-            sequence.history, drafter, limit, num_live, self.targets_per_draft
+            sequence.history, drafter, limit, num_live, self.targets_per_draft, num_agreed
         )
         return max(0, min(wanted, limit))
 
@@ -149,7 +157,7 @@ class Proposer:
         return KCause.REQUEST if is_off or is_named else KCause.ENDING
 
     def _index(self, sequence: Sequence) -> NgramIndex:
-        sequence.ngram = NgramIndex(sequence.ids, self._config.ngram)
+        sequence.ngram = NgramIndex(sequence.ids, self._config.lookup)
         return sequence.ngram
 
 

@@ -78,6 +78,8 @@ class Round:
     """What prompt lookup offered, proposed or not."""
     is_drafted: bool = False
     """The proposal is the draft model's."""
+    num_agreed: int = 0
+    """Tokens before `found` that equal those before what it was copied from."""
     cause: KCause = KCause.OFF
     """Of its K, while the draft model is not passed over."""
 

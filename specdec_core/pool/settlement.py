@@ -160,10 +160,11 @@ class Settlement:
 
     def _learn(self, sequence: Sequence, current: Round, row: LeaseRow, answer: RowResult) -> None:
         """Prompt lookup's offer is compared even where it was not proposed."""
+        history, learn = sequence.history, self._k_policy.learn
         if current.found:
-            self._k_policy.learn(sequence.history, Drafter.LOOKUP, current.found, answer.tokens)
+            learn(history, Drafter.LOOKUP, current.found, answer.tokens, current.num_agreed)
         if current.is_drafted and row.proposal:
-            self._k_policy.learn(sequence.history, Drafter.MODEL, row.proposal, answer.tokens)
+            learn(history, Drafter.MODEL, row.proposal, answer.tokens)
 
     def _fail(self, sequence: Sequence, error: str, kind: ErrorKind = ErrorKind.FAILED) -> None:
         self._registry.finish(sequence, FinishReason.ERROR, error=error, error_kind=kind)

@@ -64,6 +64,7 @@ def _offer(plan: RowPlan) -> Offer:
         len(plan.proposal),
         sequence.request.num_draft_tokens is not None,
         sequence.max_len - len(sequence.ids),
+        0 if is_drafted or sequence.round is None else sequence.round.num_agreed,
     )
 
 

@@ -21,14 +21,19 @@ def propose(ids: list[int], num_tokens: int, config: NgramConfig = CONFIG) -> tu
 
 
 def brute_force(ids: list[int], num_tokens: int, config: NgramConfig) -> tuple[int, ...]:
+    return searched(ids, num_tokens, config)[0]
+
+
+def searched(ids: list[int], num_tokens: int, config: NgramConfig) -> tuple[tuple[int, ...], int]:
+    """What is proposed, and how many ids before it agree."""
     for n in range(config.lookup_max, config.lookup_min - 1, -1):
         for end in range(len(ids) - 1, n - 1, -1):
             if ids[end - n : end] == ids[-n:]:
                 known = list(ids)
                 for _ in range(num_tokens):
                     known.append(known[end + len(known) - len(ids)])
-                return tuple(known[len(ids) :])
-    return ()
+                return tuple(known[len(ids) :]), n
+    return (), 0
 
 
 def test_what_followed_the_last_tokens_is_proposed() -> None:
@@ -70,7 +75,9 @@ def test_an_index_that_grows_finds_what_a_search_finds(
     index = NgramIndex(growing, config)
     for cut in sorted(cuts):
         growing += ids[len(growing) : cut]
-        assert index.propose(num_tokens) == brute_force(growing, num_tokens, config)
+        found, num_agreed = searched(growing, num_tokens, config)
+        assert index.propose(num_tokens) == found
+        assert not found or index.num_agreed == num_agreed
 
 
 @pytest.mark.parametrize("vocab_size", [60, 50_000])

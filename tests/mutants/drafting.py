@@ -241,8 +241,8 @@ MUTANTS = (
     Mutant(
         name="lookup-is-judged-by-what-was-proposed",
         path=_POOL + "settlement.py",
-        old="self._k_policy.learn(sequence.history, Drafter.LOOKUP, current.found, answer.tokens)",
-        new="self._k_policy.learn(sequence.history, Drafter.LOOKUP, row.proposal, answer.tokens)",
+        old="learn(history, Drafter.LOOKUP, current.found, answer.tokens, current.num_agreed)",
+        new="learn(history, Drafter.LOOKUP, row.proposal, answer.tokens, current.num_agreed)",
         breaks="prompt lookup that was given up is never tried again",
         killed_by=(
             "tests/pool/test_k_policy.py::test_what_lookup_offered_is_judged_though_it_was_not_proposed",

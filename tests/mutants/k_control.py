@@ -8,8 +8,49 @@ _LOOKING = "tests/pool/test_looking.py::"
 _CAUSES = "tests/pool/test_k_cause.py::"
 _SHARED = "tests/pool/test_shared_device.py::"
 _GOODPUT = "tests/pool/test_goodput.py::"
+_COPIED = "tests/pool/test_copy_belief.py::"
 
 MUTANTS = (
+    Mutant(
+        name="copied-tokens-all-alike",
+        path=_POOL + "copy_belief.py",
+        old="for agreed in range(num_agreed, num_agreed + count):",
+        new="for agreed in [num_agreed] * count:",
+        breaks="what stands behind accepted tokens is thought as weak as the first",
+        killed_by=(
+            _COPIED + "test_a_token_behind_accepted_ones_is_as_good_as_behind_as_many_that_matched",
+        ),
+    ),
+    Mutant(
+        name="copied-tokens-judged-as-the-first",
+        path=_POOL + "copy_belief.py",
+        old="kind = _KINDS[min(num_agreed + place, MOST_AGREED)]",
+        new="kind = _KINDS[min(num_agreed, MOST_AGREED)]",
+        breaks="a text that copies much makes every single equal token look good",
+        killed_by=(_COPIED + "test_each_token_of_a_run_is_a_trial_of_its_own_kind",),
+    ),
+    Mutant(
+        name="agreement-not-told",
+        path=_POOL + "verification_budget.py",
+        old="0 if is_drafted or sequence.round is None else sequence.round.num_agreed,",
+        new="0,",
+        breaks="what follows one equal token is checked as what follows eight",
+        killed_by=(
+            "tests/pool/test_verification_budget.py"
+            "::test_a_target_s_group_checks_what_the_policy_chooses",
+        ),
+    ),
+    Mutant(
+        name="lookup-keeps-the-draft-out",
+        path=_POOL + "goodput.py",
+        old="            self._has_draft = True\n",
+        new="",
+        breaks="with both, the draft model is never asked, as some token always occurred before",
+        killed_by=(
+            _COPIED
+            + "test_a_draft_that_is_there_is_asked_rather_than_what_follows_one_equal_token",
+        ),
+    ),
     Mutant(
         name="pace-never-followed",
         path=_POOL + "step_costs.py",

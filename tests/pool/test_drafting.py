@@ -157,6 +157,7 @@ def test_the_k_policy_sees_the_history_and_the_live_sequences_once_per_round() -
             limit: int,
             num_live: int,
             targets_per_draft: float = 1.0,
+            num_agreed: int = 0,
         ) -> int:
             seen.append((history.num_accepted, num_live))
             return 2 if history.num_rounds % 2 else -1
@@ -180,6 +181,7 @@ def test_the_k_policy_counts_the_sequences_of_the_target() -> None:
             limit: int,
             num_live: int,
             targets_per_draft: float = 1.0,
+            num_agreed: int = 0,
         ) -> int:
             seen.append(num_live)
             return 2

@@ -82,5 +82,6 @@ class Watching(FixedK):
         drafter: Drafter,
         drafted: Sequence[int],
         chosen: Sequence[int],
+        num_agreed: int = 0,
     ) -> None:
         self.judged.append((drafter, drafted, chosen))

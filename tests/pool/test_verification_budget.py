@@ -157,3 +157,5 @@ def test_a_target_s_group_checks_what_the_policy_chooses(method: SpecMethod) -> 
     drafters = {offer.drafter for offer in offers if offer.num_drafted and not offer.is_fixed}
     by_model = method is SpecMethod.DRAFT_MODEL
     assert drafters == {Drafter.MODEL if by_model else Drafter.LOOKUP}
+    agreed = {offer.num_agreed for offer in offers if offer.num_drafted}
+    assert agreed == {0} if by_model else agreed and agreed <= {2, 3, 4}

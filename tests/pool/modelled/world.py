@@ -173,6 +173,9 @@ def _luck(seed: int, number: int, place: int) -> float:
 class _Lookup:
     """Stands where prompt lookup stands, and offers what the world says."""
 
+    num_agreed = 0
+    """Its tokens are accepted with the same chance wherever they stand."""
+
     def __init__(self, world: World, ids: Sequence[int]) -> None:
         self._world = world
         self._ids = ids

@@ -1,0 +1,98 @@
+"""Copied tokens are believed in by how many before them agree."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from specdec_core.leases import Role
+from specdec_core.pool.copy_belief import MOST_AGREED, CopyBelief
+from specdec_core.pool.goodput import GoodputK
+from specdec_core.pool.k_policy import AcceptanceHistory, Drafter, Offer
+from tests.pool.fake_replica import info
+from tests.pool.test_timed_costs import timed
+
+K = 4
+
+
+def test_a_token_behind_accepted_ones_is_as_good_as_behind_as_many_that_matched() -> None:
+    belief = CopyBelief()
+    single = {n: belief.of_run(n, 1, is_drawn=False)[0] for n in range(1, 2 * MOST_AGREED)}
+    run = belief.of_run(2, 8, is_drawn=False)
+    chance = 1.0
+    for place, found in enumerate(run):
+        chance *= single[2 + place]
+        assert found == pytest.approx(chance)
+
+
+def test_before_anything_was_seen_longer_agreements_are_better_and_drawn_tokens_worse() -> None:
+    greedy, drawn = (
+        [CopyBelief().of_run(n, 1, is_drawn=is_drawn)[0] for n in range(1, MOST_AGREED + 1)]
+        for is_drawn in (False, True)
+    )
+    assert greedy == sorted(greedy)
+    assert drawn == sorted(drawn)
+    assert all(one > other for one, other in zip(greedy, drawn, strict=True))
+
+
+@pytest.mark.parametrize("is_drawn", [False, True])
+def test_what_came_of_tokens_is_learnt_of_their_kind_alone(is_drawn: bool) -> None:
+    belief, rng = CopyBelief(), random.Random(1)
+    before = belief.of_run(6, 2, is_drawn=is_drawn)
+    others = belief.of_run(1, K, is_drawn=not is_drawn)
+    for _ in range(500):
+        is_accepted = rng.random() < 0.6
+        belief.note(1, int(is_accepted), 1, is_drawn=is_drawn)
+    assert belief.of_run(1, 1, is_drawn=is_drawn)[0] == pytest.approx(0.6, abs=0.1)
+    assert belief.of_run(6, 2, is_drawn=is_drawn) == before
+    assert belief.of_run(1, K, is_drawn=not is_drawn) == others
+
+
+def test_each_token_of_a_run_is_a_trial_of_its_own_kind() -> None:
+    belief = CopyBelief()
+    for _ in range(200):
+        belief.note(1, 2, 3, is_drawn=False)  # the first two are right, the third never is
+    chances = [belief.of_run(n, 1, is_drawn=False)[0] for n in (1, 2, 3)]
+    assert chances[:2] == [pytest.approx(1.0, abs=0.1)] * 2
+    assert chances[2] == pytest.approx(0.0, abs=0.1)
+
+
+def offer(num_agreed: int) -> Offer:
+    return Offer(AcceptanceHistory(), Drafter.LOOKUP, K, num_left=99, num_agreed=num_agreed)
+
+
+def policy(base_s: float, row_s: float, num_rows: int) -> GoodputK:
+    chooser = GoodputK(max_group_size=num_rows)
+    chooser.welcome(replace(info(), step_times=timed(base_s, row_s)))
+    return chooser
+
+
+def test_where_rows_cost_nothing_what_follows_one_equal_token_is_checked_too() -> None:
+    assert policy(0.007, 0.00001, 1).num_checked([offer(1)], 0) == [K]
+
+
+def test_where_rows_cost_only_what_follows_a_long_agreement_is() -> None:
+    offers = [offer(1)] * 2 + [offer(MOST_AGREED)] * 6
+    assert policy(0.007, 0.0005, 8).num_checked(offers, 0) == [0] * 2 + [K] * 6
+
+
+def test_what_is_learnt_of_copied_tokens_says_what_is_checked() -> None:
+    chooser = policy(0.007, 0.0005, 8)
+    for _ in range(300):
+        history = AcceptanceHistory()
+        chooser.learn(history, Drafter.LOOKUP, (1,) * K, (0,), MOST_AGREED)
+    assert chooser.num_checked([offer(MOST_AGREED)] * 8, 0) == [0] * 8
+    assert chooser.figures["acceptance_lookup"] < 0.1
+
+
+def test_a_draft_that_is_there_is_asked_rather_than_what_follows_one_equal_token() -> None:
+    """Prompt lookup always finds that: it would keep the draft from ever being asked."""
+    chooser = policy(0.007, 0.0001, 8)
+    history = AcceptanceHistory()
+    asked = [chooser.num_draft_tokens(history, Drafter.LOOKUP, K, 8, 1.0, n) for n in (1, 8)]
+    assert asked == [K, K], "nobody else drafts"
+    chooser.welcome(info("draft", role=Role.DRAFT))
+    asked = [chooser.num_draft_tokens(history, Drafter.LOOKUP, K, 8, 1.0, n) for n in (1, 8)]
+    assert asked == [0, K]
