@@ -8,9 +8,10 @@ apart.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from specdec_core.pool.k_policy import AcceptanceHistory, AcceptanceRate, Drafter
+from specdec_core.pool.k_policy import AcceptanceHistory, AcceptanceRate, Source
 
 _WEIGHTS = (16.0, 4.0, 64.0, 256.0)
 """Trials that the past of all may count for in the estimate of one; the first until another has
@@ -35,8 +36,10 @@ def _no_losses() -> list[float]:
 
 @dataclass(eq=False, slots=True)
 class AcceptanceBelief:
-    """Of one drafter."""
+    """Of one source of drafted tokens."""
 
+    first_guess: Mapping[bool, float] = field(default_factory=lambda: _FIRST_GUESS)
+    """By whether tokens are drawn."""
     seen: AcceptanceRate = field(default_factory=lambda: AcceptanceRate(_HALF_LIFE))
     """Of all sequences."""
     _kinds: dict[bool, AcceptanceRate] = field(default_factory=_no_kinds)
@@ -49,16 +52,17 @@ class AcceptanceBelief:
     @property
     def common(self) -> float:
         """Of all together."""
-        return self.seen.estimate(_FIRST_GUESS[False], _GUESS_WEIGHT)
+        return self.seen.estimate(self.first_guess[False], _GUESS_WEIGHT)
 
-    def of(self, history: AcceptanceHistory, drafter: Drafter) -> float:
-        return history.rates[drafter].estimate(self._alike(history), self.weight)
+    def of(self, history: AcceptanceHistory, source: Source) -> float:
+        own, alike = history.rates.get(source), self._alike(history)
+        return alike if own is None else own.estimate(alike, self.weight)
 
     def note(
-        self, history: AcceptanceHistory, drafter: Drafter, num_accepted: int, num_trials: int
+        self, history: AcceptanceHistory, source: Source, num_accepted: int, num_trials: int
     ) -> None:
         """What came of a sequence's proposal."""
-        common, own = self._alike(history), history.rates[drafter]
+        common, own = self._alike(history), history.rate_of(source)
         kept = 0.5 ** (num_trials / _LOSS_HALF_LIFE)
         for place, weight in enumerate(_WEIGHTS):
             foretold = own.estimate(common, weight)
@@ -72,4 +76,4 @@ class AcceptanceBelief:
     def _alike(self, history: AcceptanceHistory) -> float:
         """Of a sequence of this kind without a past."""
         seen = self._kinds[history.is_drawn]
-        return seen.estimate(_FIRST_GUESS[history.is_drawn], _GUESS_WEIGHT)
+        return seen.estimate(self.first_guess[history.is_drawn], _GUESS_WEIGHT)

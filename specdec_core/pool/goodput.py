@@ -200,7 +200,7 @@ class GoodputK:
         num_accepted = next((i for i, (ours, own) in enumerate(pairs) if ours != own), len(pairs))
         num_trials = min(num_accepted + 1, len(pairs))
         if num_agreed:
-            self.copied.note(num_agreed, num_accepted, num_trials, is_drawn=history.is_drawn)
+            self.copied.note(history, num_agreed, num_accepted, num_trials)
             self.beliefs[drafter].seen.note(num_accepted, num_trials)
         else:
             self.beliefs[drafter].note(history, drafter, num_accepted, num_trials)
@@ -239,7 +239,7 @@ class GoodputK:
         """For each drafted token: that it and all before it are accepted."""
         history, count = offer.history, offer.num_drafted
         if offer.num_agreed:
-            return self.copied.of_run(offer.num_agreed, count, is_drawn=history.is_drawn)
+            return self.copied.of_run(history, offer.num_agreed, count)
         rate = self._rate(history, offer.drafter)
         return [rate**place for place in range(1, count + 1)]
 

@@ -19,6 +19,10 @@ class Drafter(StrEnum):
     MODEL = "model"
 
 
+Source = Drafter | int
+"""Of drafted tokens: who made them, or which kind of copied ones they are (copy_belief)."""
+
+
 @dataclass(eq=False, slots=True)
 class AcceptanceRate:
     """The chance that a drafted token is accepted once those before it were, of late.
@@ -45,10 +49,6 @@ _RECENT = 32.0
 """Half-life of one sequence's trials: a text changes its nature within a few hundred tokens."""
 
 
-def _no_rates() -> dict[Drafter, AcceptanceRate]:
-    return {drafter: AcceptanceRate(_RECENT) for drafter in Drafter}
-
-
 @cache
 def _step(num_drafted: int, num_accepted: int) -> tuple[int, int]:
     """One object for all rounds alike: histories of live sequences are long."""
@@ -66,8 +66,15 @@ class AcceptanceHistory:
     num_accepted: int = 0
     steps: list[tuple[int, int]] = field(default_factory=list)
     """(drafted, accepted) of every round with a proposal, in order."""
-    rates: dict[Drafter, AcceptanceRate] = field(default_factory=_no_rates)
-    """For policies that learn."""
+    rates: dict[Source, AcceptanceRate] = field(default_factory=dict)
+    """For policies that learn; of sources that were heard."""
+
+    def rate_of(self, source: Source) -> AcceptanceRate:
+        """To note a trial in."""
+        own = self.rates.get(source)
+        if own is None:
+            own = self.rates[source] = AcceptanceRate(_RECENT)
+        return own
 
     @property
     def histogram(self) -> list[int]:

@@ -176,15 +176,13 @@ def _group(record: Record) -> tuple[GroupLease, GroupResult]:
 
 
 def _rates(history: AcceptanceHistory) -> dict[str, Any]:
-    rates = {
-        drafter.value: (rate.num_accepted, rate.num_trials)
-        for drafter, rate in history.rates.items()
-    }
-    return {"is_drawn": history.is_drawn, **rates}
+    rates = [(source, rate.num_accepted, rate.num_trials) for source, rate in history.rates.items()]
+    return {"is_drawn": history.is_drawn, "rates": rates}
 
 
 def _history(rates: Mapping[str, Any]) -> AcceptanceHistory:
     history = AcceptanceHistory(is_drawn=rates["is_drawn"])
-    for drafter, rate in history.rates.items():
-        rate.num_accepted, rate.num_trials = rates[drafter.value]
+    for source, num_accepted, num_trials in rates["rates"]:
+        rate = history.rate_of(source if isinstance(source, int) else Drafter(source))
+        rate.num_accepted, rate.num_trials = num_accepted, num_trials
     return history

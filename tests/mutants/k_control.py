@@ -30,6 +30,16 @@ MUTANTS = (
         killed_by=(_COPIED + "test_each_token_of_a_run_is_a_trial_of_its_own_kind",),
     ),
     Mutant(
+        name="copied-tokens-without-an-own-past",
+        path=_POOL + "copy_belief.py",
+        old="self._beliefs[kind].of(history, kind)",
+        new="self._beliefs[kind].of(AcceptanceHistory(history.is_drawn), kind)",
+        breaks="in a large batch a text that loops is checked no sooner than others",
+        killed_by=(
+            _COPIED + "test_a_sequence_whose_copies_are_better_than_others_is_believed_in_more",
+        ),
+    ),
+    Mutant(
         name="agreement-not-told",
         path=_POOL + "verification_budget.py",
         old="0 if is_drafted or sequence.round is None else sequence.round.num_agreed,",

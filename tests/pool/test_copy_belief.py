@@ -17,10 +17,15 @@ from tests.pool.test_timed_costs import timed
 K = 4
 
 
+def of_run(belief: CopyBelief, num_agreed: int, count: int, *, is_drawn: bool) -> list[float]:
+    """Of a sequence without a past."""
+    return belief.of_run(AcceptanceHistory(is_drawn), num_agreed, count)
+
+
 def test_a_token_behind_accepted_ones_is_as_good_as_behind_as_many_that_matched() -> None:
     belief = CopyBelief()
-    single = {n: belief.of_run(n, 1, is_drawn=False)[0] for n in range(1, 2 * MOST_AGREED)}
-    run = belief.of_run(2, 8, is_drawn=False)
+    single = {n: of_run(belief, n, 1, is_drawn=False)[0] for n in range(1, 2 * MOST_AGREED)}
+    run = of_run(belief, 2, 8, is_drawn=False)
     chance = 1.0
     for place, found in enumerate(run):
         chance *= single[2 + place]
@@ -29,7 +34,7 @@ def test_a_token_behind_accepted_ones_is_as_good_as_behind_as_many_that_matched(
 
 def test_before_anything_was_seen_longer_agreements_are_better_and_drawn_tokens_worse() -> None:
     greedy, drawn = (
-        [CopyBelief().of_run(n, 1, is_drawn=is_drawn)[0] for n in range(1, MOST_AGREED + 1)]
+        [of_run(CopyBelief(), n, 1, is_drawn=is_drawn)[0] for n in range(1, MOST_AGREED + 1)]
         for is_drawn in (False, True)
     )
     assert greedy == sorted(greedy)
@@ -40,21 +45,31 @@ def test_before_anything_was_seen_longer_agreements_are_better_and_drawn_tokens_
 @pytest.mark.parametrize("is_drawn", [False, True])
 def test_what_came_of_tokens_is_learnt_of_their_kind_alone(is_drawn: bool) -> None:
     belief, rng = CopyBelief(), random.Random(1)
-    before = belief.of_run(6, 2, is_drawn=is_drawn)
-    others = belief.of_run(1, K, is_drawn=not is_drawn)
+    before = of_run(belief, 6, 2, is_drawn=is_drawn)
+    others = of_run(belief, 1, K, is_drawn=not is_drawn)
     for _ in range(500):
         is_accepted = rng.random() < 0.6
-        belief.note(1, int(is_accepted), 1, is_drawn=is_drawn)
-    assert belief.of_run(1, 1, is_drawn=is_drawn)[0] == pytest.approx(0.6, abs=0.1)
-    assert belief.of_run(6, 2, is_drawn=is_drawn) == before
-    assert belief.of_run(1, K, is_drawn=not is_drawn) == others
+        belief.note(AcceptanceHistory(is_drawn), 1, int(is_accepted), 1)
+    assert of_run(belief, 1, 1, is_drawn=is_drawn)[0] == pytest.approx(0.6, abs=0.1)
+    assert of_run(belief, 6, 2, is_drawn=is_drawn) == before
+    assert of_run(belief, 1, K, is_drawn=not is_drawn) == others
+
+
+def test_a_sequence_whose_copies_are_better_than_others_is_believed_in_more() -> None:
+    """A text that loops: behind long agreements it is always right, others are mostly."""
+    belief, looping, other = CopyBelief(), AcceptanceHistory(), AcceptanceHistory()
+    for number in range(60):
+        belief.note(looping, MOST_AGREED, 1, 1)
+        belief.note(other, MOST_AGREED, number % 2, 1)
+    chances = [belief.of_run(one, MOST_AGREED, 1)[0] for one in (looping, other)]
+    assert chances[0] > 0.9 > 0.6 > chances[1]
 
 
 def test_each_token_of_a_run_is_a_trial_of_its_own_kind() -> None:
     belief = CopyBelief()
-    for _ in range(200):
-        belief.note(1, 2, 3, is_drawn=False)  # the first two are right, the third never is
-    chances = [belief.of_run(n, 1, is_drawn=False)[0] for n in (1, 2, 3)]
+    for _ in range(200):  # the first two are right, the third never is
+        belief.note(AcceptanceHistory(), 1, 2, 3)
+    chances = [of_run(belief, n, 1, is_drawn=False)[0] for n in (1, 2, 3)]
     assert chances[:2] == [pytest.approx(1.0, abs=0.1)] * 2
     assert chances[2] == pytest.approx(0.0, abs=0.1)
 
