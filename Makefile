@@ -29,7 +29,7 @@ SIDE_BY_SIDE := --dist loadfile --no-loadscope-reorder
 PYTEST := $(BIN)/python -m pytest --durations 15
 test: setup
 	$(PYTEST) -m "not slow and not nightly" --numprocesses 3 $(SIDE_BY_SIDE) $(ARGS) || [ $$? -eq 5 ]
-	$(PYTEST) -m "slow and not nightly" --numprocesses 2 $(SIDE_BY_SIDE) $(ARGS) || [ $$? -eq 5 ]
+	$(PYTEST) -m "slow and not nightly" --numprocesses 3 $(SIDE_BY_SIDE) $(ARGS) || [ $$? -eq 5 ]
 
 # While writing code: the engine and the pool. No Ray, no demo model, at most 90 s on two cores.
 QUICK_TESTS := $(addprefix tests/,core drafting equivalence kv models native pool sampling)

@@ -49,6 +49,9 @@ _LARGE = 16
 """Sequences for which it takes a hundredth of a round."""
 _LOOKUP_REST = 4
 """Target passes without prompt lookup then, of groups no smaller. One with it follows."""
+_FEW = 4
+"""Sequences up to which what follows a single equal token may be worth a row. With more of them it
+never is, and to tell kinds of tokens apart takes a target longer than it gains."""
 _GOOD = 0.9
 _GOOD_WEIGHT = 4.0
 """Acceptance of a good draft model, and the trials that it counts for where one does well."""
@@ -137,6 +140,9 @@ class GoodputK:
     def may_look_up(self, num_live: int) -> bool:
         size = min(num_live, self.max_group_size)
         return not self._lookup_rest or size < self._size_in_vain
+
+    def goes_by_agreement(self, num_live: int) -> bool:
+        return num_live <= _FEW
 
     def welcome(self, info: ReplicaInfo) -> None:
         """Several replicas of a role count as one: the smallest groups, the times told first."""

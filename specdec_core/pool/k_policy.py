@@ -134,6 +134,11 @@ class KPolicy(Protocol):
         target."""
         ...
 
+    def goes_by_agreement(self, num_live: int) -> bool:
+        """Whether what prompt lookup has found is judged by how many tokens before it agree, where
+        so many sequences share a target. If not, what follows a single one is left out."""
+        ...
+
     def welcome(self, info: ReplicaInfo) -> None:
         """A replica has registered."""
         ...
@@ -197,6 +202,9 @@ class _Heedless:
         return False
 
     def may_look_up(self, num_live: int) -> bool:
+        return True
+
+    def goes_by_agreement(self, num_live: int) -> bool:
         return True
 
     def welcome(self, info: ReplicaInfo) -> None:

@@ -47,6 +47,9 @@ class TracedK:
     def may_look_up(self, num_live: int) -> bool:
         return self._policy.may_look_up(num_live)
 
+    def goes_by_agreement(self, num_live: int) -> bool:
+        return self._policy.goes_by_agreement(num_live)
+
     def welcome(self, info: ReplicaInfo) -> None:
         self._policy.welcome(info)
         told = {name: getattr(info, name) for name in _TOLD}

@@ -104,9 +104,7 @@ class Proposer:
         if drafting.looks_up and cap > 0:
             rests = not (drafting.is_fixed or self._k_policy.may_look_up(num_live))
             if not rests:
-                index = sequence.ngram or self._index(sequence)
-                found = index.propose(cap)
-                num_agreed = index.num_agreed
+                found, num_agreed = self._look_up(sequence, cap, num_live)
             k = len(found)
             if k == 0:
                 cause = _GOODPUT if rests else _NOTHING_FOUND
@@ -122,6 +120,16 @@ class Proposer:
             k = self._num_draft_tokens(sequence, Drafter.MODEL, cap, num_live)
             cause = self._k_policy.cause
         return Round(committed_len, k, None if k else (), found, False, num_agreed, cause)
+
+    def _look_up(
+        self, sequence: Sequence, num_tokens: int, num_live: int
+    ) -> tuple[tuple[int, ...], int]:
+        """What is found, and how many tokens before it agree if that is to be known of it."""
+        index = sequence.ngram or self._index(sequence)
+        found = index.propose(num_tokens)
+        if self._k_policy.goes_by_agreement(num_live):
+            return found, index.num_agreed
+        return (() if index.num_agreed == 1 else found), 0
 
     def _num_draft_tokens(
         self,

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
+from specdec_core.config import NgramConfig, SpecMethod
 from specdec_core.leases import Role
 from specdec_core.pool.copy_belief import MOST_AGREED, CopyBelief
 from specdec_core.pool.goodput import GoodputK
 from specdec_core.pool.k_policy import AcceptanceHistory, Drafter, Offer
+from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info
 from tests.pool.test_timed_costs import timed
 
@@ -91,6 +94,29 @@ def test_where_rows_cost_nothing_what_follows_one_equal_token_is_checked_too() -
 def test_where_rows_cost_only_what_follows_a_long_agreement_is() -> None:
     offers = [offer(1)] * 2 + [offer(MOST_AGREED)] * 6
     assert policy(0.007, 0.0005, 8).num_checked(offers, 0) == [0] * 2 + [K] * 6
+
+
+@pytest.mark.parametrize(("num_streams", "expected"), [(4, {1, 2, 3}), (5, {0})])
+def test_in_a_larger_batch_nobody_goes_by_agreement_and_one_equal_token_finds_nothing(
+    num_streams: int, expected: set[int]
+) -> None:
+    told: list[tuple[int, int]] = []
+
+    class Watched(GoodputK):
+        def num_checked(self, offers: Sequence[Offer], tile_rows: int) -> list[int]:
+            told.extend((one.num_agreed, one.num_drafted) for one in offers if one.num_drafted)
+            return super().num_checked(offers, tile_rows)
+
+    limits = replace(config(SpecMethod.NGRAM), max_group_size=8, window=8)
+    speculation = replace(limits.speculation, ngram=NgramConfig(lookup_max=3, lookup_min=1))
+    cell = Cell(replace(limits, speculation=speculation), k_policy=Watched(max_group_size=8))
+    cell.join(info())
+    for number in range(num_streams):
+        cell.add(request(str(number), (1, 2, 3, 0, 1, 2, 3, 0) * 2, max_tokens=12))
+    for _ in range(6):
+        cell.turn()
+    assert {num_agreed for num_agreed, _ in told} <= expected
+    assert told, "something was found"
 
 
 def test_what_is_learnt_of_copied_tokens_says_what_is_checked() -> None:
