@@ -1,7 +1,7 @@
 """The library with nothing but a model, beside plain decoding: tokens per second.
 
-Two engines over one model decode the same prompts in turns: one as `Engine.load` makes it, one that
-never drafts. So many requests are under way at a time; the next begins when one has ended.
+Two engines decode the same prompts in turns: one as `Engine.load` makes it, one that never drafts.
+So many requests are under way at a time; the next begins when one has ended.
 
     OMP_NUM_THREADS=2 python -m benchmarks.engine_pace --input spec_bench_240.jsonl --output F.json
 """

@@ -94,10 +94,9 @@ class NgramConfig:
         """With what is not given as suits who says how many tokens are checked: by goodput, what
         follows a single equal token is, where a row costs next to nothing, and up to 8 equal ones
         tell how good it is (copy_belief). A fixed K would check all of it."""
-        is_chosen = k_policy is KPolicyName.GOODPUT
+        usual = cls(lookup_max=8, lookup_min=1) if k_policy is KPolicyName.GOODPUT else cls()
         return cls(
-            lookup_max=lookup_max or (8 if is_chosen else 4),
-            lookup_min=lookup_min or (1 if is_chosen else 2),
+            lookup_max=lookup_max or usual.lookup_max, lookup_min=lookup_min or usual.lookup_min
         )
 
 

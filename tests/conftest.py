@@ -11,13 +11,15 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
 
 from tests.covering import covering
-from tests.demo_service import DemoService, serve
+
+if TYPE_CHECKING:
+    from tests.demo_service import DemoService
 
 # Before torch is imported anywhere: the tests' tiny models are slower with more threads.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -205,6 +207,8 @@ def rayservice_crd() -> Path:
 def demo(
     demo_model: Path, tmp_path_factory: pytest.TempPathFactory, started_alone: StartedAlone
 ) -> Iterator[DemoService]:
+    from tests.demo_service import serve  # the engine's tests run without the edge's packages
+
     with started_alone(serve(tmp_path_factory.mktemp("serve") / "log")) as started:
         yield started
 

@@ -4,9 +4,14 @@ were."""
 from __future__ import annotations
 
 
+def chances_in_a_row(rate: float, count: int) -> list[float]:
+    """For each of `count` tokens: that it and all before it are accepted."""
+    return [rate**place for place in range(1, count + 1)]
+
+
 def expected_accepted(rate: float, count: int) -> float:
     """Of `count` tokens."""
-    return sum(rate**place for place in range(1, count + 1))
+    return sum(chances_in_a_row(rate, count))
 
 
 def num_worthwhile(rate: float, price: float, limit: int) -> int:

@@ -17,7 +17,7 @@ from specdec_core.leases import GroupLease, GroupResult, ReplicaInfo, Role
 from specdec_core.pool.acceptance_belief import AcceptanceBelief
 from specdec_core.pool.copy_belief import CopyBelief
 from specdec_core.pool.draft_sharing import Crowd, Plan
-from specdec_core.pool.gains import expected_accepted, num_worthwhile
+from specdec_core.pool.gains import chances_in_a_row, expected_accepted, num_worthwhile
 from specdec_core.pool.group_choice import (
     Chances,
     ChancesByPlace,
@@ -246,8 +246,7 @@ class GoodputK:
         history, count = offer.history, offer.num_drafted
         if offer.num_agreed:
             return self.copied.of_run(history, offer.num_agreed, count)
-        rate = self._rate(history, offer.drafter)
-        return [rate**place for place in range(1, count + 1)]
+        return chances_in_a_row(self._rate(history, offer.drafter), count)
 
     def _num_kept(self, offers: Sequence[Offer], chances: Sequence[float]) -> int:
         if self._is_beginning(self._num_choices):

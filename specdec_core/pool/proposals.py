@@ -82,9 +82,8 @@ class Proposer:
             return None
         if sequence.draft is None:
             current = self.begin_round(sequence, num_live)
-            index = sequence.ngram or self._index(sequence)
-            current.found = index.propose(current.num_draft_tokens)
-            current.num_agreed = index.num_agreed
+            found = self._look_up(sequence, current.num_draft_tokens, num_live)
+            current.found, current.num_agreed = found
             return current.found
         return ()
 

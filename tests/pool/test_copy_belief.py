@@ -96,10 +96,12 @@ def test_where_rows_cost_only_what_follows_a_long_agreement_is() -> None:
     assert policy(0.007, 0.0005, 8).num_checked(offers, 0) == [0] * 2 + [K] * 6
 
 
+@pytest.mark.parametrize("method", [SpecMethod.NGRAM, SpecMethod.DRAFT_MODEL])
 @pytest.mark.parametrize(("num_streams", "expected"), [(4, {1, 2, 3}), (5, {0})])
 def test_in_a_larger_batch_nobody_goes_by_agreement_and_one_equal_token_finds_nothing(
-    num_streams: int, expected: set[int]
+    method: SpecMethod, num_streams: int, expected: set[int]
 ) -> None:
+    """Prompt lookup stands in for a draft model that is not there, too."""
     told: list[tuple[int, int]] = []
 
     class Watched(GoodputK):
@@ -107,7 +109,7 @@ def test_in_a_larger_batch_nobody_goes_by_agreement_and_one_equal_token_finds_no
             told.extend((one.num_agreed, one.num_drafted) for one in offers if one.num_drafted)
             return super().num_checked(offers, tile_rows)
 
-    limits = replace(config(SpecMethod.NGRAM), max_group_size=8, window=8)
+    limits = replace(config(method), max_group_size=8, window=8)
     speculation = replace(limits.speculation, ngram=NgramConfig(lookup_max=3, lookup_min=1))
     cell = Cell(replace(limits, speculation=speculation), k_policy=Watched(max_group_size=8))
     cell.join(info())

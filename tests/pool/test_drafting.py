@@ -65,9 +65,13 @@ def test_ngram_proposals_are_made_in_the_pool_with_the_very_first_pass() -> None
 
 def test_a_chunk_of_the_prompt_carries_no_proposal() -> None:
     cell = make_cell(SpecMethod.NGRAM, prefill_chunk=2)
-    finish(cell, cell.add(request("a", LOOPING_PROMPT)))
+    finish(cell, cell.add(request("a", (*LOOPING_PROMPT, 3, 1, 2))))
     rows = [lease.rows[0] for lease in leases_of(cell, Role.TARGET)]
-    assert [(row.num_choices, row.proposal) for row in rows[:2]] == [(0, ()), (4, (3, 1, 2))]
+    assert [(row.num_choices, row.proposal) for row in rows[:3]] == [
+        (0, ()),
+        (0, ()),
+        (4, (3, 1, 2)),
+    ]
 
 
 def test_the_first_token_never_waits_for_the_draft() -> None:
