@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from specdec_core.algorithms.speculative_round import Turn, propose, score_and_verify
@@ -25,7 +25,7 @@ from specdec_core.leases import (
     Role,
     RowResult,
     RowStatus,
-    extend_hash,
+    hashes_behind,
 )
 from specdec_core.models.cached_model import CachedModel
 from specdec_core.sampling import NO_CHOICE
@@ -52,10 +52,9 @@ class _CachedSequence:
         del self.ids[length:]
         del self.prefix_hashes[length + 1 :]
 
-    def extend(self, token_ids: Iterable[int]) -> None:
-        for token_id in token_ids:
-            self.ids.append(token_id)
-            self.prefix_hashes.append(extend_hash(self.prefix_hashes[-1], (token_id,)))
+    def extend(self, token_ids: Sequence[int]) -> None:
+        self.ids.extend(token_ids)
+        self.prefix_hashes.extend(hashes_behind(self.prefix_hashes[-1], token_ids))
 
 
 class Replica:

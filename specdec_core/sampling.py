@@ -57,7 +57,7 @@ def choose(logits: Tensor, rows: Sequence[ChoiceRow], vocab_size: int) -> list[i
     chosen = _choose_natively(z_NV, rows)
     left = [i for i, token in enumerate(chosen) if token == UNDECIDED]
     if left:
-        tokens = _choose_in_attempts(_take(z_NV, left).float(), [rows[i] for i in left])
+        tokens = _choose_in_attempts(_take(z_NV, left), [rows[i] for i in left])
         for i, token in zip(left, tokens, strict=True):
             chosen[i] = token
     return chosen
@@ -72,17 +72,20 @@ def _choose_in_attempts(z_NV: Tensor, rows: Sequence[ChoiceRow]) -> list[int]:
     """The attempts of a step are of different rows: the host waits once for all of them."""
     vocab_size, everyone = z_NV.shape[1], range(len(rows))
     chosen = [UNDECIDED] * len(rows)
-    whole = [i for i in everyone if not _is_truncated(rows[i])]
+    drawn = [i for i in everyone if rows[i].rules.params.temperature > 0.0]
+    greedy = sorted(set(everyone).difference(drawn))
+    whole = [i for i in drawn if not _is_truncated(rows[i])]
     hot = {i for i in whole if rows[i].rules.params.temperature > _COLD}
     cold_whole = [i for i in whole if i not in hot]
     first: list[_Attempt] = [
-        ([i for i in everyone if i not in hot], _choose_among, _FEW_CANDIDATES),
+        (greedy, _choose_greatest, 1),
+        ([i for i in drawn if i not in hot], _choose_among, _FEW_CANDIDATES),
         (sorted(hot), _choose_by_column, _NUM_COLUMNS),
     ]
     others: list[_Attempt] = [
         (cold_whole, _choose_by_column, _NUM_COLUMNS),
         (whole, _choose_by_column, vocab_size),
-        *[(everyone, _choose_among, size) for size in (*_MORE_CANDIDATES, vocab_size)],
+        *[(drawn, _choose_among, size) for size in (*_MORE_CANDIDATES, vocab_size)],
     ]
     for step in (first, *([attempt] for attempt in others)):
         _try(step, z_NV, rows, chosen)
@@ -118,12 +121,20 @@ def _take(z_NV: Tensor, indices: Sequence[int]) -> Tensor:
     return z_NV.index_select(0, on_device(indices, torch.long, z_NV.device))
 
 
+def _choose_greatest(z_NV: Tensor, rows: Sequence[ChoiceRow], num_ids: int) -> Tensor:
+    """The choice at temperature 0: no filter takes the greatest logit away. `max` gives the first
+    of equals."""
+    best = z_NV.max(dim=-1)
+    return best.indices.where(best.values.isfinite(), NO_CHOICE)
+
+
 def _choose_among(z_NV: Tensor, rows: Sequence[ChoiceRow], num_candidates: int) -> Tensor:
     """The choice where the first candidates decide it.
 
     The best of those that are kept perhaps must be kept for certain, and every id that is not
     listed must be dropped for certain or too improbable for any noise.
     """
+    z_NV = z_NV.float()
     keys_N2, temperature_N1 = _noise_of(rows, z_NV)
     scale_N1 = temperature_N1.masked_fill(temperature_N1 == 0.0, 1.0)
     first = first_candidates(z_NV, scale_N1, num_candidates)
@@ -144,6 +155,7 @@ def _choose_by_column(z_NV: Tensor, rows: Sequence[ChoiceRow], num_columns: int)
 
     A column scores at most its greatest logit plus its greatest noise, which its fewest bits give.
     """
+    z_NV = z_NV.float()
     keys_N2, temperature_N1 = _noise_of(rows, z_NV)
     ids_V = torch.arange(z_NV.shape[1], dtype=torch.int32, device=z_NV.device)
     bits_NV = hash31(keys_N2, ids_V)

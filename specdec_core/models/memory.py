@@ -106,14 +106,17 @@ def _way_out(memory: DeviceMemory, utilization: float) -> str:
 
 
 def peak_bytes(work: Callable[[], object], device: torch.device) -> int:
-    """How much more memory than before `work` takes on a GPU, at most; 0 elsewhere."""
+    """How much more memory than before `work` takes on a GPU, at most; 0 elsewhere. What PyTorch's
+    allocator takes from the device counts too: it holds more than is in use."""
     if device.type != "cuda":
         return 0
+    captures.empty_cache()
     torch.cuda.reset_peak_memory_stats(device)
-    before = torch.cuda.memory_allocated(device)
+    used, held = torch.cuda.memory_allocated(device), torch.cuda.memory_reserved(device)
     work()
     torch.cuda.synchronize(device)
-    return torch.cuda.max_memory_allocated(device) - before
+    more_used = torch.cuda.max_memory_allocated(device) - used
+    return max(more_used, torch.cuda.max_memory_reserved(device) - held)
 
 
 def available_host_bytes() -> int:

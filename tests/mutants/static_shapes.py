@@ -5,6 +5,10 @@ from tests.mutants.mutant import Mutant
 _FOLDER = "specdec_core/models/static_shapes/"
 _TESTS = "tests/models/static_shapes/"
 _ANY_ROWS = _TESTS + "test_static_passes.py::test_any_rows_of_any_lengths_have_the_ragged_logits"
+_STANDS_IN = (
+    _TESTS + "test_static_passes.py::"
+    "test_a_recorded_shape_stands_in_for_one_that_is_seldom_asked_for"
+)
 _LOOP = _TESTS + "test_draft_loop.py::"
 _KERNEL = _TESTS + "test_triton_attention.py::"
 
@@ -240,5 +244,32 @@ MUTANTS = (
         new="low_added_XP = (high_XP * low_sine_P)",
         breaks="every answer of a GPU",
         killed_by=("tests/models/test_triton_ops.py::test_they_answer_like_pytorch",),
+    ),
+    Mutant(
+        name="a-larger-shape-stands-in-for-good",
+        path=_FOLDER + "static_passes.py",
+        old="if not others or self._num_stood_in[own] % _OWN_AFTER == 0:",
+        new="if not others:",
+        breaks="passes of a size that is asked for all the time stay padded",
+        killed_by=(_STANDS_IN,),
+    ),
+    Mutant(
+        name="a-shape-too-small-stands-in",
+        path=_FOLDER + "buckets.py",
+        old="holds = all(own >= asked",
+        new="holds = any(own >= asked",
+        breaks="rows of a pass have no place in its buffers",
+        killed_by=(
+            _TESTS + "test_buckets.py::"
+            "test_a_shape_stands_in_for_a_smaller_one_that_takes_about_as_long",
+        ),
+    ),
+    Mutant(
+        name="steps-of-greedy-rows-stand-in-for-drawn-ones",
+        path=_FOLDER + "static_passes.py",
+        old="if shape.work == work and shape.bucket",
+        new="if shape.bucket",
+        breaks="a draft proposes other tokens than its target would draw",
+        killed_by=(_LOOP + "test_steps_of_a_larger_shape_stand_in",),
     ),
 )

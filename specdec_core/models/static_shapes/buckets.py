@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
 from specdec_core.models.numerics import AttentionShape
@@ -17,6 +17,10 @@ _EXACT_QUERIES = 9
 _QUERY_STEP = 4
 _BLOCK_STEP = 4
 _STEPS_PER_DOUBLING = 4
+_MOST_PADDING = 2
+"""Times the tokens, and the blocks, of a pass: those of a shape that stands in for its own."""
+_FEW_TOKENS = 64
+"""Passes of so many take a GPU as long as those of one."""
 
 
 class Bucket(NamedTuple):
@@ -34,6 +38,22 @@ class Bucket(NamedTuple):
     def num_tokens(self) -> int:
         return self.rows * self.queries
 
+    def may_stand_in(self, other: Bucket, reads_blocks: bool) -> bool:
+        """Whether a pass of `other` may run in this shape, and takes about as long. Where blocks
+        are gathered, all of them are read."""
+        holds = all(own >= asked for own, asked in zip(self, other, strict=True))
+        most_tokens = max(_MOST_PADDING * other.num_tokens, _FEW_TOKENS)
+        most_blocks = _MOST_PADDING * other.blocks if reads_blocks else other.blocks
+        return holds and self.num_tokens <= most_tokens and self.blocks <= most_blocks
+
+
+class Shape(NamedTuple):
+    """What a recording is found by."""
+
+    bucket: Bucket
+    work: Hashable
+    """What it does besides a pass of these sizes."""
+
 
 def rounded_rows(count: int) -> int:
     """1, 2, 4, 8, 16, 24, 32 ..."""
@@ -49,10 +69,13 @@ def rounded_queries(count: int) -> int:
     return _EXACT_QUERIES + -(-(count - _EXACT_QUERIES) // _QUERY_STEP) * _QUERY_STEP
 
 
-def rounded_blocks(count: int) -> int:
-    """4, 8 ... 32, 40, 48, 56, 64, 80 ...: at most a quarter more than are needed, from 16 on."""
+def rounded_blocks(count: int, reads_blocks: bool) -> int:
+    """4, 8, 16, 32 ... where attention reads the blocks in place: those behind a row's end cost
+    next to nothing. Else 4, 8 ... 32, 40, 48, 56, 64, 80 ...: at most a quarter more than are
+    needed, from 16 on."""
     units = -(-count // _BLOCK_STEP)
-    step = max((1 << (units - 1).bit_length()) // _STEPS_PER_DOUBLING // 2, 1)
+    doubled = 1 << (units - 1).bit_length()
+    step = doubled if reads_blocks else max(doubled // _STEPS_PER_DOUBLING // 2, 1)
     return _BLOCK_STEP * step * -(-units // step)
 
 
@@ -67,6 +90,7 @@ def bucket_for(
     attention: AttentionShape,
     max_logits: int,
     num_ahead: int = 0,
+    reads_blocks: bool = False,
 ) -> Bucket | None:
     """The shape of a pass of these pieces and `num_ahead` later ones of a token each.
 
@@ -85,7 +109,7 @@ def bucket_for(
     if num_logits > max_logits:
         return None
     num_keys = max(max(piece.start + queries, piece.end + num_ahead) for piece in pieces)
-    num_blocks = rounded_blocks(-(-num_keys // block_size))
+    num_blocks = rounded_blocks(-(-num_keys // block_size), reads_blocks)
     return Bucket(
         rows=rows,
         queries=queries,

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import partial
 from itertools import takewhile
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,7 +21,7 @@ from specdec_core.host_copies import copy_without_waiting
 from specdec_core.kv.paged import PagedKV
 from specdec_core.models.cached_model import DraftRow
 from specdec_core.models.pass_plan import Piece
-from specdec_core.models.static_shapes.buckets import MAX_ROWS, Bucket
+from specdec_core.models.static_shapes.buckets import MAX_ROWS, Bucket, Shape
 from specdec_core.models.static_shapes.device_choice import (
     NUM_FACTS,
     ChoiceKind,
@@ -33,6 +34,13 @@ from specdec_core.models.static_shapes.pass_buffers import PassNumbers
 from specdec_core.models.static_shapes.recorder import Work
 from specdec_core.models.static_shapes.static_passes import StaticPasses
 from specdec_core.sampling import NO_CHOICE
+
+
+class _Step(NamedTuple):
+    """What a step does besides its pass."""
+
+    kind: ChoiceKind
+    is_wary: bool
 
 
 class DraftLoop:
@@ -61,10 +69,12 @@ class DraftLoop:
         num_steps = max(row.num_choices for row in rows)
         if num_steps > MAX_DRAFT_TOKENS:
             return None
-        first = self._passes.bucket_of(feeds, num_ahead=num_steps - 1)
-        if first is None:
+        own = self._passes.bucket_of(feeds, num_ahead=num_steps - 1)
+        if own is None:
             return None
-        works = self._record(rows, first, min_confidence, num_steps)
+        step = _Step(kind_of([row.params for row in rows]), min_confidence > 0.0)
+        first = self._passes.shape_for(own, step).bucket
+        works = self._record(step, first, num_steps)
         if works is None:
             return None
         self._kv.extend({row.slot: len(row.new_ids) + row.num_choices - 1 for row in rows})
@@ -81,18 +91,15 @@ class DraftLoop:
         columns = zip(*chosen_KR, strict=True)
         return [self._settle(row, c) for row, c in zip(rows, columns, strict=True)]
 
-    def _record(
-        self, rows: Sequence[DraftRow], first: Bucket, min_confidence: float, num_steps: int
-    ) -> list[Work] | None:
+    def _record(self, step: _Step, first: Bucket, num_steps: int) -> list[Work] | None:
         """The work of every step, recorded before the buffers are filled; no step's recording goes
         for another's."""
-        kind, is_wary = kind_of([row.params for row in rows]), min_confidence > 0.0
         later = first._replace(queries=self._passes.min_queries)
-        buckets = [first] + [later] * (num_steps - 1)
-        steps = [_Step(self, bucket, later, kind, is_wary) for bucket in buckets]
+        shapes = [Shape(first, step)] + [Shape(later, step)] * (num_steps - 1)
         works: list[Work] = []
-        for step in steps:
-            work = self._passes.recorded(step, step.run, self._numbers, steps)
+        for shape in shapes:
+            run = partial(self.step, shape.bucket, later, step)
+            work = self._passes.recorded(shape, run, self._numbers, shapes)
             if work is None:
                 return None
             works.append(work)
@@ -114,7 +121,7 @@ class DraftLoop:
             self._kv.rollback(row.slot, self._kv.cached_len(row.slot) - num_unfed)
         return proposal
 
-    def step(self, bucket: Bucket, later: Bucket, kind: ChoiceKind, is_wary: bool) -> None:
+    def step(self, bucket: Bucket, later: Bucket, step: _Step) -> None:
         """A pass of `bucket`, a token for every row, and the numbers of a pass of `later`."""
         numbers, logits_RV = self._passes.numbers(bucket), self._passes.forward(bucket)
         number, remaining_R, facts = self._numbers_of(bucket.rows)
@@ -122,8 +129,8 @@ class DraftLoop:
             logits_RV[:, : self._vocab_size].float(),
             (numbers.starts + numbers.counts).long().unsqueeze(1),
             facts_of(facts),
-            kind,
-            is_wary,
+            step.kind,
+            step.is_wary,
         ).int()
         chosen_KR = self._chosen_KR[:, : bucket.rows]
         chosen_KR.index_copy_(0, number.long(), chosen_R.unsqueeze(0))
@@ -143,17 +150,3 @@ class DraftLoop:
         used = self._numbers[: 1 + (1 + NUM_FACTS) * num_rows]
         number, remaining_R, facts = torch.split(used, [1, num_rows, NUM_FACTS * num_rows])
         return number, remaining_R, facts
-
-
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """One shape of a step; what its recording is found by."""
-
-    loop: DraftLoop
-    bucket: Bucket
-    later: Bucket
-    kind: ChoiceKind
-    is_wary: bool
-
-    def run(self) -> None:
-        self.loop.step(self.bucket, self.later, self.kind, self.is_wary)

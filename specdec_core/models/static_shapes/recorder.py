@@ -7,8 +7,8 @@ import math
 import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Hashable
-from typing import Any, Protocol
+from collections.abc import Callable, Collection, Hashable, Iterator
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 
@@ -16,6 +16,7 @@ from specdec_core.models.static_shapes import captures
 
 _logger = logging.getLogger(__name__)
 
+Key = TypeVar("Key", bound=Hashable)
 Work = Callable[[], object]
 """Reads and writes tensors that stay where they are; the same operations each time. What it returns
 does not count."""
@@ -129,15 +130,15 @@ class GraphRecorder:
             torch.cuda.current_stream(self._device).wait_stream(self._stream)
 
 
-class Recordings:
+class Recordings(Generic[Key]):
     """The recordings of one model by their shapes; those used longest ago go first."""
 
     def __init__(self, recorder: Recorder, max_recordings: int = MAX_RECORDINGS) -> None:
         self._recorder = recorder
         self._max_recordings = max_recordings
-        self._recorded: OrderedDict[Hashable, Work] = OrderedDict()
+        self._recorded: OrderedDict[Key, Work] = OrderedDict()
         self._num_to_refuse = 0
-        self._refused: dict[Hashable, int] = {}
+        self._refused: dict[Key, int] = {}
         """Shapes whose recording failed, and how many of their passes still run unrecorded."""
         self._num_failed = 0
         """In a row."""
@@ -147,16 +148,17 @@ class Recordings:
     def __len__(self) -> int:
         return len(self._recorded)
 
-    def __contains__(self, key: Hashable) -> bool:
+    def __contains__(self, key: Key) -> bool:
         return key in self._recorded
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._recorded)
 
     def clear(self) -> None:
         """Those who hold one may still replay it."""
         self._recorded.clear()
 
-    def get(
-        self, key: Hashable, work: Work, clear: Work, kept: Collection[Hashable] = ()
-    ) -> Work | None:
+    def get(self, key: Key, work: Work, clear: Work, kept: Collection[Key] = ()) -> Work | None:
         """What was recorded under `key`; `work` is recorded where nothing was, with `clear` as
         Recorder has it. None where there is no room, also when all but the `kept` ones went, and
         where recording failed. Raises RecordingEndedError for the last failure in a row."""
@@ -175,9 +177,7 @@ class Recordings:
         self._recorded.move_to_end(key)
         return self._recorded[key]
 
-    def _record(
-        self, key: Hashable, work: Work, clear: Work, kept: Collection[Hashable]
-    ) -> Work | None:
+    def _record(self, key: Key, work: Work, clear: Work, kept: Collection[Key]) -> Work | None:
         """Where memory runs out, the older half of the others goes, then all of them, and with them
         the memory that they share."""
         reason, may_retry = "", True
@@ -195,7 +195,7 @@ class Recordings:
         self._fail(key, reason)
         return None
 
-    def _fail(self, key: Hashable, reason: str) -> None:
+    def _fail(self, key: Key, reason: str) -> None:
         self._num_failed += 1
         self._refused[key] = _NUM_REFUSED
         if self._num_failed >= MAX_FAILURES:
@@ -208,20 +208,20 @@ class Recordings:
             reason,
         )
 
-    def _is_refused(self, key: Hashable) -> bool:
+    def _is_refused(self, key: Key) -> bool:
         num_left = self._refused.get(key, 0)
         if num_left > 0:
             self._refused[key] = num_left - 1
         return num_left > 0
 
-    def _evict_to(self, num_to_leave: int, kept: Collection[Hashable]) -> bool:
+    def _evict_to(self, num_to_leave: int, kept: Collection[Key]) -> bool:
         """False where none could go."""
         num_before = len(self)
         while len(self) > num_to_leave and self._evict(kept):
             pass
         return len(self) < num_before
 
-    def _has_room(self, kept: Collection[Hashable]) -> bool:
+    def _has_room(self, kept: Collection[Key]) -> bool:
         """One refusal stands for the next thousand: each would evict a recording for nothing."""
         if self._num_to_refuse > 0:
             self._num_to_refuse -= 1
@@ -232,7 +232,7 @@ class Recordings:
         self._num_to_refuse = _NUM_REFUSED
         return False
 
-    def _make_room(self, kept: Collection[Hashable]) -> bool:
+    def _make_room(self, kept: Collection[Key]) -> bool:
         """Recordings share their memory, so that one may go and free nothing: then the rest stays,
         and so do the `kept` ones, which somebody holds."""
         while len(self) >= self._max_recordings:
@@ -248,7 +248,7 @@ class Recordings:
                 return False
         return True
 
-    def _evict(self, kept: Collection[Hashable]) -> bool:
+    def _evict(self, kept: Collection[Key]) -> bool:
         oldest = next((key for key in self._recorded if key not in kept), None)
         if oldest is None:
             return False

@@ -8,6 +8,7 @@ Shape legend: N logits, V vocabulary.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
 
@@ -24,6 +25,7 @@ from specdec_core.models.static_shapes.buckets import (
     MAX_QUERIES,
     MAX_ROWS,
     Bucket,
+    Shape,
     bucket_for,
     most_logits,
     rounded_blocks,
@@ -39,6 +41,10 @@ from specdec_core.models.static_shapes.recorder import (
 )
 
 _logger = logging.getLogger(__name__)
+
+_OWN_AFTER = 64
+"""Passes of a shape that run in a larger one before it is recorded as well: to record it takes as
+long as some dozens of passes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +69,9 @@ class StaticPasses:
     def __init__(self, model: StaticModel, attention: AttentionShape, recorder: Recorder) -> None:
         self._model = model
         self._attention = attention
-        self._recordings = Recordings(recorder)
+        self._recordings: Recordings[Shape] = Recordings(recorder)
+        self._num_stood_in: Counter[Shape] = Counter()
+        """Passes of shapes that are not recorded which ran in larger ones."""
         kv = model.kv
         assert kv.scratch_block is not None, "padding must read and write somewhere"
         self._layout = Layout(
@@ -100,16 +108,36 @@ class StaticPasses:
         if self._has_ended:
             return None
         size, most = self._layout.block_size, self._max_logits
-        return bucket_for(pieces, size, self._attention, most, num_ahead)
+        is_read = self._layout.reads_blocks
+        return bucket_for(pieces, size, self._attention, most, num_ahead, is_read)
+
+    def shape_for(self, bucket: Bucket, work: Hashable = None) -> Shape:
+        """In which `work` runs that needs a pass of `bucket`: mostly a recorded one that is a bit
+        larger, while its own is not."""
+        own = Shape(bucket, work)
+        if own in self._recordings:
+            return own
+        is_read = self._layout.reads_blocks
+        others = [
+            shape
+            for shape in self._recordings
+            if shape.work == work and shape.bucket.may_stand_in(bucket, is_read)
+        ]
+        self._num_stood_in[own] += len(others) > 0
+        if not others or self._num_stood_in[own] % _OWN_AFTER == 0:
+            return own
+        return min(others, key=lambda shape: shape.bucket.num_tokens)
 
     def run(self, pieces: Sequence[Piece]) -> Tensor | None:
         """One pass; the wanted logits in the model's type, [N, V], which are the caller's. None
         where the pieces run in no fixed shape."""
-        bucket = self.bucket_of(pieces)
-        if bucket is None:
+        own = self.bucket_of(pieces)
+        if own is None:
             return None
+        shape = self.shape_for(own)
+        bucket = shape.bucket
         logits_NV = self._logits_NV[: bucket.num_logits]
-        replay = self.recorded(bucket, lambda: logits_NV.copy_(self.forward(bucket)))
+        replay = self.recorded(shape, lambda: logits_NV.copy_(self.forward(bucket)))
         if replay is None:
             return None
         self.fill(pieces, bucket)
@@ -119,12 +147,12 @@ class StaticPasses:
 
     def recorded(
         self,
-        key: Hashable,
+        shape: Shape,
         work: Work,
         numbers: Tensor | None = None,
-        kept: Collection[Hashable] = (),
+        kept: Collection[Shape] = (),
     ) -> Work | None:
-        """The recording of `work` under `key`, which overwrites all numbers when it is made, those
+        """The recording of `work` for `shape`, which overwrites all numbers when it is made, those
         of `numbers` as well: all are 0 whenever the work is tried, so that it writes to the scratch
         block alone.
 
@@ -138,7 +166,7 @@ class StaticPasses:
                 numbers.zero_()
 
         try:
-            return self._recordings.get(key, work, clear, kept)
+            return self._recordings.get(shape, work, clear, kept)
         except RecordingEndedError as error:
             _logger.warning(
                 "passes cannot be recorded (%d failures in a row, the last: %s); going on without: "
@@ -154,6 +182,7 @@ class StaticPasses:
         """Give back what recordings have taken; they are not used any more. Steps of drafts know
         their model, which knows them: nothing goes by itself."""
         self._recordings.clear()
+        self._num_stood_in.clear()
 
     def fill(self, pieces: Sequence[Piece], bucket: Bucket) -> None:
         """Put the numbers of a pass where its recording reads them."""
@@ -179,6 +208,7 @@ class StaticPasses:
 
     def _largest(self) -> Bucket:
         size = self._layout.block_size
-        num_keys = rounded_blocks(-(-(self._model.max_model_len + MAX_QUERIES) // size)) * size
+        num_blocks = -(-(self._model.max_model_len + MAX_QUERIES) // size)
+        num_keys = rounded_blocks(num_blocks, self._layout.reads_blocks) * size
         num_blocks = -(-self._attention.key_len(num_keys) // size)
         return Bucket(MAX_ROWS, MAX_QUERIES, num_blocks, self._max_logits)

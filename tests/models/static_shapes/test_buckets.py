@@ -36,11 +36,50 @@ def test_tokens_of_a_row_are_its_own_up_to_nine() -> None:
     assert all(rounded_queries(count) >= count for count in range(1, 34))
 
 
-def test_blocks_double_in_four_steps() -> None:
-    sizes = sorted({rounded_blocks(count) for count in range(1, 129)})
+def test_gathered_blocks_double_in_four_steps() -> None:
+    sizes = sorted({rounded_blocks(count, False) for count in range(1, 129)})
     assert sizes == [4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128]
-    assert all(count <= rounded_blocks(count) for count in range(1, 1000))
-    assert all(rounded_blocks(count) <= 1.25 * count for count in range(16, 1000))
+    assert all(count <= rounded_blocks(count, False) for count in range(1, 1000))
+    assert all(rounded_blocks(count, False) <= 1.25 * count for count in range(16, 1000))
+
+
+def test_blocks_that_are_read_in_place_double() -> None:
+    sizes = sorted({rounded_blocks(count, True) for count in range(1, 129)})
+    assert sizes == [4, 8, 16, 32, 64, 128]
+    assert all(count <= rounded_blocks(count, True) for count in range(1, 1000))
+    long = [piece(0, 600, 1, 1)]
+    assert bucket_for(long, 16, FAST_ATTENTION, MOST) == Bucket(1, 1, 40, 1)
+    assert bucket_for(long, 16, FAST_ATTENTION, MOST, reads_blocks=True) == Bucket(1, 1, 64, 1)
+
+
+@pytest.mark.parametrize(
+    ("larger", "reads_blocks", "may"),
+    [
+        (Bucket(32, 3, 8, 96), False, True),
+        (Bucket(32, 5, 8, 160), False, False),
+        (Bucket(24, 4, 8, 96), False, True),
+        (Bucket(16, 6, 8, 96), False, False),
+        (Bucket(32, 3, 16, 96), False, False),
+        (Bucket(32, 3, 16, 96), True, True),
+        (Bucket(32, 3, 32, 96), True, False),
+        (Bucket(32, 3, 8, 32), False, False),
+    ],
+    ids=[
+        "more rows",
+        "twice the tokens and more",
+        "more queries",
+        "fewer rows",
+        "more blocks to gather",
+        "more blocks in place",
+        "too many blocks",
+        "fewer logits",
+    ],
+)
+def test_a_shape_stands_in_for_a_smaller_one_that_takes_about_as_long(
+    larger: Bucket, reads_blocks: bool, may: bool
+) -> None:
+    assert larger.may_stand_in(Bucket(24, 3, 8, 72), reads_blocks) is may
+    assert Bucket(32, 2, 8, 64).may_stand_in(Bucket(1, 1, 8, 1), reads_blocks), "both are short"
 
 
 def test_a_bucket_holds_every_token_of_its_rectangle() -> None:

@@ -166,6 +166,18 @@ def test_the_host_asks_once_for_all_tokens() -> None:
     assert pair.recorder.num_recorded == before, "the same shape is recorded once"
 
 
+def test_steps_of_a_larger_shape_stand_in() -> None:
+    """For one whose rows choose alike: greedy ones need another recording than drawn ones."""
+    pair = Pair((5, 20, 9, 33, 17))
+    pair.check([pair.turn(row, GREEDY) for row in range(5)])
+    before = pair.recorder.num_recorded
+    pair.check([pair.turn(row, GREEDY, num_choices=3) for row in range(2)])
+    pair.check([pair.turn(0, GREEDY, num_choices=1)])
+    assert pair.recorder.num_recorded == before
+    pair.check([pair.turn(row, SamplingParams(temperature=0.9, seed=row)) for row in range(2)])
+    assert pair.recorder.num_recorded > before
+
+
 def test_a_draft_without_a_recorder_is_asked_token_by_token() -> None:
     assert not ragged("fused llama").drafts_in_one_go
     assert ragged("fused llama").draft([], 0.0) is None

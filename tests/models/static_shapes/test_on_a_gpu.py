@@ -6,12 +6,13 @@ import pytest
 import torch
 
 from specdec_core.algorithms.speculative_round import Turn, propose
-from specdec_core.choice_rules import ChoiceRules
+from specdec_core.choice_rules import ChoiceRow, ChoiceRules
 from specdec_core.models.cached_model import Feed
 from specdec_core.models.memory import DeviceMemory, peak_bytes
 from specdec_core.models.static_shapes import captures
 from specdec_core.models.static_shapes.recorder import GraphRecorder, Recorder
 from specdec_core.models.transformers_adapter import TransformersModel
+from specdec_core.sampling import choose
 from specdec_core.sampling_params import SamplingParams
 from tests.tiny_models import DECODERS, VOCAB, tiny_decoder
 
@@ -101,3 +102,17 @@ def test_graphs_are_captured_again_when_all_are_gone() -> None:
     del replay
     recorder.record(lambda: numbers.add_(1), numbers.zero_)()
     assert numbers.tolist() == [2, 2, 2]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_ties_go_to_the_lowest_id_in_greedy_rows(dtype: torch.dtype) -> None:
+    """As on a CPU, however many rows: the first of equals is what PyTorch promises of `max`."""
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(300, 151_936, generator=generator).to(dtype)
+    rows = [ChoiceRow(ChoiceRules(SamplingParams(temperature=0.0), 0), 0)] * len(logits)
+    greatest = logits.amax(dim=1, keepdim=True)
+    ids = torch.randint(151_936, (300, 9), generator=generator)
+    logits.scatter_(1, ids, greatest.expand(-1, 9).contiguous())
+    lowest = (logits == greatest).int().argmax(dim=1)
+    for count in (300, 40, 8, 1):
+        assert choose(logits[:count].cuda(), rows[:count], 151_936) == lowest[:count].tolist()

@@ -18,11 +18,12 @@ from specdec_core.models.cached_model import Feed
 from specdec_core.models.static_shapes import device_plan
 from specdec_core.models.static_shapes.block_attention import BlockAttention
 from specdec_core.models.static_shapes.recorder import DirectRecorder, Work
+from specdec_core.models.static_shapes.static_passes import _OWN_AFTER
 from specdec_core.models.transformers_adapter import TransformersModel
 from specdec_core.sampling_params import SamplingParams
 from tests.models.static_shapes.by_hand import BY_HAND
 from tests.models.static_shapes.models import Twins, fixed, ragged
-from tests.models.static_shapes.recorders import HostNeededError, JudgingRecorder
+from tests.models.static_shapes.recorders import HostNeededError, JudgingRecorder, ScarceRecorder
 from tests.tiny_models import DECODERS, VOCAB
 
 
@@ -151,6 +152,26 @@ def test_work_that_needs_the_host_is_not_recorded_and_the_model_goes_on(
         twins.check({slot: (count, count)})
     assert caplog.text.count("going on without") == 1
     assert "lower gpu_memory_utilization" in caplog.text
+
+
+@pytest.mark.parametrize("attention", [None, BY_HAND])
+def test_a_recorded_shape_stands_in_for_one_that_is_seldom_asked_for(
+    attention: BlockAttention | None,
+) -> None:
+    """To record takes as long as dozens of passes: its own is recorded once it was asked for so
+    often. Rows and tokens are padded, and so are logits."""
+    recorder = ScarceRecorder(num_recordings=9)
+    small = fixed("fused llama", recorder, block_attention=attention)
+    twins = Twins(ragged("fused llama"), small)
+    slots = [twins.allocate() for _ in range(6)]
+    twins.check({slot: (3, 3) for slot in slots})
+    assert recorder.num_recorded == 1
+    for _ in range(_OWN_AFTER):
+        assert recorder.num_recorded == 1
+        twins.check({slot: (2, 2) for slot in slots[:2]})
+        for slot in slots[:2]:
+            twins.rollback(slot, 3)
+    assert recorder.num_recorded == 2
 
 
 class _Logits(TorchDispatchMode):
