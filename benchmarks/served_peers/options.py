@@ -11,10 +11,11 @@ from specdec_core.errors import InvalidRequestError
 
 _LEAST_REQUESTS = 4
 """Of a cell: one stream asks so many, one after the other."""
-_PAIR_WAVES = (2, 8)
-_MANY_REQUESTS = 32
-"""Of a paired turn, of which two are a few per cent apart: a stream asks eight times, twice where
-that is many. A turn then takes 4 s and more; of 1.5 s single pairs differed by 10 %."""
+_PAIR_WAVES = (4, 8)
+_MANY_REQUESTS = 64
+"""Of a paired turn, of which two are a few per cent apart: a stream asks eight times, four times
+where that is many. A turn then takes 6 s and more: of 1.5 s single pairs differed by 10 %, of 4 s
+by 6. Its end, at which streams that ended sooner wait for the last one, is short beside it."""
 
 
 @dataclass(frozen=True, kw_only=True)
