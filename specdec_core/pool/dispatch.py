@@ -274,10 +274,14 @@ class Dispatcher:
             place.row = plan.row
             place.lease_id = lease_id
             place.has_rules = True
-            if sequence.draft is None:  # nobody else plans for it
+            if is_target:
                 lend(sequence.sequence_id, replica_id)
+                if sequence.draft is not None:
+                    self._note_on_draft(sequence, sequence.draft)
             else:
-                replica.touch(sequence)
+                self._note_on_draft(sequence, place)
+                if sequence.target is not None:
+                    self._note_on_target(sequence, sequence.target)
 
 
 def _expects_more(replica: ReplicaRecord) -> bool:
