@@ -159,7 +159,14 @@ def score_and_verify(target: ScoringModel, turns: Sequence[Turn]) -> list[Verdic
     verdicts = [
         _settle(target, turn, [next(choices) for _ in range(turn.num_choices)]) for turn in turns
     ]
+    if not any(map(_reports, turns)):
+        return verdicts
     return _with_logprobs(target, turns, rows, verdicts, logits, prompts)
+
+
+def _reports(turn: Turn) -> bool:
+    """Whether log-probabilities are asked for."""
+    return turn.num_scored > 0 or turn.rules.params.num_logprobs is not None
 
 
 def _prompt_share(turn: Turn) -> PromptShare:

@@ -247,7 +247,7 @@ def test_what_was_computed_outlives_a_reset() -> None:
 
 
 def test_prefixes_whose_hashes_collide_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replica_module, "extend_hash", lambda *_: EMPTY_HASH)
+    monkeypatch.setattr(replica_module, "hashes_behind", lambda _, ids: [EMPTY_HASH] * len(ids))
     cell = Cell()
     cell.run(first((*SHARED, 20), 1))
     other = (9, 9, 9, 9, *SHARED[4:], 20)
