@@ -23,9 +23,10 @@ from rich.table import Table
 
 from benchmarks.harness.machine import cpu_name
 from benchmarks.prompts import chat_prompts
+from benchmarks.synthetic import requests_for
 from deployments.demo_models import resolve_model
 from deployments.progress import cell_progress
-from specdec_core import Engine, PoolConfig, Request, SamplingParams, SpecMethod, SpeculationConfig
+from specdec_core import Engine, PoolConfig, SamplingParams, SpecMethod, SpeculationConfig
 from specdec_core.models.loading import LoadConfig
 
 _MAX_LEN = 2048
@@ -72,11 +73,9 @@ def main(
 def _pace(
     engine: Engine, prompts: Sequence[tuple[int, ...]], params: SamplingParams, streams: int
 ) -> float:
-    """Tokens per second, prompts included in the time."""
-    waiting = deque(
-        Request(request_id=str(number), prompt_token_ids=prompt, params=params)
-        for number, prompt in enumerate(prompts)
-    )
+    """Tokens per second, prompts included in the time: nothing is found that an earlier turn has
+    cached."""
+    waiting = deque(requests_for(prompts, params, str(time.monotonic_ns())))
     num_live = num_tokens = 0
     started = time.perf_counter()
     while waiting or num_live:

@@ -49,8 +49,8 @@ class Recording:
     answers: tuple[tuple[int, ...], ...]
     params: SamplingParams
 
-    def requests(self, count: int) -> list[Request]:
-        return requests_for(self.prompts[:count], self.params)
+    def requests(self, count: int, salt: str = "") -> list[Request]:
+        return requests_for(self.prompts[:count], self.params, salt)
 
     def book(self, target: CachedModel, acceptance: float, seed: int = 0) -> AnswerBook:
         return AnswerBook(
@@ -62,9 +62,12 @@ class Recording:
         )
 
 
-def requests_for(prompts: Sequence[tuple[int, ...]], params: SamplingParams) -> list[Request]:
+def requests_for(
+    prompts: Sequence[tuple[int, ...]], params: SamplingParams, salt: str = ""
+) -> list[Request]:
+    """Those of one `salt` share what they begin with."""
     return [
-        Request(request_id=str(number), prompt_token_ids=prompt, params=params)
+        Request(request_id=str(number), prompt_token_ids=prompt, params=params, cache_salt=salt)
         for number, prompt in enumerate(prompts)
     ]
 
