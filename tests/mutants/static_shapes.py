@@ -48,8 +48,8 @@ MUTANTS = (
     Mutant(
         name="rows-padded-with-the-scratch-block",
         path=_FOLDER + "pass_buffers.py",
-        old="numbers.extend([table[-1]] * (width - len(table)))",
-        new="numbers.extend([kv.num_blocks] * (width - len(table)))",
+        old='numbers.extend(array("i", table[-1:]) * (width - len(table)))',
+        new='numbers.extend(array("i", [kv.num_blocks]) * (width - len(table)))',
         breaks="a NaN that padding has written to the scratch block reaches every short row",
         killed_by=(
             _TESTS + "test_static_passes.py::test_what_fails_in_a_sequence_does_not_spread",

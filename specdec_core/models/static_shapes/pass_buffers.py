@@ -68,7 +68,7 @@ def pack(pieces: Sequence[Piece], kv: KVBlocks, bucket: Bucket, scratch_block: i
     numbers.extend([len(piece.tokens) for piece in pieces])
     numbers.extend([0] * num_missing)
     _append_blocks(numbers, pieces, kv, bucket.blocks)
-    numbers.extend([scratch_block] * (num_missing * bucket.blocks))
+    numbers.extend(array("i", [scratch_block]) * (num_missing * bucket.blocks))
     wanted = _wanted(pieces, bucket.queries)
     numbers.extend(wanted)
     numbers.extend([0] * (bucket.num_logits - len(wanted)))
@@ -85,7 +85,7 @@ def _append_blocks(numbers: array[int], pieces: Sequence[Piece], kv: KVBlocks, w
     for piece in pieces:
         table = kv.block_table(piece.slot)[:width]
         numbers.extend(table)
-        numbers.extend([table[-1]] * (width - len(table)))
+        numbers.extend(array("i", table[-1:]) * (width - len(table)))
 
 
 def _wanted(pieces: Sequence[Piece], num_queries: int) -> list[int]:
