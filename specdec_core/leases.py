@@ -25,6 +25,11 @@ EMPTY_HASH = 0x9E3779B97F4A7C15
 """Hash of the empty prefix."""
 
 
+def extend_hash(prefix_hash: int, token_ids: Iterable[int]) -> int:
+    """Hash of a prefix of ids followed by `token_ids`; an unsigned 64-bit integer."""
+    return [prefix_hash, *hashes_behind(prefix_hash, token_ids)][-1]
+
+
 def hashes_behind(prefix_hash: int, token_ids: Iterable[int]) -> list[int]:
     """Hash of the prefix followed by the first of `token_ids`, by the first two, and so on."""
     hashes = []
@@ -80,7 +85,7 @@ class LeaseRow(NamedTuple):
     sequence_id: int
     base_len: int
     base_hash: int
-    """Hash of ids[:base_len] (`hashes_behind`)."""
+    """Hash of ids[:base_len] (`extend_hash`)."""
     new_ids: tuple[int, ...]
     """Committed ids behind base_len: catch-up, up to and including the pending token when the row
     is to choose; a shorter chunk when it is not."""

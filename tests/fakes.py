@@ -15,10 +15,9 @@ from torch import Tensor
 from specdec_core.errors import OutOfBlocksError
 from specdec_core.kv.padded import PaddedKV
 from specdec_core.kv.paged import KVShape
-from specdec_core.leases import EMPTY_HASH
+from specdec_core.leases import EMPTY_HASH, extend_hash
 from specdec_core.models.cached_model import Feed, PrefixCache
 from specdec_core.step_times import StepTime
-from tests.hashes import extend_hash
 
 LogitsOf = Callable[[Sequence[int]], Tensor]
 MakePaddedKV = Callable[[KVShape, Sequence[int]], PaddedKV]

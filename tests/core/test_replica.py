@@ -13,11 +13,18 @@ from specdec_core import SamplingParams
 from specdec_core.choice_rules import ChoiceRules
 from specdec_core.errors import InvalidRequestError
 from specdec_core.grammar import Grammar, GrammarKind, GrammarSpec
-from specdec_core.leases import EMPTY_HASH, GroupLease, LeaseRow, Role, RowResult, RowStatus
+from specdec_core.leases import (
+    EMPTY_HASH,
+    GroupLease,
+    LeaseRow,
+    Role,
+    RowResult,
+    RowStatus,
+    extend_hash,
+)
 from specdec_core.models.cached_model import Feed
 from specdec_core.replica import Replica
 from tests.fakes import TokenListModel
-from tests.hashes import extend_hash
 
 GREEDY = ChoiceRules(SamplingParams(temperature=0.0, max_tokens=100), prompt_len=1)
 

@@ -15,10 +15,10 @@ from specdec_core.leases import (
     Role,
     RowResult,
     RowStatus,
+    extend_hash,
 )
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.models.numerics import Numerics
-from tests.hashes import extend_hash
 
 VOCAB_SIZE = 50
 

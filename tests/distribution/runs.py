@@ -14,10 +14,9 @@ from specdec_core import PoolConfig, Request, SpecMethod, SpeculationConfig
 from specdec_core.algorithms.protocol import AlgorithmStats
 from specdec_core.config import KPolicyName, NgramConfig
 from specdec_core.engine import AlgorithmName, Engine
-from specdec_core.leases import EMPTY_HASH
+from specdec_core.leases import EMPTY_HASH, extend_hash
 from tests.distribution.processors import NUM_TOKENS, Processor
 from tests.fakes import TokenListModel
-from tests.hashes import extend_hash
 
 VOCAB = 5
 PROMPTS: tuple[tuple[int, ...], ...] = ((0, 1, 0, 1, 0), (4, 4, 4), (2, 1, 2, 2, 1, 2, 2, 1, 2))

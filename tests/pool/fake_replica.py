@@ -19,11 +19,11 @@ from specdec_core.leases import (
     Role,
     RowResult,
     RowStatus,
+    extend_hash,
 )
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.request import FinishReason, Request, cut_at_stop
 from specdec_core.sampling_params import SamplingParams
-from tests.hashes import extend_hash
 
 VOCAB_SIZE = 5
 _STEP = 16

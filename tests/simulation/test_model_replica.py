@@ -20,11 +20,11 @@ from specdec_core.leases import (
     ReplicaInfo,
     Role,
     RowStatus,
+    extend_hash,
 )
 from specdec_core.replica import Replica
 from specdec_core.sampling_params import SamplingParams
 from tests.fakes import TokenListModel
-from tests.hashes import extend_hash
 
 VOCAB_SIZE = 7
 SEED = 3
