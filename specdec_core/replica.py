@@ -177,7 +177,7 @@ class Replica:
         cached = self._sequences[row.sequence_id]
         self._adopt(row, cached)
         self._count(row, cached)
-        fed = row.new_ids[cached.cached_len - row.base_len :]
+        fed = row.new_ids[len(cached.ids) - row.base_len :]
         history = (*cached.ids, *fed) if cached.rules.needs_history else ()
         return Turn(
             cached.slot,
@@ -195,9 +195,11 @@ class Replica:
         The last one is fed all the same where the row chooses: its logits are not kept. A row that
         scores its prompt needs the logits of all.
         """
-        end = row.end_len - min(row.num_choices, 1)
+        if self._cache is None or row.num_scored:
+            return
+        end = row.end_len - (row.num_choices > 0)
         size = self._model.block_size
-        if self._cache is None or row.num_scored or end // size == cached.cached_len // size:
+        if end // size == len(cached.ids) // size:
             return
         ids = cached.ids + array("i", row.new_ids[: end - row.base_len])
         adopted = self._cache.adopt(cached.slot, ids, cached.rules.cache_salt)
@@ -205,11 +207,13 @@ class Replica:
 
     def _count(self, row: LeaseRow, cached: _CachedSequence) -> None:
         """What there was of the row's part of the prompt."""
-        if self._cache is not None:
-            prompt_len = max(cached.rules.prompt_len, row.base_len)
-            self._num_prefix_queries += min(row.end_len, prompt_len) - row.base_len
-            cached.num_found = min(cached.cached_len, prompt_len) - row.base_len
-            self._num_prefix_hits += cached.num_found
+        prompt_len, base_len = cached.rules.prompt_len, row.base_len
+        if self._cache is None or base_len >= prompt_len:
+            cached.num_found = 0
+            return
+        self._num_prefix_queries += min(row.end_len, prompt_len) - base_len
+        cached.num_found = min(cached.cached_len, prompt_len) - base_len
+        self._num_prefix_hits += cached.num_found
 
     def _verified(self, row: LeaseRow, verdict: Verdict) -> RowResult:
         if verdict.tokens == (NO_CHOICE,):
@@ -234,9 +238,8 @@ class Replica:
     def _keep(self, row: LeaseRow, drafted: tuple[int, ...]) -> _CachedSequence:
         """Record the ids whose KV the pass has left in the slot."""
         cached = self._sequences[row.sequence_id]
-        cached.extend(row.new_ids[cached.cached_len - row.base_len :])
-        cached.extend(drafted)
-        assert cached.cached_len == self._model.cached_len(cached.slot), "ids and KV disagree"
+        cached.extend(row.new_ids[len(cached.ids) - row.base_len :] + drafted)
+        assert len(cached.ids) == self._model.cached_len(cached.slot), "ids and KV disagree"
         return cached
 
     def _publish(self, cached: _CachedSequence, length: int) -> None:

@@ -150,7 +150,7 @@ def score_and_verify(target: ScoringModel, turns: Sequence[Turn]) -> list[Verdic
     """
     shares = [_prompt_share(turn) for turn in turns]
     feeds = [
-        Feed(t.slot, (*t.new_ids, *t.proposal), share.num_rows + t.num_choices)
+        Feed(t.slot, _fed(t), share.num_rows + t.num_choices)
         for t, share in zip(turns, shares, strict=True)
     ]
     prompts, logits = take_prompts(target.score(feeds), shares, target.vocab_size)
@@ -162,6 +162,11 @@ def score_and_verify(target: ScoringModel, turns: Sequence[Turn]) -> list[Verdic
     if not any(map(_reports, turns)):
         return verdicts
     return _with_logprobs(target, turns, rows, verdicts, logits, prompts)
+
+
+def _fed(turn: Turn) -> Sequence[int]:
+    """Nearly always a few tokens without a proposal: nothing is copied for those."""
+    return (*turn.new_ids, *turn.proposal) if turn.proposal else turn.new_ids
 
 
 def _reports(turn: Turn) -> bool:
@@ -191,8 +196,8 @@ def _choice_rows(target: ScoringModel, turn: Turn) -> list[ChoiceRow]:
 def _settle(target: ScoringModel, turn: Turn, choices: list[int]) -> Verdict:
     """The proposal ends where nothing can be chosen: what stands before it counts, as in plain
     decoding, and the next round finds that place again."""
-    if not choices:
-        return Verdict(0, ())
+    if not (choices and turn.proposal):
+        return Verdict(0, tuple(choices))
     if NO_CHOICE in choices:
         choices = choices[: max(choices.index(NO_CHOICE), 1)]
     verdict = verify(turn.proposal[: len(choices) - 1], choices)

@@ -119,7 +119,7 @@ MUTANTS = (
     Mutant(
         name="last-token-adopted",
         path=_REPLICA,
-        old="end = row.end_len - min(row.num_choices, 1)",
+        old="end = row.end_len - (row.num_choices > 0)",
         new="end = row.end_len",
         breaks="a prompt of whole blocks that was seen before has no logits to choose by",
         killed_by=(_REPLICA_TESTS + "test_the_last_token_is_fed_where_a_token_is_chosen",),
@@ -127,8 +127,8 @@ MUTANTS = (
     Mutant(
         name="scored-prompt-adopted",
         path=_REPLICA,
-        old="if self._cache is None or row.num_scored or end",
-        new="if self._cache is None or end",
+        old="if self._cache is None or row.num_scored:",
+        new="if self._cache is None:",
         breaks="prompt_logprobs of a prompt that was seen before are those of other places",
         killed_by=(_REPLICA_TESTS + "test_a_row_that_scores_its_prompt_feeds_all_of_it",),
     ),
