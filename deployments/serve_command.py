@@ -47,8 +47,15 @@ def run_service(config: ServiceConfig) -> None:
         if numerics is not None:
             warn_when_fast(config, numerics)
             print(ready_line(config, numerics), flush=True)
-        stop.wait()
+        _wait_for(stop)
         print("draining", flush=True)
+
+
+def _wait_for(stop: threading.Event) -> None:
+    """The kernel may give a signal to any thread, Ray's among them: that interrupts no wait of this
+    one, in which the handler runs that ends it."""
+    while not stop.wait(POLL_S):
+        pass
 
 
 @contextmanager

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -225,3 +227,23 @@ def test_the_ready_line_names_both_addresses_and_a_request(folder: Path) -> None
     assert f"127.0.0.1:{settings.grpc_port}" in line
     assert "curl -s" in line
     assert '"model": "tiny"' in line
+
+
+_ENDED_FROM_A_THREAD = """
+import signal, threading, time
+from deployments.serve_command import _signals_set, _wait_for
+
+def interrupt():
+    time.sleep(0.5)
+    signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+
+stop = threading.Event()
+with _signals_set(stop):
+    threading.Thread(target=interrupt).start()
+    _wait_for(stop)
+"""
+
+
+def test_ctrl_c_ends_the_service_whichever_thread_it_reaches() -> None:
+    """The kernel chooses the thread; a wait without an end hears of its own thread's alone."""
+    subprocess.run([sys.executable, "-c", _ENDED_FROM_A_THREAD], check=True, timeout=30)
