@@ -4,8 +4,9 @@ Letters: z logits, T temperature, g Gumbel noise, s seed, i absolute position. S
 V vocabulary, C candidates of a row (candidates.py), W columns of a row (top_ids.py).
 
 On a CPU our kernels decide nearly every row (native_choice.py). The others, and all rows elsewhere,
-are decided here: by their first candidates when those show that no other id can win; only a row
-for which they do not is looked at again, longer. However it is found, the choice is the same.
+are decided here: at temperature 0 by the greatest logit, else by their first candidates when those
+show that no other id can win; only a row for which they do not is looked at again, longer. However
+it is found, the choice is the same.
 """
 
 from __future__ import annotations
@@ -72,8 +73,8 @@ def _choose_in_attempts(z_NV: Tensor, rows: Sequence[ChoiceRow]) -> list[int]:
     """The attempts of a step are of different rows: the host waits once for all of them."""
     vocab_size, everyone = z_NV.shape[1], range(len(rows))
     chosen = [UNDECIDED] * len(rows)
+    greedy = [i for i in everyone if rows[i].rules.params.temperature == 0.0]
     drawn = [i for i in everyone if rows[i].rules.params.temperature > 0.0]
-    greedy = sorted(set(everyone).difference(drawn))
     whole = [i for i in drawn if not _is_truncated(rows[i])]
     hot = {i for i in whole if rows[i].rules.params.temperature > _COLD}
     cold_whole = [i for i in whole if i not in hot]
@@ -136,7 +137,7 @@ def _choose_among(z_NV: Tensor, rows: Sequence[ChoiceRow], num_candidates: int) 
     """
     z_NV = z_NV.float()
     keys_N2, temperature_N1 = _noise_of(rows, z_NV)
-    scale_N1 = temperature_N1.masked_fill(temperature_N1 == 0.0, 1.0)
+    scale_N1 = temperature_N1.masked_fill(temperature_N1 == 0.0, 1.0)  # it may round to 0
     first = first_candidates(z_NV, scale_N1, num_candidates)
     params = [row.rules.params for row in rows]
     is_kept_NC, may_be_kept_NC = filter_candidates(first, params, z_NV, scale_N1)

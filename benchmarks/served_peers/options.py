@@ -14,7 +14,7 @@ _LEAST_REQUESTS = 4
 _PAIR_WAVES = (4, 8)
 _MANY_REQUESTS = 64
 """Of a paired turn, of which two are a few per cent apart: a stream asks eight times, four times
-where that is many. A turn then takes 6 s and more: of 1.5 s single pairs differed by 10 %, of 4 s
+where that is many. A turn then takes 5 s and more: of 1.5 s single pairs differed by 10 %, of 4 s
 by 6. Its end, at which streams that ended sooner wait for the last one, is short beside it."""
 
 

@@ -87,7 +87,7 @@ class Board:
             self.clients.put(plan)
 
     def lend(self, sequence_id: int, target: str) -> None:
-        """The row, which is ready here, is leased out; only this board knows the sequence."""
+        """The row, which is ready here, is leased out."""
         if sequence_id in self.clients.cohort_of:
             self.clients.discard(sequence_id)
         elif sequence_id in self.catching_up:
