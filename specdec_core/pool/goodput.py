@@ -44,9 +44,8 @@ _IN_VAIN = 4
 is planned for all may pay where what is known of the group's own sequences says no."""
 _LOOKUPS_IN_VAIN = 8
 """Groups in a row with tokens that prompt lookup has found, of which none was worth a row, after
-which it rests in large batches."""
-_LARGE = 16
-"""Sequences for which it takes a hundredth of a round."""
+which it rests if there are more sequences than a few: looking and choosing for 8 of them takes a
+fiftieth of a round."""
 _LOOKUP_REST = 4
 """Target passes without prompt lookup then, of groups no smaller. One with it follows."""
 _FEW = 4
@@ -277,7 +276,7 @@ class GoodputK:
     def _note_lookups(self, size: int, num_kept: int) -> None:
         self._lookups_in_vain = 0 if num_kept else self._lookups_in_vain + 1
         self._size_in_vain = size
-        is_vain = size >= _LARGE and self._lookups_in_vain >= _LOOKUPS_IN_VAIN
+        is_vain = size > _FEW and self._lookups_in_vain >= _LOOKUPS_IN_VAIN
         self._lookup_rest = _LOOKUP_REST + 1 if is_vain else 0  # the pass that is chosen counts
 
     def _is_trial(self, offers: Sequence[Offer]) -> bool:

@@ -162,7 +162,7 @@ class KPolicy(Protocol):
     def num_checked(self, offers: Sequence[Offer], tile_rows: int) -> list[int]:
         """How many drafted tokens of each row the group's pass checks, from their beginning.
 
-        `tile_rows`: see ReplicaInfo.
+        Asked of groups with drafted tokens. `tile_rows`: see ReplicaInfo.
         """
         ...
 

@@ -37,6 +37,8 @@ class VerificationBudget:
         return sorted(drafted + keep_in_turn(resuming, room), key=rank_of)
 
     def _shorten_drafted(self, group: list[RowPlan], tile_rows: int) -> list[RowPlan]:
+        if not any([plan.row.proposal for plan in group]):
+            return group
         if self._k_policy.is_selective:
             group = keep_worthwhile(group, self._k_policy, tile_rows)
         if self._max_rows is not None:

@@ -181,6 +181,25 @@ MUTANTS = (
         killed_by=(_CAUSES + "test_lookup_in_vain_rests_and_comes_back",),
     ),
     Mutant(
+        name="lookup-rests-for-a-few",
+        path=_POOL + "goodput.py",
+        old="is_vain = size > _FEW and ",
+        new="is_vain = ",
+        breaks="one stream's loop is found up to four passes late",
+        killed_by=(_CAUSES + "test_lookup_never_rests_for_a_few",),
+    ),
+    Mutant(
+        name="a-group-that-offers-nothing-is-asked-for",
+        path=_POOL + "verification_budget.py",
+        old="if not any([plan.row.proposal for plan in group]):",
+        new="if False:",
+        breaks="every plain round waits for a choice among no tokens",
+        killed_by=(
+            "tests/pool/test_verification_budget.py::"
+            "test_a_target_s_group_checks_what_the_policy_chooses",
+        ),
+    ),
+    Mutant(
         name="lookup-rests-for-small-groups-too",
         path=_POOL + "goodput.py",
         old="not self._lookup_rest or size < self._size_in_vain",

@@ -76,25 +76,36 @@ def test_lookup_that_finds_nothing_is_why() -> None:
     assert rounds(SpecMethod.NGRAM, (1, 2, 3), 2)[KCause.NOTHING_FOUND] == 1
 
 
-def test_lookup_in_vain_rests_and_comes_back() -> None:
+@pytest.mark.parametrize("size", [5, 16])
+def test_lookup_in_vain_rests_and_comes_back(size: int) -> None:
     """Four passes without it, then one with it; groups that are smaller do not wait for that."""
     policy = GoodputK(max_group_size=64)
-    run = Run(WorldOfCosts((0.05,) * 16, 10.0, 1.0), policy)
+    run = Run(WorldOfCosts((0.05,) * size, 10.0, 1.0), policy)
     plain = Run(replace(run.world, found=0.0), policy)
     histories = run.new_histories()
     for _ in range(60):
-        if policy.may_look_up(16):
+        if policy.may_look_up(size):
             run._round(histories)
-    assert not policy.may_look_up(16)
+    assert not policy.may_look_up(size)
     assert not policy.may_look_up(99)
-    assert policy.may_look_up(15)
+    assert policy.may_look_up(size - 1)
     passes = 0
-    while passes < 60 and not policy.may_look_up(16):
+    while passes < 60 and not policy.may_look_up(size):
         plain._round(histories)
         passes += 1
     assert passes == 4
     run._round(histories)
-    assert not policy.may_look_up(16)
+    assert not policy.may_look_up(size)
+
+
+def test_lookup_never_rests_for_a_few() -> None:
+    """Whose rounds it takes next to nothing of, and whose loops begin at any time."""
+    policy = GoodputK(max_group_size=64)
+    run = Run(WorldOfCosts((0.05,) * 4, 10.0, 1.0), policy)
+    histories = run.new_histories()
+    for _ in range(60):
+        run._round(histories)
+        assert policy.may_look_up(4)
 
 
 @pytest.mark.parametrize("drafter", Drafter)

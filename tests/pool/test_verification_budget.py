@@ -147,11 +147,14 @@ def test_a_target_s_group_checks_what_the_policy_chooses(method: SpecMethod) -> 
     cell.run()
     for client in clients:
         client.check_plain()
-    rows = [row for lease in cell.leases if lease.role is Role.TARGET for row in lease.rows]
+    groups = [lease.rows for lease in cell.leases if lease.role is Role.TARGET]
+    rows = [row for group in groups for row in group]
     assert max(len(row.proposal) for row in rows) == 1
     assert any(not row.num_choices for row in rows), "chunks of the prompt, which offer nothing"
     offers = [offer for group in OneEach.offered for offer in group]
-    assert len(offers) == sum(row.num_choices > 0 for row in rows)
+    checking = [group for group in groups if any(row.proposal for row in group)]
+    assert 0 < len(checking) < len(groups), "nothing is asked of a group that offers nothing"
+    assert len(offers) == sum(row.num_choices > 0 for group in checking for row in group)
     assert {offer.num_drafted for offer in offers if offer.is_fixed} <= {0, 1, 2}
     assert any(offer.is_fixed for offer in offers)
     drafters = {offer.drafter for offer in offers if offer.num_drafted and not offer.is_fixed}
