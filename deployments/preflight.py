@@ -5,14 +5,16 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from deployments.config import ServiceConfig
 from deployments.demo_models import resolve_model
 from deployments.ingress_replica import text_model
+from deployments.model_check import check_models_apart
 from deployments.nodes.selectors import fits
 from deployments.telemetry.exporters import check_exporters
 from deployments.tls.check import check_tls
-from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
+from specdec_core.errors import InvalidRequestError
 from specdec_core.models.files import local_folder, weight_files
 
 
@@ -22,13 +24,12 @@ def check_start(config: ServiceConfig, *, check_ports: bool = True) -> None:
     check_tls(config.coordinator_tls)
     check_exporters()
     text = text_model(config)
-    _check_model(config.model, config.revision, text.max_model_len)
-    if config.draft:
-        _check_model(config.draft, config.draft_revision, text.max_model_len)
-        _check_pair(config)
+    target = _folder(config.model, config.revision)
+    draft = _folder(config.draft, config.draft_revision) if config.draft else None
     if check_ports:
         _check_free(config.host, config.port, "port")
         _check_free(config.host, config.grpc_port, "grpc_port")
+    check_models_apart(target, draft, text.max_model_len)
 
 
 def _check_template(config: ServiceConfig) -> None:
@@ -36,28 +37,11 @@ def _check_template(config: ServiceConfig) -> None:
         raise InvalidRequestError(f"chat_template {config.chat_template} is not a file")
 
 
-def _check_model(name: str, revision: str | None, max_model_len: int) -> None:
-    from transformers import AutoConfig
-
-    from specdec_core.models.support import check_supported
-
+def _folder(name: str, revision: str | None) -> Path:
+    """Where the model is, downloaded if need be."""
     folder = local_folder(resolve_model(name), revision)
     weight_files(folder)
-    try:
-        model_config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    except (OSError, ValueError) as error:
-        raise ModelNotSupportedError(f"no usable config.json in {folder}: {error}") from error
-    check_supported(model_config, max_model_len)
-
-
-def _check_pair(config: ServiceConfig) -> None:
-    from specdec_core.models.tokenizers import check_same_tokenizer, load_tokenizer
-
-    assert config.draft is not None, "called only with a draft model"
-    check_same_tokenizer(
-        load_tokenizer(resolve_model(config.model), config.revision),
-        load_tokenizer(resolve_model(config.draft), config.draft_revision),
-    )
+    return folder
 
 
 def _check_free(host: str, port: int, name: str) -> None:

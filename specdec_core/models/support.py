@@ -6,12 +6,13 @@ of its pass.
 
 from __future__ import annotations
 
-from typing import Any
-
-from torch import nn
-from transformers import PreTrainedConfig
+from typing import TYPE_CHECKING, Any
 
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
+
+if TYPE_CHECKING:  # what is asked of a configuration needs neither of them
+    from torch import nn
+    from transformers import PreTrainedConfig
 
 _OTHER_MODALITIES = ("vision_config", "audio_config", "text_config")
 _LENGTH_DEPENDENT_ROPE = ("dynamic", "longrope")

@@ -137,7 +137,7 @@ def test_the_demo_chat_template_is_the_models_own(demo_model: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", [pytest.param("float32", marks=pytest.mark.nightly), "bfloat16"])
 def test_the_demo_model_knows_the_capital_of_france(
     demo_model: Path, specdec: Specdec, tmp_path: Path, dtype: str
 ) -> None:

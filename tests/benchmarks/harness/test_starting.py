@@ -22,12 +22,21 @@ from http.server import HTTPServer, SimpleHTTPRequestHandler
 signal.signal(signal.SIGINT, signal.default_int_handler)
 HTTPServer(("127.0.0.1", int(sys.argv[1])), SimpleHTTPRequestHandler).serve_forever()
 """
+"""Where a shell began the tests in the background, Python itself leaves SIGINT alone."""
 DEAF = """
 import signal, sys
 
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 open(sys.argv[1], "w").close()
 signal.pause()
+"""
+
+
+NEVER_READY = """
+import signal, time
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+time.sleep(60)
 """
 
 
@@ -75,7 +84,7 @@ def test_a_server_that_ends_is_told_with_the_end_of_its_log(tmp_path: Path) -> N
 
 
 def test_a_server_that_is_never_ready_is_given_up(tmp_path: Path) -> None:
-    process = start("import time; time.sleep(60)", log=tmp_path / "log")
+    process = start(NEVER_READY, log=tmp_path / "log")
     with pytest.raises(SpecdecError, match=r"not ready after 0.3 s"):
         process.wait_until_ready("http://127.0.0.1:1/health", 0.3)
     process.close()
