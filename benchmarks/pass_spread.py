@@ -2,7 +2,7 @@
 
 An Engine decodes so many rows with so many tokens cached, without drafts; once on the machine as it
 is and once beside a process that works 2.5 ms of each 10. Outside kernels is what is left of a step
-without its pass: planning, the choice, the replica and the pool.
+without its pass: planning, the choice, the replica and the pool. No two rows share a block.
 
     OMP_NUM_THREADS=2 python -m benchmarks.pass_spread --output benchmarks/results/pass_spread.json
 """
@@ -10,9 +10,11 @@ without its pass: planning, the choice, the replica and the pool.
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 import sys
 import time
+from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -29,6 +31,7 @@ from benchmarks.harness.machine import cpu_name
 from deployments.demo_models import resolve_model
 from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.engine import AlgorithmName, Engine
+from specdec_core.models.cached_model import Feed
 from specdec_core.models.loading import DType, LoadConfig, load_model
 from specdec_core.models.transformers_adapter import TransformersModel
 from specdec_core.request import Request
@@ -51,6 +54,9 @@ def main(
     algorithm: AlgorithmName = AlgorithmName.EXSPEC,
     temperature: float = 0.0,
     steps: Annotated[int, typer.Option(help="Timed for each cell.")] = 50,
+    scattered: Annotated[
+        bool, typer.Option(help="A row's blocks lie anywhere, as in a service after a while.")
+    ] = False,
     output: Annotated[Path | None, typer.Option(help="JSON file.")] = None,
 ) -> None:
     """Print p50 and p90 of a pass and the time outside kernels for every cell."""
@@ -60,7 +66,10 @@ def main(
     shapes = [(rows, cached) for rows in _ROWS for cached in _CACHED]
     for rows, cached in track(shapes, description="shapes"):
         prompt_len = max(cached - steps - _NUM_WARM_UPS, 2)
-        engine = _decoding(target, algorithm, rows, prompt_len, temperature, steps)
+        engine = _engine(target, algorithm, rows)
+        if scattered:
+            _scatter(target)
+        _begin(engine, rows, prompt_len, temperature, steps)
         for is_busy in (False, True):
             with _companion() if is_busy else nullcontext():
                 times = _timed(target, engine, steps)
@@ -69,35 +78,54 @@ def main(
     _show(cells)
     if output is not None:
         facts = {"model": model, "algorithm": algorithm, "temperature": temperature}
-        facts |= {"cpu": cpu_name(), "threads": torch.get_num_threads(), "steps": steps}
+        facts |= {
+            "scattered": scattered,
+            "cpu": cpu_name(),
+            "threads": torch.get_num_threads(),
+            "steps": steps,
+        }
         output.write_text(json.dumps({**facts, "cells": cells}, indent=1) + "\n")
 
 
-def _decoding(
-    target: TransformersModel,
-    algorithm: AlgorithmName,
-    rows: int,
-    prompt_len: int,
-    temperature: float,
-    steps: int,
-) -> Engine:
-    """An engine whose requests all are past their prompts."""
+def _engine(target: TransformersModel, algorithm: AlgorithmName, rows: int) -> Engine:
     config = PoolConfig(
         max_group_size=rows,
         window=rows,
         speculation=SpeculationConfig(method=SpecMethod.NONE),
     )
-    engine = Engine(target, config=config, algorithm=algorithm)
+    return Engine(target, config=config, algorithm=algorithm)
+
+
+def _scatter(target: TransformersModel) -> None:
+    """Fill the cache with sequences of one block, which then end in any order."""
+    cache, rng, size = target.prefix_cache, random.Random(0), target.block_size
+    assert cache is not None
+    slots: list[int] = []
+    while num_free := target.num_free_blocks:
+        ids = {
+            target.allocate(): tuple(rng.randrange(1000) for _ in range(size))
+            for _ in range(min(num_free, max(_ROWS)))
+        }
+        target.score([Feed(slot, tokens, 0) for slot, tokens in ids.items()])
+        for slot, tokens in ids.items():
+            cache.publish(slot, array("i", tokens), "")
+        slots += ids
+    rng.shuffle(slots)
+    for slot in slots:
+        target.free(slot)
+
+
+def _begin(engine: Engine, rows: int, prompt_len: int, temperature: float, steps: int) -> None:
+    """So many requests, until all are past their prompts."""
     prompt = tuple(100 + i % 1000 for i in range(prompt_len))
     for row in range(rows):
         params = SamplingParams(max_tokens=10 * steps, temperature=temperature, seed=row)
         engine.add_request(
-            Request(request_id=str(row), prompt_token_ids=(*prompt[:-1], row), params=params)
+            Request(request_id=str(row), prompt_token_ids=(row, *prompt[1:]), params=params)
         )
     begun: set[str] = set()
     while len(begun) < rows:
         begun |= {event.request_id for event in engine.step()}
-    return engine
 
 
 def _timed(target: TransformersModel, engine: Engine, steps: int) -> dict[str, float]:

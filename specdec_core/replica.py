@@ -64,6 +64,7 @@ class Replica:
         self, model: CachedModel, role: Role, grammars: GrammarCompiler | None = None
     ) -> None:
         self._model = model
+        self._block_size = model.block_size
         self._cache = model.prefix_cache
         if self._cache is not None:
             self._cache.withdraw_all()  # a replica starts with nothing, whoever used the model
@@ -138,21 +139,24 @@ class Replica:
             self._sequences[row.sequence_id] = cached
         if cached is None:
             return RowResult(sequence_id=row.sequence_id, status=RowStatus.KV_MISS)
-        if cached.cached_len < row.base_len:
-            return _miss(row, cached.cached_len)
-        if cached.prefix_hashes[row.base_len] != row.base_hash:
+        base_len, cached_len = row.base_len, cached.cached_len
+        if cached_len < base_len:
+            return _miss(row, cached_len)
+        if cached.prefix_hashes[base_len] != row.base_hash:
             return _miss(row, 0)
+        if cached_len == base_len:
+            return None  # nearly always: a verified row was rolled back in its own pass
         try:
-            self._model.rollback(cached.slot, row.base_len)
+            self._model.rollback(cached.slot, base_len)
         except OutOfBlocksError:
-            return _no_room(row, cached.cached_len)
-        cached.truncate(row.base_len)
+            return _no_room(row, cached_len)
+        cached.truncate(base_len)
         return None
 
     def _new_blocks(self, row: LeaseRow) -> int:
         """Blocks the row takes beyond those that its base_len positions hold."""
         drafted = len(row.proposal) if self._role is Role.TARGET else max(row.num_choices - 1, 0)
-        size = self._model.block_size
+        size = self._block_size
         return -(-(row.end_len + drafted) // size) - -(-row.base_len // size)
 
     def _run(self, rows: list[LeaseRow], min_confidence: float) -> dict[int, RowResult]:
@@ -198,7 +202,7 @@ class Replica:
         if self._cache is None or row.num_scored:
             return
         end = row.end_len - (row.num_choices > 0)
-        size = self._model.block_size
+        size = self._block_size
         if end // size == len(cached.ids) // size:
             return
         ids = cached.ids + array("i", row.new_ids[: end - row.base_len])
@@ -219,10 +223,12 @@ class Replica:
         if verdict.tokens == (NO_CHOICE,):
             return self._failed(row)
         cached = self._keep(row, verdict.tokens[: verdict.num_accepted])
-        self._publish(cached, cached.cached_len)
+        cached_len, size = cached.cached_len, self._block_size
+        if cached_len // size > row.base_len // size:  # what was full before is published
+            self._publish(cached, cached_len)
         return RowResult(
             sequence_id=row.sequence_id,
-            cached_len=cached.cached_len,
+            cached_len=cached_len,
             tokens=verdict.tokens,
             num_accepted=verdict.num_accepted,
             logprobs=verdict.logprobs,

@@ -13,11 +13,13 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from math import prod
 
 import torch
 from torch import Tensor
 
 from specdec_core.host_copies import on_device
+from specdec_core.huge_pages import empty_in_huge_pages
 from specdec_core.kv.blocks import BlockAllocator, BlockName, NamedBlock
 
 BLOCK_SIZE = 16
@@ -56,28 +58,28 @@ class PagedKV:
         block_size: int = BLOCK_SIZE,
         *,
         has_scratch_block: bool = False,
+        clears_blocks: bool = True,
     ) -> None:
-        """A scratch block comes on top of the others: it belongs to no slot."""
+        """A scratch block comes on top of the others: it belongs to no slot. `clears_blocks`, for
+        whoever reads places behind a sequence's last one, and masks them."""
         self.shape = shape
         self.num_blocks = num_blocks
         self.block_size = block_size
         self._allocator = BlockAllocator(num_blocks)
         self._slots: dict[int, _Slot] = {}
         self._num_slots_made = 0
-        # Empty, not zeros: those are written at once, and a host backs only pages that were.
-        # Blocks are cleared when they are taken instead.
-        self._pool_L2NBHD = torch.empty(
-            (
-                shape.num_layers,
-                2,
-                num_blocks + has_scratch_block,
-                block_size,
-                shape.num_kv_heads,
-                shape.head_dim,
-            ),
-            dtype=shape.dtype,
-            device=shape.device,
+        self._clears_blocks = clears_blocks
+        # Nothing is written: a host backs only pages that were. Blocks are cleared when they are
+        # taken instead.
+        sizes = (
+            shape.num_layers,
+            2,
+            num_blocks + has_scratch_block,
+            block_size,
+            shape.num_kv_heads,
+            shape.head_dim,
         )
+        self._pool_L2NBHD = _empty(sizes, shape)
         self.all_pools: Sequence[tuple[Tensor, Tensor]] = [
             (keys.flatten(0, 1), values.flatten(0, 1)) for keys, values in self._pool_L2NBHD
         ]
@@ -129,10 +131,11 @@ class PagedKV:
         taken = self._allocator.take(sum(needed.values()))
         self._clear(taken)
         for slot, count in counts.items():
-            state = self._slots[slot]
-            state.blocks += taken[: needed[slot]]
+            state, num_new = self._slots[slot], needed[slot]
             state.length += count
-            del taken[: needed[slot]]
+            if num_new:  # every sixteenth round of a row
+                state.blocks += taken[:num_new]
+                del taken[:num_new]
 
     def rollback(self, slot: int, length: int) -> None:
         """Forget every place at or after `length`; a no-op when fewer are cached.
@@ -227,10 +230,18 @@ class PagedKV:
         A masked key weighs exactly 0, but 0 * NaN is NaN. One operation for all: on a GPU one
         over a part of every layer is a launch for every 2 GiB from its first byte to its last.
         """
-        if not blocks:
+        if not blocks or not self._clears_blocks:
             return
         if self._host_words_PNX is not None:
             self._host_words_PNX[:, blocks] = 0
             return
         blocks_M = on_device(blocks, torch.long, self.shape.device)
         self._words_RX.index_fill_(0, (self._first_rows_P1 + blocks_M).flatten(), 0)
+
+
+def _empty(sizes: tuple[int, ...], shape: KVShape) -> Tensor:
+    """On a CPU in huge pages: the blocks of a sequence lie anywhere once others were given back."""
+    if shape.device.type != "cpu":
+        return torch.empty(sizes, dtype=shape.dtype, device=shape.device)
+    room = empty_in_huge_pages(prod(sizes) * shape.dtype.itemsize)
+    return room.view(shape.dtype).view(sizes)

@@ -136,17 +136,23 @@ def plan_native_pass(pieces: Sequence[Piece], kv: KVBlocks) -> PassPlan:
 
     Two tensors and views of them: at one row a tensor costs more than what is in it.
     """
-    ids, places, rows, wanted, facts = (array(code) for code in "qqqqi")
-    for piece in pieces:
-        facts.extend((len(ids), len(piece.tokens), piece.start))
-        ids.extend(piece.tokens)
-        places.extend(_places(piece))
-        rows.extend(_pool_rows(piece, kv))
-        wanted.extend(range(len(ids) - piece.num_logits, len(ids)))
+    ids: list[int] = []
+    places: list[int] = []
+    rows: list[int] = []
+    wanted: list[int] = []
+    facts: list[int] = []
+    size = kv.block_size
+    for slot, start, tokens, num_logits in pieces:
+        first, end = len(ids), start + len(tokens)
+        facts += first, end - start, start
+        ids += tokens
+        places += range(start, end)
+        table = kv.block_table(slot)
+        rows += [table[place // size] * size + place % size for place in range(start, end)]
+        wanted += range(len(ids) - num_logits, len(ids))
     sizes = [len(ids), len(ids), len(ids), len(wanted)]
-    indices = to_device(
-        torch.frombuffer(ids + places + rows + wanted, dtype=torch.long), kv.shape.device
-    )
+    numbers = array("q", ids + places + rows + wanted)
+    indices = to_device(torch.frombuffer(numbers, dtype=torch.long), kv.shape.device)
     input_ids, position_ids, write_index, logits_index = indices.split_with_sizes(sizes)
     return PassPlan(
         input_ids=input_ids.unsqueeze(0),
@@ -158,14 +164,15 @@ def plan_native_pass(pieces: Sequence[Piece], kv: KVBlocks) -> PassPlan:
     )
 
 
-def _piece_table(pieces: Sequence[Piece], facts: array[int], kv: KVBlocks) -> PieceTable:
+def _piece_table(pieces: Sequence[Piece], facts: list[int], kv: KVBlocks) -> PieceTable:
     """`facts` as PieceTable has them, one piece behind the other."""
-    counts = [-(-piece.end // kv.block_size) for piece in pieces]
+    size = kv.block_size
+    counts = [-(-(start + len(tokens)) // size) for _, start, tokens, _ in pieces]
     width, num_facts, numbers = max(counts), len(facts), facts[:]
     for piece, count in zip(pieces, counts, strict=True):
-        numbers.extend(kv.block_table(piece.slot)[:count])
-        numbers.extend([0] * (width - count))
-    both = torch.frombuffer(numbers, dtype=torch.int32)
+        numbers += kv.block_table(piece.slot)[:count]
+        numbers += [0] * (width - count)
+    both = torch.frombuffer(array("i", numbers), dtype=torch.int32)
     return PieceTable(both[:num_facts].view(-1, 3), both[num_facts:].view(-1, width), kv.block_size)
 
 

@@ -96,6 +96,7 @@ class TransformersModel:
             kv_shape(config, model.dtype, model.device),
             num_blocks,
             has_scratch_block=recorder is not None,
+            clears_blocks=self.kernels is None,  # they read no place that no token has
         )
         self._recorder = recorder
         self._max_choices = max_choices

@@ -15,12 +15,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from specdec_core.huge_pages import empty_in_huge_pages
 from specdec_core.kv.paged import KVShape, PagedKV
 from specdec_core.models import native_kernels
 from specdec_core.models.cached_model import Feed
 from specdec_core.models.exact import check_rows, make_exact
 from specdec_core.models.fused_decoder import FusedDecoder, fuse
-from specdec_core.models.huge_pages import empty_in_huge_pages
 from specdec_core.models.layer_ops import Heads, NativeOps, RMSNorm, Rotation, TorchOps
 from specdec_core.models.native_kernels import (
     FLAGS,
@@ -269,6 +269,7 @@ def _one_by_one(cache: Cache, length: int, seed: int) -> Tensor:
 
 
 def test_what_lies_behind_the_last_key_never_spreads(kernels: NativeKernels) -> None:
+    """So blocks need not be cleared before somebody else takes them."""
     cache = Cache(kernels)
     heads, slot = cache.sequence(21, seed=0), cache.slot_for(21)
     for pool in cache.kv.pools(0):
@@ -278,6 +279,44 @@ def test_what_lies_behind_the_last_key_never_spreads(kernels: NativeKernels) -> 
     torch.testing.assert_close(
         output.double(), plain_attention(heads, 6, 2), rtol=2**-6, atol=2**-7
     )
+
+
+def test_nor_does_it_where_one_unit_takes_all_key_heads(kernels: NativeKernels) -> None:
+    """Few queries of many sequences, in blocks that hold NaN elsewhere."""
+    outputs = []
+    for left_behind in (0.0, math.nan):
+        cache = Cache(kernels)
+        lengths = [1, 3, 15, 16, 17, 31, 32, 33, 47, 100]
+        slots = [cache.slot_for(length) for length in lengths]
+        for pool in cache.kv.pools(0):
+            pool.fill_(left_behind)
+        parts = []
+        for done, count in ((0, 1), (1, 2), (3, 3)):
+            rows = [i for i, length in enumerate(lengths) if length >= done + count]
+            fed = [cache.sequence(lengths[i], seed=i)[done : done + count] for i in rows]
+            pieces = [Piece(slots[i], done, range(count), 0) for i in rows]
+            parts.append(cache.attend(pieces, torch.cat(fed)))
+        outputs.append(torch.cat(parts))
+    assert not outputs[1].isnan().any()
+    assert torch.equal(*outputs)
+
+
+def test_a_model_with_kernels_leaves_blocks_as_they_are(kernels: NativeKernels) -> None:
+    """Clearing takes a hundredth of a round of 16 rows."""
+    model = native_model("llama", kernels)
+    prompt = tuple(range(40))
+    logits = []
+    for left_behind in (0.0, math.nan):
+        for layer in range(model.cache_shape.num_layers):
+            for pool in model._kv.pools(layer):
+                pool.fill_(left_behind)
+        slot = model.allocate()
+        logits.append(model.score([Feed(slot, prompt, 1)]))
+        logits.append(model.score([Feed(slot, (7,), 1)]))
+        behind = model._kv.pools(0)[0][model._kv.block_table(slot)[2] * 16 + 15]
+        assert behind.isnan().all() == math.isnan(left_behind)
+        model.free(slot)
+    assert torch.equal(torch.cat(logits[:2]), torch.cat(logits[2:]))
 
 
 class OneTokenBlocks:

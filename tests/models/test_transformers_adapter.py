@@ -201,6 +201,17 @@ def test_absurd_limits_are_named() -> None:
         adapted("llama", kv_cache_tokens=0)
 
 
+def test_a_nan_in_freed_blocks_reaches_nobody() -> None:
+    """Masked keys are read: each weighs 0, but 0 * NaN is NaN."""
+    model = adapted("llama")
+    for layer in range(model.cache_shape.num_layers):
+        for pool in model._kv.pools(layer):
+            pool.fill_(torch.nan)
+    slot = model.allocate()
+    for tokens in (prompt(5), prompt(1)):
+        assert not model.score([Feed(slot, tokens, 1)]).isnan().any()
+
+
 def test_the_cache_holds_at_least_the_tokens_that_it_was_made_for() -> None:
     """A sequence of the greatest length fits, though blocks do not divide it."""
     model = adapted("llama", max_model_len=100, kv_cache_tokens=100)

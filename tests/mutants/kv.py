@@ -107,6 +107,37 @@ MUTANTS = (
         killed_by=(_PAGED_TESTS + "test_a_nan_does_not_outlive_its_request",),
     ),
     Mutant(
+        name="nobody-clears-blocks",
+        path=_ADAPTER,
+        old="clears_blocks=self.kernels is None,",
+        new="clears_blocks=False,",
+        breaks="without kernels of our own, a NaN reaches a later request through a masked key",
+        killed_by=(_ADAPTER_TESTS + "test_a_nan_in_freed_blocks_reaches_nobody",),
+    ),
+    Mutant(
+        name="blocks-are-cleared-for-kernels-that-do-not-mind",
+        path=_ADAPTER,
+        old="clears_blocks=self.kernels is None,",
+        new="clears_blocks=True,",
+        breaks="a round of 16 rows writes 0.4 MB for nothing, in one thread",
+        killed_by=(
+            "tests/models/test_native_kernels.py::"
+            "test_a_model_with_kernels_leaves_blocks_as_they_are",
+        ),
+    ),
+    Mutant(
+        name="values-behind-the-last-key-are-read",
+        path="specdec_core/models/kernels/attention.h",
+        old="const bf16 *odd = j + 1 < tile->count ? rows + tile->stride : no_row;",
+        new="const bf16 *odd = rows + tile->stride;",
+        breaks="a NaN that another request has left behind the last key spreads",
+        killed_by=(
+            "tests/models/test_native_kernels.py::test_what_lies_behind_the_last_key_never_spreads",
+            "tests/models/test_native_kernels.py::"
+            "test_nor_does_it_where_one_unit_takes_all_key_heads",
+        ),
+    ),
+    Mutant(
         name="block-cleared-in-the-first-layer-only",
         path=_PAGED,
         old="(self._first_rows_P1 + blocks_M).flatten()",

@@ -158,15 +158,15 @@ MUTANTS = (
     Mutant(
         name="cached-ids-not-compared",
         path=_REPLICA,
-        old="if cached.prefix_hashes[row.base_len] != row.base_hash:",
-        new="if cached.prefix_hashes[row.base_len] == EMPTY_HASH != row.base_hash:",
+        old="if cached.prefix_hashes[base_len] != row.base_hash:",
+        new="if cached.prefix_hashes[base_len] == EMPTY_HASH != row.base_hash:",
         breaks="a slot with other ids of the same length is taken for the right one",
         killed_by=(_REPLICA_TESTS + "test_other_ids_at_the_same_length_are_a_miss",),
     ),
     Mutant(
         name="ids-truncated-but-not-their-kv",
         path=_REPLICA,
-        old="            self._model.rollback(cached.slot, row.base_len)\n",
+        old="            self._model.rollback(cached.slot, base_len)\n",
         new="            self._model.cached_len(cached.slot)\n",
         breaks="what was fed before base_len moved back is attended to",
         killed_by=(_REPLICA_TESTS + "test_truncation_to_base_len_is_the_rollback",),
@@ -182,8 +182,8 @@ MUTANTS = (
     Mutant(
         name="missing-base-tolerated",
         path=_REPLICA,
-        old="if cached.cached_len < row.base_len:",
-        new="if cached.cached_len + 1 < row.base_len:",
+        old="if cached_len < base_len:",
+        new="if cached_len + 1 < base_len:",
         breaks="a lease that starts behind a gap is run",
         killed_by=(
             _REPLICA_TESTS + "test_a_base_beyond_the_cache_is_a_miss_that_says_what_is_there",
