@@ -12,6 +12,9 @@ DONE = "[DONE]"
 _DATA = "data:"
 END = f"{_DATA} {DONE}\n\n"
 """That event."""
+_LINE_ENDS = str.maketrans({end: f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"})
+"""Of Unicode, which JSON allows within a string: who splits a stream by them, as httpx's iter_lines
+does, would read half an event."""
 
 
 def event_data(line: str) -> str | None:
@@ -21,7 +24,12 @@ def event_data(line: str) -> str | None:
 
 def server_sent(body: Mapping[str, Any]) -> str:
     """As an event of a stream."""
-    return f"{_DATA} {json.dumps(body, ensure_ascii=False)}\n\n"
+    return f"{_DATA} {_on_one_line(json.dumps(body, ensure_ascii=False))}\n\n"
+
+
+def _on_one_line(text: str) -> str:
+    """JSON, with nothing in it that ends a line."""
+    return text if text.isascii() else text.translate(_LINE_ENDS)
 
 
 class Frame(NamedTuple):
@@ -38,4 +46,4 @@ class Frame(NamedTuple):
 
     def with_text(self, text: str) -> str:
         """What `server_sent` makes of the body with `text` in it."""
-        return f"{self.head}{encode_basestring(text)}{self.tail}"
+        return f"{self.head}{_on_one_line(encode_basestring(text))}{self.tail}"

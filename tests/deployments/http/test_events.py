@@ -33,6 +33,21 @@ def test_what_is_sent_is_what_is_read(body: dict[str, str]) -> None:
     assert json.loads(data) == body
 
 
+LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
+"""Where str.splitlines ends a line."""
+
+
+@given(st.text(), st.text(alphabet=LINE_ENDS + "ab"))
+def test_whoever_splits_by_lines_reads_whole_events(name: str, text: str) -> None:
+    """As httpx's iter_lines does, by Unicode's line ends too."""
+    event = server_sent({name: text})
+    (line, end) = event.splitlines()
+    assert json.loads(event_data(line) or "") == {name: text}
+    assert end == ""
+    framed = Frame.around({name: ""}).with_text(text)
+    assert framed == event
+
+
 @pytest.mark.parametrize(
     ("line", "data"),
     [
