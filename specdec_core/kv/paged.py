@@ -13,13 +13,11 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from math import prod
 
 import torch
 from torch import Tensor
 
 from specdec_core.host_copies import on_device
-from specdec_core.huge_pages import empty_in_huge_pages
 from specdec_core.kv.blocks import BlockAllocator, BlockName, NamedBlock
 
 BLOCK_SIZE = 16
@@ -69,17 +67,20 @@ class PagedKV:
         self._slots: dict[int, _Slot] = {}
         self._num_slots_made = 0
         self._clears_blocks = clears_blocks
-        # Nothing is written: a host backs only pages that were. Blocks are cleared when they are
-        # taken instead.
-        sizes = (
-            shape.num_layers,
-            2,
-            num_blocks + has_scratch_block,
-            block_size,
-            shape.num_kv_heads,
-            shape.head_dim,
+        # Empty, not zeros: those are written at once, and a host backs only pages that were.
+        # Blocks are cleared when they are taken instead.
+        self._pool_L2NBHD = torch.empty(
+            (
+                shape.num_layers,
+                2,
+                num_blocks + has_scratch_block,
+                block_size,
+                shape.num_kv_heads,
+                shape.head_dim,
+            ),
+            dtype=shape.dtype,
+            device=shape.device,
         )
-        self._pool_L2NBHD = _empty(sizes, shape)
         self.all_pools: Sequence[tuple[Tensor, Tensor]] = [
             (keys.flatten(0, 1), values.flatten(0, 1)) for keys, values in self._pool_L2NBHD
         ]
@@ -237,11 +238,3 @@ class PagedKV:
             return
         blocks_M = on_device(blocks, torch.long, self.shape.device)
         self._words_RX.index_fill_(0, (self._first_rows_P1 + blocks_M).flatten(), 0)
-
-
-def _empty(sizes: tuple[int, ...], shape: KVShape) -> Tensor:
-    """On a CPU in huge pages: the blocks of a sequence lie anywhere once others were given back."""
-    if shape.device.type != "cpu":
-        return torch.empty(sizes, dtype=shape.dtype, device=shape.device)
-    room = empty_in_huge_pages(prod(sizes) * shape.dtype.itemsize)
-    return room.view(shape.dtype).view(sizes)

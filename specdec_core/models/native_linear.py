@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from specdec_core.huge_pages import empty_in_huge_pages
+from specdec_core.models.huge_pages import empty_in_huge_pages
 from specdec_core.models.native_kernels import NativeKernels
 
 _TILE = 32

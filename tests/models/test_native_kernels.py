@@ -15,12 +15,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from specdec_core.huge_pages import empty_in_huge_pages
 from specdec_core.kv.paged import KVShape, PagedKV
 from specdec_core.models import native_kernels
 from specdec_core.models.cached_model import Feed
 from specdec_core.models.exact import check_rows, make_exact
 from specdec_core.models.fused_decoder import FusedDecoder, fuse
+from specdec_core.models.huge_pages import empty_in_huge_pages
 from specdec_core.models.layer_ops import Heads, NativeOps, RMSNorm, Rotation, TorchOps
 from specdec_core.models.native_kernels import (
     FLAGS,

@@ -84,13 +84,13 @@ static Tile tile_of(const Attention *a, const Unit *u, const bf16 *pool, int64_t
     return tile;
 }
 
-/* Ask for a tile that is read soon: a sequence's next block lies anywhere once others were given back. */
+/* Ask for a tile that is read soon; the processor foresees whole blocks by itself. */
 static void ask_for_tile(const Attention *a, const Unit *u, const bf16 *pool, int64_t first_key) {
-    if (a->block_size != KEYS || first_key >= u->num_keys) return;
-    int64_t stride = a->key_heads * a->size, width = u->num_heads * a->size;
+    if (a->block_size != KEYS || first_key >= u->num_keys || u->num_heads > 1) return;
+    int64_t stride = a->key_heads * a->size;
     const bf16 *rows = pool + u->key_head * a->size + u->table[first_key / KEYS] * KEYS * stride;
     for (int64_t j = 0; j < KEYS; j++)
-        for (int64_t d = 0; d < width; d += 32) __builtin_prefetch(rows + j * stride + d);
+        for (int64_t d = 0; d < a->size; d += 32) __builtin_prefetch(rows + j * stride + d);
 }
 
 static inline const bf16 *query_of(const Attention *a, const Unit *u, int64_t query) {
