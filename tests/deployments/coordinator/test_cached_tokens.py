@@ -18,7 +18,7 @@ from tests.paged_fake import PagedTokenModel
 BLOCK = 4
 PROMPT = tuple(range(1, 19))
 IN_CHUNKS = PoolConfig(
-    prefill_chunk=8, speculation=SpeculationConfig(method=SpecMethod.NGRAM, num_draft_tokens=2)
+    prefill_chunk=4, speculation=SpeculationConfig(method=SpecMethod.NGRAM, num_draft_tokens=2)
 )
 
 
