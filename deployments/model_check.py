@@ -13,6 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from deployments.python_path import python_path
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
 
 _REFUSALS = {error.__name__: error for error in (InvalidRequestError, ModelNotSupportedError)}
@@ -22,9 +23,7 @@ def check_models_apart(target: Path, draft: Path | None, max_model_len: int) -> 
     """Raises ModelNotSupportedError or InvalidRequestError, saying what stands in the way."""
     command = [sys.executable, "-m", __name__, str(max_model_len), str(target)]
     command += [] if draft is None else [str(draft)]
-    # This program is importable where this process finds it, installed or not.
-    paths = os.pathsep.join(path for path in sys.path if path)
-    environment = os.environ | {"PYTHONPATH": paths, "TRANSFORMERS_VERBOSITY": "error"}
+    environment = os.environ | {"PYTHONPATH": python_path(), "TRANSFORMERS_VERBOSITY": "error"}
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment)
     if done.returncode:
         raise ModelNotSupportedError(f"the check of {target} ended with status {done.returncode}")

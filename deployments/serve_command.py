@@ -30,6 +30,7 @@ from deployments.ingress.access import is_loopback
 from deployments.memory import BURST_ALLOCATOR
 from deployments.preflight import check_own_node, check_start
 from deployments.progress import waiting_line
+from deployments.python_path import python_path
 from deployments.start_stages import forget_stages
 from deployments.start_waiting import POLL_S, reachable, wait_until_ready
 from deployments.telemetry.logs import LogFormat, begin_logs
@@ -215,9 +216,7 @@ def prepare_environment() -> None:
     own = {} if "RAY_ADDRESS" in os.environ else START_WAITS | _NICENESS
     for name, value in (_SERVE_SETTINGS | GUARDED_EDGE | BURST_ALLOCATOR | own).items():
         os.environ.setdefault(name, value)
-    # Applications are importable where this process finds them, installed or not.
-    paths = [path for path in sys.path if path]
-    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
+    os.environ["PYTHONPATH"] = python_path()
     warnings.filterwarnings("ignore", category=FutureWarning, module="ray")
 
 

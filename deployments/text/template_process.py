@@ -7,13 +7,13 @@ multiplying a string until the memory is full.
 from __future__ import annotations
 
 import json
-import os
 import resource
 import subprocess
 import sys
 from collections.abc import Mapping
 from typing import Any
 
+from deployments.python_path import python_path
 from deployments.text.chat_template import own_template
 from specdec_core.errors import InvalidRequestError
 
@@ -26,7 +26,7 @@ _WALL_S = 10.0
 def render_apart(source: str, variables: Mapping[str, Any], max_chars: int) -> str:
     """The rendered template. Raises InvalidRequestError for what it refuses or costs."""
     # Nothing of this process's environment: it may hold API keys.
-    environment = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    environment = {"PYTHONPATH": python_path()}
     work = {"source": source, "variables": dict(variables), "max_chars": max_chars}
     try:
         done = subprocess.run(

@@ -50,7 +50,8 @@ _LOOKUP_REST = 4
 """Target passes without prompt lookup then, of groups no smaller. One with it follows."""
 _FEW = 4
 """Sequences up to which what follows a single equal token may be worth a row. With more of them it
-never is, and to tell kinds of tokens apart takes a target longer than it gains."""
+never is, and to tell kinds of tokens apart takes a target longer than it gains. For so few prompt
+lookup never rests."""
 _GOOD = 0.9
 _GOOD_WEIGHT = 4.0
 """Acceptance of a good draft model, and the trials that it counts for where one does well."""
