@@ -36,7 +36,8 @@ class BlockAllocator:
 
     def __init__(self, num_blocks: int) -> None:
         self.num_blocks = num_blocks
-        self._num_fresh_taken = 0
+        self.num_ever_taken = 0
+        """So many of the first blocks; the others never were."""
         self._num_serials = 0
         self._returned: list[int] = []
         """Heap of blocks that came back; each is lower than every fresh one."""
@@ -58,9 +59,9 @@ class BlockAllocator:
             )
         num_reused = min(count, len(self._returned))
         blocks = [heapq.heappop(self._returned) for _ in range(num_reused)]
-        num_fresh = min(count - num_reused, self.num_blocks - self._num_fresh_taken)
-        blocks += range(self._num_fresh_taken, self._num_fresh_taken + num_fresh)
-        self._num_fresh_taken += num_fresh
+        num_fresh = min(count - num_reused, self.num_blocks - self.num_ever_taken)
+        blocks += range(self.num_ever_taken, self.num_ever_taken + num_fresh)
+        self.num_ever_taken += num_fresh
         blocks += [self._evict() for _ in range(count - len(blocks))]
         self._num_holders.update(dict.fromkeys(blocks, 1))
         return blocks

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from specdec_core.host_copies import on_device
+from specdec_core.kv.backed_ahead import BackedAhead, Touch
 from specdec_core.kv.blocks import BlockAllocator, BlockName, NamedBlock
 
 BLOCK_SIZE = 16
@@ -57,9 +58,11 @@ class PagedKV:
         *,
         has_scratch_block: bool = False,
         clears_blocks: bool = True,
+        touch: Touch | None = None,
     ) -> None:
         """A scratch block comes on top of the others: it belongs to no slot. `clears_blocks`, for
-        whoever reads places behind a sequence's last one, and masks them."""
+        whoever reads places behind a sequence's last one, and masks them. With `touch` memory is
+        backed ahead of its use (backed_ahead.py)."""
         self.shape = shape
         self.num_blocks = num_blocks
         self.block_size = block_size
@@ -68,7 +71,7 @@ class PagedKV:
         self._num_slots_made = 0
         self._clears_blocks = clears_blocks
         # Empty, not zeros: those are written at once, and a host backs only pages that were.
-        # Blocks are cleared when they are taken instead.
+        # Who must have them cleared gets them so when they are taken.
         self._pool_L2NBHD = torch.empty(
             (
                 shape.num_layers,
@@ -93,6 +96,8 @@ class PagedKV:
         self._host_words_PNX = words_PNX.numpy() if is_on_host else None
         """The same memory. PyTorch would wake its OpenMP threads to clear a block, and those go on
         turning round for a while on the cores that the kernels' own threads need."""
+        bytes_PNX = words_PNX.view(torch.uint8)
+        self._ahead = BackedAhead(bytes_PNX, touch) if touch and is_on_host else None
         self._first_rows_P1 = torch.arange(num_planes, device=shape.device)[:, None] * num_rows
         self.scratch_block = num_blocks if has_scratch_block else None
         """Where padding reads and writes."""
@@ -131,6 +136,8 @@ class PagedKV:
         needed = {slot: self._missing_blocks(slot, count) for slot, count in counts.items()}
         taken = self._allocator.take(sum(needed.values()))
         self._clear(taken)
+        if taken and self._ahead is not None:
+            self._ahead.reach(self._allocator.num_ever_taken)
         for slot, count in counts.items():
             state, num_new = self._slots[slot], needed[slot]
             state.length += count

@@ -15,6 +15,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from specdec_core.config import DEFAULT_MAX_CHOICES
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
+from specdec_core.kv.backed_ahead import load_touch
 from specdec_core.kv.paged import BLOCK_SIZE, KVShape, PagedKV
 from specdec_core.models.cached_model import DraftRow, Feed
 from specdec_core.models.decoder import Decoder
@@ -97,6 +98,7 @@ class TransformersModel:
             num_blocks,
             has_scratch_block=recorder is not None,
             clears_blocks=self.kernels is None,  # they read no place that no token has
+            touch=load_touch() if self.kernels else None,
         )
         self._recorder = recorder
         self._max_choices = max_choices

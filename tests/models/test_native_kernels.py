@@ -7,6 +7,7 @@ import logging
 import math
 import random
 import subprocess
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from specdec_core.kv.paged import KVShape, PagedKV
-from specdec_core.models import native_kernels
+from specdec_core.models import native_kernels, transformers_adapter
 from specdec_core.models.cached_model import Feed
 from specdec_core.models.exact import check_rows, make_exact
 from specdec_core.models.fused_decoder import FusedDecoder, fuse
@@ -317,6 +318,16 @@ def test_a_model_with_kernels_leaves_blocks_as_they_are(kernels: NativeKernels) 
         assert behind.isnan().all() == math.isnan(left_behind)
         model.free(slot)
     assert torch.equal(torch.cat(logits[:2]), torch.cat(logits[2:]))
+
+
+def test_a_model_with_kernels_has_memory_backed_ahead(
+    kernels: NativeKernels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    touched = threading.Event()
+    monkeypatch.setattr(transformers_adapter, "load_touch", lambda: lambda *area: touched.set())
+    model = native_model("llama", kernels)
+    model.score([Feed(model.allocate(), (1, 2, 3), 1)])
+    assert touched.wait(60)
 
 
 class OneTokenBlocks:

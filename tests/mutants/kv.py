@@ -4,11 +4,14 @@ from tests.mutants.mutant import Mutant
 
 _BLOCKS = "specdec_core/kv/blocks.py"
 _PAGED = "specdec_core/kv/paged.py"
+_AHEAD = "specdec_core/kv/backed_ahead.py"
+_TOUCH = "specdec_core/kv/page_touch.c"
 _PLAN = "specdec_core/models/pass_plan.py"
 _ATTENTION = "specdec_core/models/ragged_attention.py"
 _ADAPTER = "specdec_core/models/transformers_adapter.py"
 _BLOCKS_TESTS = "tests/kv/test_blocks.py::"
 _PAGED_TESTS = "tests/kv/test_paged.py::"
+_AHEAD_TESTS = "tests/kv/test_backed_ahead.py::"
 _ADAPTER_TESTS = "tests/models/test_transformers_adapter.py::"
 _INTERLEAVED = (
     _ADAPTER_TESTS
@@ -21,15 +24,15 @@ MUTANTS = (
         name="returned-blocks-stay-lost",
         path=_BLOCKS,
         old="return self.num_blocks - len(self._num_holders)",
-        new="return self.num_blocks - self._num_fresh_taken",
+        new="return self.num_blocks - self.num_ever_taken",
         breaks="a cache that was full once admits nothing more",
         killed_by=(_BLOCKS_TESTS + "test_random_use_never_hands_a_block_out_twice",),
     ),
     Mutant(
         name="block-handed-out-twice",
         path=_BLOCKS,
-        old="        self._num_fresh_taken += num_fresh\n",
-        new="        self._num_fresh_taken += min(num_fresh, 1)\n",
+        old="        self.num_ever_taken += num_fresh\n",
+        new="        self.num_ever_taken += min(num_fresh, 1)\n",
         breaks="two sequences write their keys into one block",
         killed_by=(_BLOCKS_TESTS + "test_random_use_never_hands_a_block_out_twice",),
     ),
@@ -40,6 +43,41 @@ MUTANTS = (
         new="self._returned.pop() for",
         breaks="the touched memory spreads: the resident set grows beyond the tokens",
         killed_by=(_BLOCKS_TESTS + "test_the_lowest_free_blocks_come_first",),
+    ),
+    Mutant(
+        name="memory-is-backed-once-alone",
+        path=_AHEAD,
+        old="        first = max(self._num_backed, num_taken)\n",
+        new="        first = self._num_blocks if self._thread else num_taken\n",
+        breaks="passes write their keys and values through page faults once the first part is used",
+        killed_by=(_AHEAD_TESTS + "test_so_many_blocks_are_backed_ahead_each_once_and_in_order",),
+    ),
+    Mutant(
+        name="a-second-thread-backs-beside-the-first",
+        path=_AHEAD,
+        old="        if is_busy or num_taken",
+        new="        if num_taken",
+        breaks="a burst of prompts starts a thread for each pass",
+        killed_by=(_AHEAD_TESTS + "test_only_one_thread_is_at_it",),
+    ),
+    Mutant(
+        name="backed-bytes-are-cleared",
+        path=_TOUCH,
+        old="    __atomic_compare_exchange_n(byte, &zero, 0, 0, __ATOMIC_RELAXED",
+        new="    __atomic_exchange_n(byte, zero, __ATOMIC_RELAXED); (void)(0",
+        breaks="a key or value that was written meanwhile is lost",
+        killed_by=(_AHEAD_TESTS + "test_touched_pages_are_backed_and_their_bytes_stay",),
+    ),
+    Mutant(
+        name="no-memory-is-backed-ahead",
+        path=_ADAPTER,
+        old="            touch=load_touch() if self.kernels else None,\n",
+        new="",
+        breaks="each new block costs the pass that writes it 150 page faults",
+        killed_by=(
+            "tests/models/test_native_kernels.py::"
+            "test_a_model_with_kernels_has_memory_backed_ahead[as this machine is]",
+        ),
     ),
     Mutant(
         name="rollback-keeps-one-place-too-many",
