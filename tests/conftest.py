@@ -51,8 +51,8 @@ _LONGEST_FIRST = (
     _SERVICE,
     "test_campaign.py",  # this and the next beside the start of the service
     "test_demo_models.py",
-    "test_leaving.py",
     "test_chaos.py",
+    "test_leaving.py",
     "test_autoscaling.py",
     "test_base_text.py",  # waits for nobody else's start
     "test_cells.py",

@@ -33,5 +33,6 @@ def own_config(folder: Path) -> ServiceConfig:
         max_ingress_replicas=2,
         port=free_port(),
         grpc_port=free_port(),
-        graceful_shutdown_s=60,
+        # Two services may start and serve side by side: an answer may take a minute then.
+        graceful_shutdown_s=200,
     )

@@ -1,13 +1,14 @@
-"""A service of its own while every kind of process is killed and stopped once, and is then ended
-under load: no byte differs, nothing is left."""
+"""A service of its own while every kind of process is killed and stopped once. It is then redeployed
+and ended under load: no byte differs, nothing is left."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -15,23 +16,27 @@ import pytest
 from benchmarks.chaos.asked import mixed
 from benchmarks.chaos.faults import CYCLE
 from benchmarks.chaos.leftovers import left_of
-from benchmarks.chaos.load import Clients, Load
 from benchmarks.chaos.run import Plan, clients_of, disturb
+from benchmarks.harness.processes import pids_by_kind
 from benchmarks.harness.starting import ServerProcess, service
 from deployments.config import ServiceConfig
 from deployments.generate.prompt_file import read_prompt_file
 from tests.conftest import StartedAlone
 from tests.service.own_service import PROMPTS, own_config
-from tests.service.test_leaving import (
-    LIMIT_S,
-    NUM_REQUESTS,
+from tests.service.replacing import (
+    OURS,
+    are_replaced,
     asked,
-    assert_undisturbed,
-    ended,
+    few,
+    few_until,
+    loaded,
+    redeployed,
+    under_way,
     until,
+    until_serving,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(480)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @dataclass(frozen=True)
@@ -71,29 +76,28 @@ def test_whoever_dies_or_hangs_every_answer_is_that_of_the_undisturbed_run(
     assert result.held == {}
 
 
-async def beside(clients: Clients, disturb: Callable[[], Awaitable[None]]) -> None:
-    """Ask everything twice; `disturb` while the second answers are under way. They are equal."""
-    calm, load = (Load(clients, NUM_REQUESTS, ended) for _ in range(2))
-    await calm.run(asked())
-    running = asyncio.create_task(load.run(asked()))
-    await until(lambda: sum(len(one.attempts[-1].arrivals_s) for one in load.answers) > 20)
-    await disturb()
-    async with asyncio.timeout(LIMIT_S):
-        await running
-    assert_undisturbed(load, calm)
-
-
-def test_after_sigterm_streams_complete_and_no_process_is_left(running: Running) -> None:
-    """Not even of those that began behind a fault."""
-    processes = running.process.members()
-
-    async def terminate() -> None:
-        os.kill(running.process.pid, signal.SIGTERM)
+def test_a_redeploy_and_the_end_behind_it_lose_nothing(running: Running) -> None:
+    """Behind all those faults. No process is left, not even of those that began behind one."""
+    settings, pid = running.settings, running.process.pid
+    other = settings.model_copy(update={"spec_tokens": 2})
+    assert other.version() != settings.version()
+    before = pids_by_kind(pid)
 
     async def scenario() -> None:
-        async with clients_of(running.settings) as clients:
-            await beside(clients, terminate)
+        async with clients_of(settings) as clients:
+            calm, calm_few = await loaded(clients, asked), await loaded(clients, few)
+            with contextlib.ExitStack() as deployed:
+                async with under_way(clients, calm):
+                    second = deployed.enter_context(redeployed(other, pid))
+                await few_until(lambda: are_replaced(pid, before), clients, calm_few)
+                await until_serving(clients)
+                async with under_way(clients, calm):
+                    os.kill(second.pid, signal.SIGTERM)
+                assert second.wait(90) == 0
+            await until(lambda: not any(pids_by_kind(pid)[kind] for kind in OURS))
 
     asyncio.run(scenario())
+    alive = running.process.members()
+    os.kill(pid, signal.SIGTERM)
     assert running.process.wait(90) == 0
-    assert left_of(processes) == []
+    assert left_of(alive) == []
