@@ -1,5 +1,5 @@
-"""A service of its own while every kind of process is killed and stopped once; then it is redeployed
-and ended under load: no byte differs, nothing is left."""
+"""A service of its own while every kind of process is killed and stopped once; then it is
+redeployed and ended under load: no byte differs, nothing is left."""
 
 from __future__ import annotations
 
