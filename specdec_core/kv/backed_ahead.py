@@ -21,6 +21,7 @@ from specdec_core.native_build import build_library, reason_of
 
 AHEAD_BYTES = 128 * 2**20
 """What is backed and not taken yet, at most; once half of it is taken, as much is backed again."""
+_STEP_BYTES = 8 * 2**20
 THREAD_NAME = "kv-backed-ahead"
 _SOURCE = Path(__file__).parent / "page_touch.c"
 
@@ -50,14 +51,20 @@ class BackedAhead:
         self._num_backed = min(num_taken + self._ahead, self._num_blocks)
         if first < self._num_backed:
             part = self._pool[:, first : self._num_backed]
-            self._thread = threading.Thread(
-                target=self._back, args=(part,), name=THREAD_NAME, daemon=True
-            )
+            # No daemon: one that comes back from C while Python ends takes the process down.
+            self._thread = threading.Thread(target=self._back, args=(part,), name=THREAD_NAME)
             self._thread.start()
 
     def _back(self, part: Tensor) -> None:
+        """Step by step: who ends the process waits for one alone."""
         num_planes, num_blocks, block_bytes = part.shape
-        self._touch(part.data_ptr(), num_planes, part.stride(0), num_blocks * block_bytes)
+        step = max(_STEP_BYTES // (num_planes * block_bytes), 1)
+        for first in range(0, num_blocks, step):
+            if not threading.main_thread().is_alive():
+                return
+            blocks = part[:, first : first + step]
+            num_bytes = blocks.shape[1] * block_bytes
+            self._touch(blocks.data_ptr(), num_planes, blocks.stride(0), num_bytes)
 
 
 @lru_cache(maxsize=1)

@@ -71,7 +71,7 @@ class PagedKV:
         self._num_slots_made = 0
         self._clears_blocks = clears_blocks
         # Empty, not zeros: those are written at once, and a host backs only pages that were.
-        # Who must have them cleared gets them so when they are taken.
+        # Blocks are cleared when they are taken, for whoever needs that.
         self._pool_L2NBHD = torch.empty(
             (
                 shape.num_layers,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import mmap
 import resource
+import subprocess
+import sys
 import threading
 from dataclasses import dataclass, field
 
@@ -88,6 +90,22 @@ def test_only_one_thread_is_at_it() -> None:
     ahead.reach(50)
     until_done()
     assert num_begun == 2
+
+
+_EXITS_MEANWHILE = """
+import ctypes, sys, torch
+from specdec_core.kv import backed_ahead
+backed_ahead.AHEAD_BYTES, backed_ahead._STEP_BYTES = 2**30, 2**20
+usleep = ctypes.CDLL(None).usleep
+pool = torch.empty(4, 4096, 2**16, dtype=torch.uint8)
+ahead = backed_ahead.BackedAhead(pool, lambda *area: usleep(50_000))
+ahead.reach(1)
+"""
+
+
+def test_a_process_that_ends_meanwhile_ends_well_and_soon() -> None:
+    """51 s of steps are left."""
+    subprocess.run([sys.executable, "-c", _EXITS_MEANWHILE], check=True, timeout=45)
 
 
 def test_a_cache_backs_what_follows_the_blocks_that_were_ever_taken() -> None:

@@ -61,6 +61,22 @@ MUTANTS = (
         killed_by=(_AHEAD_TESTS + "test_only_one_thread_is_at_it",),
     ),
     Mutant(
+        name="a-daemon-backs-memory",
+        path=_AHEAD,
+        old="name=THREAD_NAME)",
+        new="name=THREAD_NAME, daemon=True)",
+        breaks="a process that ends soon after its first passes is aborted",
+        killed_by=(_AHEAD_TESTS + "test_a_process_that_ends_meanwhile_ends_well_and_soon",),
+    ),
+    Mutant(
+        name="who-ends-waits-for-all-memory",
+        path=_AHEAD,
+        old="            if not threading.main_thread().is_alive():\n                return\n",
+        new="",
+        breaks="a process on a busy machine ends seconds later than it could",
+        killed_by=(_AHEAD_TESTS + "test_a_process_that_ends_meanwhile_ends_well_and_soon",),
+    ),
+    Mutant(
         name="backed-bytes-are-cleared",
         path=_TOUCH,
         old="    __atomic_compare_exchange_n(byte, &zero, 0, 0, __ATOMIC_RELAXED",
