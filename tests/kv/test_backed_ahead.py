@@ -84,6 +84,8 @@ def test_only_one_thread_is_at_it() -> None:
     ahead = BackedAhead(pool(), slow)
     ahead.reach(1)
     ahead.reach(50)
+    (thread,) = (one for one in threading.enumerate() if one.name == THREAD_NAME)
+    assert not thread.daemon, "Python would end under it, and it would abort the process"
     may_end.set()
     until_done()
     assert num_begun == 1
@@ -95,17 +97,17 @@ def test_only_one_thread_is_at_it() -> None:
 _EXITS_MEANWHILE = """
 import ctypes, sys, torch
 from specdec_core.kv import backed_ahead
-backed_ahead.AHEAD_BYTES, backed_ahead._STEP_BYTES = 2**30, 2**20
+backed_ahead.AHEAD_BYTES, backed_ahead._STEP_BYTES = 2**32, 2**20
 usleep = ctypes.CDLL(None).usleep
-pool = torch.empty(4, 4096, 2**16, dtype=torch.uint8)
-ahead = backed_ahead.BackedAhead(pool, lambda *area: usleep(50_000))
+pool = torch.empty(4, 2**14, 2**16, dtype=torch.uint8)
+ahead = backed_ahead.BackedAhead(pool, lambda *area: usleep(10_000))
 ahead.reach(1)
 """
 
 
 def test_a_process_that_ends_meanwhile_ends_well_and_soon() -> None:
-    """51 s of steps are left."""
-    subprocess.run([sys.executable, "-c", _EXITS_MEANWHILE], check=True, timeout=45)
+    """41 s of steps are left."""
+    subprocess.run([sys.executable, "-c", _EXITS_MEANWHILE], check=True, timeout=35)
 
 
 def test_a_cache_backs_what_follows_the_blocks_that_were_ever_taken() -> None:

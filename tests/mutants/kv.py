@@ -66,7 +66,7 @@ MUTANTS = (
         old="name=THREAD_NAME)",
         new="name=THREAD_NAME, daemon=True)",
         breaks="a process that ends soon after its first passes is aborted",
-        killed_by=(_AHEAD_TESTS + "test_a_process_that_ends_meanwhile_ends_well_and_soon",),
+        killed_by=(_AHEAD_TESTS + "test_only_one_thread_is_at_it",),
     ),
     Mutant(
         name="who-ends-waits-for-all-memory",
