@@ -104,9 +104,9 @@ def gcs_address(pid: int) -> str:
     pytest.fail("no process names the address")
 
 
-def are_replaced(pid: int, before: Pids, kinds: Sequence[Kind] = REPLICAS) -> bool:
-    """Nobody of the old ones lives, and as many new ones do."""
+def are_replaced(pid: int, whole: Pids, before: Pids, kinds: Sequence[Kind] = REPLICAS) -> bool:
+    """Nobody of those before lives, and as many others do as when the service was whole."""
     now = pids_by_kind(pid)
     return all(
-        len(now[kind]) == len(before[kind]) and not {*now[kind]} & {*before[kind]} for kind in kinds
+        len(now[kind]) == len(whole[kind]) and not {*now[kind]} & {*before[kind]} for kind in kinds
     )

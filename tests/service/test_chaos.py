@@ -81,7 +81,7 @@ def test_a_redeploy_and_the_end_behind_it_lose_nothing(running: Running) -> None
     settings, pid = running.settings, running.process.pid
     other = settings.model_copy(update={"spec_tokens": 2})
     assert other.version() != settings.version()
-    before = pids_by_kind(pid)
+    whole = pids_by_kind(pid)
 
     async def scenario() -> None:
         async with clients_of(settings) as clients:
@@ -89,7 +89,7 @@ def test_a_redeploy_and_the_end_behind_it_lose_nothing(running: Running) -> None
             with contextlib.ExitStack() as deployed:
                 async with under_way(clients, calm):
                     second = deployed.enter_context(redeployed(other, pid))
-                await few_until(lambda: are_replaced(pid, before), clients, calm_few)
+                await few_until(lambda: are_replaced(pid, whole, whole), clients, calm_few)
                 await until_serving(clients)
                 async with under_way(clients, calm):
                     os.kill(second.pid, signal.SIGTERM)

@@ -40,7 +40,7 @@ def test_redeploys_that_follow_each_other_lose_nothing(
     others = [settings.model_copy(update={"spec_tokens": number}) for number in (2, 3)]
     assert len({config.version() for config in (settings, *others)}) == 3
     with started_alone(service(settings)) as process, contextlib.ExitStack() as ended_first:
-        pid = process.pid
+        pid, whole = process.pid, pids_by_kind(process.pid)
 
         def redeploy(config: ServiceConfig) -> Pids:
             """The processes before it."""
@@ -57,12 +57,12 @@ def test_redeploys_that_follow_each_other_lose_nothing(
                 calm, calm_few = await loaded(clients, asked), await loaded(clients, few)
                 async with under_way(clients, calm):
                     before = redeploy(others[0])
-                await few_until(lambda: are_replaced(pid, before), clients, calm_few)
+                await few_until(lambda: are_replaced(pid, whole, before), clients, calm_few)
                 # This time nobody waits for the last target when it is asked to leave.
                 before = redeploy(others[1])
                 await until(lambda: has_begun(before))
                 assert_undisturbed(await loaded(clients, asked), calm)
-                await until(lambda: are_replaced(pid, before, OURS))
+                await until(lambda: are_replaced(pid, whole, before, OURS))
 
         asyncio.run(scenario())
         ended_first.close()
