@@ -28,6 +28,7 @@ from tests.service.replacing import (
     redeployed,
     under_way,
     until,
+    until_serving,
 )
 
 pytestmark = [pytest.mark.slow, pytest.mark.nightly, pytest.mark.timeout(780)]
@@ -58,6 +59,7 @@ def test_redeploys_that_follow_each_other_lose_nothing(
                 async with under_way(clients, calm):
                     before = redeploy(others[0])
                 await few_until(lambda: are_replaced(pid, whole, before), clients, calm_few)
+                await until_serving(clients)
                 # This time nobody waits for the last target when it is asked to leave.
                 before = redeploy(others[1])
                 await until(lambda: has_begun(before))
