@@ -11,11 +11,11 @@ from specdec_core.errors import InvalidRequestError
 
 _LEAST_REQUESTS = 4
 """Of a cell: one stream asks so many, one after the other."""
-_PAIR_WAVES = (4, 8)
-_MANY_REQUESTS = 64
-"""Of a paired turn, of which two are a few per cent apart: a stream asks eight times, four times
-where that is many. A turn then takes 5 s and more: of 1.5 s single pairs differed by 10 %, of 4 s
-by 6. Its end, at which streams that ended sooner wait for the last one, is short beside it."""
+_PAIR_WAVES = 8
+"""So often a stream asks in a paired turn, of which two are a few per cent apart. A turn takes 5 s
+and more: of 1.5 s single pairs differed by 10 %, of 4 s by 6. Without speculation all streams end
+together, with it one after the other: with 32 streams the last of four waves was long enough to
+count."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +63,7 @@ class RunOptions:
 
     def pair_loads(self, number: int) -> list[Load]:
         return [
-            self._load(SHORT, streams, temperature, number, _num_paired(streams))
+            self._load(SHORT, streams, temperature, number, _PAIR_WAVES * streams)
             for temperature in self.pair_temperatures
             for streams in self.streams
         ]
@@ -86,11 +86,6 @@ class RunOptions:
             return cells
         pairs = 2 * self.pairs * len(self.streams) * len(self.pair_temperatures)
         return cells + pairs + 2 * self.rounds * bool(self.first_requests)
-
-
-def _num_paired(streams: int) -> int:
-    few, many = (waves * streams for waves in _PAIR_WAVES)
-    return max(few, min(many, _MANY_REQUESTS))
 
 
 def _check_known(what: str, names: tuple[str, ...], known: tuple[str, ...]) -> None:
