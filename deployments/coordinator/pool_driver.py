@@ -1,7 +1,8 @@
 """Drives the sequence pool: streams in, streams out, one clock. No Ray, no gRPC.
 
-Every event goes into the pool at once; the run task then asks the pool what to do, so events of one
-turn of the loop are decided together. One task runs it and everything is called from its loop.
+Every event goes into the pool at once; the run task then asks the pool what to do: after each
+answer of a replica, and once for other events of one turn of the loop. One task runs it and
+everything is called from its loop.
 """
 
 from __future__ import annotations
@@ -77,6 +78,8 @@ class PoolDriver:
         self._told_live = 0
         self._leaving = Leaving(clock())
         self._wake = Wake(clock)
+        self._turn = asyncio.Lock()
+        """Held from an answer that is read to the decision on it."""
 
     @property
     def auditor(self) -> Auditor:
@@ -93,6 +96,8 @@ class PoolDriver:
                 self._wake.clear()
                 self._order_all()
                 await asyncio.sleep(0)  # whoever writes the leases goes first
+                if self._turn.locked():
+                    self._turn.release()
                 self._tell_all()
                 if self.failure is not None:
                     raise self.failure
@@ -194,6 +199,12 @@ class PoolDriver:
     def _end_stream(self, replica: ConnectedReplica) -> None:
         replica.outbox.close()
         self._leaving.end(replica)
+
+    async def turn(self) -> None:
+        """Until the answers that came before are decided on: their replicas wait for leases, and
+        shall not while others are read."""
+        await self._turn.acquire()
+        self._wake.set()
 
     def hear(self) -> float:
         """An answer has come, and is read now: the time, from which what is decided next counts."""

@@ -162,6 +162,8 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
     ) -> None:
         try:
             async for message in heard(messages, self._silence_s):
+                if message.HasField("result"):
+                    await self._driver.turn()
                 self._take_in(message, replica)
         except _UNREADABLE:
             who = replica.info.replica_id

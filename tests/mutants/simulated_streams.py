@@ -8,6 +8,7 @@ _FOUND = (
 )
 _OUTBOX = "tests/deployments/coordinator/test_outbox.py::"
 _LAST = "tests/deployments/coordinator/test_last_target.py::"
+_DRIVER = "tests/deployments/coordinator/test_pool_driver.py::"
 
 MUTANTS = (
     Mutant(
@@ -41,6 +42,16 @@ MUTANTS = (
         new="            replica.is_fenced = True\n",
         breaks="the coordinator's memory grows with every fence",
         killed_by=_FOUND,
+    ),
+    Mutant(
+        name="all-answers-before-a-decision",
+        path="deployments/coordinator/service.py",
+        old="                    await self._driver.turn()\n",
+        new="                    pass\n",
+        breaks="of replicas that answer at once each waits until the answers of all are read",
+        killed_by=(
+            _DRIVER + "test_a_replica_that_answered_is_given_work_before_the_next_answer_is_read",
+        ),
     ),
     Mutant(
         name="last-target-before-the-ingresses",

@@ -1,15 +1,18 @@
-"""A driver asks its pool by the deadline that holds, however often that moved."""
+"""A driver asks its pool by the deadline that holds, and after each answer."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
-from deployments.coordinator.outbox import Delivery, IngressOutbox
+from deployments.coordinator.connected import ConnectedReplica
+from deployments.coordinator.outbox import Delivery, IngressOutbox, WorkOutbox
 from deployments.coordinator.pool_driver import PoolDriver
+from deployments.coordinator.service import CoordinatorServicer
+from specdec.v1 import coordination_pb2 as pb
 from specdec_core.config import PoolConfig
 from specdec_core.leases import Role
 from specdec_core.pool import SequencePool
@@ -76,6 +79,43 @@ def test_a_deadline_that_moved_on_is_met_and_asked_for_in_vain_once_at_most() ->
 def test_a_deadline_that_came_nearer_is_not_slept_through() -> None:
     deadline, asked_s = met_after(3600, 0.2)
     assert asked_s[-1] >= deadline
+
+
+def test_a_replica_that_answered_is_given_work_before_the_next_answer_is_read() -> None:
+    log: list[str] = []
+
+    class Pool(ClockedPool):
+        def advance(self, now: float) -> tuple[()]:
+            log.append("decided")
+            return super().advance(now)
+
+    class Servicer(CoordinatorServicer):
+        def _take_in(self, message: pb.WorkUp, replica: ConnectedReplica) -> None:
+            log.append(replica.info.replica_id)
+
+    async def answers() -> AsyncIterator[pb.WorkUp]:
+        yield pb.WorkUp(result=pb.GroupResult())
+        await asyncio.Event().wait()
+
+    async def scenario() -> None:
+        pool: Any = Pool(deadline=time.monotonic() + 3600)
+        driver = PoolDriver(pool, epoch=1)
+        servicer = Servicer(driver)
+        tasks = [asyncio.create_task(driver.run())]
+        await _until(lambda: bool(log))
+        log.clear()
+        for name in ("first", "second", "third"):
+            replica = SimpleNamespace(
+                info=SimpleNamespace(replica_id=name, role=Role.TARGET), outbox=WorkOutbox()
+            )
+            reading = servicer._read_results(answers(), cast(Any, replica))
+            tasks.append(asyncio.create_task(reading))
+        await _until(lambda: len(log) == 6)
+        for task in tasks:
+            task.cancel()
+
+    asyncio.run(asyncio.wait_for(scenario(), 30))
+    assert log == ["first", "decided", "second", "decided", "third", "decided"]
 
 
 def test_the_name_of_an_aborted_request_is_free_before_its_end_is_told() -> None:
