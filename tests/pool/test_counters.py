@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from specdec_core.config import SpecMethod
+from specdec_core.config import PoolConfig, SpecMethod
 from specdec_core.leases import GroupLease, LeaseRow, Role
-from specdec_core.pool import ReplicaCounters
+from specdec_core.pool import ReplicaCounters, SequencePool
 from specdec_core.pool.counters import Tally
 from specdec_core.request import FinishReason
 from tests.pool.cell import Cell, config, request
@@ -132,6 +132,38 @@ def test_drafted_and_accepted_tokens_are_counted_by_position() -> None:
     assert counters.accepted_per_position == ()
     assert (counters.num_drafted, counters.num_accepted) == (3, 0)
     assert (counters.num_sequence_rounds, counters.num_proposed_rounds) == (4, 2)
+    assert counters.num_draft_rows == 2
+
+
+def test_rows_that_wait_for_a_draft_are_counted() -> None:
+    """It does not answer; the target has answered all."""
+    cell = Cell(config(SpecMethod.DRAFT_MODEL, max_group_size=1, max_open_leases=1))
+    cell.join(info("target"))
+    cell.join(info("draft", Role.DRAFT))
+    for i in range(4):
+        cell.add(request(str(i), max_tokens=9))
+    for _ in range(8):
+        cell.advance()
+        if cell.links["target"].inbox:
+            cell.handle("target")
+            cell.deliver("target")
+    assert len(cell.links["draft"].inbox) == 1
+    assert cell.pool.counters().num_draft_queued == 3
+
+
+def test_what_the_controller_believes_is_told() -> None:
+    pool = SequencePool(PoolConfig(), epoch=1)
+    assert "acceptance_lookup" in pool.counters().k_policy
+
+
+def test_a_request_has_its_number_while_it_lives() -> None:
+    cell = Cell(config())
+    cell.join(info())
+    cell.add(request("a"))
+    cell.add(request("b"))
+    assert [cell.pool.sequence_id(name) for name in "abc"] == [0, 1, None]
+    cell.run()
+    assert cell.pool.sequence_id("a") is None
 
 
 def lease(role: Role, *rows: LeaseRow) -> GroupLease:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from specdec_core.pool.fair_shares import FairShares
 from specdec_core.pool.sequence import Sequence
 from specdec_core.pool.waiting import WaitingQueue
 from specdec_core.request import Request
@@ -411,3 +412,7 @@ def test_answers_count_while_they_are_made() -> None:
     for client in cell.clients.values():
         told[client.request.client] += len(client.token_ids)
     assert told["short"] >= 40, "one of four rows at least"
+
+
+def test_who_has_never_asked_has_nothing_waiting() -> None:
+    assert FairShares().num_waiting("nobody") == 0

@@ -347,6 +347,18 @@ def test_lookup_that_the_draft_model_outdoes_gives_way() -> None:
     assert policy.num_draft_tokens(history, Drafter.LOOKUP, 4, 8) == 0
 
 
+@pytest.mark.parametrize(("step", "found"), [(0.1, 0), (20.0, 4)])
+def test_lookup_is_outdone_only_by_a_draft_model_that_is_worth_its_time(
+    step: float, found: int
+) -> None:
+    policy, history = GoodputK(max_group_size=8), AcceptanceHistory()
+    Run(World((0.9,) * 8, 10.0, 0.1, step), policy).tokens_per_second()
+    for _ in range(60):
+        policy.learn(history, Drafter.LOOKUP, (1, 1), (0,))
+        policy.learn(history, Drafter.MODEL, (1, 1), (1, 1, 1))
+    assert policy.num_draft_tokens(history, Drafter.LOOKUP, 4, 8) == found
+
+
 def test_a_draft_model_that_was_given_up_is_tried_again() -> None:
     """Also when its rows have much to catch up with, which says nothing of a step's cost."""
     policy, histories = GoodputK(max_group_size=64), [AcceptanceHistory() for _ in range(4)]

@@ -75,6 +75,18 @@ def test_rows_that_are_equally_overdue_keep_to_similar_lengths() -> None:
     assert lengths(choose_group(plans, 2, overdue_at=2)) == [50, 51]
 
 
+def test_of_many_rows_that_are_equally_overdue_the_same_go_as_of_few() -> None:
+    """Many are looked for among all rows, few one by one."""
+    oldest = plan(1, 50)
+    many = [plan(2, (37 * number) % 401) for number in range(200)]
+    later = [plan(3, 50) for _ in range(20)]
+    nearest = sorted(many, key=lambda one: abs(one.row.base_len - 50))[:4]
+    group = choose_group([oldest, *many, *later], 5, overdue_at=2)
+    assert [one.sequence.sequence_id for one in group] == [
+        one.sequence.sequence_id for one in (oldest, *nearest)
+    ]
+
+
 def test_a_full_group_of_equal_rows_goes_first_until_the_oldest_has_waited_its_bound() -> None:
     cell = Cell(config(max_group_size=2, window=3, max_group_wait_s=10.0, group_by_shape=True))
     cell.join(info())

@@ -162,3 +162,25 @@ def test_a_replica_that_comes_back_has_forgotten() -> None:
     cell.run()
     cell.join(info(keeps_prefixes=True, incarnation=2))
     assert burst(cell, "b", "c", "d") == [9]
+
+
+def test_of_a_sequence_that_has_ended_what_it_has_ids_for_is_known() -> None:
+    """Its target has cached one more, which the client's limit cut off."""
+    prefixes, one = KnownPrefixes(BLOCK, 100), sequence(COMMON[:7])
+    prefixes.learn(one, 0, 8)
+    assert len(prefixes) == 1
+
+
+def test_every_change_has_a_version_of_its_own() -> None:
+    prefixes = KnownPrefixes(BLOCK, 100)
+    versions = [prefixes.version]
+    for ids in (COMMON, (*COMMON[1:], 4), (0, *COMMON)):
+        prefixes.learn(sequence(ids), 0, len(ids))
+        versions.append(prefixes.version)
+    assert len(set(versions)) == 4
+
+
+def test_a_row_of_drafted_tokens_finds_what_one_without_them_does() -> None:
+    one = sequence((*COMMON, 1))
+    row = row_of(one)._replace(proposal=(1, 1), num_choices=3)
+    assert known((*COMMON, 1)).num_found(one, row) == 8

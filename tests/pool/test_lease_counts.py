@@ -37,6 +37,18 @@ def test_a_lease_that_is_not_answered_expires_with_those_behind_it() -> None:
     assert (found.num_fenced, found.leases.expired) == (1, {Role.TARGET: 2, Role.DRAFT: 0})
 
 
+def test_every_lease_that_has_expired_is_counted() -> None:
+    cell = Cell(config(max_group_size=1, lease_ttl_s=5.0))
+    for name in ("t1", "t2"):
+        cell.join(info(name))
+        cell.add(request(name))
+    cell.advance()
+    cell.now = 5.0
+    cell.advance()
+    found = cell.pool.counters()
+    assert (found.num_fenced, found.leases.expired[Role.TARGET]) == (2, 2)
+
+
 def test_a_draft_s_lease_expires_as_a_draft_s() -> None:
     cell = Cell(config(SpecMethod.DRAFT_MODEL, lease_ttl_s=5.0))
     cell.join(info("t"))

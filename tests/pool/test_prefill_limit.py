@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +15,13 @@ from specdec_core.config import PoolConfig, SpecMethod
 from specdec_core.leases import GroupLease, Role
 from specdec_core.pool import SendLease
 from specdec_core.pool.board import Board
-from specdec_core.pool.catching_up import MAX_YIELD_S, YIELD_S_PER_TOKEN, CatchingUp, turn_of
+from specdec_core.pool.catching_up import (
+    MAX_YIELD_S,
+    YIELD_S_PER_TOKEN,
+    CatchingUp,
+    turn_of,
+    within,
+)
 from specdec_core.pool.rows import plan_verification
 from specdec_core.pool.sequence import Place, Sequence
 from specdec_core.sampling_params import SamplingParams
@@ -400,3 +407,9 @@ def test_the_wait_of_a_prompt_is_counted() -> None:
     cell.now = 2.0
     answer(cell)
     assert cell.pool.counters().max_wait_s == 2.0
+
+
+def test_behind_a_row_that_waits_those_that_only_decode_go_all_the_same() -> None:
+    counts = {"first": 3, "waits": 9, "small": 1, "decodes": 0}
+    going = within(cast(Any, list(counts)), 1, 5, lambda name: counts[cast(Any, name)])
+    assert going == ["first", "decodes"]

@@ -327,3 +327,30 @@ def test_a_row_that_cannot_be_run_ends_its_request_alone(row: RowResult, message
     assert message in str(failing.last.error)
     assert failing.last.error_kind is ErrorKind.FAILED
     assert cell.links["t1"].replica.slots == {}
+
+
+def test_a_row_that_asks_what_no_target_can_do_is_its_client_s_mistake() -> None:
+    cell = Cell(config())
+    cell.join(info("t1"))
+    client = cell.add(request("a"))
+    cell.advance()
+    row = RowResult(sequence_id=0, status=RowStatus.INVALID, error="no such grammar")
+    cell.pool.on_result(result_of(cell)._replace(rows=(row,)), cell.now)
+    cell.advance()
+    assert client.last is not None
+    assert (client.last.error_kind, client.last.error) == (ErrorKind.INVALID, "no such grammar")
+
+
+def test_a_replica_that_came_back_waits_for_nobody_of_before() -> None:
+    """It was about to look again whether a group is full when it was given up."""
+    cell = Cell(config(max_group_size=4, max_group_wait_s=50.0, lease_ttl_s=5.0))
+    cell.join(info("t1"))
+    cell.add(request("a"))
+    cell.advance()
+    cell.add(request("b"))
+    cell.advance()
+    cell.now = 6.0
+    cell.advance()
+    assert cell.pool.counters().num_fenced == 1
+    cell.pool.on_reset_done("t1", 1, cell.now)
+    assert cell.pool.next_deadline() is None

@@ -122,6 +122,13 @@ def test_the_hint_has_a_least_and_a_most() -> None:
     assert hint.refused(1e6) == LONGEST_RETRY_S
 
 
+def test_a_hint_has_one_decimal() -> None:
+    hint = RetryHint()
+    hint.note(0, is_waiting=True, now=0.0)
+    hint.note(3, is_waiting=True, now=10.0)
+    assert hint.refused(10.0) == 3.3
+
+
 def test_an_empty_queue_forgets_its_rate() -> None:
     hint = RetryHint()
     hint.note(0, is_waiting=True, now=0.0)
