@@ -339,18 +339,3 @@ def test_a_row_that_asks_what_no_target_can_do_is_its_client_s_mistake() -> None
     cell.advance()
     assert client.last is not None
     assert (client.last.error_kind, client.last.error) == (ErrorKind.INVALID, "no such grammar")
-
-
-def test_a_replica_that_came_back_waits_for_nobody_of_before() -> None:
-    """It was about to look again whether a group is full when it was given up."""
-    cell = Cell(config(max_group_size=4, max_group_wait_s=50.0, lease_ttl_s=5.0))
-    cell.join(info("t1"))
-    cell.add(request("a"))
-    cell.advance()
-    cell.add(request("b"))
-    cell.advance()
-    cell.now = 6.0
-    cell.advance()
-    assert cell.pool.counters().num_fenced == 1
-    cell.pool.on_reset_done("t1", 1, cell.now)
-    assert cell.pool.next_deadline() is None
