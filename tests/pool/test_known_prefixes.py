@@ -184,3 +184,15 @@ def test_a_row_of_drafted_tokens_finds_what_one_without_them_does() -> None:
     one = sequence((*COMMON, 1))
     row = row_of(one)._replace(proposal=(1, 1), num_choices=3)
     assert known((*COMMON, 1)).num_found(one, row) == 8
+
+
+def test_what_was_found_of_a_prompt_is_counted_anew_when_it_begins_anew() -> None:
+    one = sequence((*COMMON, 1))
+    one.take_found(0, 4)
+    one.take_found(4, 4)
+    assert one.num_cached_prompt == 8
+    one.take_found(0, 4)
+    assert one.num_cached_prompt == 4
+    one.append((2,))
+    one.take_found(0, 8)
+    assert one.num_cached_prompt == 4, "what is fed again behind the first token"
