@@ -106,7 +106,7 @@ $(SBOM_TOOL): requirements.lock
 mutants: setup
 	$(BIN)/python -m tests.mutants $(ARGS)
 
-# Every small change of the code that decides ids, against its quick tests: half an hour.
+# Every small change of the code that decides ids, against its quick tests: an hour.
 # docs/mutation_survivors.md explains what is left.
 mutmut: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --constraint requirements.lock --editable ".[mutation]"

@@ -194,7 +194,7 @@ def test_a_preempted_request_goes_on_before_others_begin() -> None:
 def test_what_another_life_of_the_pool_began_goes_on_before_others_begin() -> None:
     line = Line()
     line.add("one")
-    resumed = replace(asked(9, "another"), emitted_token_ids=(1, 2))
+    resumed = replace(asked(9, "another"), emitted_token_ids=(1,))
     sequence = Sequence(9, resumed, 9.0)
     line.queue.push(sequence)
     assert line.queue.first is sequence
