@@ -11,6 +11,8 @@ _UNTIMED_ROWS = 32
 _MIN_GAIN = 1.1
 """Tokens per second of twice as many rows over those of as many: with less, more rows only make
 every stream slower."""
+_MOST_GROWTH = 1.15
+"""Seconds of a pass over those of passes of half its rows, twice: more is other work's doing."""
 
 
 class StepTime(NamedTuple):
@@ -22,16 +24,29 @@ class StepTime(NamedTuple):
     seconds: float
 
 
+def are_plausible(times: Sequence[StepTime]) -> bool:
+    """Whether no pass without drafts took much longer than its rows would have in two passes."""
+    plain = _plain(times)
+    doubles = [(plain[rows], plain[2 * rows]) for rows in plain if 2 * rows in plain]
+    return all(double <= 2.0 * _MOST_GROWTH * single for single, double in doubles)
+
+
 def rows_that_gain(times: Sequence[StepTime], most: int) -> int:
     """Rows of a pass up to which twice as many still make a tenth more tokens per second, at most
-    `most`; 32 where passes are so slow that two sizes could not be timed."""
-    plain = {time.num_rows: time.seconds for time in times if time.num_rows == time.num_sequences}
-    if len(plain) < 2:
+    `most`; 32 where passes are so slow that two sizes could not be timed, or times make no sense.
+    """
+    plain = _plain(times)
+    if len(plain) < 2 or not are_plausible(times):
         return min(_UNTIMED_ROWS, most)
     rows = _LEAST_ROWS
     while 2 * rows <= most and _gain(plain, rows) >= _MIN_GAIN:
         rows *= 2
     return min(rows, most)
+
+
+def _plain(times: Sequence[StepTime]) -> dict[int, float]:
+    """Of passes without drafts, by their rows."""
+    return {time.num_rows: time.seconds for time in times if time.num_rows == time.num_sequences}
 
 
 def _gain(plain: dict[int, float], rows: int) -> float:

@@ -13,7 +13,6 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +24,7 @@ from specdec_core.leases import Role
 from specdec_core.models.cached_model import CachedModel, Feed
 from specdec_core.models.transformers_adapter import TransformersModel
 from specdec_core.sampling_params import SamplingParams
-from specdec_core.step_times import StepTime, rows_that_gain
+from specdec_core.step_times import StepTime, are_plausible, rows_that_gain
 
 if TYPE_CHECKING:
     from specdec_core.models.loading import LoadedModel
@@ -35,9 +34,7 @@ _PASSES = ((1, 1), (1, 5), (4, 1), (8, 1), (16, 1), (32, 1), (8, 5), (64, 1), (3
 _DRAFTS = ((1, 4), (8, 4), (1, 1), (32, 4), (8, 1), (4, 4), (16, 4))
 """(sequences, tokens of each) of a draft: those of one step tell what a lease takes besides."""
 _BUDGET_S = 2.0
-_SHARE_S = 0.2
-"""Of one size."""
-_MOST_REPEATS = 4
+_MOST_REPEATS = 8
 _LEAST_REPEATS = 2
 """The first pass of a size may build what others use."""
 _CONTEXT = 16
@@ -46,7 +43,7 @@ _TOKENS_PER_ROW = 256
 """Of the cache, at least."""
 _TOKEN = 1
 _RULES = ChoiceRules(SamplingParams(temperature=0.0), _CONTEXT)
-_VERSION = 2
+_VERSION = 3
 """Of how passes are timed: tables of another one are not read."""
 
 _logger = logging.getLogger(__name__)
@@ -63,7 +60,7 @@ def known_or_timed(
     model: CachedModel, role: Role, identity: str, folder: Path | None = None
 ) -> tuple[StepTime, ...]:
     """The table that an earlier start has left for this `identity` (equal where passes take equally
-    long), or a new one, which is left for the next start."""
+    long), or a new one, which is left for the next start if nothing else seems to have run."""
     try:
         path = (folder or cache_folder("step_times")) / f"{_key(role, identity)}.json"
     except OSError as error:
@@ -72,7 +69,10 @@ def known_or_timed(
     known = _read(path)
     if known is None:
         known = time_steps(model, role)
-        _write(path, known)
+        if are_plausible(known):
+            _write(path, known)
+        else:
+            _logger.warning("passes were timed beside other work: the next start does it again")
     return known
 
 
@@ -83,23 +83,34 @@ def time_steps(
     sizes: Sequence[tuple[int, int]] = (),
 ) -> tuple[StepTime, ...]:
     """The quickest of a few passes of each of `sizes` (sequences, rows of each), by default those
-    of the role, as far as the time and the cache reach. A draft drafts so many tokens instead."""
+    of the role, as far as the time and the cache reach. A draft drafts so many tokens instead.
+
+    Sizes are repeated in turns: what else runs for a while holds up all of them, not one.
+    """
     sizes = sizes or (_PASSES if role is Role.TARGET else _DRAFTS)
     deadline, last_s = clock() + _BUDGET_S, 0.0
-    found: list[StepTime] = []
+    quickest: dict[tuple[int, int], float] = {}
     slots: list[int] = []
+
+    def seconds(num_sequences: int, num_rows: int) -> float:
+        started = clock()
+        _run(model, role, slots[:num_sequences], num_rows)
+        return clock() - started
+
     try:
-        for num_sequences, num_rows in sizes:
+        for size in sizes:
             is_late = clock() + _LEAST_REPEATS * last_s > deadline
-            if is_late or not _fits(model, num_sequences, num_rows):
-                continue
-            _fill(model, slots, num_sequences)
-            last_s = _quickest(partial(_run, model, role, slots[:num_sequences], num_rows), clock)
-            found.append(StepTime(num_sequences, num_sequences * num_rows, last_s))
+            if not is_late and _fits(model, *size):
+                _fill(model, slots, size[0])
+                last_s = quickest[size] = min(seconds(*size) for _ in range(_LEAST_REPEATS))
+        for size in [*quickest] * (_MOST_REPEATS - _LEAST_REPEATS):
+            if clock() + quickest[size] > deadline:
+                break
+            quickest[size] = min(quickest[size], seconds(*size))
     finally:
         for slot in slots:
             model.free(slot)
-    return tuple(found)
+    return tuple(StepTime(n, n * rows, least_s) for (n, rows), least_s in quickest.items())
 
 
 def rows_of_a_group(model: TransformersModel) -> int:
@@ -121,18 +132,6 @@ def _fill(model: CachedModel, slots: list[int], num_sequences: int) -> None:
     slots += new
     if new:
         model.score([Feed(slot, (_TOKEN,) * _CONTEXT, 0) for slot in new])
-
-
-def _quickest(run: Callable[[], None], clock: Callable[[], float]) -> float:
-    """Seconds; what is slow is repeated less."""
-    quickest, enough = float("inf"), clock() + _SHARE_S
-    for number in range(_MOST_REPEATS):
-        started = clock()
-        if number >= _LEAST_REPEATS and started > enough:
-            break
-        run()
-        quickest = min(quickest, clock() - started)
-    return quickest
 
 
 def _run(model: CachedModel, role: Role, slots: list[int], num_rows: int) -> None:

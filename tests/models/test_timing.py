@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from specdec_core.leases import Role
+from specdec_core.models import timing
 from specdec_core.models.timing import known_or_timed, time_steps
 from specdec_core.step_times import StepTime, rows_that_gain
 from tests.fakes import TokenListModel
@@ -50,6 +51,22 @@ def test_slow_passes_are_timed_in_few_sizes() -> None:
     times = time_steps(small(), Role.TARGET, SlowClock(0.3))
     assert 1 <= len(times) < 4
     assert times[0][:2] == (1, 1)
+
+
+class DisturbedClock(SlowClock):
+    """Among the first looks some take fifty times as long, as beside other work."""
+
+    def __call__(self) -> float:
+        look = next(self._now)
+        return (look + 49 * min(max(look - 10, 0), 30)) * self._step_s
+
+
+@pytest.mark.parametrize("role", list(Role))
+def test_what_else_runs_for_a_while_is_the_cost_of_no_size(role: Role) -> None:
+    undisturbed = time_steps(small(), role, SlowClock(1e-4))
+    disturbed = time_steps(small(), role, DisturbedClock(1e-4))
+    assert [time[:2] for time in disturbed] == [time[:2] for time in undisturbed]
+    assert [time.seconds for time in disturbed] == pytest.approx([1e-4] * len(disturbed))
 
 
 def test_sizes_that_the_cache_has_no_room_for_are_left_out() -> None:
@@ -99,3 +116,22 @@ def test_a_group_grows_while_twice_as_many_rows_gain_a_tenth(
 
 def test_passes_too_slow_to_be_timed_leave_the_group_in_the_middle() -> None:
     assert rows_that_gain([StepTime(1, 1, 0.9), StepTime(1, 5, 1.0)], 64) == 32
+
+
+BUSY = [StepTime(n, n, s) for n, s in ((1, 8.2), (4, 10.6), (8, 17.5), (16, 45.4), (32, 108.2))]
+"""Timed on two cores beside a compiler, milliseconds: 8 rows take 11 there, 16 take 17."""
+
+
+def test_times_that_make_no_sense_leave_the_group_in_the_middle() -> None:
+    assert rows_that_gain(BUSY, 64) == 32
+
+
+def test_times_that_make_no_sense_are_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timing, "time_steps", lambda *_: tuple(BUSY))
+    assert known_or_timed(small(), Role.TARGET, "digest", tmp_path) == tuple(BUSY)
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.undo()
+    known_or_timed(small(), Role.TARGET, "digest", tmp_path)
+    assert len(list(tmp_path.iterdir())) == 1
