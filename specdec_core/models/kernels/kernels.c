@@ -16,7 +16,7 @@
 #include "products.h"
 
 /* Numbers that are worth a unit of their own in the small operations. */
-#define UNIT_NUMBERS 16384
+#define UNIT_NUMBERS 2048
 
 static int64_t num_units_of(int64_t rows, int64_t width) {
     int64_t units = rows * width / UNIT_NUMBERS;
