@@ -17,7 +17,7 @@ from deployments.config import ServiceConfig
 from deployments.generate.prompt_file import read_prompt_file
 from tests.service.own_service import PROMPTS
 
-NUM_REQUESTS = 12
+NUM_REQUESTS = 8
 LIMIT_S = 200.0
 REPLICAS = (Kind.TARGET, Kind.DRAFT, Kind.INGRESS)
 OURS = (*REPLICAS, Kind.COORDINATOR)
@@ -36,7 +36,7 @@ async def until_serving(clients: Clients) -> None:
             await asyncio.sleep(0.2)
 
 
-def asked(num_requests: int = NUM_REQUESTS, max_tokens: int = 700) -> list[Asked]:
+def asked(num_requests: int = NUM_REQUESTS, max_tokens: int = 500) -> list[Asked]:
     return mixed(read_prompt_file(PROMPTS), num_requests, max_tokens=max_tokens)
 
 

@@ -32,7 +32,7 @@ from tests.service.tiny_folder import save_tiny_llama
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(480)]
 
-NUM_REQUESTS = 200
+NUM_REQUESTS = 80
 LONG = 900
 """Tokens of a stream that still runs when its coordinator is back."""
 LIMIT_S = 120.0

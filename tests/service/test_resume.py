@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
@@ -17,10 +20,10 @@ from tests.service.test_service import PROMPT, completion, streamed
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(480)]
 
-NUM_TOKENS = 400
+NUM_TOKENS = 600
 FIELDS: list[dict[str, Any]] = [
-    {"max_tokens": NUM_TOKENS},
-    {"max_tokens": NUM_TOKENS, "temperature": 0.8, "logprobs": 1, "frequency_penalty": 0.2},
+    {},
+    {"temperature": 0.8, "logprobs": 1, "frequency_penalty": 0.2},
 ]
 BACK_S = 120.0
 
@@ -55,82 +58,124 @@ class Answer:
         return self.text, self.token_ids, self.offsets, self.reason, usage
 
 
+class OverHttp:
+    """A client with a stream of `completion(**fields)`."""
+
+    def __init__(self, http: httpx.Client, fields: dict[str, Any]) -> None:
+        self._http = http
+        self._body = completion(
+            max_tokens=NUM_TOKENS, **fields, stream_options={"include_usage": True}
+        )
+        self._had = Answer()
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self._had.token_ids)
+
+    def begin(self) -> None:
+        """Until it is cut."""
+        with contextlib.suppress(httpx.HTTPError):
+            self._take(self._body, self._had)
+
+    def go_on(self) -> None:
+        """Come back until somebody answers."""
+        deadline = time.monotonic() + BACK_S
+        while self._had.reason is None and time.monotonic() < deadline:
+            try:
+                self._take(self._body | {"resume": self._had.resume}, self._had)
+            except (httpx.HTTPError, AssertionError):
+                time.sleep(0.5)
+
+    def assert_whole(self) -> None:
+        """What it has is what an undisturbed stream has."""
+        undisturbed = Answer()
+        self._take(self._body | {"seed": self._had.seed}, undisturbed)
+        assert self._had.told() == undisturbed.told()
+
+    def _take(self, body: dict[str, Any], answer: Answer) -> None:
+        for chunk in streamed(self._http, body):
+            answer.take(chunk)
+
+
+class OverGrpc:
+    """A client with a stream by chance."""
+
+    def __init__(self, stub: Any) -> None:
+        self._stub = stub
+        self._asked = pb.GenerateRequest(
+            prompt_token_ids=pb.TokenIds(ids=PROMPT),
+            sampling=pb.SamplingParams(temperature=0.8, max_tokens=NUM_TOKENS, ignore_eos=True),
+        )
+        self._had: list[pb.GenerateResponse] = []
+        self._rest: list[pb.GenerateResponse] = []
+
+    @property
+    def num_tokens(self) -> int:
+        return self._had[-1].index if self._had else 0
+
+    def begin(self) -> None:
+        """Until it is cut."""
+        with pytest.raises(grpc.RpcError) as error:
+            self._take(self._stub.Generate(self._asked))
+        assert error.value.code() is grpc.StatusCode.UNAVAILABLE
+
+    def go_on(self) -> None:
+        """Come back until somebody answers."""
+        ids = [i for part in self._had for i in part.token_ids]
+        resume = pb.Resume(token_ids=[pb.TokenIds(ids=ids)], seed=self._had[0].seed)
+        asked = pb.GenerateRequest()
+        asked.CopyFrom(self._asked)
+        asked.resume.CopyFrom(resume)
+        deadline = time.monotonic() + BACK_S
+        while not self._rest and time.monotonic() < deadline:
+            try:
+                self._rest = list(self._stub.Generate(asked))
+            except grpc.RpcError:
+                time.sleep(0.5)
+
+    def assert_whole(self) -> None:
+        """What it has is what an undisturbed call has."""
+        self._asked.sampling.seed = self._had[0].seed
+        whole, parts = self._stub.GenerateOnce(self._asked), (*self._had, *self._rest)
+        assert [i for part in parts for i in part.token_ids] == whole.token_ids
+        assert "".join(part.text for part in parts) == whole.text
+        assert parts[-1].usage.completion_tokens == whole.usage.completion_tokens == NUM_TOKENS
+
+    def _take(self, stream: Iterable[pb.GenerateResponse]) -> None:
+        for part in stream:
+            self._had.append(part)
+
+
 def kill_ingresses(service: Service) -> None:
     for pid in service.replica_pids("ingress"):
         os.kill(pid, signal.SIGKILL)
 
 
-def restored(service: Service) -> None:
-    deadline = time.monotonic() + BACK_S
-    while len(service.replica_pids("ingress")) < NUM_INGRESSES and time.monotonic() < deadline:
-        time.sleep(0.2)
+def until(condition: Callable[[], bool], limit_s: float = BACK_S) -> None:
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
-def finish(http: httpx.Client, body: dict[str, Any], answer: Answer) -> None:
-    """Come back until somebody answers."""
-    deadline = time.monotonic() + BACK_S
-    while answer.reason is None and time.monotonic() < deadline:
-        try:
-            for chunk in streamed(http, body | {"resume": answer.resume}):
-                answer.take(chunk)
-        except (httpx.HTTPError, AssertionError):
-            time.sleep(0.5)
-
-
-@pytest.mark.parametrize("fields", FIELDS)
-def test_a_client_goes_on_when_every_ingress_has_died(
-    service: Service, http: httpx.Client, fields: dict[str, Any]
+def test_clients_go_on_when_every_ingress_has_died(
+    service: Service, http: httpx.Client, stub: Any
 ) -> None:
-    body = completion(**fields, stream_options={"include_usage": True})
-    cut = Answer()
-    try:
-        for chunk in streamed(http, body):
-            cut.take(chunk)
-            if len(cut.token_ids) >= 60 and cut.reason is None:
-                kill_ingresses(service)
-    except httpx.HTTPError:
-        pass
-    assert 60 <= len(cut.token_ids) < NUM_TOKENS
-    finish(http, body, cut)
-    restored(service)
-    undisturbed = Answer()
-    for chunk in streamed(http, body | {"seed": cut.seed}):
-        undisturbed.take(chunk)
-    assert cut.told() == undisturbed.told()
+    """Over both protocols, greedily and by chance: the same deaths cut all of them."""
+    over_http = (OverHttp(http, fields) for fields in FIELDS)
+    clients: list[OverHttp | OverGrpc] = [*over_http, OverGrpc(stub)]
+    with ThreadPoolExecutor(len(clients)) as threads:
+        begun = [threads.submit(client.begin) for client in clients]
+        until(lambda: all(client.num_tokens >= 60 for client in clients))
+        kill_ingresses(service)
+        for one in begun:
+            one.result()
+        assert all(60 <= client.num_tokens < NUM_TOKENS for client in clients)
+        list(threads.map(lambda client: client.go_on(), clients))
+    until(lambda: len(service.replica_pids("ingress")) == NUM_INGRESSES)
+    for client in clients:
+        client.assert_whole()
     service.until(lambda status: status.num_running == status.num_waiting == 0, 60)
-
-
-def take_until_cut(service: Service, stream: Any, parts: list[pb.GenerateResponse]) -> None:
-    for part in stream:
-        parts.append(part)
-        if part.index >= 60:
-            kill_ingresses(service)
-
-
-def test_a_client_goes_on_over_grpc(service: Service, stub: Any) -> None:
-    sampling = pb.SamplingParams(temperature=0.8, max_tokens=NUM_TOKENS, ignore_eos=True)
-    asked = pb.GenerateRequest(prompt_token_ids=pb.TokenIds(ids=PROMPT), sampling=sampling)
-    parts: list[pb.GenerateResponse] = []
-    with pytest.raises(grpc.RpcError) as error:
-        take_until_cut(service, stub.Generate(asked), parts)
-    assert error.value.code() is grpc.StatusCode.UNAVAILABLE
-    restored(service)
-    ids = [i for part in parts for i in part.token_ids]
-    resume = pb.Resume(token_ids=[pb.TokenIds(ids=ids)], seed=parts[0].seed)
-    asked.resume.CopyFrom(resume)
-    rest: list[pb.GenerateResponse] = []
-    deadline = time.monotonic() + BACK_S
-    while not rest and time.monotonic() < deadline:
-        try:
-            rest = list(stub.Generate(asked))
-        except grpc.RpcError:
-            time.sleep(0.5)
-    asked.ClearField("resume")
-    asked.sampling.seed = parts[0].seed
-    whole = stub.GenerateOnce(asked)
-    assert [i for part in (*parts, *rest) for i in part.token_ids] == whole.token_ids
-    assert "".join(part.text for part in (*parts, *rest)) == whole.text
-    assert rest[-1].usage.completion_tokens == whole.usage.completion_tokens == NUM_TOKENS
 
 
 def test_ids_of_another_answer_are_refused(service: Service, http: httpx.Client) -> None:
