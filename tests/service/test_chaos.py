@@ -1,5 +1,5 @@
-"""A service of its own while every kind of process is killed and stopped once; then it is
-redeployed and ended under load: no byte differs, nothing is left."""
+"""A service of its own while every kind of process is killed and stopped once and a coordinator
+hangs; then it is redeployed and ended under load: no byte differs, nothing is left."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from benchmarks.chaos.asked import mixed
 from benchmarks.chaos.faults import CYCLE
 from benchmarks.chaos.leftovers import left_of
 from benchmarks.chaos.run import Plan, clients_of, disturb
-from benchmarks.harness.processes import pids_by_kind
+from benchmarks.harness.processes import Kind, pids_by_kind
 from benchmarks.harness.starting import ServerProcess, service
 from deployments.config import ServiceConfig
 from deployments.generate.prompt_file import read_prompt_file
@@ -74,6 +74,26 @@ def test_whoever_dies_or_hangs_every_answer_is_that_of_the_undisturbed_run(
     assert Counter(recovery.strike.fault for recovery in result.recoveries) == Counter(CYCLE)
     assert result.is_whole
     assert result.held == {}
+
+
+def test_a_coordinator_that_hangs_is_replaced(running: Running) -> None:
+    """It is stopped and never goes on: its streams do, behind what they have."""
+    pid = running.process.pid
+    (hung,) = pids_by_kind(pid)[Kind.COORDINATOR]
+
+    async def scenario() -> None:
+        async with clients_of(running.settings) as clients:
+            calm = await loaded(clients, asked)
+            async with under_way(clients, calm):
+                os.kill(hung, signal.SIGSTOP)
+            await until_serving(clients)
+
+    try:
+        asyncio.run(scenario())
+        assert hung not in pids_by_kind(pid)[Kind.COORDINATOR]
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(hung, signal.SIGCONT)
 
 
 def test_a_redeploy_and_the_end_behind_it_lose_nothing(running: Running) -> None:
