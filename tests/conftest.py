@@ -49,8 +49,8 @@ _DEMO = "demo"
 """The fixture of the demo service and all who ask for it."""
 _LONGEST_FIRST = (
     _SERVICE,
-    # Beside the start of the service; a worker that has begun so short a file has the next one as well:
-    # these cells, that chaos, which so is the second that starts a Ray.
+    # Beside the start of the service. A worker that has so short a file has the next one as well:
+    # cells, and chaos, which so is the second that starts a Ray.
     "test_campaign.py",
     "test_demo_models.py",
     "test_cells.py",
