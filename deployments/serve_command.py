@@ -129,7 +129,6 @@ def _ray(config: ServiceConfig, joins: bool) -> Iterator[None]:
     """A Ray of our own, ended with us; or the one that RAY_ADDRESS names, left running."""
     prepare_environment()
     import ray
-    from ray import serve
 
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
@@ -146,8 +145,8 @@ def _ray(config: ServiceConfig, joins: bool) -> Iterator[None]:
         _check_nodes(config, joins)
         yield
     finally:
-        if not joins:
-            serve.shutdown()
+        # Nothing is deployed any more, and Serve's own processes end with a Ray of our own: told to
+        # end by themselves, Ray (2.60) prints an error about each of them.
         ray.shutdown()
 
 

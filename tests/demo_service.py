@@ -53,6 +53,7 @@ def serve(log: Path) -> Iterator[DemoService]:
             run.send_signal(signal.SIGINT)
             status = run.wait(timeout=60)
     assert status == 0, log.read_text()
+    assert log.read_text().partition(line)[2] == "\ndraining\n"
 
 
 def _ready_line(run: subprocess.Popen[bytes], log: Path) -> str:
