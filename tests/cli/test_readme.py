@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.conftest import Specdec
 from tests.demo_service import DemoService
 
 ROOT = Path(__file__).parent.parent.parent
@@ -64,7 +66,10 @@ def test_serve_commands_are_understood() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("demo_model")
-def test_generate_commands_run(tmp_path: Path) -> None:
+def test_generate_commands_run(
+    specdec: Specdec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
     commands = _commands(".venv/bin/specdec generate")
     assert len(commands) == 2
     for command in commands:
@@ -72,8 +77,8 @@ def test_generate_commands_run(tmp_path: Path) -> None:
             str(tmp_path / word) if word.endswith((".jsonl", ".json")) and "/" not in word else word
             for word in shlex.split(command)[1:]
         ]
-        main = "from deployments.cli import main; main()"
-        _run(sys.executable, "-c", main, *words, "--max-tokens", "8", "--limit", "2")
+        outcome = specdec(*words, "--max-tokens", 8, "--limit", 2)
+        assert outcome.status == 0, outcome.err
     assert len((tmp_path / "answers.jsonl").read_text().splitlines()) == 2
     assert json.loads((tmp_path / "stats.json").read_text())["requests"] == 2
 
@@ -112,12 +117,19 @@ def test_the_grpc_snippet_prints_the_answer(demo: DemoService) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_the_library_snippet_prints_tokens(demo_model: Path) -> None:
+def test_the_library_snippet_prints_tokens(
+    demo_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (snippet,) = [block for block in _blocks("python") if "Engine.load" in block]
-    assert "(" in _run(sys.executable, "-c", snippet.replace("path/or/hub-id", str(demo_model)))
+    exec(snippet.replace("path/or/hub-id", str(demo_model)), {})
+    assert "(" in capsys.readouterr().out
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_the_offline_example_prints_the_answer(demo_model: Path) -> None:
-    assert "Paris" in _run(sys.executable, "examples/offline.py", str(demo_model))
+def test_the_offline_example_prints_the_answer(
+    demo_model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["offline.py", str(demo_model)])
+    runpy.run_path(str(ROOT / "examples" / "offline.py"))
+    assert "Paris" in capsys.readouterr().out

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import httpx
 import pytest
 
+from deployments.cli import main
 from deployments.text.model import TextModel, load_text_model
 from deployments.wire.translation import logprobs_from_pb
 from specdec.v1 import generation_pb2 as pb
@@ -69,11 +70,16 @@ def _generate(service: Service, folder: Path, *flags: str) -> list[Answer]:
     lines = [{"prompt_token_ids": PROMPT, **rules} for rules in RULES]
     source, output = folder / "input.jsonl", folder / "output.jsonl"
     source.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    command = [sys.executable, "-c", "from deployments.cli import main; main()", "generate"]
+    command = ["specdec", "generate"]
     files = [str(service.folder), "--input", str(source), "--output", str(output)]
     limits = ["--max-tokens", str(NUM_TOKENS), "--kv-cache-tokens", str(KV_CACHE_TOKENS)]
     numerics = ["--dtype", "bfloat16", "--numerics", "exact", "--logprobs", str(TOP)]
-    subprocess.run([*command, *files, *limits, *numerics, *flags], check=True, timeout=240)
+    with (
+        patch.object(sys, "argv", [*command, *files, *limits, *numerics, *flags]),
+        pytest.raises(SystemExit) as ended,
+    ):
+        main()
+    assert not ended.value.code
     records = [json.loads(line) for line in output.read_text().splitlines()]
     return [Answer(record["output_token_ids"], _by_ids(record["logprobs"])) for record in records]
 
