@@ -37,6 +37,10 @@ _BUDGET_S = 2.0
 _MOST_REPEATS = 8
 _LEAST_REPEATS = 2
 """The first pass of a size may build what others use."""
+_NUM_CHECKED = 2
+"""Sizes that tell whether a table is from a busier time."""
+_QUICKER = 0.85
+"""Of the seconds then: by less, a machine differs from hour to hour."""
 _CONTEXT = 16
 """Tokens before the pass."""
 _TOKENS_PER_ROW = 256
@@ -60,20 +64,30 @@ def known_or_timed(
     model: CachedModel, role: Role, identity: str, folder: Path | None = None
 ) -> tuple[StepTime, ...]:
     """The table that an earlier start has left for this `identity` (equal where passes take equally
-    long), or a new one, which is left for the next start if nothing else seems to have run."""
+    long), or a new one, which is left for the next start if nothing else seems to have run. A table
+    is made anew as well where passes are quicker now: that start had less of the machine."""
     try:
         path = (folder or cache_folder("step_times")) / f"{_key(role, identity)}.json"
     except OSError as error:
         _logger.info("the times of passes cannot be kept: %s", error)
         return time_steps(model, role)
     known = _read(path)
-    if known is None:
-        known = time_steps(model, role)
-        if are_plausible(known):
-            _write(path, known)
-        else:
-            _logger.warning("passes were timed beside other work: the next start does it again")
-    return known
+    if known is not None and not _are_quicker_now(model, role, known):
+        return known
+    found = time_steps(model, role)
+    if are_plausible(found):
+        _write(path, found)
+        return found
+    _logger.warning("passes were timed beside other work: the next start does it again")
+    return known or found
+
+
+def _are_quicker_now(model: CachedModel, role: Role, known: tuple[StepTime, ...]) -> bool:
+    """By the first sizes, which are soon timed."""
+    kept = {(time.num_sequences, time.num_rows): time.seconds for time in known}
+    now = time_steps(model, role, sizes=_sizes(role)[:_NUM_CHECKED], most_repeats=_LEAST_REPEATS)
+    both = [(t.seconds, kept[t[:2]]) for t in now if t[:2] in kept]
+    return sum(new for new, _ in both) < _QUICKER * sum(old for _, old in both)
 
 
 def time_steps(
@@ -81,13 +95,14 @@ def time_steps(
     role: Role,
     clock: Callable[[], float] = time.perf_counter,
     sizes: Sequence[tuple[int, int]] = (),
+    most_repeats: int = _MOST_REPEATS,
 ) -> tuple[StepTime, ...]:
     """The quickest of a few passes of each of `sizes` (sequences, rows of each), by default those
     of the role, as far as the time and the cache reach. A draft drafts so many tokens instead.
 
     Sizes are repeated in turns: what else runs for a while holds up all of them, not one.
     """
-    sizes = sizes or (_PASSES if role is Role.TARGET else _DRAFTS)
+    sizes = sizes or _sizes(role)
     deadline, last_s = clock() + _BUDGET_S, 0.0
     quickest: dict[tuple[int, int], float] = {}
     slots: list[int] = []
@@ -103,7 +118,7 @@ def time_steps(
             if not is_late and _fits(model, *size):
                 _fill(model, slots, size[0])
                 last_s = quickest[size] = min(seconds(*size) for _ in range(_LEAST_REPEATS))
-        for size in [*quickest] * (_MOST_REPEATS - _LEAST_REPEATS):
+        for size in [*quickest] * (most_repeats - _LEAST_REPEATS):
             if clock() + quickest[size] > deadline:
                 break
             quickest[size] = min(quickest[size], seconds(*size))
@@ -111,6 +126,10 @@ def time_steps(
         for slot in slots:
             model.free(slot)
     return tuple(StepTime(n, n * rows, least_s) for (n, rows), least_s in quickest.items())
+
+
+def _sizes(role: Role) -> Sequence[tuple[int, int]]:
+    return _PASSES if role is Role.TARGET else _DRAFTS
 
 
 def rows_of_a_group(model: TransformersModel) -> int:

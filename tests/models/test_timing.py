@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -76,22 +76,48 @@ def test_sizes_that_the_cache_has_no_room_for_are_left_out() -> None:
     assert sizes == {(1, 1), (1, 5), (4, 4)}
 
 
+SteadyAt = Callable[[float], None]
+
+
 @pytest.fixture
-def undisturbed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every pass takes as long: what else runs on this machine decides nothing."""
-    steady = partial(time_steps, clock=SlowClock(1e-4))
-    monkeypatch.setattr(timing, "time_steps", steady)
+def steady_at(monkeypatch: pytest.MonkeyPatch) -> SteadyAt:
+    """From now on every pass takes so many seconds: what else this machine does decides nothing."""
+
+    def set_pace(step_s: float) -> None:
+        steady = partial(time_steps, clock=SlowClock(step_s))
+        monkeypatch.setattr(timing, "time_steps", steady)
+
+    return set_pace
 
 
-@pytest.mark.usefixtures("undisturbed")
-def test_a_second_start_reads_what_the_first_has_found(tmp_path: Path) -> None:
+@pytest.mark.parametrize("role", list(Role))
+@pytest.mark.parametrize("step_s", [1e-4, 0.9e-4, 3e-4])
+def test_a_second_start_reads_what_the_first_has_found(
+    role: Role, step_s: float, steady_at: SteadyAt, tmp_path: Path
+) -> None:
+    """Also where the machine is a little quicker then, or busier."""
+    steady_at(1e-4)
+    first = known_or_timed(small(), role, "digest cpu", tmp_path)
+    steady_at(step_s)
     model = small()
-    first = known_or_timed(model, Role.TARGET, "digest cpu", tmp_path)
-    num_passes = model.num_passes
-    assert known_or_timed(model, Role.TARGET, "digest cpu", tmp_path) == first
-    assert model.num_passes == num_passes
-    known_or_timed(model, Role.TARGET, "digest of another", tmp_path)
-    assert model.num_passes > num_passes
+    assert known_or_timed(model, role, "digest cpu", tmp_path) == first
+    num_few = model.num_passes
+    known_or_timed(model, role, "digest of another", tmp_path)
+    assert model.num_passes > 5 * num_few
+
+
+@pytest.mark.parametrize("role", list(Role))
+def test_times_from_a_busier_start_are_found_anew(
+    role: Role, steady_at: SteadyAt, tmp_path: Path
+) -> None:
+    """However evenly it was busy: the batch that follows would be too small for good."""
+    steady_at(1.5e-4)
+    known_or_timed(small(), role, "digest", tmp_path)
+    steady_at(1e-4)
+    quicker = known_or_timed(small(), role, "digest", tmp_path)
+    assert [time.seconds for time in quicker] == pytest.approx([1e-4] * len(quicker))
+    steady_at(1.5e-4)
+    assert known_or_timed(small(), role, "digest", tmp_path) == quicker
 
 
 @pytest.mark.parametrize(
@@ -136,11 +162,21 @@ def test_times_that_make_no_sense_leave_the_group_in_the_middle() -> None:
 
 
 def test_times_that_make_no_sense_are_not_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steady_at: SteadyAt
 ) -> None:
-    with monkeypatch.context() as beside_other_work:
-        beside_other_work.setattr(timing, "time_steps", lambda *_: tuple(BUSY))
-        assert known_or_timed(small(), Role.TARGET, "digest", tmp_path) == tuple(BUSY)
+    monkeypatch.setattr(timing, "time_steps", lambda *_: tuple(BUSY))
+    assert known_or_timed(small(), Role.TARGET, "digest", tmp_path) == tuple(BUSY)
     assert list(tmp_path.iterdir()) == []
+    steady_at(1.0)
     known_or_timed(small(), Role.TARGET, "digest", tmp_path)
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_quicker_times_that_make_no_sense_replace_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steady_at: SteadyAt
+) -> None:
+    steady_at(1.0)
+    kept = known_or_timed(small(), Role.TARGET, "digest", tmp_path)
+    quicker = tuple(time._replace(seconds=time.seconds / 1000) for time in BUSY)
+    monkeypatch.setattr(timing, "time_steps", lambda *_, **__: quicker)
+    assert known_or_timed(small(), Role.TARGET, "digest", tmp_path) == kept

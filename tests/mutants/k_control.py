@@ -14,10 +14,18 @@ MUTANTS = (
     Mutant(
         name="times-beside-other-work-kept",
         path="specdec_core/models/timing.py",
-        old="        if are_plausible(known):\n",
-        new="        if known:\n",
+        old="    if are_plausible(found):\n",
+        new="    if found:\n",
         breaks="a first start on a busy machine fixes a batch of 8 for all later ones",
         killed_by=("tests/models/test_timing.py::test_times_that_make_no_sense_are_not_kept",),
+    ),
+    Mutant(
+        name="times-of-a-busy-start-kept-for-good",
+        path="specdec_core/models/timing.py",
+        old="    if known is not None and not _are_quicker_now(model, role, known):\n",
+        new="    if known is not None:\n",
+        breaks="a first start beside work that never paused fixes its batch for all later ones",
+        killed_by=("tests/models/test_timing.py::test_times_from_a_busier_start_are_found_anew",),
     ),
     Mutant(
         name="copied-tokens-all-alike",
