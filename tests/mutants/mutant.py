@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -43,10 +44,11 @@ class Mutant:
 
     def _check_python(self, defective: str, text: str) -> None:
         try:
-            compile(defective, self.path, "exec")
+            tree = ast.parse(defective)
+            compile(tree, self.path, "exec")
         except SyntaxError as error:
             raise StaleMutantError(f"{self.name}: the mutant does not compile: {error}") from error
-        if ast.dump(ast.parse(defective)) == ast.dump(ast.parse(text)):
+        if ast.dump(tree) == _dump(text):
             raise StaleMutantError(f"{self.name}: the mutant changes nothing")
 
     def check_tests(self, root: Path) -> None:
@@ -66,6 +68,11 @@ class Mutant:
             yield
         finally:
             path.write_text(text)
+
+
+@functools.lru_cache(maxsize=16)  # the mutants of a file follow each other
+def _dump(text: str) -> str:
+    return ast.dump(ast.parse(text))
 
 
 def _names_of_tests(path: Path) -> set[str]:
