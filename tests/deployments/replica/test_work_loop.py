@@ -125,6 +125,7 @@ def test_a_lease_that_is_void_before_its_turn_is_not_run(loss: str) -> None:
             asked = [request(name, 10) for name in ("a", "b")]
             answers = asyncio.gather(*(collect(client, one) for one in asked))
             await until(lambda: bool(parts.driver.replicas) and len(open_leases(parts)) == 2)
+            await until(lambda: bool(held.executed))  # the first has had its turn
             epoch, (first, second) = parts.driver.epoch, open_leases(parts)
             if loss == "coordinator":
                 await parts.kill_coordinator()
