@@ -145,8 +145,8 @@ def _ray(config: ServiceConfig, joins: bool) -> Iterator[None]:
         _check_nodes(config, joins)
         yield
     finally:
-        # Nothing is deployed any more, and Serve's own processes end with a Ray of our own: told to
-        # end by themselves, Ray (2.60) prints an error about each of them.
+        # Nothing is deployed any more, and Serve's own processes end with a Ray of our own. After
+        # `serve.shutdown`, Ray (2.60) prints an error about Serve's controller.
         ray.shutdown()
 
 

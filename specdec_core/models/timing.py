@@ -84,10 +84,10 @@ def known_or_timed(
 
 def _are_quicker_now(model: CachedModel, role: Role, known: tuple[StepTime, ...]) -> bool:
     """By the first sizes, which are soon timed."""
-    kept = {(time.num_sequences, time.num_rows): time.seconds for time in known}
-    now = time_steps(model, role, sizes=_sizes(role)[:_NUM_CHECKED], most_repeats=_LEAST_REPEATS)
-    both = [(t.seconds, kept[t[:2]]) for t in now if t[:2] in kept]
-    return sum(new for new, _ in both) < _QUICKER * sum(old for _, old in both)
+    kept = {time[:2]: time.seconds for time in known}
+    few = time_steps(model, role, sizes=_sizes(role)[:_NUM_CHECKED], most_repeats=_LEAST_REPEATS)
+    now = [time for time in few if time[:2] in kept]
+    return sum(time.seconds for time in now) < _QUICKER * sum(kept[time[:2]] for time in now)
 
 
 def time_steps(

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -31,6 +32,17 @@ class Outcome(NamedTuple):
 Specdec = Callable[..., Outcome]
 
 
+def status_of(*arguments: object) -> int:
+    """The exit status of `specdec` with these arguments."""
+    with patch.object(sys, "argv", ["specdec", *map(str, arguments)]):
+        status: Any = 0
+        try:
+            main()
+        except SystemExit as end:
+            status = end.code
+        return int(status or 0)
+
+
 @pytest.fixture
 def specdec(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Specdec:
     """Run `specdec` with these arguments."""
@@ -38,13 +50,8 @@ def specdec(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
     monkeypatch.setattr(typer.main, "get_command", _command_of)
 
     def run(*arguments: object) -> Outcome:
-        monkeypatch.setattr(sys, "argv", ["specdec", *map(str, arguments)])
-        status: Any = 0
-        try:
-            main()
-        except SystemExit as end:
-            status = end.code
-        return Outcome(int(status or 0), *capsys.readouterr())
+        status = status_of(*arguments)
+        return Outcome(status, *capsys.readouterr())
 
     return run
 

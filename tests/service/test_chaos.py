@@ -35,6 +35,7 @@ from tests.service.replacing import (
     until,
     until_serving,
 )
+from tests.service.test_hung import stopped
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -88,12 +89,10 @@ def test_a_coordinator_that_hangs_is_replaced(running: Running) -> None:
                 os.kill(hung, signal.SIGSTOP)
             await until_serving(clients)
 
-    try:
+    with stopped() as pids:
+        pids.append(hung)
         asyncio.run(scenario())
         assert hung not in pids_by_kind(pid)[Kind.COORDINATOR]
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(hung, signal.SIGCONT)
 
 
 def test_a_redeploy_and_the_end_behind_it_lose_nothing(running: Running) -> None:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -16,6 +16,7 @@ import pytest
 
 from specdec.v1 import generation_pb2 as pb
 from tests.service.conftest import NUM_INGRESSES, Service
+from tests.service.test_hung import wait_until
 from tests.service.test_service import PROMPT, completion, streamed
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(480)]
@@ -151,13 +152,6 @@ def kill_ingresses(service: Service) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def until(condition: Callable[[], bool], limit_s: float = BACK_S) -> None:
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def test_clients_go_on_when_every_ingress_has_died(
     service: Service, http: httpx.Client, stub: Any
 ) -> None:
@@ -166,13 +160,13 @@ def test_clients_go_on_when_every_ingress_has_died(
     clients: list[OverHttp | OverGrpc] = [*over_http, OverGrpc(stub)]
     with ThreadPoolExecutor(len(clients)) as threads:
         begun = [threads.submit(client.begin) for client in clients]
-        until(lambda: all(client.num_tokens >= 60 for client in clients))
+        wait_until(lambda: all(client.num_tokens >= 60 for client in clients), BACK_S)
         kill_ingresses(service)
         for one in begun:
             one.result()
         assert all(60 <= client.num_tokens < NUM_TOKENS for client in clients)
         list(threads.map(lambda client: client.go_on(), clients))
-    until(lambda: len(service.replica_pids("ingress")) == NUM_INGRESSES)
+    wait_until(lambda: len(service.replica_pids("ingress")) == NUM_INGRESSES, BACK_S)
     for client in clients:
         client.assert_whole()
     service.until(lambda status: status.num_running == status.num_waiting == 0, 60)

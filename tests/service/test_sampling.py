@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
-from unittest.mock import patch
 
 import httpx
 import pytest
 
-from deployments.cli import main
 from deployments.text.model import TextModel, load_text_model
 from deployments.wire.translation import logprobs_from_pb
 from specdec.v1 import generation_pb2 as pb
 from specdec_core.logprobs import TokenLogprobs
+from tests.cli.conftest import status_of
 from tests.service.conftest import KV_CACHE_TOKENS, Service
 from tests.service.test_service import PROMPT, completion, streamed, token_ids
 
@@ -70,16 +68,10 @@ def _generate(service: Service, folder: Path, *flags: str) -> list[Answer]:
     lines = [{"prompt_token_ids": PROMPT, **rules} for rules in RULES]
     source, output = folder / "input.jsonl", folder / "output.jsonl"
     source.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    command = ["specdec", "generate"]
-    files = [str(service.folder), "--input", str(source), "--output", str(output)]
-    limits = ["--max-tokens", str(NUM_TOKENS), "--kv-cache-tokens", str(KV_CACHE_TOKENS)]
-    numerics = ["--dtype", "bfloat16", "--numerics", "exact", "--logprobs", str(TOP)]
-    with (
-        patch.object(sys, "argv", [*command, *files, *limits, *numerics, *flags]),
-        pytest.raises(SystemExit) as ended,
-    ):
-        main()
-    assert not ended.value.code
+    files = [service.folder, "--input", source, "--output", output]
+    limits = ["--max-tokens", NUM_TOKENS, "--kv-cache-tokens", KV_CACHE_TOKENS]
+    numerics = ["--dtype", "bfloat16", "--numerics", "exact", "--logprobs", TOP]
+    assert status_of("generate", *files, *limits, *numerics, *flags) == 0
     records = [json.loads(line) for line in output.read_text().splitlines()]
     return [Answer(record["output_token_ids"], _by_ids(record["logprobs"])) for record in records]
 
