@@ -38,6 +38,11 @@ def has_gpu() -> bool:
     return environment()["gpu"] != NO_GPU
 
 
+def gpu_memory_used() -> str:
+    """Of all processes, as nvidia-smi says it; empty without a GPU."""
+    return _output(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader"])
+
+
 def source_digest(root: Path) -> str:
     """Of the files that are measured and those that measure, also where there is no git."""
     digest = hashlib.sha256()

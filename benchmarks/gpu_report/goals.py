@@ -109,6 +109,10 @@ def _equal_ids(what: str) -> Read:
     return read
 
 
+def _over_without(result: Result) -> float | None:
+    return min((row["over_without"] for row in result.rows("decoding")), default=None)
+
+
 def _checks(result: Result) -> float | None:
     rows = result.rows("checks")
     return sum(row["holds"] for row in rows) / len(rows) if rows else None
@@ -167,6 +171,19 @@ GOALS = (
         _equal_ids("model with weights"),
         1.0,
         is_speed=False,
+    ),
+    _share(
+        "Token IDs equal to plain decoding, the service",
+        "served",
+        _equal_ids("the service"),
+        1.0,
+        is_speed=False,
+    ),
+    Goal(
+        what="The service with speculation over without, tokens/s, lowest of all rows",
+        step="served",
+        read=_over_without,
+        at_least=0.97,
     ),
     _share("Self-checks that hold", "checks", _checks, 1.0, is_speed=False),
     _share("Tests for a GPU that pass", "gpu_tests", _tests, 1.0),

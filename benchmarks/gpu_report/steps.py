@@ -30,18 +30,24 @@ class Step:
 
 
 STEPS = (
-    Step(name="machine", what="the GPU, its memory and its bandwidth", limit_s=60),
-    Step(name="checks", what="self-checks: attention, recording, exact numerics", limit_s=120),
-    Step(name="gpu_tests", what="tests that need a GPU", limit_s=120),
+    Step(name="machine", what="the GPU, its memory and its bandwidth", limit_s=30),
+    Step(name="checks", what="self-checks: attention, recording, exact numerics", limit_s=60),
+    Step(name="gpu_tests", what="tests that need a GPU", limit_s=100),
     Step(name="roofline", what="passes by rows and contexts against bandwidth", limit_s=180),
     Step(name="speed", what="plain and speculative tokens/s", limit_s=330),
     Step(name="exactness", what="token IDs of every drafter against plain decoding", limit_s=220),
     Step(name="kernels", what="kernels and gaps, from a profile", limit_s=90),
-    Step(name="memory", what="memory planned against memory taken", limit_s=130),
+    Step(name="memory", what="memory planned against memory taken", limit_s=60),
     Step(
         name="real_model",
         what="a model with weights: token IDs and tokens/s",
         limit_s=120,
+        asks=("model", "draft"),
+    ),
+    Step(
+        name="served",
+        what="`specdec serve` with that model: token IDs and tokens/s",
+        limit_s=180,
         asks=("model", "draft"),
     ),
     Step(

@@ -15,6 +15,7 @@ from tests.benchmarks.gpu_report.made import (
     good_results,
     passes,
     result,
+    served,
     token_ids,
 )
 
@@ -63,6 +64,8 @@ def test_goals_that_are_met_pass() -> None:
         ),
         (result("gpu_tests", facts={"passed": 19, "failed": 1}), ["Tests for a GPU"]),
         (result("memory", facts={"taken over planned": 1.01}), ["Memory taken"]),
+        (served(equal=63), ["Token IDs equal to plain decoding, the service"]),
+        (served(over_without=0.96), ["The service with speculation"]),
     ],
 )
 def test_a_goal_that_is_missed_fails_and_no_other(worse: Result, missed: list[str]) -> None:
