@@ -25,18 +25,19 @@ class ChoiceRules:
     """Sequences of other salts share nothing with it. No choice depends on it."""
     grammar: Grammar | None = field(default=None, compare=False)
     """That of the parameters, compiled; it never travels."""
+    needs_history: bool = field(init=False, compare=False)
+    """Whether a choice depends on which ids stand before it. Asked several times a row."""
 
-    @property
-    def needs_history(self) -> bool:
-        """Whether a choice depends on which ids stand before it."""
+    def __post_init__(self) -> None:
         params = self.params
-        return (
+        needs_history = (
             params.presence_penalty != 0.0
             or params.frequency_penalty != 0.0
             or params.repetition_penalty != 1.0
             or bool(params.bad_words)
             or params.grammar is not None
         )
+        object.__setattr__(self, "needs_history", needs_history)
 
     @property
     def failure(self) -> str | None:

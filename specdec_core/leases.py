@@ -104,6 +104,11 @@ class LeaseRow(NamedTuple):
         """Committed tokens that the slot will cache after this row."""
         return self.base_len + len(self.new_ids)
 
+    def fed_behind(self, length: int) -> tuple[int, ...]:
+        """Those of `new_ids` that stand behind the first `length` ids."""
+        num_known = length - self.base_len
+        return self.new_ids[num_known:] if num_known else self.new_ids
+
     @property
     def shape(self) -> tuple[int, int]:
         """Equal for rows that a pass takes together without waste: what is cached, what is fed."""

@@ -31,6 +31,8 @@ from specdec_core.models.cached_model import CachedModel
 from specdec_core.sampling import NO_CHOICE
 from specdec_core.verification import Verdict
 
+_TARGET, _OK = Role.TARGET, RowStatus.OK  # to name a member takes as long as a call
+
 
 @dataclass(eq=False, slots=True)
 class _CachedSequence:
@@ -44,10 +46,6 @@ class _CachedSequence:
     num_found: int = 0
     """Prompt tokens of its last row that the prefix cache had."""
 
-    @property
-    def cached_len(self) -> int:
-        return len(self.ids)
-
     def truncate(self, length: int) -> None:
         del self.ids[length:]
         del self.prefix_hashes[length + 1 :]
@@ -55,6 +53,10 @@ class _CachedSequence:
     def extend(self, token_ids: Sequence[int]) -> None:
         self.ids.extend(token_ids)
         self.prefix_hashes.extend(hashes_behind(self.prefix_hashes[-1], token_ids))
+
+
+_ReadyRow = tuple[LeaseRow, _CachedSequence]
+"""Truncated to its base_len, and with room for what it feeds."""
 
 
 class Replica:
@@ -102,19 +104,19 @@ class Replica:
         """Run the rows that can run in one pass; answer for every row, in order."""
         assert lease.role is self._role, f"a {lease.role} lease reached a {self._role} replica"
         started, recording_s = time.perf_counter(), self._model.recording_s
-        refusals = [(row, self._truncate(row)) for row in lease.rows]
+        found = [self._truncated(row) for row in lease.rows]
         answers: dict[int, RowResult] = {}
-        ready: list[LeaseRow] = []
+        ready: list[_ReadyRow] = []
         num_free = self._model.num_free_blocks
-        for row, truncated in refusals:
+        for row, cached in zip(lease.rows, found, strict=True):
+            if isinstance(cached, RowResult):
+                answers[row.sequence_id] = cached
+                continue
             num_new = self._new_blocks(row)
-            if truncated is not None:
-                answers[row.sequence_id] = truncated
-            elif num_new > num_free:
-                cached_len = self._sequences[row.sequence_id].cached_len
-                answers[row.sequence_id] = _no_room(row, cached_len)
+            if num_new > num_free:
+                answers[row.sequence_id] = _no_room(row, len(cached.ids))
             else:
-                ready.append(row)
+                ready.append((row, cached))
                 num_free -= num_new
         if ready:
             answers |= self._run(ready, lease.min_confidence)
@@ -127,71 +129,71 @@ class Replica:
             recording_s=self._model.recording_s - recording_s,
         )
 
-    def _truncate(self, row: LeaseRow) -> RowResult | None:
-        """Bring the slot to base_len, the only rollback there is; a KV_MISS where it lacks that."""
-        cached = self._sequences.get(row.sequence_id)
-        if cached is None and row.base_len == 0 and row.rules is not None:
-            try:
-                rules = row.rules.compiled(self._grammars)
-            except InvalidRequestError as error:
-                return _failure(row, str(error), RowStatus.INVALID)
-            cached = _CachedSequence(self._model.allocate(), rules)
-            self._sequences[row.sequence_id] = cached
-        if cached is None:
-            return RowResult(sequence_id=row.sequence_id, status=RowStatus.KV_MISS)
-        base_len, cached_len = row.base_len, cached.cached_len
+    def _truncated(self, row: LeaseRow) -> _CachedSequence | RowResult:
+        """The slot at base_len: the only rollback there is. A KV_MISS where it lacks that."""
+        cached = self._sequences.get(row.sequence_id) or self._begun(row)
+        if isinstance(cached, RowResult):
+            return cached
+        base_len, cached_len = row.base_len, len(cached.ids)
         if cached_len < base_len:
             return _miss(row, cached_len)
         if cached.prefix_hashes[base_len] != row.base_hash:
             return _miss(row, 0)
         if cached_len == base_len:
-            return None  # nearly always: a verified row was rolled back in its own pass
+            return cached  # nearly always: a verified row was rolled back in its own pass
         try:
             self._model.rollback(cached.slot, base_len)
         except OutOfBlocksError:
             return _no_room(row, cached_len)
         cached.truncate(base_len)
-        return None
+        return cached
+
+    def _begun(self, row: LeaseRow) -> _CachedSequence | RowResult:
+        """A slot for a sequence that has none."""
+        if row.base_len > 0 or row.rules is None:
+            return _miss(row, 0)
+        try:
+            rules = row.rules.compiled(self._grammars)
+        except InvalidRequestError as error:
+            return _failure(row, str(error), RowStatus.INVALID)
+        cached = self._sequences[row.sequence_id] = _CachedSequence(self._model.allocate(), rules)
+        return cached
 
     def _new_blocks(self, row: LeaseRow) -> int:
         """Blocks the row takes beyond those that its base_len positions hold."""
-        drafted = len(row.proposal) if self._role is Role.TARGET else max(row.num_choices - 1, 0)
-        size = self._block_size
-        return -(-(row.end_len + drafted) // size) - -(-row.base_len // size)
+        drafted = len(row.proposal) if self._role is _TARGET else max(row.num_choices - 1, 0)
+        base_len, size = row.base_len, self._block_size
+        return -(-(base_len + len(row.new_ids) + drafted) // size) - -(-base_len // size)
 
-    def _run(self, rows: list[LeaseRow], min_confidence: float) -> dict[int, RowResult]:
+    def _run(self, rows: list[_ReadyRow], min_confidence: float) -> dict[int, RowResult]:
         """Rows that choose nothing are waited for as those that do: the pool sends the next part of
         a prompt when this one is done, and `seconds` are those of this lease."""
         answers = self._pass(rows, min_confidence)
-        if not any(row.num_choices for row in rows):
+        if not any([row.num_choices for row, _ in rows]):
             self._model.wait()
         return answers
 
-    def _pass(self, rows: list[LeaseRow], min_confidence: float) -> dict[int, RowResult]:
-        turns = [self._turn(row) for row in rows]
-        if self._role is Role.TARGET:
+    def _pass(self, rows: list[_ReadyRow], min_confidence: float) -> dict[int, RowResult]:
+        turns = [self._turn(row, cached) for row, cached in rows]
+        if self._role is _TARGET:
             verdicts = score_and_verify(self._model, turns)
-            pairs = zip(rows, verdicts, strict=True)
-            return {row.sequence_id: self._verified(row, verdict) for row, verdict in pairs}
+            return {
+                row.sequence_id: self._verified(row, cached, verdict)
+                for (row, cached), verdict in zip(rows, verdicts, strict=True)
+            }
         proposals = propose(self._model, turns, min_confidence)
-        drafted = zip(rows, proposals, strict=True)
-        return {row.sequence_id: self._drafted(row, tokens) for row, tokens in drafted}
+        return {
+            row.sequence_id: self._drafted(row, cached, tokens)
+            for (row, cached), tokens in zip(rows, proposals, strict=True)
+        }
 
-    def _turn(self, row: LeaseRow) -> Turn:
-        cached = self._sequences[row.sequence_id]
-        self._adopt(row, cached)
-        self._count(row, cached)
-        fed = row.new_ids[len(cached.ids) - row.base_len :]
-        history = (*cached.ids, *fed) if cached.rules.needs_history else ()
-        return Turn(
-            cached.slot,
-            fed,
-            row.proposal,
-            row.num_choices,
-            cached.rules,
-            history,
-            row.num_scored,
-        )
+    def _turn(self, row: LeaseRow, cached: _CachedSequence) -> Turn:
+        if self._cache is not None:
+            self._adopt(row, cached)
+            self._count(row, cached)
+        fed, rules = row.fed_behind(len(cached.ids)), cached.rules
+        history = (*cached.ids, *fed) if rules.needs_history else ()
+        return Turn(cached.slot, fed, row.proposal, row.num_choices, rules, history, row.num_scored)
 
     def _adopt(self, row: LeaseRow, cached: _CachedSequence) -> None:
         """Cache what other sequences have left of the row's new ids, in whole blocks.
@@ -199,7 +201,8 @@ class Replica:
         The last one is fed all the same where the row chooses: its logits are not kept. A row that
         scores its prompt needs the logits of all.
         """
-        if self._cache is None or row.num_scored:
+        assert self._cache is not None
+        if row.num_scored:
             return
         end = row.end_len - (row.num_choices > 0)
         size = self._block_size
@@ -207,53 +210,57 @@ class Replica:
             return
         ids = cached.ids + array("i", row.new_ids[: end - row.base_len])
         adopted = self._cache.adopt(cached.slot, ids, cached.rules.cache_salt)
-        cached.extend(ids[cached.cached_len : adopted])
+        cached.extend(ids[len(cached.ids) : adopted])
 
     def _count(self, row: LeaseRow, cached: _CachedSequence) -> None:
         """What there was of the row's part of the prompt."""
         prompt_len, base_len = cached.rules.prompt_len, row.base_len
-        if self._cache is None or base_len >= prompt_len:
+        if base_len >= prompt_len:
             cached.num_found = 0
             return
         self._num_prefix_queries += min(row.end_len, prompt_len) - base_len
-        cached.num_found = min(cached.cached_len, prompt_len) - base_len
+        cached.num_found = min(len(cached.ids), prompt_len) - base_len
         self._num_prefix_hits += cached.num_found
 
-    def _verified(self, row: LeaseRow, verdict: Verdict) -> RowResult:
-        if verdict.tokens == (NO_CHOICE,):
-            return self._failed(row)
-        cached = self._keep(row, verdict.tokens[: verdict.num_accepted])
-        cached_len, size = cached.cached_len, self._block_size
+    def _verified(self, row: LeaseRow, cached: _CachedSequence, verdict: Verdict) -> RowResult:
+        num_accepted, tokens, logprobs, prompt_logprobs = verdict
+        if tokens == (NO_CHOICE,):
+            return self._failed(row, cached)
+        cached_len = self._keep(row, cached, tokens[:num_accepted])
+        size = self._block_size
         if cached_len // size > row.base_len // size:  # what was full before is published
             self._publish(cached, cached_len)
         return RowResult(
-            sequence_id=row.sequence_id,
-            cached_len=cached_len,
-            tokens=verdict.tokens,
-            num_accepted=verdict.num_accepted,
-            logprobs=verdict.logprobs,
-            prompt_logprobs=verdict.prompt_logprobs,
+            row.sequence_id,
+            _OK,
+            cached_len,
+            tokens,
+            num_accepted,
+            logprobs,
+            prompt_logprobs,
             num_found=cached.num_found,
         )
 
-    def _drafted(self, row: LeaseRow, tokens: tuple[int, ...]) -> RowResult:
-        cached = self._keep(row, tokens[: max(row.num_choices - 1, 0)])
+    def _drafted(
+        self, row: LeaseRow, cached: _CachedSequence, tokens: tuple[int, ...]
+    ) -> RowResult:
+        cached_len = self._keep(row, cached, tokens[: max(row.num_choices - 1, 0)])
         self._publish(cached, row.end_len)  # most of what is only drafted is soon rolled back
-        return RowResult(sequence_id=row.sequence_id, cached_len=cached.cached_len, tokens=tokens)
+        return RowResult(row.sequence_id, _OK, cached_len, tokens)
 
-    def _keep(self, row: LeaseRow, drafted: tuple[int, ...]) -> _CachedSequence:
-        """Record the ids whose KV the pass has left in the slot."""
-        cached = self._sequences[row.sequence_id]
-        cached.extend(row.new_ids[len(cached.ids) - row.base_len :] + drafted)
-        assert len(cached.ids) == self._model.cached_len(cached.slot), "ids and KV disagree"
-        return cached
+    def _keep(self, row: LeaseRow, cached: _CachedSequence, drafted: tuple[int, ...]) -> int:
+        """Record the ids whose KV the pass has left in the slot; how many there are."""
+        fed = row.fed_behind(len(cached.ids))
+        cached.extend(fed + drafted if drafted else fed)
+        cached_len = len(cached.ids)
+        assert cached_len == self._model.cached_len(cached.slot), "ids and KV disagree"
+        return cached_len
 
     def _publish(self, cached: _CachedSequence, length: int) -> None:
         if self._cache is not None:
             self._cache.publish(cached.slot, cached.ids[:length], cached.rules.cache_salt)
 
-    def _failed(self, row: LeaseRow) -> RowResult:
-        cached = self._sequences[row.sequence_id]
+    def _failed(self, row: LeaseRow, cached: _CachedSequence) -> RowResult:
         why = cached.rules.failure
         if self._cache is not None and why is None:
             self._cache.withdraw(cached.slot)  # a NaN in there would fail whoever begins alike

@@ -114,18 +114,21 @@ class Autoregressive:
         return events
 
     def _admit(self) -> None:
-        while self._waiting and len(self._running) < self._batch_size and self._has_room():
+        """As many as can run to their end beside those that run already; one alone always."""
+        if not self._waiting:
+            return
+        num_free = self._model.num_blocks - sum([self._blocks_of(r.request) for r in self._running])
+        while self._waiting and len(self._running) < self._batch_size:
+            num_free -= self._blocks_of(self._waiting[0])
+            if num_free < 0 and self._running:
+                break
             request = self._waiting.popleft()
             ids = [*request.prompt_token_ids, *request.emitted_token_ids]
             rules = request.rules.compiled(self._grammars)
             self._running.append(_Running(request, self._model.allocate(), rules, ids))
 
-    def _has_room(self) -> bool:
-        """Whether the next request can run to its end beside those that run already."""
-        lengths = [running.request.max_len for running in self._running]
-        lengths.append(self._waiting[0].max_len)
-        blocks = sum(-(-length // self._model.block_size) for length in lengths)
-        return not self._running or blocks <= self._model.num_blocks
+    def _blocks_of(self, request: Request) -> int:
+        return -(-request.max_len // self._model.block_size)
 
     def _decode(self, running: Sequence[_Running]) -> list[_Choice]:
         shares = [r.prompt_share for r in running]

@@ -8,7 +8,8 @@ another replica are one code path: catch up, score, roll back.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import cache
 from itertools import compress, islice
 from typing import NamedTuple
 
@@ -154,14 +155,24 @@ def score_and_verify(target: ScoringModel, turns: Sequence[Turn]) -> list[Verdic
         for t, share in zip(turns, shares, strict=True)
     ]
     prompts, logits = take_prompts(target.score(feeds), shares, target.vocab_size)
-    rows = [row for turn in turns for row in _choice_rows(target, turn)]
-    choices = iter(choose(logits, rows, target.vocab_size) if rows else [])
+    rows: list[ChoiceRow] = []
+    for turn in turns:
+        rows += _choice_rows(target, turn)
+    choices = choose(logits, rows, target.vocab_size) if rows else []
     verdicts = [
-        _settle(target, turn, [next(choices) for _ in range(turn.num_choices)]) for turn in turns
+        _settle(target, turn, own) for turn, own in zip(turns, _split(choices, turns), strict=True)
     ]
     if not any(map(_reports, turns)):
         return verdicts
     return _with_logprobs(target, turns, rows, verdicts, logits, prompts)
+
+
+def _split(choices: list[int], turns: Sequence[Turn]) -> Iterator[list[int]]:
+    """Each turn's own."""
+    end = 0
+    for turn in turns:
+        start, end = end, end + turn.num_choices
+        yield choices[start:end]
 
 
 def _fed(turn: Turn) -> Sequence[int]:
@@ -177,7 +188,7 @@ def _reports(turn: Turn) -> bool:
 def _prompt_share(turn: Turn) -> PromptShare:
     """A turn that scores takes the logits of all that it feeds: those it needs are the first."""
     if not turn.num_scored:
-        return PromptShare(0, (), 0, turn.num_choices)
+        return _no_prompt(turn.num_choices)
     return PromptShare(
         num_rows=len(turn.new_ids) + len(turn.proposal) - turn.num_choices,
         tokens=turn.new_ids[1 : 1 + turn.num_scored],
@@ -186,9 +197,16 @@ def _prompt_share(turn: Turn) -> PromptShare:
     )
 
 
+@cache
+def _no_prompt(num_choices: int) -> PromptShare:
+    return PromptShare(0, (), 0, num_choices)
+
+
 def _choice_rows(target: ScoringModel, turn: Turn) -> list[ChoiceRow]:
     """Choice j behind N committed tokens stands at absolute position N + j."""
     num_committed = target.cached_len(turn.slot) - len(turn.proposal)
+    if turn.num_choices == 1 and not turn.history:
+        return [ChoiceRow(turn.rules, num_committed)]
     history = _history(turn, turn.proposal)
     return [ChoiceRow(turn.rules, num_committed + j, history) for j in range(turn.num_choices)]
 

@@ -41,7 +41,8 @@ class KVShape:
 
 @dataclass(eq=False, slots=True)
 class _Slot:
-    blocks: list[int] = field(default_factory=list)
+    blocks: array[int] = field(default_factory=lambda: array("i"))
+    """Passes copy them into their numbers: of an array that takes a third of the time."""
     length: int = 0
     serials: list[int] = field(default_factory=list)
     """Of its blocks' names: the first so many blocks are full and have one."""
@@ -125,7 +126,7 @@ class PagedKV:
     def cached_len(self, slot: int) -> int:
         return self._slots[slot].length
 
-    def block_table(self, slot: int) -> Sequence[int]:
+    def block_table(self, slot: int) -> array[int]:
         return self._slots[slot].blocks
 
     def extend(self, counts: dict[int, int]) -> None:
@@ -142,7 +143,7 @@ class PagedKV:
             state, num_new = self._slots[slot], needed[slot]
             state.length += count
             if num_new:  # every sixteenth round of a row
-                state.blocks += taken[:num_new]
+                state.blocks.extend(taken[:num_new])
                 del taken[:num_new]
 
     def rollback(self, slot: int, length: int) -> None:
@@ -187,7 +188,7 @@ class PagedKV:
             for named in found:
                 self._allocator.hold(named.block)
             self._allocator.give_back(state.blocks[num_full:])
-            state.blocks[num_full:] = [named.block for named in found]
+            state.blocks[num_full:] = array("i", [named.block for named in found])
             state.serials += [named.serial for named in found]
             state.length = len(state.blocks) * self.block_size
         return state.length

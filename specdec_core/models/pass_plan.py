@@ -168,11 +168,11 @@ def _piece_table(pieces: Sequence[Piece], facts: list[int], kv: KVBlocks) -> Pie
     """`facts` as PieceTable has them, one piece behind the other."""
     size = kv.block_size
     counts = [-(-(start + len(tokens)) // size) for _, start, tokens, _ in pieces]
-    width, num_facts, numbers = max(counts), len(facts), facts[:]
+    width, num_facts, numbers = max(counts), len(facts), array("i", facts)
     for piece, count in zip(pieces, counts, strict=True):
-        numbers += kv.block_table(piece.slot)[:count]
-        numbers += [0] * (width - count)
-    both = torch.frombuffer(array("i", numbers), dtype=torch.int32)
+        numbers.extend(kv.block_table(piece.slot)[:count])
+        numbers.extend([0] * (width - count))
+    both = torch.frombuffer(numbers, dtype=torch.int32)
     return PieceTable(both[:num_facts].view(-1, 3), both[num_facts:].view(-1, width), kv.block_size)
 
 

@@ -127,8 +127,8 @@ MUTANTS = (
     Mutant(
         name="scored-prompt-adopted",
         path=_REPLICA,
-        old="if self._cache is None or row.num_scored:",
-        new="if self._cache is None:",
+        old="if row.num_scored:",
+        new="if False:",
         breaks="prompt_logprobs of a prompt that was seen before are those of other places",
         killed_by=(_REPLICA_TESTS + "test_a_row_that_scores_its_prompt_feeds_all_of_it",),
     ),
@@ -136,7 +136,7 @@ MUTANTS = (
         name="drafted-tokens-published",
         path=_REPLICA,
         old="self._publish(cached, row.end_len)",
-        new="self._publish(cached, cached.cached_len)",
+        new="self._publish(cached, cached_len)",
         breaks="every rejection inside of a full block renames it; the cache fills with guesses",
         killed_by=(
             _REPLICA_TESTS + "test_what_a_draft_only_drafted_is_not_found_until_it_is_committed",

@@ -200,8 +200,8 @@ MUTANTS = (
     Mutant(
         name="blocks-of-the-proposal-forgotten",
         path=_REPLICA,
-        old="return -(-(row.end_len + drafted) // size) - -(-row.base_len // size)",
-        new="return -(-row.end_len // size) - -(-row.base_len // size)",
+        old="len(row.new_ids) + drafted) // size)",
+        new="len(row.new_ids)) // size)",
         breaks="a group that does not fit fails as a whole in the middle of the pass",
         killed_by=(_REPLICA_TESTS + "test_the_room_of_a_proposal_is_counted",),
     ),
@@ -232,8 +232,8 @@ MUTANTS = (
     Mutant(
         name="plain-decoding-overfills-the-cache",
         path=_PLAIN,
-        old="return not self._running or blocks <= self._model.num_blocks",
-        new="return True",
+        old="if num_free < 0 and self._running:",
+        new="if False:",
         breaks="plain decoding runs out of blocks in the middle of its requests",
         killed_by=(
             _PLAIN_TESTS
