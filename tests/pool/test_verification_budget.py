@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given
@@ -15,9 +15,15 @@ from specdec_core.config import PoolConfig, SpecMethod
 from specdec_core.leases import LeaseRow, Role
 from specdec_core.pool import AcceptanceHistory, Drafter, FixedK
 from specdec_core.pool.grouping import RowPlan
+from specdec_core.pool.k_cause import KCause
 from specdec_core.pool.k_policy import Offer
-from specdec_core.pool.sequence import Sequence
-from specdec_core.pool.verification_budget import acceptance_rate, keep_within, whole_tiles
+from specdec_core.pool.sequence import Round, Sequence
+from specdec_core.pool.verification_budget import (
+    acceptance_rate,
+    keep_within,
+    keep_worthwhile,
+    whole_tiles,
+)
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info
 
@@ -162,3 +168,57 @@ def test_a_target_s_group_checks_what_the_policy_chooses(method: SpecMethod) -> 
     assert drafters == {Drafter.MODEL if by_model else Drafter.LOOKUP}
     agreed = {offer.num_agreed for offer in offers if offer.num_drafted}
     assert agreed == {0} if by_model else agreed and agreed <= {2, 3, 4}
+
+
+class Told:
+    """A policy that keeps these many tokens of the rows; remembers what it was asked."""
+
+    cause = KCause.PROBE
+
+    def __init__(self, *lengths: int) -> None:
+        self.lengths = list(lengths)
+        self.offers: list[Offer] = []
+        self.tile_rows = 0
+
+    def num_checked(self, offers: Iterable[Offer], tile_rows: int) -> list[int]:
+        self.offers, self.tile_rows = list(offers), tile_rows
+        return self.lengths
+
+
+def begun(plan: RowPlan, *, is_drafted: bool = False, num_agreed: int = 0) -> RowPlan:
+    plan.sequence.round = Round(
+        9, 4, plan.proposal, is_drafted=is_drafted, num_agreed=num_agreed, cause=KCause.GOODPUT
+    )
+    return plan
+
+
+def test_a_policy_is_told_what_each_row_offers_and_has_its_way() -> None:
+    found, drafted = begun(plan(4), num_agreed=3), begun(plan(3), is_drafted=True, num_agreed=3)
+    bare, catch_up = begun(plan(0)), begun(plan(0))
+    catch_up.row = catch_up.row._replace(num_choices=0)
+    policy: Any = Told(1, 0, 2)
+    kept = keep_worthwhile([found, catch_up, bare, drafted], policy, tile_rows=16)
+    assert [len(one.proposal) for one in kept] == [1, 0, 0, 2]
+    assert policy.tile_rows == 16
+    assert [offer.num_drafted for offer in policy.offers] == [4, 0, 3]
+    assert [offer.drafter for offer in policy.offers] == [
+        *(Drafter.LOOKUP, Drafter.LOOKUP),
+        Drafter.MODEL,
+    ]
+    assert [offer.num_agreed for offer in policy.offers] == [3, 0, 0]
+    left = found.sequence.max_len - len(found.sequence.ids)
+    assert [offer.num_left for offer in policy.offers] == [left] * 3
+    causes = [one.sequence.round.cause for one in kept if one.sequence.round]
+    assert causes == [KCause.PROBE, KCause.GOODPUT, KCause.GOODPUT, KCause.PROBE]
+
+
+def test_a_shorter_plan_is_of_the_same_row() -> None:
+    whole = plan(4)
+    whole.is_resuming = True
+    short = whole.shortened(1)
+    assert (short.sequence, short.shape, short.likeness) == (
+        *(whole.sequence, whole.shape),
+        whole.likeness,
+    )
+    assert short.is_resuming
+    assert (short.slot_len, short.row.num_choices, short.proposal) == (11, 2, (0,))
