@@ -9,7 +9,7 @@ import pytest
 
 from specdec_core.pool import step_costs
 from specdec_core.pool.linear_fit import Point, fit_line
-from specdec_core.pool.step_costs import StepCost
+from specdec_core.pool.step_costs import CostLine, StepCost
 
 
 def test_costs_are_learnt_from_few_passes_and_never_fall_with_the_rows() -> None:
@@ -162,3 +162,27 @@ def test_the_line_is_drawn_seldom_once_a_size_is_known(monkeypatch: pytest.Monke
         cost.observe(8, 8, 0.012)
         cost.at(8, 40)
     assert 80 // 8 <= len(drawn) <= 80 // 4
+
+
+def test_what_was_timed_before_counts_until_a_pass_was_run() -> None:
+    cost = StepCost(tile_rows=16)
+    cost.expect(8, 8, 0.01)
+    assert not cost.was_timed, "one size says nothing of what a row costs"
+    cost.expect(8, 40, 0.03)
+    assert cost.was_timed
+    before = cost.at(8, 40)
+    cost.expect(8, 40, 9.0)
+    assert cost.at(8, 40) == before, "of a size the first time counts"
+
+
+def test_what_was_run_counts_more_than_what_would_be_expected() -> None:
+    cost = StepCost()
+    cost.observe(8, 8, 0.01)
+    cost.expect(8, 40, 9.0)
+    assert not cost.was_timed
+    assert cost.at(8, 40) < 0.1
+
+
+def test_a_line_at_another_pace_is_slower_in_all_its_parts() -> None:
+    line = CostLine(base_s=1.0, row_s=2.0, sequence_s=3.0, tile_s=4.0)
+    assert line.times(2.0) == CostLine(base_s=2.0, row_s=4.0, sequence_s=6.0, tile_s=8.0)
