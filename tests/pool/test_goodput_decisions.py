@@ -1,0 +1,115 @@
+"""Single decisions of the controller, where costs and chances are told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from specdec_core.leases import GroupLease, GroupResult, LeaseRow, Role, RowResult
+from specdec_core.pool import AcceptanceHistory, Drafter
+from specdec_core.pool.draft_sharing import Crowd
+from specdec_core.pool.goodput import GoodputK
+from specdec_core.pool.k_policy import Offer
+from tests.pool.fake_replica import info
+
+SIZE = 8
+RESTS = 100
+PASS_S = 0.01
+
+
+def policy(row_s: float = 0.0, step_s: float | None = None) -> GoodputK:
+    """Passes of 8 take 10 ms and `row_s` for each further row; a draft's step takes `step_s`."""
+    made = GoodputK(SIZE)
+    for rows in (8, 16, 24, 40):
+        made.verify.expect(SIZE, rows, PASS_S + row_s * (rows - SIZE))
+    if step_s is not None:
+        for steps in (1, 4):
+            made.draft.expect(SIZE * steps, steps, step_s * steps)
+    return made
+
+
+def verified(made: GoodputK) -> None:
+    """A target's pass without drafted tokens."""
+    rows = tuple(LeaseRow(number, 9, 0, (1,), (), 1) for number in range(SIZE))
+    lease = GroupLease(0, 1, "target", Role.TARGET, rows, 1.0)
+    answers = tuple(RowResult(number, tokens=(1,)) for number in range(SIZE))
+    made.observe(lease, GroupResult(0, 1, "target", answers, PASS_S), PASS_S)
+
+
+def history(
+    num_accepted: int, num_trials: int, made: GoodputK, drafter: Drafter
+) -> AcceptanceHistory:
+    found = AcceptanceHistory()
+    for trial in range(num_trials):
+        made.learn(found, drafter, (1,), (1 if trial < num_accepted else 2,))
+    return found
+
+
+def test_a_target_says_how_many_rows_gain_and_what_a_tile_is() -> None:
+    made = GoodputK(SIZE)
+    made.welcome(replace(info("a"), tile_rows=16))
+    assert (made.max_group_size, made.verify.tile_rows) == (SIZE, 16)
+    made.welcome(replace(info("b"), max_num_seqs=4))
+    assert made.max_group_size == 4
+
+
+class Lookups:
+    """Groups whose rows are offered one token each."""
+
+    def __init__(self) -> None:
+        self.policy = policy(row_s=0.001)
+        self._good = history(40, 40, self.policy, Drafter.LOOKUP)
+        self._bad = history(0, 40, self.policy, Drafter.LOOKUP)
+
+    def choose(self, is_good: bool) -> None:
+        """A row costs what 0.8 tokens are worth."""
+        past = self._good if is_good else self._bad
+        found = self.policy.num_checked([Offer(past, Drafter.LOOKUP, 1, num_left=50)] * SIZE, 0)
+        assert found == [int(is_good)] * SIZE
+
+
+def test_prompt_lookup_rests_for_four_passes_behind_eight_groups_in_vain() -> None:
+    lookups = Lookups()
+    made = lookups.policy
+    for is_good in (*[False] * 7, True, *[False] * 8):
+        assert made.may_look_up(SIZE)
+        lookups.choose(is_good)
+    for _ in range(5):  # the group that was chosen last, then four
+        assert not made.may_look_up(SIZE)
+        assert made.may_look_up(SIZE - 1), "fewer sequences are another matter"
+        verified(made)
+    assert made.may_look_up(SIZE)
+
+
+@pytest.mark.parametrize(("step_s", "num_drafted"), [(0.002, 1), (0.05, 0)])
+def test_a_model_that_rests_is_tried_again_if_a_good_one_would_pay(
+    step_s: float, num_drafted: int
+) -> None:
+    made = policy(step_s=step_s)
+    past = history(0, 60, made, Drafter.MODEL)
+    for _ in range(RESTS):
+        assert made.num_draft_tokens(past, Drafter.MODEL, 4, SIZE) == 0
+        verified(made)
+    assert made.num_draft_tokens(past, Drafter.MODEL, 4, SIZE) == num_drafted
+
+
+def test_a_plan_counts_the_rounds_that_a_shared_draft_has_no_time_for() -> None:
+    plan = policy(step_s=0.02)._promised(Crowd(SIZE, SIZE, 2.0), 1, 0.9)
+    exposed_s = 0.02 + (0.02 - PASS_S) / (0.02 + PASS_S) * 0.02 / 2
+    round_s = exposed_s + PASS_S
+    share = PASS_S / (2 * 0.02 - round_s + PASS_S)
+    tokens = share * SIZE * 1.9 + (1 - share) * SIZE
+    seconds = share * round_s + (1 - share) * PASS_S
+    assert plan.drafted_share == pytest.approx(share, rel=0.05)
+    assert plan.tokens_per_second == pytest.approx(tokens / seconds, rel=0.05)
+
+
+def test_a_short_draft_is_known_once_it_was_asked() -> None:
+    made = policy(step_s=0.004)
+    past = history(60, 60, made, Drafter.MODEL)
+    assert not made.is_draft_short, "nobody has asked"
+    made.num_draft_tokens(past, Drafter.MODEL, 4, SIZE, targets_per_draft=1.0)
+    assert not made.is_draft_short
+    made.num_draft_tokens(past, Drafter.MODEL, 4, SIZE, targets_per_draft=4.0)
+    assert made.is_draft_short
