@@ -53,10 +53,19 @@ class World:
         (2, {"a": GROUP + 1}, "aaaa", []),
         (2, {"a": GROUP}, "aaaa", []),
         (2, {"a": GROUP + 1, "b": GROUP + 1}, "aabb", ["a0", "b2"]),
+        (3, {"a": GROUP + 1}, "a", ["a0"]),
         (1, {"a": GROUP + 9}, "aa", []),
         (GROUP, {"a": GROUP + 9}, "aa", []),
     ],
-    ids=["two to spare", "one to spare", "none", "one of each", "too few wait", "a full group"],
+    ids=[
+        "two to spare",
+        "one to spare",
+        "none",
+        "one of each",
+        "one is missing, one waits",
+        "too few wait",
+        "a full group",
+    ],
 )
 def test_a_group_is_filled_whole_and_each_draft_keeps_one(
     num_ready: int, queues: dict[str, int], waiting: str, expected: list[str]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specdec_core.pool.group_choice import Chances, ChancesByPlace, Group, best, counts
+from specdec_core.pool.group_choice import Chances, ChancesByPlace, Count, Group, best, counts
 from specdec_core.pool.step_costs import StepCost
 
 
@@ -89,3 +89,14 @@ def test_chances_by_place_are_those_that_could_be_listed(
     first = data.draw(st.integers(0, len(listed)))
     end = data.draw(st.integers(first, len(listed)))
     assert by_place.expected(first, end) == pytest.approx(listed.expected(first, end))
+
+
+@pytest.mark.parametrize(
+    ("tokens_per_second", "worth", "num_kept"),
+    [(104.0, 104.0, 0), (106.0, 106.0, 4), (106.0, 99.0, 0)],
+)
+def test_drafted_tokens_are_checked_where_they_gain_enough(
+    tokens_per_second: float, worth: float, num_kept: int
+) -> None:
+    found = [Count(0, 8, 100.0, 100.0), Count(4, 12, tokens_per_second, worth)]
+    assert best(found).num_kept == num_kept

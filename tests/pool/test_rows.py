@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from specdec_core.leases import LeaseRow
 from specdec_core.pool.grouping import RowPlan
-from specdec_core.pool.rows import fit, plan_drafting, plan_verification
+from specdec_core.pool.rows import fit, is_round, plan_drafting, plan_verification
 from specdec_core.pool.sequence import Place, Sequence
 from tests.pool.cell import request
 
@@ -59,3 +60,13 @@ def test_committed_ids_are_never_given_up() -> None:
     plan: RowPlan = plan_verification(sequence(9), Place("t", cached_len=8), (3,), 100)
     with pytest.raises(AssertionError, match="9 ids do not fit into 8"):
         fit(plan, 8)
+
+
+@pytest.mark.parametrize(
+    ("num_fed", "num_choices", "expected"),
+    [(1, 1, True), (4, 1, True), (5, 1, False), (7, 6, True), (8, 6, False), (1, 0, False)],
+)
+def test_more_fed_ids_than_a_round_leaves_are_a_catch_up(
+    num_fed: int, num_choices: int, expected: bool
+) -> None:
+    assert is_round(LeaseRow(0, 9, 0, (1,) * num_fed, (), num_choices)) == expected

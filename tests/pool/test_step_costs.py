@@ -186,3 +186,11 @@ def test_what_was_run_counts_more_than_what_would_be_expected() -> None:
 def test_a_line_at_another_pace_is_slower_in_all_its_parts() -> None:
     line = CostLine(base_s=1.0, row_s=2.0, sequence_s=3.0, tile_s=4.0)
     assert line.times(2.0) == CostLine(base_s=2.0, row_s=4.0, sequence_s=6.0, tile_s=8.0)
+
+
+def test_a_machine_that_becomes_slower_again_is_believed_again() -> None:
+    cost = StepCost()
+    for seconds in (0.01, 0.02, 0.04):
+        for _ in range(8):
+            cost.observe(8, 8, seconds)
+    assert cost.at(8, 8) == pytest.approx(0.04, rel=0.1)

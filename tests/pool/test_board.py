@@ -1,0 +1,28 @@
+"""What a draft could wait for."""
+
+from __future__ import annotations
+
+import pytest
+
+from specdec_core.pool.board import Board
+from specdec_core.pool.rows import plan_drafting
+from specdec_core.pool.sequence import Place, Sequence
+from tests.pool.cell import request
+
+
+@pytest.mark.parametrize(
+    ("num_draft_tokens", "out_on", "expected"),
+    [(3, "the target", True), (3, "another", False), (0, "the target", False)],
+    ids=["one of the same target is out", "one of another target is out", "a row that catches up"],
+)
+def test_a_draft_waits_for_rows_of_the_targets_that_its_own_are_of(
+    num_draft_tokens: int, out_on: str, expected: bool
+) -> None:
+    board, sequence = Board(4), Sequence(0, request("a"), 0.0)
+    sequence.target, sequence.draft = Place("the target"), Place("the draft")
+    board.put(plan_drafting(sequence, sequence.draft, num_draft_tokens, chunk=8))
+    assert not board.may_draft_more
+    board.put_out(1, out_on)
+    assert board.may_draft_more == expected
+    board.forget(1)
+    assert not board.may_draft_more
