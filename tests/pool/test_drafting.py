@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, ClassVar
 
 import pytest
 
@@ -297,3 +298,89 @@ def test_a_proposal_waits_for_a_replaced_target_to_catch_up() -> None:
         cell.turn()
     assert len(leases_of(cell, Role.DRAFT)) == num_before
     finish(cell, client)
+
+
+class _Listening(FixedK):
+    """Hears how many targets share a draft, and what prompt lookup knew of its tokens."""
+
+    shared: ClassVar[list[float]] = []
+    agreed: ClassVar[list[tuple[Drafter, int]]] = []
+
+    def num_draft_tokens(
+        self,
+        history: AcceptanceHistory,
+        drafter: Drafter,
+        limit: int,
+        num_live: int,
+        targets_per_draft: float = 1.0,
+        num_agreed: int = 0,
+    ) -> int:
+        self.shared.append(targets_per_draft)
+        return 2
+
+    def learn(
+        self,
+        history: AcceptanceHistory,
+        drafter: Drafter,
+        drafted: Any,
+        chosen: Any,
+        num_agreed: int = 0,
+    ) -> None:
+        self.agreed.append((drafter, num_agreed))
+
+
+@pytest.fixture
+def listening() -> _Listening:
+    _Listening.shared.clear()
+    _Listening.agreed.clear()
+    return _Listening(2)
+
+
+@pytest.mark.parametrize(
+    ("num_drafts", "left_out", "expected"),
+    [(1, "", 2.0), (2, "", 1.0), (2, "draft1", 2.0), (2, "idle", 1.0)],
+    ids=["two targets, one draft", "two drafts", "one of them drains", "an idle target drains"],
+)
+def test_the_k_policy_hears_how_many_targets_share_a_draft(
+    listening: _Listening, num_drafts: int, left_out: str, expected: float
+) -> None:
+    cell = Cell(config(SpecMethod.DRAFT_MODEL, max_group_size=2, window=2), k_policy=listening)
+    for number in range(num_drafts):
+        cell.join(info(f"draft{number}", Role.DRAFT))
+    for name in ("a", "b"):
+        cell.join(info(name))
+    if left_out:
+        if left_out == "idle":
+            cell.join(info("idle"))
+        cell.pool.drain(left_out, cell.now)
+    clients = [cell.add(request(str(number), max_tokens=12)) for number in range(4)]
+    cell.run()
+    for client in clients:
+        client.check_plain()
+    assert set(listening.shared[8:24]) == {expected}
+
+
+@pytest.mark.parametrize("method", [SpecMethod.NGRAM, SpecMethod.DRAFT_MODEL])
+def test_the_k_policy_learns_whose_tokens_they_were_and_how_many_agreed(
+    listening: _Listening, method: SpecMethod
+) -> None:
+    cell = Cell(config(method), k_policy=listening)
+    cell.join(info("target"))
+    if method is SpecMethod.DRAFT_MODEL:
+        with_draft(cell)
+    finish(cell, cell.add(request("a", (1, 2, 3, 1, 2, 3, 1, 2), max_tokens=16)))
+    drafters = {drafter for drafter, _ in listening.agreed}
+    by_model = method is SpecMethod.DRAFT_MODEL
+    assert drafters == {Drafter.MODEL if by_model else Drafter.LOOKUP}
+    agreed = {num_agreed for _, num_agreed in listening.agreed}
+    assert agreed == {0} if by_model else agreed <= {2, 3, 4} and agreed
+
+
+def test_a_draft_is_told_how_sure_it_has_to_be() -> None:
+    told = config(SpecMethod.DRAFT_MODEL)
+    told = replace(told, speculation=replace(told.speculation, min_confidence=0.3))
+    cell = Cell(told)
+    cell.join(info("target"))
+    with_draft(cell)
+    finish(cell, cell.add(request("a", max_tokens=9)))
+    assert {lease.min_confidence for lease in cell.leases} == {0.3}
