@@ -21,7 +21,7 @@ def measure(settings: Settings, findings: Findings) -> None:
         served = model_of(url)
         findings.fact("model served", served)
         prompts = question_ids(load_tokenizer(model), settings.sizes.num_prompts)
-        for rows in [rows for rows in settings.sizes.rows if rows <= len(prompts)]:
+        for rows in settings.sizes.rows_of(len(prompts)):
             bodies = [_body(served, ids, settings) for ids in prompts[:rows]]
             tokens_per_s = [pace(url, bodies) for _ in range(2)][-1]
             findings.row("decoding", rows=rows, tokens_per_s=tokens_per_s)

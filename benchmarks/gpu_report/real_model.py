@@ -111,7 +111,7 @@ def _measure_speed(
     """Greedy answers of one length; the second of two runs counts."""
     sizes, target, draft = settings.sizes, loaded.target.model, loaded.draft
     method = SpecMethod.NGRAM if draft is None else SpecMethod.DRAFT_MODEL
-    for rows in [rows for rows in sizes.rows if rows <= len(prompts)]:
+    for rows in sizes.rows_of(len(prompts)):
         requests = requests_of(prompts[:rows], min(MAX_TOKENS, sizes.tokens))
         fast = Way(rows=rows, method=method, k=sizes.max_k, policy=KPolicyName.GOODPUT)
         for way in (Way(rows=rows), fast):

@@ -31,7 +31,7 @@ def write_tiny_model(folder: Path, shape: NetworkShape) -> None:
 @contextmanager
 def answering() -> Iterator[str]:
     """The URL of a server that counts tokens and generates none."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Peer)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Peer)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield f"http://127.0.0.1:{server.server_port}"
@@ -39,15 +39,15 @@ def answering() -> Iterator[str]:
         server.shutdown()
 
 
-class _Peer(BaseHTTPRequestHandler):
+class Peer(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
-        self._answer({"data": [{"id": "rehearsed"}]})
+        self.answer({"data": [{"id": "rehearsed"}]})
 
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self._answer({"usage": {"completion_tokens": asked["max_tokens"]}})
+        self.answer({"usage": {"completion_tokens": asked["max_tokens"]}})
 
-    def _answer(self, content: dict[str, object]) -> None:
+    def answer(self, content: dict[str, object]) -> None:
         body = json.dumps(content).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))

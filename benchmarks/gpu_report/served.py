@@ -87,7 +87,7 @@ class _Asking:
     def measure_speed(self, prompts: Sequence[Ids], findings: Findings) -> None:
         """The first turn warms up; medians of the others count."""
         length = min(MAX_TOKENS, self._sizes.tokens)
-        for rows in [rows for rows in self._sizes.rows if rows <= len(prompts)]:
+        for rows in self._sizes.rows_of(len(prompts)):
             paces: dict[bool, list[float]] = {True: [], False: []}
             for turn in range(1 + _TURNS):
                 for speculates in (turn % 2 > 0, turn % 2 == 0):
@@ -142,8 +142,17 @@ def _service(command: Sequence[str], settings: Settings) -> Iterator[tuple[str, 
         _wait_until_ready(process, url, started + _READY_S)
         yield url, time.monotonic() - started
     finally:
-        process.send_signal(signal.SIGINT)
+        _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """As Ctrl-C does, by force where that is not heard."""
+    process.send_signal(signal.SIGINT)
+    try:
         process.wait(_END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def _variables() -> dict[str, str]:

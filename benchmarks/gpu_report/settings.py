@@ -89,6 +89,10 @@ class Sizes:
     profiled: int = 10
     """Passes, and rounds, in a profile."""
 
+    def rows_of(self, num_prompts: int) -> list[int]:
+        """Those for which there are so many prompts."""
+        return [rows for rows in self.rows if rows <= num_prompts]
+
 
 REHEARSED = Sizes(
     target=_tiny("tiny target", layers=2),

@@ -8,13 +8,14 @@ import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks.gpu_report import served
+from benchmarks.gpu_report.rehearsed import Peer
 from benchmarks.gpu_report.results import Findings, StepSkippedError
 from benchmarks.gpu_report.settings import REHEARSED, Settings
 from tests.benchmarks.gpu_report.made import result
@@ -32,34 +33,21 @@ class _Server(ThreadingHTTPServer):
         self.asked: list[dict[str, Any]] = []
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Peer):
     server: _Server
-
-    def do_GET(self) -> None:
-        self._answer({"data": [{"id": "a model"}]})
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.server.asked.append(body)
         first = body["prompt"][0]
         is_wrong = first == self.server.wrong_prompt and not body["speculative"]
-        self._answer(
+        self.answer(
             {
                 "system_fingerprint": "exact",
                 "choices": [{"token_ids": [first, int(is_wrong)]}],
                 "usage": {"completion_tokens": body["max_tokens"]},
             }
         )
-
-    def _answer(self, content: dict[str, Any]) -> None:
-        body = json.dumps(content).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
 
 
 @pytest.fixture
@@ -118,18 +106,25 @@ def test_without_ray_it_is_skipped(
         served.measure(settings, findings)
 
 
-def _sleeps(seconds: float) -> tuple[str, ...]:
-    return sys.executable, "-c", f"import time; time.sleep({seconds}); raise SystemExit(3)"
+def _sleeps(seconds: float, first: str = "pass") -> tuple[str, ...]:
+    code = f"{first}; import time; time.sleep({seconds}); raise SystemExit(3)"
+    return sys.executable, "-c", code
 
 
 @pytest.mark.parametrize(
     ("command", "reason"),
-    [(_sleeps(0.0), "the service ended with 3"), (_sleeps(60.0), "not ready after 0 s")],
+    [
+        (_sleeps(0.0), "the service ended with 3"),
+        (_sleeps(60.0), "not ready after 0 s"),
+        (_sleeps(60.0, "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"), "not ready"),
+    ],
+    ids=["it ends", "it is late", "it is late and hears no signal"],
 )
 def test_a_service_that_does_not_start_is_an_error_and_ended(
     monkeypatch: pytest.MonkeyPatch, settings: Settings, command: tuple[str, ...], reason: str
 ) -> None:
     monkeypatch.setattr(served, "_SERVE", command)
+    monkeypatch.setattr(served, "_END_S", 0.5)
     monkeypatch.setattr(served, "_READY_S", 0.3 if "ended" not in reason else 60.0)
     with pytest.raises(RuntimeError, match=reason), served._service(["it"], settings):
         raise AssertionError("it is not ready")
