@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import pytest
 
@@ -26,6 +26,59 @@ def make_cell(method: SpecMethod, num_draft_tokens: int = 3, **limits: Any) -> C
 def with_draft(cell: Cell, agreement: int = 100, num_blocks: int = 1000) -> Cell:
     cell.join(info("draft", Role.DRAFT, num_blocks=num_blocks), agreement)
     return cell
+
+
+class Asked(NamedTuple):
+    """What a policy was told when it was asked for K."""
+
+    num_accepted: int
+    num_live: int
+    targets_per_draft: float
+
+
+class Listening(FixedK):
+    """Remembers what it is asked, and whose tokens it learns of."""
+
+    asked: ClassVar[list[Asked]] = []
+    learnt: ClassVar[list[tuple[Drafter, int]]] = []
+
+    def num_draft_tokens(
+        self,
+        history: AcceptanceHistory,
+        drafter: Drafter,
+        limit: int,
+        num_live: int,
+        targets_per_draft: float = 1.0,
+        num_agreed: int = 0,
+    ) -> int:
+        self.asked.append(Asked(history.num_accepted, num_live, targets_per_draft))
+        return self.chosen(history)
+
+    def chosen(self, history: AcceptanceHistory) -> int:
+        return self.k
+
+    def learn(
+        self,
+        history: AcceptanceHistory,
+        drafter: Drafter,
+        drafted: Any,
+        chosen: Any,
+        num_agreed: int = 0,
+    ) -> None:
+        self.learnt.append((drafter, num_agreed))
+
+
+class EveryOther(Listening):
+    """Drafts in every other round."""
+
+    def chosen(self, history: AcceptanceHistory) -> int:
+        return self.k if history.num_rounds % 2 else -1
+
+
+@pytest.fixture(autouse=True)
+def _heard_nothing() -> None:
+    Listening.asked.clear()
+    Listening.learnt.clear()
 
 
 def leases_of(cell: Cell, role: Role) -> list[GroupLease]:
@@ -152,51 +205,21 @@ def test_a_request_chooses_its_k_below_the_configured_one(asked: int, expected: 
 
 
 def test_the_k_policy_sees_the_history_and_the_live_sequences_once_per_round() -> None:
-    seen: list[tuple[int, int]] = []
-
-    class Policy(FixedK):
-        def num_draft_tokens(
-            self,
-            history: AcceptanceHistory,
-            drafter: Drafter,
-            limit: int,
-            num_live: int,
-            targets_per_draft: float = 1.0,
-            num_agreed: int = 0,
-        ) -> int:
-            seen.append((history.num_accepted, num_live))
-            return 2 if history.num_rounds % 2 else -1
-
-    cell = Cell(config(SpecMethod.DRAFT_MODEL), k_policy=Policy(2))
+    cell = Cell(config(SpecMethod.DRAFT_MODEL), k_policy=EveryOther(2))
     cell.join(info("target"))
     with_draft(cell)
     finish(cell, cell.add(request("a", max_tokens=9)))
-    assert seen == [(0, 1), (0, 1), (2, 1), (2, 1)]
+    assert [one[:2] for one in Listening.asked] == [(0, 1), (0, 1), (2, 1), (2, 1)]
     assert [len(proposal) for proposal in proposals(cell)] == [0, 2, 0, 2, 0]
 
 
 def test_the_k_policy_counts_the_sequences_of_the_target() -> None:
-    seen: list[int] = []
-
-    class Policy(FixedK):
-        def num_draft_tokens(
-            self,
-            history: AcceptanceHistory,
-            drafter: Drafter,
-            limit: int,
-            num_live: int,
-            targets_per_draft: float = 1.0,
-            num_agreed: int = 0,
-        ) -> int:
-            seen.append(num_live)
-            return 2
-
-    cell = Cell(config(SpecMethod.DRAFT_MODEL), k_policy=Policy(2))
+    cell = Cell(config(SpecMethod.DRAFT_MODEL), k_policy=Listening(2))
     cell.join(info("target"))
     cell.add(request("a"))
     cell.add(request("b"))
     cell.advance()
-    assert seen == [2, 2]
+    assert [one.num_live for one in Listening.asked] == [2, 2]
 
 
 @pytest.mark.parametrize("num_draft_tokens", [1, 3])
@@ -300,51 +323,15 @@ def test_a_proposal_waits_for_a_replaced_target_to_catch_up() -> None:
     finish(cell, client)
 
 
-class _Listening(FixedK):
-    """Hears how many targets share a draft, and what prompt lookup knew of its tokens."""
-
-    shared: ClassVar[list[float]] = []
-    agreed: ClassVar[list[tuple[Drafter, int]]] = []
-
-    def num_draft_tokens(
-        self,
-        history: AcceptanceHistory,
-        drafter: Drafter,
-        limit: int,
-        num_live: int,
-        targets_per_draft: float = 1.0,
-        num_agreed: int = 0,
-    ) -> int:
-        self.shared.append(targets_per_draft)
-        return 2
-
-    def learn(
-        self,
-        history: AcceptanceHistory,
-        drafter: Drafter,
-        drafted: Any,
-        chosen: Any,
-        num_agreed: int = 0,
-    ) -> None:
-        self.agreed.append((drafter, num_agreed))
-
-
-@pytest.fixture
-def listening() -> _Listening:
-    _Listening.shared.clear()
-    _Listening.agreed.clear()
-    return _Listening(2)
-
-
 @pytest.mark.parametrize(
     ("num_drafts", "left_out", "expected"),
     [(1, "", 2.0), (2, "", 1.0), (2, "draft1", 2.0), (2, "idle", 1.0)],
     ids=["two targets, one draft", "two drafts", "one of them drains", "an idle target drains"],
 )
 def test_the_k_policy_hears_how_many_targets_share_a_draft(
-    listening: _Listening, num_drafts: int, left_out: str, expected: float
+    num_drafts: int, left_out: str, expected: float
 ) -> None:
-    cell = Cell(config(SpecMethod.DRAFT_MODEL, max_group_size=2, window=2), k_policy=listening)
+    cell = Cell(config(SpecMethod.DRAFT_MODEL, max_group_size=2, window=2), k_policy=Listening(2))
     for number in range(num_drafts):
         cell.join(info(f"draft{number}", Role.DRAFT))
     for name in ("a", "b"):
@@ -357,22 +344,22 @@ def test_the_k_policy_hears_how_many_targets_share_a_draft(
     cell.run()
     for client in clients:
         client.check_plain()
-    assert set(listening.shared[8:24]) == {expected}
+    assert {one.targets_per_draft for one in Listening.asked[8:24]} == {expected}
 
 
 @pytest.mark.parametrize("method", [SpecMethod.NGRAM, SpecMethod.DRAFT_MODEL])
 def test_the_k_policy_learns_whose_tokens_they_were_and_how_many_agreed(
-    listening: _Listening, method: SpecMethod
+    method: SpecMethod,
 ) -> None:
-    cell = Cell(config(method), k_policy=listening)
+    cell = Cell(config(method), k_policy=Listening(2))
     cell.join(info("target"))
     if method is SpecMethod.DRAFT_MODEL:
         with_draft(cell)
     finish(cell, cell.add(request("a", (1, 2, 3, 1, 2, 3, 1, 2), max_tokens=16)))
-    drafters = {drafter for drafter, _ in listening.agreed}
+    drafters = {drafter for drafter, _ in Listening.learnt}
     by_model = method is SpecMethod.DRAFT_MODEL
     assert drafters == {Drafter.MODEL if by_model else Drafter.LOOKUP}
-    agreed = {num_agreed for _, num_agreed in listening.agreed}
+    agreed = {num_agreed for _, num_agreed in Listening.learnt}
     assert agreed == {0} if by_model else agreed <= {2, 3, 4} and agreed
 
 

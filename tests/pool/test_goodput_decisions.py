@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from specdec_core.leases import GroupLease, GroupResult, LeaseRow, Role, RowResult
+from specdec_core.leases import GroupLease, GroupResult, Role, RowResult
 from specdec_core.pool import AcceptanceHistory, Drafter
 from specdec_core.pool.draft_sharing import Crowd
 from specdec_core.pool.goodput import GoodputK
 from specdec_core.pool.k_policy import Offer
 from tests.pool.fake_replica import info
+from tests.pool.test_goodput import row
 
 SIZE = 8
 RESTS = 100
@@ -31,7 +32,7 @@ def policy(row_s: float = 0.0, step_s: float | None = None) -> GoodputK:
 
 def verified(made: GoodputK) -> None:
     """A target's pass without drafted tokens."""
-    rows = tuple(LeaseRow(number, 9, 0, (1,), (), 1) for number in range(SIZE))
+    rows = tuple(row(number, 0) for number in range(SIZE))
     lease = GroupLease(0, 1, "target", Role.TARGET, rows, 1.0)
     answers = tuple(RowResult(number, tokens=(1,)) for number in range(SIZE))
     made.observe(lease, GroupResult(0, 1, "target", answers, PASS_S), PASS_S)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
-from specdec_core.config import OverlapMode
-from specdec_core.leases import GroupLease, LeaseRow, Role
+from specdec_core.config import PoolConfig
+from specdec_core.leases import Role
 from specdec_core.pool.overlap import Overlap
-from tests.pool.cell import config
+from tests.pool.test_overlap import lease
 
 LIVE = 16
-STEPS = 4
 FIRST_TRIAL = set(range(8, 14))
 LATER_TRIAL = set(range(520, 526))
 
@@ -21,18 +19,9 @@ Seconds = Callable[[int], tuple[float, float]]
 """Of verifying and of drafting a group of so many rows, in milliseconds."""
 
 
-def lease(role: Role, size: int) -> GroupLease:
-    proposal = tuple(range(STEPS)) if role is Role.TARGET else ()
-    rows = [
-        LeaseRow(number, 9, 0, (1,), proposal, STEPS + (role is Role.TARGET))
-        for number in range(size)
-    ]
-    return GroupLease(0, 1, role.value, role, tuple(rows), 1.0)
-
-
 def split_groups(took: Seconds, num_groups: int) -> set[int]:
     """Numbers of a target's groups that are formed while sequences are split."""
-    overlap = Overlap(replace(config(max_group_size=LIVE), overlap=OverlapMode.AUTO))
+    overlap = Overlap(PoolConfig(max_group_size=LIVE))
     found = set()
     for number in range(num_groups):
         half = overlap.max_rows(LIVE, 1, 1)

@@ -201,10 +201,8 @@ def test_a_policy_is_told_what_each_row_offers_and_has_its_way() -> None:
     assert [len(one.proposal) for one in kept] == [1, 0, 0, 2]
     assert policy.tile_rows == 16
     assert [offer.num_drafted for offer in policy.offers] == [4, 0, 3]
-    assert [offer.drafter for offer in policy.offers] == [
-        *(Drafter.LOOKUP, Drafter.LOOKUP),
-        Drafter.MODEL,
-    ]
+    drafters = [Drafter.LOOKUP, Drafter.LOOKUP, Drafter.MODEL]
+    assert [offer.drafter for offer in policy.offers] == drafters
     assert [offer.num_agreed for offer in policy.offers] == [3, 0, 0]
     left = found.sequence.max_len - len(found.sequence.ids)
     assert [offer.num_left for offer in policy.offers] == [left] * 3
@@ -216,9 +214,7 @@ def test_a_shorter_plan_is_of_the_same_row() -> None:
     whole = plan(4)
     whole.is_resuming = True
     short = whole.shortened(1)
-    assert (short.sequence, short.shape, short.likeness) == (
-        *(whole.sequence, whole.shape),
-        whole.likeness,
-    )
+    assert short.sequence is whole.sequence
+    assert (short.shape, short.likeness) == (whole.shape, whole.likeness)
     assert short.is_resuming
     assert (short.slot_len, short.row.num_choices, short.proposal) == (11, 2, (0,))
