@@ -26,44 +26,69 @@ class NamedBlock(NamedTuple):
 
 
 class BlockAllocator:
-    """Hands out block indices 0..num_blocks-1, the lowest free one first.
+    """Hands out block indices 0..num_blocks-1.
 
-    Lowest first keeps the touched memory dense: blocks that were never needed stay unwritten, and
-    the operating system never has to back them. A block may have several holders. One that has a
-    name stays findable when the last lets go: it counts as free and is taken after all others, the
-    one that was let go first before those let go later.
+    Blocks lie in runs of `run_length`, and a sequence goes on where its last block lies. It begins
+    the lowest run of which nothing is in use: so the touched memory stays dense, and blocks that
+    were never needed stay unwritten, which the operating system never has to back. A block may have
+    several holders. One that has a name stays findable when the last lets go: it is idle, and
+    counts as free. A run of idle blocks is taken once all others are begun, the one that was let go
+    first before those let go later; what is left of runs in use, once there is no other.
     """
 
-    def __init__(self, num_blocks: int) -> None:
+    def __init__(self, num_blocks: int, run_length: int = 1) -> None:
         self.num_blocks = num_blocks
-        self.num_ever_taken = 0
-        """So many of the first blocks; the others never were."""
+        self._run_length = run_length
         self._num_serials = 0
-        self._returned: list[int] = []
-        """Heap of blocks that came back; each is lower than every fresh one."""
         self._num_holders: dict[int, int] = {}
         self._found: dict[BlockName, NamedBlock] = {}
         self._names: dict[int, BlockName] = {}
-        self._idle: OrderedDict[int, None] = OrderedDict()
-        """Named blocks without a holder, in the order in which they were let go."""
+        self._all = [
+            (1 << min(run_length, num_blocks - first)) - 1
+            for first in range(0, num_blocks, run_length)
+        ]
+        """For each run a bit for each of its blocks."""
+        self._idle = [0] * len(self._all)
+        """Of them those that have a name and no holder."""
+        self._vacant = self._all.copy()
+        """Those that have neither."""
+        self._num_begun = 0
+        """Runs that were ever begun: so many of the first ones."""
+        self._vacant_runs: list[int] = []
+        """Heap of begun runs of which nothing is in use; each is lower than every fresh one."""
+        self._idle_runs: OrderedDict[int, None] = OrderedDict()
+        """Runs without a holder that have idle blocks, in the order in which they were let go."""
+        self._runs_with_vacant: dict[int, None] = {}
+        self._runs_with_idle: dict[int, None] = {}
+        """Runs in use that have such blocks, in no order."""
 
     @property
     def num_free(self) -> int:
         return self.num_blocks - len(self._num_holders)
 
-    def take(self, count: int) -> list[int]:
-        """The `count` lowest free blocks; raises OutOfBlocksError and then takes none."""
+    @property
+    def num_ever_taken(self) -> int:
+        """So many of the first blocks, by whole runs; the others never were."""
+        return min(self._num_begun * self._run_length, self.num_blocks)
+
+    def require(self, count: int) -> None:
+        """Raises OutOfBlocksError where fewer are free."""
         if count > self.num_free:
             raise OutOfBlocksError(
                 f"{count} KV blocks are needed, {self.num_free} of {self.num_blocks} are free"
             )
-        num_reused = min(count, len(self._returned))
-        blocks = [heapq.heappop(self._returned) for _ in range(num_reused)]
-        num_fresh = min(count - num_reused, self.num_blocks - self.num_ever_taken)
-        blocks += range(self.num_ever_taken, self.num_ever_taken + num_fresh)
-        self.num_ever_taken += num_fresh
-        blocks += [self._evict() for _ in range(count - len(blocks))]
-        self._num_holders.update(dict.fromkeys(blocks, 1))
+
+    def take(self, count: int, behind: int | None = None) -> list[int]:
+        """`count` free blocks for a sequence whose last one is `behind`; raises OutOfBlocksError
+        and then takes none."""
+        self.require(count)
+        blocks: list[int] = []
+        for _ in range(count):
+            behind = self._next(behind)
+            self._num_holders[behind] = 1
+            self._vacant[behind // self._run_length] ^= self._bit(behind)
+            self._sort(behind // self._run_length)
+            blocks.append(behind)
         return blocks
 
     def give_back(self, blocks: Iterable[int]) -> None:
@@ -73,15 +98,18 @@ class BlockAllocator:
             num_holders = self._num_holders.pop(block) - 1
             if num_holders:
                 self._num_holders[block] = num_holders
-            elif block in self._names:
-                self._idle[block] = None
-            else:
-                heapq.heappush(self._returned, block)
+                continue
+            unused = self._idle if block in self._names else self._vacant
+            unused[block // self._run_length] |= self._bit(block)
+            self._sort(block // self._run_length)
 
     def hold(self, block: int) -> None:
         """One holder more of a block that was found."""
-        self._idle.pop(block, None)
-        self._num_holders[block] = self._num_holders.get(block, 0) + 1
+        num_holders = self._num_holders.get(block, 0)
+        self._num_holders[block] = num_holders + 1
+        if not num_holders:
+            self._idle[block // self._run_length] ^= self._bit(block)
+            self._sort(block // self._run_length)
 
     def is_shared(self, block: int) -> bool:
         return self._num_holders[block] > 1
@@ -107,16 +135,63 @@ class BlockAllocator:
         if name is None:
             return
         del self._found[name]
-        if block in self._idle:
-            del self._idle[block]
-            heapq.heappush(self._returned, block)
+        run, bit = block // self._run_length, self._bit(block)
+        if self._idle[run] & bit:
+            self._idle[run] ^= bit
+            self._vacant[run] |= bit
+            self._sort(run)
 
     def unname_all(self) -> None:
         for block in list(self._names):
             self.unname(block)
 
-    def _evict(self) -> int:
-        """The block that has been idle longest, without its name."""
-        block, _ = self._idle.popitem(last=False)
-        self.unname(block)
-        return block
+    def _bit(self, block: int) -> int:
+        return 1 << block % self._run_length
+
+    def _next(self, behind: int | None) -> int:
+        """A free block, without a name."""
+        if behind is not None:
+            further = self._vacant[behind // self._run_length] & -self._bit(behind)
+            if further:
+                return behind - behind % self._run_length + _lowest(further)
+        run = self._run_to_begin()
+        return run * self._run_length + _lowest(self._vacant[run])
+
+    def _run_to_begin(self) -> int:
+        """One with a vacant block, and with no others if there is such a one."""
+        if not self._vacant_runs:
+            if self._num_begun < len(self._all):
+                self._num_begun += 1
+                return self._num_begun - 1
+            if self._idle_runs:
+                self._evict(next(iter(self._idle_runs)))
+        if self._vacant_runs:
+            return heapq.heappop(self._vacant_runs)
+        if not self._runs_with_vacant:
+            self._evict(next(iter(self._runs_with_idle)))
+        return next(iter(self._runs_with_vacant))
+
+    def _evict(self, run: int) -> None:
+        """Take the names of a run's idle blocks."""
+        while idle := self._idle[run]:
+            self.unname(run * self._run_length + _lowest(idle))
+
+    def _sort(self, run: int) -> None:
+        """A block of the run has changed hands: it goes behind the others of its kind."""
+        vacant, idle = self._vacant[run], self._idle[run]
+        for runs in (self._idle_runs, self._runs_with_vacant, self._runs_with_idle):
+            runs.pop(run, None)
+        if vacant == self._all[run]:
+            heapq.heappush(self._vacant_runs, run)
+        elif vacant | idle == self._all[run]:
+            self._idle_runs[run] = None
+        else:
+            if vacant:
+                self._runs_with_vacant[run] = None
+            if idle:
+                self._runs_with_idle[run] = None
+
+
+def _lowest(bits: int) -> int:
+    """Place of the lowest bit that is set."""
+    return (bits & -bits).bit_length() - 1

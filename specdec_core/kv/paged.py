@@ -22,6 +22,9 @@ from specdec_core.kv.backed_ahead import BackedAhead, Touch
 from specdec_core.kv.blocks import BlockAllocator, BlockName, NamedBlock
 
 BLOCK_SIZE = 16
+RUN_LENGTH = 8
+"""Blocks of a run where passes read them in place: memory is read a sixth faster so
+(docs/decisions/0001-kv-blocks.md)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,17 +60,19 @@ class PagedKV:
         num_blocks: int,
         block_size: int = BLOCK_SIZE,
         *,
+        run_length: int = 1,
         has_scratch_block: bool = False,
         clears_blocks: bool = True,
         touch: Touch | None = None,
     ) -> None:
-        """A scratch block comes on top of the others: it belongs to no slot. `clears_blocks`, for
+        """A slot's blocks lie together in runs of so many, as long as there is room. A scratch
+        block comes on top of the others: it belongs to no slot. `clears_blocks`, for
         whoever reads places behind a sequence's last one, and masks them. With `touch` memory is
         backed ahead of its use (backed_ahead.py)."""
         self.shape = shape
         self.num_blocks = num_blocks
         self.block_size = block_size
-        self._allocator = BlockAllocator(num_blocks)
+        self._allocator = BlockAllocator(num_blocks, run_length)
         self._slots: dict[int, _Slot] = {}
         self._num_slots_made = 0
         self._clears_blocks = clears_blocks
@@ -135,16 +140,19 @@ class PagedKV:
         Raises OutOfBlocksError and then changes nothing.
         """
         needed = {slot: self._missing_blocks(slot, count) for slot, count in counts.items()}
-        taken = self._allocator.take(sum(needed.values()))
-        self._clear(taken)
-        if taken and self._ahead is not None:
-            self._ahead.reach(self._allocator.num_ever_taken)
+        self._allocator.require(sum(needed.values()))
+        taken: list[int] = []
         for slot, count in counts.items():
             state, num_new = self._slots[slot], needed[slot]
             state.length += count
             if num_new:  # every sixteenth round of a row
-                state.blocks.extend(taken[:num_new])
-                del taken[:num_new]
+                last = state.blocks[-1] if state.blocks else None
+                blocks = self._allocator.take(num_new, last)
+                state.blocks.extend(blocks)
+                taken += blocks
+        self._clear(taken)
+        if taken and self._ahead is not None:
+            self._ahead.reach(self._allocator.num_ever_taken)
 
     def rollback(self, slot: int, length: int) -> None:
         """Forget every place at or after `length`; a no-op when fewer are cached.
@@ -219,7 +227,7 @@ class PagedKV:
         if not self._allocator.is_shared(block):
             self._allocator.unname(block)
             return
-        (own,) = self._allocator.take(1)
+        (own,) = self._allocator.take(1, state.blocks[index - 1] if index else None)
         self._clear((own,))
         kept = self._pool_L2NBHD[:, :, block, :num_places]
         self._pool_L2NBHD[:, :, own, :num_places].copy_(kept)

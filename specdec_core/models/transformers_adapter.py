@@ -16,7 +16,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from specdec_core.config import DEFAULT_MAX_CHOICES
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
 from specdec_core.kv.backed_ahead import load_touch
-from specdec_core.kv.paged import BLOCK_SIZE, KVShape, PagedKV
+from specdec_core.kv.paged import BLOCK_SIZE, RUN_LENGTH, KVShape, PagedKV
 from specdec_core.models.cached_model import DraftRow, Feed
 from specdec_core.models.decoder import Decoder
 from specdec_core.models.fused_decoder import FusedDecoder
@@ -96,6 +96,7 @@ class TransformersModel:
         self._kv = PagedKV(
             kv_shape(config, model.dtype, model.device),
             num_blocks,
+            run_length=RUN_LENGTH if self.kernels else 1,
             has_scratch_block=recorder is not None,
             clears_blocks=self.kernels is None,  # they read no place that no token has
             touch=load_touch() if self.kernels else None,

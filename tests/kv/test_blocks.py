@@ -1,4 +1,4 @@
-"""Blocks are handed out lowest first, never twice, and never in part."""
+"""Blocks are handed out lowest first, never twice, never in part; a sequence's lie together."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import random
 import pytest
 
 from specdec_core.errors import OutOfBlocksError
-from specdec_core.kv.blocks import BlockAllocator
+from specdec_core.kv.blocks import BlockAllocator, BlockName
 
 
 def test_the_lowest_free_blocks_come_first() -> None:
@@ -27,18 +27,118 @@ def test_a_refused_call_takes_nothing() -> None:
     assert allocator.take(2) == [2, 3]
 
 
-def test_random_use_never_hands_a_block_out_twice() -> None:
+@pytest.mark.parametrize("run_length", [1, 8])
+def test_random_use_never_hands_a_block_out_twice(run_length: int) -> None:
     rng = random.Random(0)
-    allocator = BlockAllocator(50)
+    allocator = BlockAllocator(50, run_length)
     held: list[int] = []
     for _ in range(2000):
         if rng.random() < 0.5 and allocator.num_free:
-            taken = allocator.take(rng.randint(1, min(allocator.num_free, 5)))
+            behind = rng.choice(held) if held else None
+            taken = allocator.take(rng.randint(1, min(allocator.num_free, 5)), behind)
             free = set(range(50)) - set(held)
-            assert taken == sorted(free)[: len(taken)]
+            assert set(taken) <= free
+            if run_length == 1:
+                assert taken == sorted(free)[: len(taken)]
             held += taken
+            assert allocator.num_ever_taken > max(taken)
         elif held:
             rng.shuffle(held)
             returned = [held.pop() for _ in range(rng.randint(1, len(held)))]
             allocator.give_back(returned)
         assert allocator.num_free == 50 - len(held)
+
+
+def grown_in_turns(allocator: BlockAllocator, num_sequences: int, length: int) -> list[list[int]]:
+    sequences: list[list[int]] = [[] for _ in range(num_sequences)]
+    for _ in range(length):
+        for blocks in sequences:
+            blocks += allocator.take(1, blocks[-1] if blocks else None)
+    return sequences
+
+
+def named(allocator: BlockAllocator, blocks: list[int]) -> None:
+    parent: int | str = ""
+    for block in blocks:
+        parent = allocator.name(block, BlockName(parent, str(block).encode())).serial
+
+
+def test_sequences_that_grow_in_turns_lie_together() -> None:
+    sequences = grown_in_turns(BlockAllocator(64, run_length=8), num_sequences=3, length=10)
+    assert [blocks[:8] for blocks in sequences] == [
+        list(range(first, first + 8)) for first in (0, 8, 16)
+    ]
+    assert [blocks[8:] for blocks in sequences] == [[24, 25], [32, 33], [40, 41]]
+
+
+def test_sequences_lie_together_in_what_others_left_findable() -> None:
+    """However often: what is let go in any order does not come apart."""
+    rng = random.Random(0)
+    allocator = BlockAllocator(64, run_length=8)
+    for _ in range(20):
+        sequences = grown_in_turns(allocator, num_sequences=5, length=8)
+        assert all(blocks == list(range(blocks[0], blocks[0] + 8)) for blocks in sequences)
+        for blocks in rng.sample(sequences, len(sequences)):
+            named(allocator, blocks[:-1])
+            allocator.give_back(reversed(blocks))
+
+
+def test_a_sequence_goes_on_in_the_run_of_the_beginning_that_it_found() -> None:
+    allocator = BlockAllocator(64, run_length=8)
+    first = allocator.take(5)
+    named(allocator, first[:3])
+    allocator.give_back(reversed(first))
+    for block in first[:3]:
+        allocator.hold(block)
+    assert allocator.take(7, behind=first[2]) == [3, 4, 5, 6, 7, 8, 9]
+
+
+def test_the_run_that_was_let_go_first_is_taken_first() -> None:
+    """By its last block: one that is still looked for keeps the others of its run."""
+    allocator = BlockAllocator(24, run_length=8)
+    runs = [allocator.take(8) for _ in range(3)]
+    for blocks in runs:
+        named(allocator, blocks)
+    for blocks in (runs[1], runs[0], runs[2]):
+        allocator.give_back(reversed(blocks))
+    allocator.hold(8)
+    allocator.give_back([8])
+    assert allocator.take(9) == [*range(8), 16]
+    assert allocator.take(7, behind=16) == list(range(17, 24)), "the rest of a run that was begun"
+    assert allocator.take(1) == [8]
+
+
+def test_a_run_in_use_keeps_what_can_be_found_in_it_while_others_are_idle() -> None:
+    allocator = BlockAllocator(16, run_length=8)
+    runs = [allocator.take(8) for _ in range(2)]
+    for blocks in runs:
+        named(allocator, blocks)
+        allocator.give_back(reversed(blocks))
+    allocator.hold(0)
+    allocator.hold(8)
+    allocator.give_back([8])
+    assert allocator.take(1) == [8]
+
+
+def test_what_is_left_of_runs_in_use_is_taken_when_nothing_else_is_free() -> None:
+    """First what nobody can find."""
+    allocator = BlockAllocator(16, run_length=8)
+    first, second = allocator.take(3), allocator.take(8)
+    named(allocator, second)
+    allocator.give_back(second[4:])
+    assert allocator.num_free == 9
+    third = allocator.take(5)
+    assert third == [3, 4, 5, 6, 7]
+    assert len(allocator.take(4)) == 4
+    with pytest.raises(OutOfBlocksError, match="1 KV blocks are needed, 0 of 16 are free"):
+        allocator.take(1)
+    allocator.give_back(first)
+    assert allocator.take(3) == first
+
+
+def test_the_last_run_may_be_shorter() -> None:
+    allocator = BlockAllocator(11, run_length=8)
+    assert allocator.take(11) == list(range(11))
+    assert allocator.num_ever_taken == 11
+    allocator.give_back([9, 10, 8])
+    assert allocator.take(3) == [8, 9, 10]

@@ -90,9 +90,10 @@ def test_a_slot_number_is_not_used_twice() -> None:
         kv.cached_len(slot)
 
 
-def test_random_slots_never_share_a_block() -> None:
+@pytest.mark.parametrize("run_length", [1, 8])
+def test_random_slots_never_share_a_block(run_length: int) -> None:
     rng = random.Random(0)
-    kv = PagedKV(SHAPE, num_blocks=40)
+    kv = PagedKV(SHAPE, num_blocks=40, run_length=run_length)
     slots: list[int] = []
     for _ in range(1000):
         action = rng.random()
@@ -123,6 +124,20 @@ def test_memory_that_no_token_needs_is_not_backed() -> None:
     # Up to one huge page of 2 MiB at either end of each of the 8 pools, and the allocator's own.
     slack = 2 * 8 * (2 << 20) + (16 << 20)
     assert resident_bytes() - before <= 1.3 * 6400 * shape.bytes_per_token + slack
+
+
+def test_slots_that_grow_in_turns_lie_in_runs() -> None:
+    """Also where guesses are taken back behind the end of a block, in every round."""
+    kv = PagedKV(SHAPE, num_blocks=40, run_length=8)
+    slots = [kv.allocate() for _ in range(3)]
+    kv.extend(dict.fromkeys(slots, 20))
+    for length in range(20, 128):
+        kv.extend(dict.fromkeys(slots, 5 if length < 124 else 1))
+        for slot in slots:
+            kv.rollback(slot, length + 1)
+    assert [list(kv.block_table(slot)) for slot in slots] == [
+        list(range(first, first + 8)) for first in (0, 8, 16)
+    ]
 
 
 def resident_bytes() -> int:

@@ -330,6 +330,14 @@ def test_a_model_with_kernels_has_memory_backed_ahead(
     assert touched.wait(60)
 
 
+def test_rows_of_a_model_with_kernels_lie_in_runs_of_blocks(kernels: NativeKernels) -> None:
+    model = native_model("llama", kernels)
+    slots = [model.allocate() for _ in range(2)]
+    for _ in range(3):
+        model.score([Feed(slot, range(16), 1) for slot in slots])
+    assert [list(model._kv.block_table(slot)) for slot in slots] == [[0, 1, 2], [8, 9, 10]]
+
+
 class OneTokenBlocks:
     """A cache of one-token blocks, as the padded algorithms read their batch."""
 

@@ -31,18 +31,56 @@ MUTANTS = (
     Mutant(
         name="block-handed-out-twice",
         path=_BLOCKS,
-        old="        self.num_ever_taken += num_fresh\n",
-        new="        self.num_ever_taken += min(num_fresh, 1)\n",
+        old="            self._vacant[behind // self._run_length] ^= self._bit(behind)\n",
+        new="",
         breaks="two sequences write their keys into one block",
         killed_by=(_BLOCKS_TESTS + "test_random_use_never_hands_a_block_out_twice",),
     ),
     Mutant(
         name="last-returned-block-first",
         path=_BLOCKS,
-        old="heapq.heappop(self._returned) for",
-        new="self._returned.pop() for",
+        old="return heapq.heappop(self._vacant_runs)",
+        new="return self._vacant_runs.pop()",
         breaks="the touched memory spreads: the resident set grows beyond the tokens",
         killed_by=(_BLOCKS_TESTS + "test_the_lowest_free_blocks_come_first",),
+    ),
+    Mutant(
+        name="blocks-of-a-sequence-lie-anywhere",
+        path=_PAGED,
+        old="last = state.blocks[-1] if state.blocks else None",
+        new="last = None",
+        breaks="each block of a pass is read from another place of memory",
+        killed_by=(_PAGED_TESTS + "test_slots_that_grow_in_turns_lie_in_runs",),
+    ),
+    Mutant(
+        name="kernels-without-runs",
+        path=_ADAPTER,
+        old="            run_length=RUN_LENGTH if self.kernels else 1,\n",
+        new="",
+        breaks="in a service that ran for a while each block lies in another place of memory",
+        killed_by=(
+            "tests/models/test_native_kernels.py::"
+            "test_rows_of_a_model_with_kernels_lie_in_runs_of_blocks[as this machine is]",
+        ),
+    ),
+    Mutant(
+        name="run-in-use-evicted",
+        path=_BLOCKS,
+        old="        elif vacant | idle == self._all[run]:\n",
+        new="        elif idle:\n",
+        breaks="a prompt that many begin with is lost while others are left that nobody asked for",
+        killed_by=(
+            _BLOCKS_TESTS
+            + "test_a_run_in_use_keeps_what_can_be_found_in_it_while_others_are_idle",
+        ),
+    ),
+    Mutant(
+        name="run-let-go-last-evicted-first",
+        path=_BLOCKS,
+        old="self._evict(next(iter(self._idle_runs)))",
+        new="self._evict(next(reversed(self._idle_runs)))",
+        breaks="a conversation loses its beginning between two of its turns",
+        killed_by=(_BLOCKS_TESTS + "test_the_run_that_was_let_go_first_is_taken_first",),
     ),
     Mutant(
         name="memory-is-backed-once-alone",

@@ -103,8 +103,8 @@ MUTANTS = (
     Mutant(
         name="evicted-block-still-found",
         path=_BLOCKS,
-        old="        self.unname(block)\n        return block\n",
-        new="        return block\n",
+        old="        del self._found[name]\n",
+        new="",
         breaks="a prompt finds a block that holds another request's keys by now",
         killed_by=(_EVICTION,),
     ),
