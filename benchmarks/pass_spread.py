@@ -55,7 +55,8 @@ def main(
     temperature: float = 0.0,
     steps: Annotated[int, typer.Option(help="Timed for each cell.")] = 50,
     scattered: Annotated[
-        bool, typer.Option(help="A row's blocks lie anywhere, as in a service after a while.")
+        bool,
+        typer.Option(help="In a cache that others filled before, as in a service after a while."),
     ] = False,
     output: Annotated[Path | None, typer.Option(help="JSON file.")] = None,
 ) -> None:

@@ -70,8 +70,7 @@ MUTANTS = (
         new="        elif idle:\n",
         breaks="a prompt that many begin with is lost while others are left that nobody asked for",
         killed_by=(
-            _BLOCKS_TESTS
-            + "test_a_run_in_use_keeps_what_can_be_found_in_it_while_others_are_idle",
+            _BLOCKS_TESTS + "test_a_run_in_use_keeps_what_can_be_found_in_it_while_others_are_idle",
         ),
     ),
     Mutant(
