@@ -86,8 +86,7 @@ class BlockAllocator:
         for _ in range(count):
             behind = self._next(behind)
             self._num_holders[behind] = 1
-            self._vacant[behind // self._run_length] ^= self._bit(behind)
-            self._sort(behind // self._run_length)
+            self._flip(behind, self._vacant)
             blocks.append(behind)
         return blocks
 
@@ -98,18 +97,15 @@ class BlockAllocator:
             num_holders = self._num_holders.pop(block) - 1
             if num_holders:
                 self._num_holders[block] = num_holders
-                continue
-            unused = self._idle if block in self._names else self._vacant
-            unused[block // self._run_length] |= self._bit(block)
-            self._sort(block // self._run_length)
+            else:
+                self._flip(block, self._idle if block in self._names else self._vacant)
 
     def hold(self, block: int) -> None:
         """One holder more of a block that was found."""
         num_holders = self._num_holders.get(block, 0)
         self._num_holders[block] = num_holders + 1
         if not num_holders:
-            self._idle[block // self._run_length] ^= self._bit(block)
-            self._sort(block // self._run_length)
+            self._flip(block, self._idle)
 
     def is_shared(self, block: int) -> bool:
         return self._num_holders[block] > 1
@@ -135,38 +131,33 @@ class BlockAllocator:
         if name is None:
             return
         del self._found[name]
-        run, bit = block // self._run_length, self._bit(block)
-        if self._idle[run] & bit:
-            self._idle[run] ^= bit
-            self._vacant[run] |= bit
-            self._sort(run)
+        if block not in self._num_holders:
+            self._flip(block, self._idle, self._vacant)
 
     def unname_all(self) -> None:
         for block in list(self._names):
             self.unname(block)
 
-    def _bit(self, block: int) -> int:
-        return 1 << block % self._run_length
-
     def _next(self, behind: int | None) -> int:
         """A free block, without a name."""
         if behind is not None:
-            further = self._vacant[behind // self._run_length] & -self._bit(behind)
+            run, place = divmod(behind, self._run_length)
+            further = self._vacant[run] >> place
             if further:
-                return behind - behind % self._run_length + _lowest(further)
+                return behind + _lowest(further)
         run = self._run_to_begin()
         return run * self._run_length + _lowest(self._vacant[run])
 
     def _run_to_begin(self) -> int:
         """One with a vacant block, and with no others if there is such a one."""
-        if not self._vacant_runs:
-            if self._num_begun < len(self._all):
-                self._num_begun += 1
-                return self._num_begun - 1
-            if self._idle_runs:
-                self._evict(next(iter(self._idle_runs)))
         if self._vacant_runs:
             return heapq.heappop(self._vacant_runs)
+        if self._num_begun < len(self._all):
+            self._num_begun += 1
+            return self._num_begun - 1
+        if self._idle_runs:
+            self._evict(next(iter(self._idle_runs)))
+            return self._vacant_runs.pop()
         if not self._runs_with_vacant:
             self._evict(next(iter(self._runs_with_idle)))
         return next(iter(self._runs_with_vacant))
@@ -176,8 +167,15 @@ class BlockAllocator:
         while idle := self._idle[run]:
             self.unname(run * self._run_length + _lowest(idle))
 
+    def _flip(self, block: int, *kinds: list[int]) -> None:
+        """Put a block into each of `_vacant` or `_idle`, or take it out; its run goes behind the
+        others that are now like it."""
+        run, place = divmod(block, self._run_length)
+        for bits in kinds:
+            bits[run] ^= 1 << place
+        self._sort(run)
+
     def _sort(self, run: int) -> None:
-        """A block of the run has changed hands: it goes behind the others of its kind."""
         vacant, idle = self._vacant[run], self._idle[run]
         for runs in (self._idle_runs, self._runs_with_vacant, self._runs_with_idle):
             runs.pop(run, None)
