@@ -10,10 +10,20 @@ from benchmarks.served_peers.engines import Server
 from benchmarks.served_peers.prompts import request_prompt
 from deployments.bench.figures import Wanted, figures
 from deployments.bench.load import LoadRun
+from deployments.bench.records import RequestRecord
 from deployments.generate.prompt_file import PromptLine
 from specdec_core.errors import SpecdecError
 
 _WANTED = Wanted(metrics=("ttft", "itl"), percentiles=(50.0, 90.0, 99.0), goals={})
+
+
+class Busy(NamedTuple):
+    """A load as long as every stream has a request under way: until the first one has nothing left
+    to ask for. What follows is emptier the more the streams' last answers lie apart."""
+
+    tokens: float
+    """Those that came until then."""
+    seconds: float
 
 
 class Asked(NamedTuple):
@@ -24,6 +34,7 @@ class Asked(NamedTuple):
     seconds: float
     ttft_ms: dict[str, float]
     gap_ms: dict[str, float]
+    busy: Busy
 
 
 class Client:
@@ -48,7 +59,7 @@ class Client:
             for place, line in enumerate(lines)
         ]
         run = ask_all(self._url, prompts, streams, self._timeout_s, extra_body=fields)
-        return read(run, max_tokens)
+        return read(run, streams, max_tokens)
 
     def _body(self, place: int, max_tokens: int, temperature: float) -> dict[str, Any]:
         self._num_requests += 1
@@ -62,7 +73,7 @@ def request_body(place: int, max_tokens: int, temperature: float) -> dict[str, A
     return {"temperature": temperature, "max_tokens": max_tokens, "ignore_eos": True, **seed}
 
 
-def read(run: LoadRun, max_tokens: int) -> Asked:
+def read(run: LoadRun, streams: int, max_tokens: int) -> Asked:
     """Raises SpecdecError where an answer failed or has another number of tokens."""
     if run.failures:
         ((reason, number), *_) = run.failures.most_common()
@@ -77,4 +88,18 @@ def read(run: LoadRun, max_tokens: int) -> Asked:
         seconds=run.duration_s,
         ttft_ms={name: found[f"{name}_ttft_ms"] for name in ("p50", "p90")},
         gap_ms={name: found[f"{name}_itl_ms"] for name in ("p50", "p99")},
+        busy=busy(run.records, streams),
     )
+
+
+def busy(records: Sequence[RequestRecord], streams: int) -> Busy:
+    """Of a load whose streams ask as soon as they have their answer."""
+    ends = sorted(record.end_s for record in records)
+    until_s = ends[max(len(ends) - streams, 0)]
+    tokens = sum(
+        num_tokens
+        for record in records
+        for at_s, num_tokens in zip(record.chunk_s, record.tokens_per_chunk, strict=True)
+        if at_s <= until_s
+    )
+    return Busy(tokens, until_s - min(record.start_s for record in records))

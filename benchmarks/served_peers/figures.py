@@ -53,6 +53,11 @@ def rate(reading: Record) -> float:
     return speed
 
 
+def busy_rate(reading: Record) -> float:
+    speed: float = reading["busy_tokens"] / reading["busy_s"]
+    return speed
+
+
 def ttft(reading: Record) -> float:
     milliseconds: float = reading["ttft_ms"]["p50"]
     return milliseconds
@@ -104,25 +109,30 @@ class Cells:
         return paired([mine[number] for number in both], [theirs[number] for number in both])
 
 
-def speculation_ratios(readings: Iterable[Record]) -> dict[tuple[float, int], Ratio]:
+def speculation_ratios(
+    readings: Iterable[Record], figure: Callable[[Record], float] = rate
+) -> dict[tuple[float, int], Ratio]:
     """On over off by temperature and streams, pair by pair."""
-    return _on_over_off(readings, Part.PAIRS, lambda each: each["pair"])
+    return _on_over_off(readings, Part.PAIRS, lambda each: each["pair"], figure)
 
 
 def first_ratios(readings: Iterable[Record]) -> dict[tuple[float, int], Ratio]:
     """On over off of the first requests after a start, round by round."""
-    return _on_over_off(readings, Part.FIRST, lambda each: each["round"])
+    return _on_over_off(readings, Part.FIRST, lambda each: each["round"], rate)
 
 
 def _on_over_off(
-    readings: Iterable[Record], part: Part, turn: Callable[[Record], int]
+    readings: Iterable[Record],
+    part: Part,
+    turn: Callable[[Record], int],
+    figure: Callable[[Record], float],
 ) -> dict[tuple[float, int], Ratio]:
     sides: dict[tuple[float, int], dict[str, dict[int, float]]] = {}
     for each in readings:
         if each["part"] == part:
             shape = each["temperature"], each["streams"]
             both = sides.setdefault(shape, {ON: {}, OFF: {}})
-            both[each["speculation"]][turn(each)] = rate(each)
+            both[each["speculation"]][turn(each)] = figure(each)
     found = {}
     for shape, both in sides.items():
         turns = [number for number in both[ON] if number in both[OFF]]

@@ -9,6 +9,7 @@ from benchmarks.served_peers.engines import ENGINE, LLAMA, SPECDEC, VLLM
 from benchmarks.served_peers.figures import (
     Cells,
     Ratio,
+    busy_rate,
     first_ratios,
     rate,
     speculation_ratios,
@@ -88,9 +89,10 @@ def _ttfts(cells: Cells) -> Iterator[Figure]:
 
 def _speculation(found: dict[str, Any]) -> Iterator[Figure]:
     readings = found["readings"]
-    for (temperature, streams), ratio in speculation_ratios(readings).items():
-        what = f"speculation on / off, {_number(streams)}, temperature {temperature:g}"
-        yield _interval_above(what, ratio)
+    for when, figure in (("", rate), (", all streams busy", busy_rate)):
+        for (temperature, streams), ratio in speculation_ratios(readings, figure).items():
+            what = f"speculation on / off, {_number(streams)}, temperature {temperature:g}{when}"
+            yield _interval_above(what, ratio)
     number = found["settings"]["first_requests"]
     for (_, streams), ratio in first_ratios(readings).items():
         after = f"first {number} requests after a start"

@@ -51,6 +51,9 @@ class Reading:
     tokens: int
     """Of all answers."""
     seconds: float
+    busy_tokens: float
+    busy_s: float
+    """Tokens and seconds as long as every stream had a request under way (client.Busy)."""
     ttft_ms: dict[str, float]
     """p50 and p90; none of the engine without a service."""
     gap_ms: dict[str, float]

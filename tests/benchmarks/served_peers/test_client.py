@@ -11,9 +11,10 @@ from contextlib import contextmanager
 import pytest
 from aiohttp import web
 
-from benchmarks.served_peers.client import Asked, Client
+from benchmarks.served_peers.client import Asked, Busy, Client, busy
 from benchmarks.served_peers.engines import SERVERS
 from benchmarks.served_peers.prompts import LONG, SHORT, Prompts
+from deployments.bench.records import RequestRecord, Usage
 from specdec_core.errors import SpecdecError
 from tests.benchmarks.served_peers.fake_server import FakeServer
 
@@ -62,6 +63,26 @@ def test_tokens_are_those_that_the_server_counts_whatever_its_chunks_are(dialect
     assert 0 < asked.ttft_ms["p50"] <= asked.ttft_ms["p90"]
     has_gaps = dialect != "specdec"
     assert (asked.gap_ms["p99"] > 0) == has_gaps, "a single chunk with text has no gap"
+
+
+def answered(start_s: float, *chunk_s: float) -> RequestRecord:
+    """Two tokens a chunk."""
+    weights = (1,) * len(chunk_s)
+    return RequestRecord(
+        start_s=start_s,
+        end_s=chunk_s[-1],
+        chunk_s=chunk_s,
+        weights=weights,
+        usage=Usage(10, 2 * len(chunk_s)),
+    )
+
+
+def test_streams_are_busy_until_the_first_has_nothing_left_to_ask_for() -> None:
+    """The second of two streams ends alone: its last 3 seconds and chunk do not count."""
+    records = [answered(1, 2, 3), answered(1, 3, 4), answered(3, 4, 5), answered(4, 5, 8)]
+    assert busy(records, 2) == Busy(tokens=14, seconds=4)
+    assert busy(records, 4) == Busy(tokens=6, seconds=2), "a request for each stream"
+    assert busy(records[:2], 4) == Busy(tokens=6, seconds=2), "no request for some"
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])

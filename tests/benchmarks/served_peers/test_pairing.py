@@ -8,6 +8,7 @@ import pytest
 
 from benchmarks.served_peers.figures import (
     Cells,
+    busy_rate,
     first_ratios,
     paired,
     rate,
@@ -29,6 +30,8 @@ def reading(engine: str, number: int, speed: float, **how: Any) -> dict[str, Any
         "input_tokens": 40,
         "tokens": 100,
         "seconds": 100 / speed,
+        "busy_tokens": 90,
+        "busy_s": 45 / speed,
         "ttft_ms": {"p50": 1000 / speed, "p90": 2000 / speed},
         "gap_ms": {"p50": 5.0, "p99": 9.0},
         "cpu_s": {"target": 0.9, "proxy": 0.1},
@@ -95,6 +98,10 @@ def test_speculation_is_compared_pair_by_pair_at_each_temperature() -> None:
     assert found[0.0, 8].middle == pytest.approx(1.1), "of 1.0 and 1.2"
     assert found[0.8, 8].middle == pytest.approx(0.9)
     assert first_ratios(readings) == {}
+    readings[0] |= {"busy_tokens": 90, "busy_s": 0.6}
+    assert speculation_ratios(readings, busy_rate)[0.0, 8].middle == pytest.approx(0.975), (
+        "of 150 / 200 and 1.2"
+    )
 
 
 def test_first_requests_are_compared_round_by_round() -> None:

@@ -72,6 +72,7 @@ def test_speculation_meets_its_goal_only_where_the_whole_interval_does() -> None
     what = "speculation on / off, 8 streams, temperature 0"
     assert lines(*paired_readings(98))[what] == ("interval > 0.97", True)
     assert lines(*paired_readings(96.5))[what] == ("interval > 0.97", False)
+    assert lines(*paired_readings(98))[f"{what}, all streams busy"] == ("interval > 0.97", True)
     first = "speculation on / off, first 20 requests after a start, 8 streams"
     assert lines(*paired_readings(98, Part.FIRST))[first] == ("interval > 0.97", True)
 
