@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-_LEAST_ROWS = 8
-"""Fewer never make more tokens per second."""
+_LEAST_ROWS = 16
+"""Fewer never make more tokens per second of a service: a group costs its processes time besides
+the pass, which the times of passes do not show."""
 _UNTIMED_ROWS = 32
 _MIN_GAIN = 1.1
 """Tokens per second of twice as many rows over those of as many: with less, more rows only make

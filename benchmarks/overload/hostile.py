@@ -33,6 +33,8 @@ _CALM_S = 90.0
 """At most, for the answers of the slow readers to be made."""
 _POLL_S = 1.0
 _TIMEOUT_S = 120.0
+_BEGIN_S = 60.0
+"""On a busy machine its process takes ten seconds to start."""
 _JOIN_S = 20.0
 
 Report = Callable[[str, int, int], None]
@@ -183,14 +185,16 @@ def _wait_until_calm(server: Server) -> None:
 def hostile_clients(
     target: Target, share: float
 ) -> Iterator[tuple[psutil.Process, dict[str, int]]]:
-    """A process of hostile clients; its tally is filled in when it has ended."""
+    """A process of hostile clients, all of which have begun; its tally is filled in when it has
+    ended."""
     context = multiprocessing.get_context("spawn")
-    stop, told = context.Event(), context.SimpleQueue()
-    process = context.Process(target=attack_until, args=(target, share, stop, told))
+    begun, stop, told = context.Event(), context.Event(), context.SimpleQueue()
+    process = context.Process(target=attack_until, args=(target, share, begun, stop, told))
     process.start()
     tally: dict[str, int] = {}
     try:
         assert process.pid is not None
+        assert begun.wait(_BEGIN_S), f"no hostile client within {_BEGIN_S:g} s"
         yield psutil.Process(process.pid), tally
     finally:
         stop.set()
@@ -199,15 +203,16 @@ def hostile_clients(
 
 
 def attack_until(
-    target: Target, share: float, stop: Event, told: SimpleQueue[dict[str, int]]
+    target: Target, share: float, begun: Event, stop: Event, told: SimpleQueue[dict[str, int]]
 ) -> None:
     """The hostile process."""
-    told.put(dict(asyncio.run(_attack_until(target, share, stop))))
+    told.put(dict(asyncio.run(_attack_until(target, share, begun, stop))))
 
 
-async def _attack_until(target: Target, share: float, stop: Event) -> Tally:
+async def _attack_until(target: Target, share: float, begun: Event, stop: Event) -> Tally:
     tally: Tally = Counter()
     tasks = attackers(target, tally, share)
+    begun.set()
     await asyncio.to_thread(stop.wait)
     for task in tasks:
         task.cancel()
