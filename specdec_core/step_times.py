@@ -33,8 +33,9 @@ def are_plausible(times: Sequence[StepTime]) -> bool:
 
 
 def rows_that_gain(times: Sequence[StepTime], most: int) -> int:
-    """Rows of a pass up to which twice as many still make a tenth more tokens per second, at most
-    `most`; 32 where passes are so slow that two sizes could not be timed, or times make no sense.
+    """Rows of a pass up to which twice as many still make a tenth more tokens per second, at least
+    16 and at most `most`; 32 where passes are so slow that two sizes could not be timed, or times
+    make no sense.
     """
     plain = _plain(times)
     if len(plain) < 2 or not are_plausible(times):
