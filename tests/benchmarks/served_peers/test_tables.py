@@ -77,6 +77,14 @@ def test_speculation_meets_its_goal_only_where_the_whole_interval_does() -> None
     assert lines(*paired_readings(98, Part.FIRST))[first] == ("interval > 0.97", True)
 
 
+def test_results_from_before_busy_streams_were_told_have_their_other_figures() -> None:
+    earlier = paired_readings(98)
+    for each in earlier:
+        del each["busy_tokens"], each["busy_s"]
+    told = [what for what in lines(*earlier) if what.startswith("speculation")]
+    assert told == ["speculation on / off, 8 streams, temperature 0"]
+
+
 def test_the_report_has_every_cell_what_each_engine_takes_and_the_goals() -> None:
     text = markdown(found(*paired_readings(98)))
     assert "| 8 | specdec | 150.0 | 7 | 13 | 5 | 9 | 10.00 | 0.50 |" in text
