@@ -74,8 +74,8 @@ def test_hostile_clients_get_nothing_and_others_their_answers(
         slow_tokens=20,
     )
     assert target.coordinator_ports
-    until = time.monotonic() + ATTACK_S
     with hostile_clients(target, share=0.1) as (process, tally):
+        until = time.monotonic() + ATTACK_S
         while time.monotonic() < until:
             found = asked_beside(service, plain)
             assert found.broken_promises() == []
