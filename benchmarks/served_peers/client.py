@@ -99,7 +99,7 @@ def busy(records: Sequence[RequestRecord], streams: int) -> Busy:
     tokens = sum(
         num_tokens
         for record in records
-        for at_s, num_tokens in zip(record.chunk_s, record.tokens_per_chunk, strict=True)
+        for at_s, num_tokens in record.tokens_by_time
         if at_s <= until_s
     )
     return Busy(tokens, until_s - min(record.start_s for record in records))

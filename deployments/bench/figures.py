@@ -92,7 +92,7 @@ def tokens_by_second(records: Sequence[RequestRecord]) -> list[float]:
     came = [
         (int(at_s - start_s), num_tokens)
         for record in records
-        for at_s, num_tokens in zip(record.chunk_s, record.tokens_per_chunk, strict=True)
+        for at_s, num_tokens in record.tokens_by_time
     ]
     seconds = [0.0] * (max(second for second, _ in came) + 1)
     for second, num_tokens in came:

@@ -87,6 +87,11 @@ class RequestRecord:
         total = sum(self.weights)
         return [self.usage.num_output * weight / total for weight in self.weights]
 
+    @property
+    def tokens_by_time(self) -> list[tuple[float, float]]:
+        """(when a chunk came, its tokens)"""
+        return list(zip(self.chunk_s, self.tokens_per_chunk, strict=True))
+
 
 @dataclass(eq=False, slots=True)
 class _Timeline:
