@@ -11,10 +11,14 @@ from benchmarks.served_peers.prompts import request_prompt
 from deployments.bench.figures import Wanted, figures
 from deployments.bench.load import LoadRun
 from deployments.bench.records import RequestRecord
+from deployments.bench.speculation import SpecCounts
 from deployments.generate.prompt_file import PromptLine
+from deployments.stages.rounds import PASS, Stage
 from specdec_core.errors import SpecdecError
+from specdec_core.leases import Role
 
 _WANTED = Wanted(metrics=("ttft", "itl"), percentiles=(50.0, 90.0, 99.0), goals={})
+_PASS, _BETWEEN = (f"{Role.TARGET} {stage}" for stage in (PASS[Role.TARGET], Stage.ADDED))
 
 
 class Busy(NamedTuple):
@@ -26,6 +30,21 @@ class Busy(NamedTuple):
     seconds: float
 
 
+def passes_of(run: LoadRun) -> dict[str, float]:
+    """What the server tells of its target's passes: how many, their seconds, the seconds that
+    rounds took besides, tokens that were drafted and accepted. Empty where it tells none."""
+    stages, speculation = run.stages or {}, run.speculation or SpecCounts()
+    if _PASS not in stages:
+        return {}
+    return {
+        "count": stages[_PASS]["count"],
+        "pass_s": stages[_PASS]["seconds"],
+        "between_s": stages.get(_BETWEEN, {}).get("seconds", 0.0),
+        "drafted": speculation.num_draft_tokens,
+        "accepted": speculation.num_accepted_tokens,
+    }
+
+
 class Asked(NamedTuple):
     """Found by the client."""
 
@@ -35,6 +54,8 @@ class Asked(NamedTuple):
     ttft_ms: dict[str, float]
     gap_ms: dict[str, float]
     busy: Busy
+    passes: dict[str, float]
+    """As `passes_of`."""
 
 
 class Client:
@@ -89,6 +110,7 @@ def read(run: LoadRun, streams: int, max_tokens: int) -> Asked:
         ttft_ms={name: found[f"{name}_ttft_ms"] for name in ("p50", "p90")},
         gap_ms={name: found[f"{name}_itl_ms"] for name in ("p50", "p99")},
         busy=busy(run.records, streams),
+        passes=passes_of(run),
     )
 
 

@@ -54,6 +54,8 @@ class Reading:
     busy_tokens: float
     busy_s: float
     """Tokens and seconds as long as every stream had a request under way (client.Busy)."""
+    passes: dict[str, float]
+    """What a server tells of its target's passes (client.passes_of); empty of the others."""
     ttft_ms: dict[str, float]
     """p50 and p90; none of the engine without a service."""
     gap_ms: dict[str, float]

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from benchmarks.served_peers.figures import Cells, Ratio, rate
 from benchmarks.served_peers.goals import Figure, acceptance
-from benchmarks.served_peers.readings import Record
+from benchmarks.served_peers.readings import Part, Record
 
 
 class Sheet(NamedTuple):
@@ -22,11 +22,12 @@ class Sheet(NamedTuple):
 
 
 def sheets(found: dict[str, Any]) -> list[Sheet]:
-    """Speed of every cell, what each engine takes, acceptance."""
+    """Speed of every cell, what each engine takes, what speculation does to passes, acceptance."""
     cells = Cells(found["readings"])
     kinds = dict.fromkeys(prompts for prompts, _ in cells.shapes)
     speeds = [_speed_sheet(found, cells, prompts) for prompts in kinds]
-    return [*speeds, _engines_sheet(found, cells), _acceptance_sheet(acceptance(found))]
+    passes = _passes_sheets(found["readings"])
+    return [*speeds, _engines_sheet(found, cells), *passes, _acceptance_sheet(acceptance(found))]
 
 
 def _speed_sheet(found: dict[str, Any], cells: Cells, prompts: str) -> Sheet:
@@ -86,6 +87,41 @@ def _engine_row(engine: str, found: dict[str, Any]) -> tuple[str, ...]:
         f"{median(ready):.1f}" if ready else "-",
         f"{max(each['resident_mib'] for each in own):.0f}",
         ", ".join(shares),
+    )
+
+
+def _passes_sheets(readings: Sequence[Record]) -> list[Sheet]:
+    """Of paired turns whose server told of its passes; no sheet without any."""
+    told: dict[tuple[float, int, str], list[Record]] = {}
+    for each in readings:
+        # Results from before 28 November 2026 do not tell them.
+        if each["part"] == Part.PAIRS and each.get("passes"):
+            shape = each["temperature"], each["streams"], each["speculation"]
+            told.setdefault(shape, []).append(each)
+    columns = (
+        *("temperature", "streams", "speculation", "turns", "tokens a pass", "ms a pass"),
+        *("ms besides", "drafted of 1,000", "accepted of 1,000"),
+    )
+    title = "Passes of paired turns: means; of 1,000 tokens of answers so many were drafted"
+    rows = [_passes_row(*shape, told[shape]) for shape in sorted(told)]
+    return [Sheet(title, columns, rows)] if rows else []
+
+
+def _passes_row(
+    temperature: float, streams: int, speculation: str, own: Sequence[Record]
+) -> tuple[str, ...]:
+    tokens = sum(each["tokens"] for each in own)
+    total = {name: sum(each["passes"][name] for each in own) for name in own[0]["passes"]}
+    return (
+        f"{temperature:g}",
+        str(streams),
+        speculation,
+        str(len(own)),
+        f"{tokens / total['count']:.2f}",
+        f"{1000 * total['pass_s'] / total['count']:.2f}",
+        f"{1000 * total['between_s'] / total['count']:.2f}",
+        f"{1000 * total['drafted'] / tokens:.1f}",
+        f"{1000 * total['accepted'] / tokens:.1f}",
     )
 
 

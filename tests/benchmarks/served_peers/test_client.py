@@ -11,10 +11,12 @@ from contextlib import contextmanager
 import pytest
 from aiohttp import web
 
-from benchmarks.served_peers.client import Asked, Busy, Client, busy
+from benchmarks.served_peers.client import Asked, Busy, Client, busy, passes_of
 from benchmarks.served_peers.engines import SERVERS
 from benchmarks.served_peers.prompts import LONG, SHORT, Prompts
+from deployments.bench.load import LoadRun
 from deployments.bench.records import RequestRecord, Usage
+from deployments.bench.speculation import SpecCounts
 from specdec_core.errors import SpecdecError
 from tests.benchmarks.served_peers.fake_server import FakeServer
 
@@ -83,6 +85,24 @@ def test_streams_are_busy_until_the_first_has_nothing_left_to_ask_for() -> None:
     assert busy(records, 2) == Busy(tokens=14, seconds=4)
     assert busy(records, 4) == Busy(tokens=6, seconds=2), "a request for each stream"
     assert busy(records[:2], 4) == Busy(tokens=6, seconds=2), "no request for some"
+
+
+def test_passes_are_those_that_the_server_counts_meanwhile() -> None:
+    stages = {
+        "target verify": {"count": 3.0, "seconds": 0.6},
+        "target added": {"count": 2.0, "seconds": 0.1},
+        "draft draft": {"count": 9.0, "seconds": 9.0},
+    }
+    speculation = SpecCounts(num_draft_tokens=7, num_accepted_tokens=2)
+    told = LoadRun(records=(), duration_s=1.0, speculation=speculation, stages=stages)
+    assert passes_of(told) == {
+        "count": 3,
+        "pass_s": 0.6,
+        "between_s": 0.1,
+        "drafted": 7,
+        "accepted": 2,
+    }
+    assert passes_of(LoadRun(records=(), duration_s=1.0, speculation=None, stages=None)) == {}
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])

@@ -94,6 +94,18 @@ def test_the_report_has_every_cell_what_each_engine_takes_and_the_goals() -> Non
     assert "a processor (AVX2), 2 cores" in text
 
 
+def test_the_report_says_what_speculation_does_to_passes() -> None:
+    pairs = paired_readings(98)
+    assert "Passes of paired turns" not in markdown(found(*pairs)), "a server that tells none"
+    for each in pairs:
+        drafted = {"drafted": 20, "accepted": 5} if each["speculation"] == ON else {}
+        each["passes"] = {"count": 8, "pass_s": 0.4, "between_s": 0.02, "drafted": 0, "accepted": 0}
+        each["passes"] |= drafted
+    text = markdown(found(*pairs))
+    assert "| 0 | 8 | on | 10 | 12.50 | 50.00 | 2.50 | 200.0 | 50.0 |" in text
+    assert "| 0 | 8 | off | 10 | 12.50 | 50.00 | 2.50 | 0.0 | 0.0 |" in text
+
+
 def test_a_result_without_peers_or_pairs_has_tables_too(tmp_path: Path) -> None:
     alone = found()
     alone["readings"] = [each for each in alone["readings"] if each["engine"] == "specdec"]
