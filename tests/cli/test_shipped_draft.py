@@ -55,7 +55,7 @@ def test_the_demo_is_served_with_it_where_a_draft_is_asked_for() -> None:
 @pytest.mark.slow
 def test_it_drafts_for_the_demo_model(demo_model: Path, tmp_path: Path) -> None:
     DRAFT.materialise(demo_model, tmp_path / "draft")
-    load = LoadConfig(kv_cache_tokens=4096, max_model_len=1024)
+    load = LoadConfig(kv_cache_tokens=8192)
     pair = load_pair(str(demo_model), str(tmp_path / "draft"), load)
     assert pair.draft is not None
     params = SamplingParams(temperature=0.0, max_tokens=48)

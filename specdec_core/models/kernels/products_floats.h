@@ -5,8 +5,8 @@
 #define ROWS 12 /* whose sums of PARTS vectors stay in registers */
 #define ROWS_OF_A_BLOCK 12
 #else
-#define ROWS 6
-#define ROWS_OF_A_BLOCK 3 /* whose sums of a whole block do */
+#define ROWS 5 /* a sixth row's sums and the weights need a register more than there are */
+#define ROWS_OF_A_BLOCK 3 /* whose sums of a whole block nearly do; so few rows wait for memory */
 #endif
 #define PARTS 2
 #define BLOCK_PARTS (OUTPUTS / LANES)
@@ -82,9 +82,9 @@ INLINE void multiply_block(const float *x, int64_t inputs, const bf16 *weights, 
 static void multiply_some(const float *x, int64_t inputs, const bf16 *weights, int64_t count,
                           vf sums[ROWS][BLOCK_PARTS]) {
     switch (count) {
-        CASE(1) CASE(2) CASE(3) CASE(4) CASE(5)
-#if ROWS > 6
-        CASE(6) CASE(7) CASE(8) CASE(9) CASE(10) CASE(11)
+        CASE(1) CASE(2) CASE(3) CASE(4)
+#if ROWS > 5
+        CASE(5) CASE(6) CASE(7) CASE(8) CASE(9) CASE(10) CASE(11)
 #endif
     default: multiply_block(x, inputs, weights, ROWS, sums);
     }
