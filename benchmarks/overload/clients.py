@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import multiprocessing
-import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, wait
+from concurrent.futures import Future, ProcessPoolExecutor, wait
 from multiprocessing.sharedctypes import Synchronized
+from multiprocessing.synchronize import Event, Semaphore
 from typing import NamedTuple
 
 import grpc
@@ -18,22 +18,36 @@ from benchmarks.overload.questions import Outcome, Question, Server
 from deployments.wire.endpoint import MESSAGE_OPTIONS
 from specdec.v1 import generation_pb2_grpc as pb_grpc
 
-_START_S = 3.0
-"""For the processes to start; then all send at once."""
+_START_S = 120.0
+"""Longest that a process waits for the start of the others."""
 _STREAMS_PER_CHANNEL = 100
 _POLL_S = 0.5
 
-_num_ended: Synchronized[int]
-"""Of all processes together; set in each by `_begin`."""
+
+class Together(NamedTuple):
+    """What all processes share."""
+
+    num_ended: Synchronized[int]
+    """Questions."""
+    ready: Semaphore
+    """Released by each process that waits for the start."""
+    start: Event
+
+
+_together: Together
+"""Set in each process by `_begin`."""
 
 
 class Share(NamedTuple):
-    """What one process asks, and when (by the machine's clock)."""
+    """What one process asks."""
 
     server: Server
     questions: Sequence[Question]
     timeout_s: float
-    start_at_s: float
+
+
+def _nothing() -> None:
+    pass
 
 
 def ask_at_once(
@@ -43,27 +57,41 @@ def ask_at_once(
     num_processes: int,
     timeout_s: float,
     watch: Callable[[int], None],
+    before_start: Callable[[], None] = _nothing,
 ) -> list[Outcome]:
-    """Outcomes of all; `watch` is called twice a second with the number that have ended."""
+    """Outcomes of all; `watch` is called twice a second with the number that have ended,
+    `before_start` when all processes are there and nothing has been sent."""
     context = multiprocessing.get_context("spawn")
-    ended = context.Value("i", 0)
-    start_at_s = time.time() + _START_S
+    together = Together(context.Value("i", 0), context.Semaphore(0), context.Event())
     shares = [
-        Share(server, questions[place::num_processes], timeout_s, start_at_s)
-        for place in range(num_processes)
+        Share(server, questions[place::num_processes], timeout_s) for place in range(num_processes)
     ]
     with ProcessPoolExecutor(
-        num_processes, mp_context=context, initializer=_begin, initargs=(ended,)
+        num_processes, mp_context=context, initializer=_begin, initargs=together
     ) as processes:
         futures = [processes.submit(ask_share, share) for share in shares]
+        try:
+            _until_ready(together.ready, futures)
+            before_start()
+        finally:
+            together.start.set()
         while wait(futures, _POLL_S).not_done:
-            watch(ended.value)
+            watch(together.num_ended.value)
         return [outcome for future in futures for outcome in future.result()]
 
 
-def _begin(ended: Synchronized[int]) -> None:
-    global _num_ended
-    _num_ended = ended
+def _until_ready(ready: Semaphore, futures: Sequence[Future[list[Outcome]]]) -> None:
+    """Every process waits for the start; raises what has ended one before."""
+    for _ in futures:
+        while not ready.acquire(timeout=_POLL_S):
+            for future in futures:
+                if future.done():
+                    future.result()
+
+
+def _begin(num_ended: Synchronized[int], ready: Semaphore, start: Event) -> None:
+    global _together
+    _together = Together(num_ended, ready, start)
 
 
 def ask_share(share: Share) -> list[Outcome]:
@@ -73,7 +101,9 @@ def ask_share(share: Share) -> list[Outcome]:
 
 async def _ask_share(share: Share) -> list[Outcome]:
     async with stubs(share.server, len(share.questions)) as channels:
-        await asyncio.sleep(max(0.0, share.start_at_s - time.time()))
+        _together.ready.release()
+        if not _together.start.wait(_START_S):
+            raise TimeoutError(f"the others have not started within {_START_S:g} s")
         calls = [
             _counted(share, channels[place % len(channels)], question)
             for place, question in enumerate(share.questions)
@@ -85,8 +115,8 @@ async def _counted(
     share: Share, stub: pb_grpc.GenerationServiceStub, question: Question
 ) -> Outcome:
     outcome = await ask(share.server, stub, question, share.timeout_s)
-    with _num_ended.get_lock():
-        _num_ended.value += 1
+    with _together.num_ended.get_lock():
+        _together.num_ended.value += 1
     return outcome
 
 

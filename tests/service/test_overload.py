@@ -45,7 +45,10 @@ def test_of_many_at_once_some_are_answered_rightly_and_the_others_refused_polite
     questions = mixture(NUM_EACH, NUM_EACH, PROMPTS, NUM_TOKENS)
     num_refused = len(questions) - MAX_CONCURRENT
     with contextlib.ExitStack() as standing:
-        standing.enter_context(standing_still(service))
+
+        def stand_still() -> None:
+            """Not before: a target that stands still for long is replaced."""
+            standing.enter_context(standing_still(service))
 
         def watch(num_ended: int) -> None:
             """Nothing that was accepted ends before all others are refused."""
@@ -53,7 +56,12 @@ def test_of_many_at_once_some_are_answered_rightly_and_the_others_refused_polite
                 standing.close()
 
         outcomes = ask_at_once(
-            server(service, KEY), questions, num_processes=2, timeout_s=200, watch=watch
+            server(service, KEY),
+            questions,
+            num_processes=2,
+            timeout_s=200,
+            watch=watch,
+            before_start=stand_still,
         )
     found = judge(outcomes, plain)
     assert found.broken_promises() == []
