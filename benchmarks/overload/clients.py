@@ -46,10 +46,6 @@ class Share(NamedTuple):
     timeout_s: float
 
 
-def _nothing() -> None:
-    pass
-
-
 def ask_at_once(
     server: Server,
     questions: Sequence[Question],
@@ -57,7 +53,7 @@ def ask_at_once(
     num_processes: int,
     timeout_s: float,
     watch: Callable[[int], None],
-    before_start: Callable[[], None] = _nothing,
+    before_start: Callable[[], None] = lambda: None,
 ) -> list[Outcome]:
     """Outcomes of all; `watch` is called twice a second with the number that have ended,
     `before_start` when all processes are there and nothing has been sent."""
@@ -67,7 +63,7 @@ def ask_at_once(
         Share(server, questions[place::num_processes], timeout_s) for place in range(num_processes)
     ]
     with ProcessPoolExecutor(
-        num_processes, mp_context=context, initializer=_begin, initargs=together
+        num_processes, mp_context=context, initializer=_begin, initargs=(together,)
     ) as processes:
         futures = [processes.submit(ask_share, share) for share in shares]
         try:
@@ -89,9 +85,9 @@ def _until_ready(ready: Semaphore, futures: Sequence[Future[list[Outcome]]]) -> 
                     future.result()
 
 
-def _begin(num_ended: Synchronized[int], ready: Semaphore, start: Event) -> None:
+def _begin(together: Together) -> None:
     global _together
-    _together = Together(num_ended, ready, start)
+    _together = together
 
 
 def ask_share(share: Share) -> list[Outcome]:

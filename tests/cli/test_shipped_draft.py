@@ -55,6 +55,7 @@ def test_the_demo_is_served_with_it_where_a_draft_is_asked_for() -> None:
 @pytest.mark.slow
 def test_it_drafts_for_the_demo_model(demo_model: Path, tmp_path: Path) -> None:
     DRAFT.materialise(demo_model, tmp_path / "draft")
+    # The target as test_demo_models loads it, whose self-check then is not made again.
     load = LoadConfig(kv_cache_tokens=8192)
     pair = load_pair(str(demo_model), str(tmp_path / "draft"), load)
     assert pair.draft is not None
