@@ -4,6 +4,9 @@ TORCH ?= torch==2.13.0
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 SBOM_TOOL := .venv-sbom/bin/cyclonedx-py
+# Some images set it: then every worker of the tests rewrites the assertions, and every replica compiles
+# our modules, each time it starts.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup serve test test-quick nightly test-cluster lint format proto proto-check manifests dashboards bench gpu-report audit audit-deps sbom mutants mutmut test-floor
 

@@ -47,6 +47,8 @@ _SERVICE = "service"
 """The folder, the fixture of the service that is started once, and all who ask for it: a group."""
 _DEMO = "demo"
 """The fixture of the demo service and all who ask for it."""
+_SAMPLES = "samples"
+"""What was decoded for one test of a law is there for the others."""
 _LONGEST_FIRST = (
     _SERVICE,
     # Beside the start of the service. A worker that has so short a file has the next one as well:
@@ -62,7 +64,7 @@ _LONGEST_FIRST = (
     "test_grpc_fuzz.py",
     "test_generate.py",
     "test_train_draft.py",
-    "test_joint_law.py",
+    _SAMPLES,
     "test_verify.py",
     "test_supply_chain.py",
 )
@@ -123,6 +125,8 @@ def _group(path: Path) -> str:
     text = path.read_text()
     if path.parent.name == _SERVICE and "service: Service" in text:
         return _SERVICE
+    if "tests.distribution.samples" in text:
+        return _SAMPLES
     return _DEMO if "demo: DemoService" in text else str(path)
 
 

@@ -16,6 +16,7 @@ import pytest
 from benchmarks.chaos.asked import mixed
 from benchmarks.chaos.faults import CYCLE
 from benchmarks.chaos.leftovers import left_of
+from benchmarks.chaos.load import Load
 from benchmarks.chaos.run import Plan, clients_of, disturb
 from benchmarks.harness.processes import Kind, pids_by_kind
 from benchmarks.harness.starting import ServerProcess, service
@@ -56,6 +57,17 @@ def running(
         yield Running(settings, process)
 
 
+@pytest.fixture(scope="module")
+def calm(running: Running) -> Load:
+    """What is asked while something happens, when nothing does."""
+
+    async def scenario() -> Load:
+        async with clients_of(running.settings) as clients:
+            return await loaded(clients, asked)
+
+    return asyncio.run(scenario())
+
+
 def test_whoever_dies_or_hangs_every_answer_is_that_of_the_undisturbed_run(
     running: Running,
 ) -> None:
@@ -77,14 +89,13 @@ def test_whoever_dies_or_hangs_every_answer_is_that_of_the_undisturbed_run(
     assert result.held == {}
 
 
-def test_a_coordinator_that_hangs_is_replaced(running: Running) -> None:
+def test_a_coordinator_that_hangs_is_replaced(running: Running, calm: Load) -> None:
     """It is stopped and never goes on: its streams do, behind what they have."""
     pid = running.process.pid
     (hung,) = pids_by_kind(pid)[Kind.COORDINATOR]
 
     async def scenario() -> None:
         async with clients_of(running.settings) as clients:
-            calm = await loaded(clients, asked)
             async with under_way(clients, calm):
                 os.kill(hung, signal.SIGSTOP)
             await until_serving(clients)
@@ -95,7 +106,7 @@ def test_a_coordinator_that_hangs_is_replaced(running: Running) -> None:
         assert hung not in pids_by_kind(pid)[Kind.COORDINATOR]
 
 
-def test_a_redeploy_and_the_end_behind_it_lose_nothing(running: Running) -> None:
+def test_a_redeploy_and_the_end_behind_it_lose_nothing(running: Running, calm: Load) -> None:
     """Behind all those faults. No process is left, not even of those that began behind one."""
     settings, pid = running.settings, running.process.pid
     other = settings.model_copy(update={"spec_tokens": 2})
@@ -104,7 +115,7 @@ def test_a_redeploy_and_the_end_behind_it_lose_nothing(running: Running) -> None
 
     async def scenario() -> None:
         async with clients_of(settings) as clients:
-            calm, calm_few = await loaded(clients, asked), await loaded(clients, few)
+            calm_few = await loaded(clients, few)
             with contextlib.ExitStack() as deployed:
                 async with under_way(clients, calm):
                     second = deployed.enter_context(redeployed(other, pid))
