@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-_LEAST_ROWS = 16
+_LEAST_ROWS = 32
 """Fewer never make more tokens per second of a service: a group costs its processes time besides
 the pass, which the times of passes do not show."""
-_UNTIMED_ROWS = 32
 _MIN_GAIN = 1.1
 """Tokens per second of twice as many rows over those of as many: with less, more rows only make
 every stream slower."""
@@ -34,14 +33,12 @@ def are_plausible(times: Sequence[StepTime]) -> bool:
 
 def rows_that_gain(times: Sequence[StepTime], most: int) -> int:
     """Rows of a pass up to which twice as many still make a tenth more tokens per second, at least
-    16 and at most `most`; 32 where passes are so slow that two sizes could not be timed, or times
-    make no sense.
+    32 and at most `most`. What cannot be told gains nothing: passes so slow that two sizes could
+    not be timed, times that make no sense.
     """
-    plain = _plain(times)
-    if len(plain) < 2 or not are_plausible(times):
-        return min(_UNTIMED_ROWS, most)
-    rows = _LEAST_ROWS
-    while 2 * rows <= most and _gain(plain, rows) >= _MIN_GAIN:
+    plain, rows = _plain(times), _LEAST_ROWS
+    is_told = len(plain) >= 2 and are_plausible(times)
+    while is_told and 2 * rows <= most and _gain(plain, rows) >= _MIN_GAIN:
         rows *= 2
     return min(rows, most)
 
