@@ -14,11 +14,10 @@ from __future__ import annotations
 import json
 import math
 import random
-from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 from unittest import mock
 
 import torch
@@ -27,130 +26,91 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
+from benchmarks.paper.answer_book import AnswerBook
+from benchmarks.paper.recorded_draft import RecordedDraft
+from benchmarks.paper.token_model import NoPasses
 from benchmarks.served_peers.prompts import SHORT, Prompts, token_ids
+from benchmarks.synthetic import record
 from deployments.demo_models import resolve_model
 from deployments.progress import cell_progress
+from deployments.simulation.step_costs import StepTable, parse_step_ms
 from specdec_core import Engine, PoolConfig, Request, SamplingParams, SpecMethod, SpeculationConfig
 from specdec_core import replica as replica_module
 from specdec_core.config import KPolicyName
-from specdec_core.engine import AlgorithmName
-from specdec_core.models.cached_model import Feed, PrefixCache
-from specdec_core.models.loading import LoadConfig
-from specdec_core.step_times import StepTime
+from specdec_core.leases import Role
+from specdec_core.models.cached_model import CachedModel, Feed
+from specdec_core.models.loading import load_model
+from specdec_core.models.timing import time_steps
 
 _NUM_PROMPTS = 32
-_SEEDS = {0.0: 1, 0.8: 6}
+_NUM_SEEDS = {0.0: 1, 0.8: 6}
 """Answers of each prompt by temperature."""
 _MAX_TOKENS = 128
-_DECODED_TOGETHER = 16
 _WAVES = 8
 """Requests of a stream, as in the paired turns of served_peers."""
-_TIMED = ((1, 1), (1, 5), (4, 4), (8, 8), (16, 16), (32, 32), (8, 40))
-"""(sequences, rows) of the passes that a start times."""
-_BLOCK = 16
 
 
-@dataclass(frozen=True)
-class Prices:
-    """What a pass takes: by its rows, between those that were measured in proportion, and for what
-    they read."""
+class Question(NamedTuple):
+    """Its prompt's first id names it, so that equal prompts may have several answers."""
 
-    ms_by_rows: Mapping[int, float]
-    fixed_ms: float
-    cached_us: float
-    """Of a row for each token before it."""
-
-    def seconds(self, num_rows: int, num_read: int) -> float:
-        """`num_read`: cached tokens of all rows together."""
-        sizes = sorted(self.ms_by_rows)
-        place = bisect_left(sizes, num_rows)
-        if place == len(sizes):
-            rows_ms = self.ms_by_rows[sizes[-1]] * num_rows / sizes[-1]
-        elif place == 0 or sizes[place] == num_rows:
-            rows_ms = self.ms_by_rows[sizes[place]]
-        else:
-            less, more = sizes[place - 1], sizes[place]
-            share = (num_rows - less) / (more - less)
-            rows_ms = self.ms_by_rows[less] * (1 - share) + self.ms_by_rows[more] * share
-        return (rows_ms + self.fixed_ms + self.cached_us * num_read / 1e3) / 1e3
-
-
-@dataclass(frozen=True)
-class Question:
     prompt: tuple[int, ...]
     answer: tuple[int, ...]
 
 
+class Answers(NamedTuple):
+    """What was decoded, by temperature. Ids are numbered as they come, so that logits are short."""
+
+    questions: dict[float, list[Question]]
+    num_ids: int
+
+
+@dataclass(frozen=True)
+class Prices:
+    """What a pass takes: by its rows, and for what they read."""
+
+    rows: StepTable
+    fixed_s: float
+    cached_s: float
+    """Of a row for each token before it."""
+
+    def seconds(self, num_rows: int, num_read: int) -> float:
+        """`num_read`: cached tokens of all rows together."""
+        return self.rows.at(num_rows) + self.fixed_s + self.cached_s * num_read
+
+
 @dataclass(eq=False)
-class Recorded:
-    """A target that emits recorded answers; the virtual clock of its passes.
+class Bill:
+    """What passes cost, and the virtual clock that they move."""
 
-    The first id of a prompt names its question.
-    """
-
-    vocab_size: int
     prices: Prices
     noise: float = 0.0
     """Of a pass, as a logarithm."""
     rng: random.Random = field(default_factory=random.Random)
     now: float = 0.0
     priced_s: float = 0.0
-    questions: dict[int, Question] = field(default_factory=dict)
-    prefix_cache: PrefixCache | None = None
-    recording_s: float = 0.0
-    tile_rows: int = 0
-    num_blocks: int = 10**6
-    block_size: int = _BLOCK
-    max_model_len: int = 4096
-    _slots: dict[int, list[int]] = field(default_factory=dict)
-    _num_allocated: int = 0
-
-    @property
-    def step_times(self) -> tuple[StepTime, ...]:
-        return tuple(StepTime(size, rows, self.prices.seconds(rows, 0)) for size, rows in _TIMED)
-
-    @property
-    def num_free_blocks(self) -> int:
-        return self.num_blocks - sum(-(-len(ids) // _BLOCK) for ids in self._slots.values())
 
     def perf_counter(self) -> float:
         return self.now
 
-    def allocate(self) -> int:
-        self._num_allocated += 1
-        self._slots[self._num_allocated] = []
-        return self._num_allocated
+    def add(self, num_rows: int, num_read: int) -> None:
+        seconds = self.prices.seconds(num_rows, num_read)
+        self.priced_s += seconds
+        self.now += seconds * math.exp(self.rng.gauss(0.0, self.noise))
 
-    def free(self, slot: int) -> None:
-        del self._slots[slot]
 
-    def wait(self) -> None:
-        """Passes are done when they return."""
+class PricedPasses(NoPasses):
+    """Passes that compute nothing and go on a bill."""
 
-    def cached_len(self, slot: int) -> int:
-        return len(self._slots[slot])
-
-    def rollback(self, slot: int, length: int) -> None:
-        del self._slots[slot][length:]
+    def __init__(self, vocab_size: int, bill: Bill) -> None:
+        super().__init__(vocab_size)
+        self._bill = bill
+        self.step_times = time_steps(self, Role.TARGET, clock=bill.perf_counter)
 
     def score(self, feeds: Sequence[Feed]) -> Tensor:
         num_rows = sum(len(feed.tokens) for feed in feeds)
         num_read = sum(len(feed.tokens) * self.cached_len(feed.slot) for feed in feeds)
-        seconds = self.prices.seconds(num_rows, num_read)
-        self.priced_s += seconds
-        self.now += seconds * math.exp(self.rng.gauss(0.0, self.noise))
-        rows = [row for feed in feeds for row in self._fed(feed)]
-        return torch.stack(rows) if rows else torch.empty(0, self.vocab_size)
-
-    def _fed(self, feed: Feed) -> Iterator[Tensor]:
-        ids = self._slots[feed.slot]
-        ids += feed.tokens
-        question = self.questions[ids[0]]
-        for end in range(len(ids) - feed.num_logits + 1, len(ids) + 1):
-            row = torch.full((self.vocab_size,), -1e4)
-            place = end - len(question.prompt)
-            row[question.answer[place] if 0 <= place < len(question.answer) else 0] = 0.0
-            yield row
+        self._bill.add(num_rows, num_read)
+        return super().score(feeds)
 
 
 @dataclass(frozen=True)
@@ -161,9 +121,17 @@ class Turn:
     num_accepted: int
 
 
+def recorded_target(questions: Sequence[Question], vocab_size: int, bill: Bill) -> CachedModel:
+    """A target that emits the answers at the price of passes."""
+    prompts, answers = zip(*questions, strict=True)
+    book = AnswerBook(prompts, answers, probability=1.0, vocab_size=vocab_size)
+    return RecordedDraft(PricedPasses(vocab_size, bill), book)
+
+
 def run(
     questions: Sequence[Question],
-    model: Recorded,
+    target: CachedModel,
+    bill: Bill,
     *,
     streams: int,
     temperature: float,
@@ -178,12 +146,12 @@ def run(
     config = PoolConfig(max_group_size=streams, window=2 * streams, speculation=speculation)
     waiting = list(enumerate(questions))
     told: dict[str, list[int]] = {}
-    with mock.patch.object(replica_module, "time", model):
-        engine = Engine(model, config=config, clock=model.perf_counter)
+    before_s = bill.priced_s
+    with mock.patch.object(replica_module, "time", bill):
+        engine = Engine(target, config=config, clock=bill.perf_counter)
 
         def ask() -> None:
             place, question = waiting.pop(0)
-            model.questions[question.prompt[0]] = question
             told[str(place)] = []
             params = SamplingParams(
                 temperature=temperature, max_tokens=len(question.answer), ignore_eos=True
@@ -202,61 +170,50 @@ def run(
     assert [tuple(ids) for ids in told.values()] == [question.answer for question in questions]
     stats = engine.stats
     num_tokens = sum(map(len, told.values()))
-    return Turn(num_tokens, model.priced_s, stats.num_drafted, stats.num_accepted)
+    return Turn(num_tokens, bill.priced_s - before_s, stats.num_drafted, stats.num_accepted)
 
 
-def asked(answers: Mapping[str, Any], temperature: float, count: int) -> list[Question]:
-    """`count` recorded answers. Ids make room for those that name questions."""
-    own = [answer for answer in answers["answers"] if answer["temperature"] == temperature]
-    questions = []
-    for place in range(count):
-        answer = own[place % len(own)]
-        prompt = (place, *(count + i for i in answers["prompts"][answer["prompt"]]))
-        questions.append(Question(prompt, tuple(count + i for i in answer["ids"])))
-    return questions
+def asked(answers: Answers, temperature: float, count: int) -> list[Question]:
+    """`count` questions, from the start again after the last. Ids make room for their names."""
+    own = answers.questions[temperature]
+
+    def behind(ids: Sequence[int]) -> tuple[int, ...]:
+        return tuple(count + i for i in ids)
+
+    some = (own[place % len(own)] for place in range(count))
+    return [
+        Question((place, *behind(question.prompt)), behind(question.answer))
+        for place, question in enumerate(some)
+    ]
 
 
-def record(model: str, threads: int) -> dict[str, Any]:
-    """Plain decoding of the short prompts of served_peers; ids are numbered as they come, so that
-    logits are short."""
+def decoded(model: str, cache: Path, threads: int) -> Answers:
+    """Plain answers to the short prompts of served_peers."""
     torch.set_num_threads(threads)
     folder = str(resolve_model(model))
-    prompts = token_ids(folder, Prompts().lines(SHORT, _NUM_PROMPTS, 0))
-    pool = PoolConfig(max_group_size=_DECODED_TOGETHER, window=2 * _DECODED_TOGETHER)
-    engine = Engine.load(
-        folder, load=LoadConfig(), pool=pool, algorithm=AlgorithmName.AUTOREGRESSIVE
-    )
-    found: list[dict[str, Any]] = [
-        {"temperature": temperature, "prompt": prompt, "ids": []}
-        for temperature, num_seeds in _SEEDS.items()
-        for prompt in list(range(_NUM_PROMPTS)) * num_seeds
-    ]
-    requests = [
-        Request(
-            request_id=str(place),
-            prompt_token_ids=tuple(prompts[answer["prompt"]]),
-            params=SamplingParams(
-                temperature=answer["temperature"],
-                seed=place,
-                max_tokens=_MAX_TOKENS,
-                ignore_eos=True,
-            ),
-        )
-        for place, answer in enumerate(found)
-    ]
-    with cell_progress(len(requests)) as tell:
-        for event in engine.generate(requests):
-            found[int(event.request_id)]["ids"] += event.token_ids
-            if event.finish_reason is not None:
-                tell("answers", 1)
+    prompts = [tuple(ids) for ids in token_ids(folder, Prompts().lines(SHORT, _NUM_PROMPTS, 0))]
+    target = load_model(folder).model
     numbers: dict[int, int] = {}
-    for ids in (*prompts, *(answer["ids"] for answer in found)):
-        ids[:] = [numbers.setdefault(i, len(numbers)) for i in ids]
-    return {"model": model, "prompts": prompts, "answers": found, "num_ids": len(numbers)}
+
+    def numbered(ids: Sequence[int]) -> tuple[int, ...]:
+        return tuple(numbers.setdefault(i, len(numbers)) for i in ids)
+
+    questions: dict[float, list[Question]] = {temperature: [] for temperature in _NUM_SEEDS}
+    with cell_progress(sum(_NUM_SEEDS.values())) as tell:
+        for temperature, num_seeds in _NUM_SEEDS.items():
+            for seed in range(num_seeds):
+                params = SamplingParams(
+                    temperature=temperature, seed=seed, max_tokens=_MAX_TOKENS, ignore_eos=True
+                )
+                found = record(target, prompts, params, cache, model)
+                pairs = zip(found.prompts, found.answers, strict=True)
+                questions[temperature] += (Question(numbered(p), numbered(a)) for p, a in pairs)
+                tell(f"answers at temperature {temperature:g}", 1)
+    return Answers(questions, len(numbers))
 
 
 def main(
-    answers: Annotated[Path, typer.Option(help="Recorded answers; written where there is none.")],
+    answers: Annotated[Path, typer.Option(help="Where answers are kept for the next run.")],
     model: Annotated[str, typer.Option(help="Who answers: folder or name.")] = "smollm2-135m",
     rows: Annotated[
         str, typer.Option(help="Milliseconds of a pass by its rows.")
@@ -271,48 +228,41 @@ def main(
 ) -> None:
     """Print what speculation earns. The default table is that of two cores of a Zen 4 (decision
     0010)."""
-    if not answers.exists():
-        answers.write_text(json.dumps(record(model, threads)))
-    recorded = json.loads(answers.read_text())
-    pairs = (pair.split(":") for pair in rows.split(","))
-    prices = Prices({int(count): float(ms) for count, ms in pairs}, fixed_ms, cached_us)
+    prices = Prices(parse_step_ms(rows), fixed_ms / 1e3, cached_us / 1e6)
+    recorded = decoded(model, answers, threads)
     torch.set_num_threads(1)
-    shapes = [(temperature, int(count)) for temperature in _SEEDS for count in streams.split(",")]
+    shapes = [(t, int(count)) for t in _NUM_SEEDS for count in streams.split(",")]
     cells = []
     with cell_progress(len(shapes)) as tell:
         for shape in shapes:
             cells.append(measure(recorded, prices, noise, *shape, turns))
             tell(f"{shape[1]} streams", 1)
     result = {
-        "model": recorded["model"],
-        "rows_ms": {str(count): ms for count, ms in prices.ms_by_rows.items()},
+        "model": model,
+        "rows_ms": rows,
         "fixed_ms": fixed_ms,
         "cached_us": cached_us,
         "noise": noise,
         "cells": cells,
     }
-    _show(result)
+    _show(cells)
     if output is not None:
         output.write_text(json.dumps(result, indent=1) + "\n")
 
 
 def measure(
-    answers: Mapping[str, Any],
-    prices: Prices,
-    noise: float,
-    temperature: float,
-    streams: int,
-    turns: int,
+    answers: Answers, prices: Prices, noise: float, temperature: float, streams: int, turns: int
 ) -> dict[str, Any]:
     """One cell."""
     questions = asked(answers, temperature, _WAVES * streams)
 
     def turn(is_speculating: bool, seed: int) -> Turn:
-        vocab_size = len(questions) + answers["num_ids"]
-        model = Recorded(vocab_size, prices, noise=noise, rng=random.Random(seed))
+        bill = Bill(prices, noise, random.Random(seed))
+        target = recorded_target(questions, len(questions) + answers.num_ids, bill)
         return run(
             questions,
-            model,
+            target,
+            bill,
             streams=streams,
             temperature=temperature,
             is_speculating=is_speculating,
@@ -329,9 +279,9 @@ def measure(
     }
 
 
-def _show(result: Mapping[str, Any]) -> None:
+def _show(cells: Sequence[dict[str, Any]]) -> None:
     table = Table("temperature", "streams", "on / off", "drafted", "accepted")
-    for cell in result["cells"]:
+    for cell in cells:
         shares = (max(cell[name]) for name in ("drafted_share", "accepted_share"))
         ratios = " ".join(f"{ratio:.3f}" for ratio in cell["on_over_off"])
         told = (f"{cell['temperature']:g}", str(cell["streams"]), ratios)

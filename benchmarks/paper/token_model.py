@@ -16,6 +16,7 @@ from benchmarks.paper.recorded_draft import RecordedDraft
 from specdec_core.kv.padded import PaddedKV
 from specdec_core.kv.paged import KVShape
 from specdec_core.models.cached_model import Feed
+from specdec_core.step_times import StepTime
 
 VOCAB_SIZE = 512
 _BLOCK_SIZE = 16
@@ -24,10 +25,9 @@ _CPU = torch.device("cpu")
 _SHAPE = KVShape(num_layers=1, num_kv_heads=1, head_dim=4, dtype=torch.float32, device=_CPU)
 
 
-class _NoPasses:
+class NoPasses:
     """A CachedModel and a PaddedLM that compute nothing: lengths are all they keep."""
 
-    vocab_size = VOCAB_SIZE
     block_size = _BLOCK_SIZE
     num_blocks = _NUM_BLOCKS
     max_model_len = _NUM_BLOCKS * _BLOCK_SIZE
@@ -35,10 +35,11 @@ class _NoPasses:
     num_free_blocks = _NUM_BLOCKS
     tile_rows = 0
     recording_s = 0.0
-    step_times = ()
+    step_times: tuple[StepTime, ...] = ()
     prefix_cache = None
 
-    def __init__(self) -> None:
+    def __init__(self, vocab_size: int = VOCAB_SIZE) -> None:
+        self.vocab_size = vocab_size
         self._lens: dict[int, int] = {}
         self._num_allocated = 0
 
@@ -62,7 +63,7 @@ class _NoPasses:
     def score(self, feeds: Sequence[Feed]) -> Tensor:
         for feed in feeds:
             self._lens[feed.slot] += len(feed.tokens)
-        return _blank(feeds)
+        return _blank(feeds, self.vocab_size)
 
     def padded(self) -> _NoPaddedPasses:
         return _NoPaddedPasses()
@@ -80,16 +81,16 @@ class _NoPaddedPasses:
 
     def score(self, kv: PaddedKV, feeds: Sequence[Feed]) -> Tensor:
         kv.extend({feed.slot: len(feed.tokens) for feed in feeds})
-        return _blank(feeds)
+        return _blank(feeds, VOCAB_SIZE)
 
 
-def _blank(feeds: Sequence[Feed]) -> Tensor:
-    return torch.zeros(sum(feed.num_logits for feed in feeds), VOCAB_SIZE)
+def _blank(feeds: Sequence[Feed], vocab_size: int) -> Tensor:
+    return torch.zeros(sum(feed.num_logits for feed in feeds), vocab_size)
 
 
 def token_model(book: AnswerBook) -> RecordedDraft:
     """A model that emits what the book says: a target if the book is always right."""
-    return RecordedDraft(_NoPasses(), book)
+    return RecordedDraft(NoPasses(), book)
 
 
 def random_sequences(lens: Sequence[int], seed: int) -> list[tuple[int, ...]]:
