@@ -36,7 +36,9 @@ def main(
     ),
     requests: Annotated[int, typer.Option(help="Asked in each run.")] = 200,
     concurrency: int = 16,
-    every: Annotated[float, typer.Option(help="Seconds between faults.")] = 5.0,
+    every: Annotated[
+        float | None, typer.Option(help="Seconds between faults; 5, on a slow machine more.")
+    ] = None,
     stop: Annotated[float, typer.Option(help="Seconds that a stopped process stays so.")] = 3.0,
     faults: Annotated[str, typer.Option(help='Such as "kill target, stop draft"; all.')] = "",
     repeat: Annotated[

@@ -27,6 +27,8 @@ from benchmarks.chaos.watch import Sight, Watch
 from benchmarks.harness.processes import pids_by_kind
 from deployments.config import ServiceConfig
 
+_EVERY_S = 5.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
@@ -34,18 +36,30 @@ class Plan:
 
     asked: list[Asked]
     concurrency: int
-    every_s: float
+    every_s: float | None
+    """Seconds between faults; None: by the machine, see `pace_s`."""
     stop_s: float
     cycle: Sequence[Fault] = CYCLE
     repeats: bool = True
     """Whether faults go on until the last answer; else each strikes once."""
+
+    def pace_s(self, undisturbed_s: float) -> float:
+        """Seconds between faults where the undisturbed run took `undisturbed_s`.
+
+        A proxy that is killed ends all that is under way, and its clients ask from the start. Where
+        a round of all faults is no longer than a target's start and these answers together, none is
+        ever whole. A third of what as many answers take leaves them four times that in a round.
+        """
+        if self.every_s is not None:
+            return self.every_s
+        under_way_s = undisturbed_s * self.concurrency / len(self.asked)
+        return max(_EVERY_S, under_way_s / 3)
 
     @property
     def figures(self) -> dict[str, Any]:
         return {
             "requests": len(self.asked),
             "concurrency": self.concurrency,
-            "every_s": self.every_s,
             "stop_s": self.stop_s,
             "cycle": [str(fault) for fault in self.cycle],
         }
@@ -60,6 +74,7 @@ class Run:
     disturbed: list[Answer]
     undisturbed_s: float
     disturbed_s: float
+    every_s: float
     strikes: list[Strike]
     sights: list[Sight]
     is_whole: bool
@@ -69,7 +84,7 @@ class Run:
         attempts = [attempt for answer in self.disturbed for attempt in answer.attempts]
         found = recoveries(self.strikes, self.sights, attempts)
         return Result(
-            settings=settings | self.plan.figures,
+            settings=settings | self.plan.figures | {"every_s": round(self.every_s, 1)},
             cycle=self.plan.cycle,
             comparison=compare(self.undisturbed, self.disturbed, found),
             recoveries=found,
@@ -93,10 +108,11 @@ async def disturb(config: ServiceConfig, plan: Plan, pid: int) -> Run:
         assert all(answer.output is not None for answer in calm.answers), "nothing fails by itself"
         watch = Watch(find, clients.grpc)
         whole = await watch.look()
+        every_s = plan.pace_s(calm_s)
         with _progress("with faults", len(plan.asked)) as (report, tell):
             striker = Striker(
                 find,
-                every_s=plan.every_s,
+                every_s=every_s,
                 stop_s=plan.stop_s,
                 cycle=plan.cycle,
                 repeats=plan.repeats,
@@ -114,6 +130,7 @@ async def disturb(config: ServiceConfig, plan: Plan, pid: int) -> Run:
             disturbed=load.answers,
             undisturbed_s=calm_s,
             disturbed_s=load_s,
+            every_s=every_s,
             strikes=striker.strikes,
             sights=watch.sights,
             is_whole=is_whole,

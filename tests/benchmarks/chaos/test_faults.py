@@ -14,6 +14,7 @@ import pytest
 from benchmarks.chaos.asked import Way, mixed
 from benchmarks.chaos.faults import CYCLE, Blow, Fault, Striker, parse_cycle
 from benchmarks.chaos.load import until
+from benchmarks.chaos.run import Plan
 from benchmarks.harness.processes import Kind, Pids
 from deployments.generate.prompt_file import PromptLine
 
@@ -91,6 +92,18 @@ def test_a_cycle_is_named_by_its_faults() -> None:
     )
     with pytest.raises(ValueError, match="'burn proxy' is none of kill draft"):
         parse_cycle("burn proxy")
+
+
+@pytest.mark.parametrize(
+    ("undisturbed_s", "given_s", "pace_s"),
+    [(47.0, None, 5.0), (300.0, None, 8.0), (300.0, 2.0, 2.0), (47.0, 9.0, 9.0)],
+)
+def test_a_slow_machine_has_longer_between_faults_unless_it_is_told_how_long(
+    undisturbed_s: float, given_s: float | None, pace_s: float
+) -> None:
+    asked = mixed([PromptLine(line_number=1, prompt="Hello")], 200, max_tokens=8)
+    plan = Plan(asked=asked, concurrency=16, every_s=given_s, stop_s=1.0)
+    assert plan.pace_s(undisturbed_s) == pytest.approx(pace_s)
 
 
 def test_the_load_mixes_every_way_with_every_sampling() -> None:
