@@ -43,17 +43,15 @@ class Plan:
     repeats: bool = True
     """Whether faults go on until the last answer; else each strikes once."""
 
-    def pace_s(self, undisturbed_s: float) -> float:
-        """Seconds between faults where the undisturbed run took `undisturbed_s`.
+    def pace_s(self, longest_s: float) -> float:
+        """Seconds between faults where the longest undisturbed answer took `longest_s`.
 
         A proxy that is killed ends all that is under way, and its clients ask from the start. Where
-        a round of all faults is no longer than a target's start and these answers together, none is
-        ever whole. A third of what as many answers take leaves them four times that in a round.
+        a round of all faults is no longer than a target's start and such an answer together, that
+        one never comes. A quarter of it leaves twice its time between a proxy's end and the next of
+        a target.
         """
-        if self.every_s is not None:
-            return self.every_s
-        under_way_s = undisturbed_s * self.concurrency / len(self.asked)
-        return max(_EVERY_S, under_way_s / 3)
+        return max(_EVERY_S, longest_s / 4) if self.every_s is None else self.every_s
 
     @property
     def figures(self) -> dict[str, Any]:
@@ -108,7 +106,7 @@ async def disturb(config: ServiceConfig, plan: Plan, pid: int) -> Run:
         assert all(answer.output is not None for answer in calm.answers), "nothing fails by itself"
         watch = Watch(find, clients.grpc)
         whole = await watch.look()
-        every_s = plan.pace_s(calm_s)
+        every_s = plan.pace_s(max(_taken_s(answer) for answer in calm.answers))
         with _progress("with faults", len(plan.asked)) as (report, tell):
             striker = Striker(
                 find,
@@ -143,6 +141,12 @@ async def clients_of(config: ServiceConfig) -> AsyncIterator[Clients]:
     """Of both protocols, for a service on this machine."""
     async with http_client(config.port) as http, grpc_client(config.grpc_port) as over_grpc:
         yield Clients(http, over_grpc)
+
+
+def _taken_s(answer: Answer) -> float:
+    last = answer.attempts[-1]
+    assert last.ended_s is not None
+    return last.ended_s - answer.attempts[0].began_s
 
 
 async def _timed(work: Coroutine[Any, Any, None]) -> float:
