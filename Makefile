@@ -34,10 +34,11 @@ test: setup
 	$(PYTEST) -m "not slow and not nightly" --numprocesses 3 $(SIDE_BY_SIDE) $(ARGS) || [ $$? -eq 5 ]
 	$(PYTEST) -m "slow and not nightly" --numprocesses 3 $(SIDE_BY_SIDE) $(ARGS) || [ $$? -eq 5 ]
 
-# While writing code: the engine and the pool. No Ray, no demo model, at most 90 s on two cores.
+# While writing code: the engine and the pool, of each test one case. No Ray, no demo model, at most 90 s on
+# two cores.
 QUICK_TESTS := $(addprefix tests/,core drafting equivalence kv models native pool sampling)
 test-quick: $(INSTALLED)
-	$(PYTEST) -m "not slow and not nightly" --numprocesses 2 $(SIDE_BY_SIDE) $(QUICK_TESTS) $(ARGS)
+	$(PYTEST) -m "not slow and not nightly and not thorough" --first-cases --numprocesses 2 $(SIDE_BY_SIDE) $(QUICK_TESTS) $(ARGS)
 
 # What `make test` leaves out: every case of the parameters that it only covers, fuzzing by the thousand, long
 # campaigns, repeated redeploys, seeded defects, what is installed. Hours.

@@ -71,6 +71,12 @@ _LONGEST_FIRST = (
 """Workers take groups in this order: who gets a long one last keeps the others waiting."""
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--first-cases", action="store_true", help="Of each test its first case alone."
+    )
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """The slow half need not import files in which nothing is slow."""
     chosen = config.getoption("markexpr").split()
@@ -80,9 +86,11 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Fast tests first, of both kinds the longest; those for a GPU only where there is one."""
     _leave_to_nightly(items)
+    if config.getoption("first_cases"):
+        _keep_first_cases(config, items)
     groups = {path: _group(path) for path in {item.path for item in items}}
     items.sort(key=lambda item: (bool(item.get_closest_marker("slow")), _rank(groups[item.path])))
     gpu_items = [item for item in items if item.get_closest_marker("gpu")]
@@ -104,6 +112,20 @@ def _leave_to_nightly(items: list[pytest.Item]) -> None:
         for index, item in enumerate(of_one):
             if index not in kept:
                 item.add_marker("nightly")
+
+
+def _keep_first_cases(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of each test the first case that is not nightly."""
+    seen: set[str] = set()
+    kept, others = [], []
+    for item in items:
+        test = item.nodeid.partition("[")[0]
+        is_first = test not in seen and not item.get_closest_marker("nightly")
+        (kept if is_first else others).append(item)
+        if is_first:
+            seen.add(test)
+    items[:] = kept
+    config.hook.pytest_deselected(items=others)
 
 
 @pytest.hookimpl(optionalhook=True)

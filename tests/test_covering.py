@@ -38,6 +38,19 @@ def test_values_without_a_hash_are_told_apart() -> None:
 
 
 def test_cases_that_bring_nothing_new_are_nightly(pytester: pytest.Pytester) -> None:
+    two_tests(pytester)
+    pytester.runpytest_inprocess("-m", "not nightly").assert_outcomes(passed=5, deselected=7)
+
+
+def test_the_first_cases_are_one_of_each_test_that_is_not_nightly(
+    pytester: pytest.Pytester,
+) -> None:
+    two_tests(pytester)
+    found = pytester.runpytest_inprocess("-m", "not nightly", "--first-cases")
+    found.assert_outcomes(passed=2, deselected=10)
+
+
+def two_tests(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
         import pytest
@@ -48,11 +61,12 @@ def test_cases_that_bring_nothing_new_are_nightly(pytester: pytest.Pytester) -> 
         def test_it(a, b):
             assert a == b
 
-        @pytest.mark.parametrize("a", [0, 1])
+        @pytest.mark.parametrize("a", [pytest.param(0, marks=pytest.mark.nightly), 1, 2])
         def test_other(a):
-            pass
+            assert a > 0
         """
     )
-    pytester.makeconftest("from tests.conftest import pytest_collection_modifyitems")
+    pytester.makeconftest(
+        "from tests.conftest import pytest_addoption, pytest_collection_modifyitems"
+    )
     pytester.makeini("[pytest]\nmarkers =\n  nightly: n\n  slow: s\n  gpu: g\n  covering: c\n")
-    pytester.runpytest_inprocess("-m", "not nightly").assert_outcomes(passed=5, deselected=6)

@@ -148,6 +148,7 @@ def test_random_arrivals_and_aborts_change_nothing(target: TransformersModel) ->
             assert tokens[name] == ids
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "dtype", [torch.bfloat16, pytest.param(torch.float32, marks=pytest.mark.nightly)]
 )

@@ -130,6 +130,7 @@ def everything(engine: Engine, asked: list[Request]) -> dict[str, list[object]]:
     return told
 
 
+@pytest.mark.thorough
 @pytest.mark.covering(1)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("architecture", sorted(ARCHITECTURES))

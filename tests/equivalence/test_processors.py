@@ -152,6 +152,7 @@ prompts = st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=9).map(tuple)
 mixes = st.lists(st.tuples(prompts, params), min_size=1, max_size=7)
 
 
+@pytest.mark.thorough
 @settings(max_examples=25)
 @given(mixes, st.integers(1, 8), st.integers(1, 5), st.sampled_from([1, 2, 3, 10_000]))
 def test_any_mix_gives_the_plain_ids_logprobs_and_ends(

@@ -147,6 +147,7 @@ def check(name: str, shown: str) -> None:
         assert shown.count("(") == shown.count(")")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_plain_answers_conform(target: LoadedModel, text: TextModel, temperature: float) -> None:
     ended = set()
@@ -159,6 +160,7 @@ def test_plain_answers_conform(target: LoadedModel, text: TextModel, temperature
     assert ended >= {"schema", "choice"}
 
 
+@pytest.mark.thorough
 @pytest.mark.covering(1)
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("drafts", [False, True])

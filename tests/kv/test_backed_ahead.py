@@ -105,6 +105,7 @@ ahead.reach(1)
 """
 
 
+@pytest.mark.thorough
 def test_a_process_that_ends_meanwhile_ends_well_and_soon() -> None:
     """41 s of steps are left."""
     subprocess.run([sys.executable, "-c", _EXITS_MEANWHILE], check=True, timeout=35)

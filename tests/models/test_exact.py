@@ -142,6 +142,7 @@ def test_attention_that_sees_its_company_is_named(monkeypatch: pytest.MonkeyPatc
         check_rows(model)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "dtype", [torch.bfloat16, pytest.param(torch.float32, marks=pytest.mark.nightly)]
 )

@@ -91,6 +91,7 @@ def test_a_cpu_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked.timed == []
 
 
+@pytest.mark.thorough
 def test_passes_are_timed_in_both_numerics_and_the_model_stays_as_it_was(
     waits: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

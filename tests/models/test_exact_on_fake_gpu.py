@@ -35,6 +35,7 @@ WAYS = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("attention", [None, over_blocks])
 def test_the_search_at_load_runs_where_the_model_is(
     waits: list[str], monkeypatch: pytest.MonkeyPatch, attention: Any
@@ -67,6 +68,7 @@ def test_an_exact_pass_never_waits(
     assert waits == []
 
 
+@pytest.mark.thorough
 @WAYS
 def test_an_exact_round_waits_once_to_draft_and_once_to_verify(
     waits: list[str], decoder: str, attention: Any, recorder: DirectRecorder | None

@@ -126,6 +126,7 @@ def test_log_probabilities_are_read_once_and_their_ids_once(waits: list[str]) ->
     assert waits == ["tolist"] * 3
 
 
+@pytest.mark.thorough
 def test_every_lease_of_a_served_round_waits_once(
     waits: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -54,6 +54,7 @@ def test_a_cache_that_grows_and_is_realigned_and_stacked_never_waits(waits: list
     assert waits == []
 
 
+@pytest.mark.thorough
 @pytest.mark.covering(1)
 @pytest.mark.parametrize("is_exact", [False, True], ids=["fast", "exact"])
 @pytest.mark.parametrize("algorithm", [Eqspec, ExspecPadded])

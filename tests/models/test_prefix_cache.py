@@ -80,6 +80,7 @@ def test_answers_are_those_of_plain_decoding(exact: TransformersModel) -> None:
     assert exact.num_free_blocks == exact.num_blocks
 
 
+@pytest.mark.thorough
 def test_adopted_keys_and_values_are_the_bits_of_computing_them_alone(
     exact: TransformersModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:

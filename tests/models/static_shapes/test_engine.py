@@ -89,6 +89,7 @@ def test_a_draft_that_is_the_target_is_always_right() -> None:
     assert engine.stats.num_drafted == engine.stats.num_accepted > 50
 
 
+@pytest.mark.thorough
 def test_exact_numerics_are_checked_and_kept_in_the_passes_that_serve() -> None:
     torch.set_num_threads(1)
     recorder = JudgingRecorder()
