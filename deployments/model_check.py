@@ -11,6 +11,8 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from deployments.python_path import python_path
@@ -19,15 +21,28 @@ from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
 _REFUSALS = {error.__name__: error for error in (InvalidRequestError, ModelNotSupportedError)}
 
 
-def check_models_apart(target: Path, draft: Path | None, max_model_len: int) -> None:
-    """Raises ModelNotSupportedError or InvalidRequestError, saying what stands in the way."""
+@contextmanager
+def checking_models(
+    target: Path, draft: Path | None, max_model_len: int
+) -> Iterator[Callable[[], None]]:
+    """The check runs meanwhile; what this yields waits for its answer, and raises
+    ModelNotSupportedError or InvalidRequestError, saying what stands in the way."""
     command = [sys.executable, "-m", __name__, str(max_model_len), str(target)]
     command += [] if draft is None else [str(draft)]
     environment = os.environ | {"PYTHONPATH": python_path(), "TRANSFORMERS_VERBOSITY": "error"}
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment)
-    if done.returncode:
-        raise ModelNotSupportedError(f"the check of {target} ended with status {done.returncode}")
-    refusal = json.loads(done.stdout.splitlines()[-1])  # a library may have said something before
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        try:
+            yield lambda: _raise_refusal(process, target)
+        finally:
+            process.kill()
+
+
+def _raise_refusal(process: subprocess.Popen[str], target: Path) -> None:
+    said, _ = process.communicate()
+    if process.returncode:
+        message = f"the check of {target} ended with status {process.returncode}"
+        raise ModelNotSupportedError(message)
+    refusal = json.loads(said.splitlines()[-1])  # a library may have said something before
     if refusal is not None:
         raise _REFUSALS[refusal["kind"]](refusal["message"])
 

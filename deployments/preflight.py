@@ -4,13 +4,14 @@ nodes."""
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from deployments.config import ServiceConfig
 from deployments.demo_models import resolve_model
 from deployments.ingress_replica import text_model
-from deployments.model_check import check_models_apart
+from deployments.model_check import checking_models
 from deployments.nodes.selectors import fits
 from deployments.telemetry.exporters import check_exporters
 from deployments.tls.check import check_tls
@@ -18,8 +19,15 @@ from specdec_core.errors import InvalidRequestError
 from specdec_core.models.files import local_folder, weight_files
 
 
-def check_start(config: ServiceConfig, *, check_ports: bool = True) -> None:
-    """Raise ModelNotSupportedError, InvalidRequestError or DemoModelError, saying what to do."""
+@contextmanager
+def checking_start(
+    config: ServiceConfig, *, check_ports: bool = True
+) -> Iterator[Callable[[], None]]:
+    """Raises ModelNotSupportedError, InvalidRequestError or DemoModelError, saying what to do.
+
+    Most is found at once. What transformers knows of the models takes 2 s, in which Ray can start:
+    what this yields waits for it.
+    """
     _check_template(config)
     check_tls(config.coordinator_tls)
     check_exporters()
@@ -29,7 +37,8 @@ def check_start(config: ServiceConfig, *, check_ports: bool = True) -> None:
     if check_ports:
         _check_free(config.host, config.port, "port")
         _check_free(config.host, config.grpc_port, "grpc_port")
-    check_models_apart(target, draft, text.max_model_len)
+    with checking_models(target, draft, text.max_model_len) as wait_for_models:
+        yield wait_for_models
 
 
 def _check_template(config: ServiceConfig) -> None:

@@ -28,7 +28,7 @@ from deployments.deployment_names import Part
 from deployments.gpu_shares import with_gpus
 from deployments.ingress.access import is_loopback
 from deployments.memory import BURST_ALLOCATOR
-from deployments.preflight import check_own_node, check_start
+from deployments.preflight import check_own_node, checking_start
 from deployments.progress import waiting_line
 from deployments.python_path import python_path
 from deployments.start_stages import forget_stages
@@ -66,12 +66,15 @@ def running_service(config: ServiceConfig, stop: threading.Event) -> Iterator[Nu
     None: `stop` was set before it did.
     """
     joins = "RAY_ADDRESS" in os.environ
-    check_start(config, check_ports=not joins)
-    warn_when_open(config)
     with ExitStack() as started:
-        with waiting_line() as tell:
+        with (
+            checking_start(config, check_ports=not joins) as wait_for_models,
+            waiting_line() as tell,
+        ):
+            warn_when_open(config)
             tell("starting Ray")
             started.enter_context(_ray(config, joins))
+            wait_for_models()
             started.enter_context(_signals_set(stop))
             config = with_gpus(config, gpus_of_ray())
             forget_stages(APPLICATION)

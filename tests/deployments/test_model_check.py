@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from deployments.model_check import check_models, check_models_apart
+from deployments.model_check import check_models
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError, SpecdecError
+from tests.deployments.checked import check_models_apart
 from tests.service.tiny_folder import save_tiny_llama, save_tokenizer
 
 SAYS = """
@@ -37,7 +38,7 @@ STARTS = """
 import sys
 
 from deployments.config import ServiceConfig
-from deployments.preflight import check_start
+from tests.deployments.checked import check_start
 
 check_start(ServiceConfig(model=sys.argv[1], spec_model=sys.argv[1]), check_ports=False)
 print(*sorted({"torch", "transformers"} & set(sys.modules)))

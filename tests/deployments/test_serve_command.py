@@ -15,7 +15,6 @@ import pytest
 from benchmarks.harness.ports import free_port
 from deployments import start_waiting
 from deployments.config import ServiceConfig
-from deployments.preflight import check_start
 from deployments.progress import waiting_line
 from deployments.serve_command import (
     prepare_environment,
@@ -26,6 +25,7 @@ from deployments.serve_command import (
 from deployments.start_waiting import StartError, refusal_in, wait_until_ready
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
 from specdec_core.models.numerics import Numerics
+from tests.deployments.checked import check_start
 from tests.service.tiny_folder import save_tiny_llama, save_tokenizer
 
 

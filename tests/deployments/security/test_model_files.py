@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from deployments.config import ServiceConfig
-from deployments.preflight import check_start
 from specdec_core.errors import ModelNotSupportedError
 from specdec_core.models.loading import load_model
+from tests.deployments.checked import check_start
 from tests.service.tiny_folder import save_tiny_llama
 
 

@@ -8,12 +8,12 @@ from opentelemetry.sdk.trace.export import ConsoleSpanExporter
 
 from deployments.config import ServiceConfig
 from deployments.deployment_names import Part
-from deployments.preflight import check_start
 from deployments.telemetry import exporters
 from deployments.telemetry.exporters import Signal, exporter_kinds, exporter_names
 from deployments.telemetry.process import ProcessName
 from deployments.telemetry.tracing import begin_tracing
 from specdec_core.errors import InvalidRequestError
+from tests.deployments.checked import check_start
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 SOME_PROCESS = ProcessName(role=Part.INGRESS, id="x")

@@ -16,10 +16,10 @@ from pydantic import ValidationError
 
 from deployments.app import coordinator_spec, serve_config_text
 from deployments.config import ServiceConfig
-from deployments.preflight import check_start
 from deployments.tls.check import check_tls
 from deployments.tls.files import TlsFiles
 from specdec_core.errors import InvalidRequestError
+from tests.deployments.checked import check_start
 from tests.deployments.tls.authority import NAME, Authority, key_pem
 
 

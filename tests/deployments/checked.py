@@ -1,0 +1,19 @@
+"""All that `specdec serve` checks before it starts anything, its models too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from deployments.config import ServiceConfig
+from deployments.model_check import checking_models
+from deployments.preflight import checking_start
+
+
+def check_start(config: ServiceConfig, *, check_ports: bool = True) -> None:
+    with checking_start(config, check_ports=check_ports) as wait_for_models:
+        wait_for_models()
+
+
+def check_models_apart(target: Path, draft: Path | None, max_model_len: int) -> None:
+    with checking_models(target, draft, max_model_len) as wait_for_models:
+        wait_for_models()
