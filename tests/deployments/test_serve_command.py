@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks.harness.ports import free_port
-from deployments import start_waiting
+from deployments import serve_command, start_waiting
 from deployments.config import ServiceConfig
 from deployments.progress import waiting_line
 from deployments.serve_command import (
@@ -23,7 +26,7 @@ from deployments.serve_command import (
     warn_when_open,
 )
 from deployments.start_waiting import StartError, refusal_in, wait_until_ready
-from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
+from specdec_core.errors import InvalidRequestError, ModelNotSupportedError, SpecdecError
 from specdec_core.models.numerics import Numerics
 from tests.deployments.checked import check_start
 from tests.service.tiny_folder import save_tiny_llama, save_tokenizer
@@ -85,6 +88,38 @@ def test_workers_of_a_ray_of_our_own_stand_behind_nobody(
     monkeypatch.setattr(os, "environ", dict(said))
     prepare_environment()
     assert dict(os.environ).get("RAY_worker_niceness") == niceness
+
+
+def test_ray_starts_while_models_are_checked_and_ends_where_one_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is found at once is told before; the check of models takes 2 s of a start."""
+    seen: list[str] = []
+
+    @contextmanager
+    def ray(config: ServiceConfig, joins: bool) -> Iterator[None]:
+        seen.append("begins")
+        try:
+            yield
+        finally:
+            seen.append("ends")
+
+    monkeypatch.setattr(serve_command, "_ray", ray)
+    model = save_tiny_llama(tmp_path / "quantised")
+    settings = json.loads((model / "config.json").read_text())
+    quantised = settings | {"quantization_config": {"quant_method": "fp8"}}
+    (model / "config.json").write_text(json.dumps(quantised))
+    with pytest.raises(ModelNotSupportedError, match="quantised weights"):
+        serve(config(model))
+    assert seen == ["begins", "ends"]
+    with pytest.raises(SpecdecError, match="no model folder"):
+        serve(config(tmp_path / "nowhere"))
+    assert seen == ["begins", "ends"]
+
+
+def serve(settings: ServiceConfig) -> None:
+    with serve_command.running_service(settings, threading.Event()):
+        pytest.fail("it serves")
 
 
 def test_a_start_that_takes_too_long_says_what_it_was_at(
