@@ -179,6 +179,7 @@ def test_speculation_changes_no_structured_answer(
     assert speculating.stats.num_accepted > 0
 
 
+@pytest.mark.thorough
 def test_a_draft_proposes_only_what_the_grammar_allows(
     target: LoadedModel, text: TextModel, alone: Callable[[float], Answers]
 ) -> None:
