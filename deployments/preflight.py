@@ -1,4 +1,4 @@
-"""What can be found wrong before anything is started: model folders, tokenizers, ports, labels of
+"""What can be found wrong before anything is deployed: model folders, tokenizers, ports, labels of
 nodes."""
 
 from __future__ import annotations

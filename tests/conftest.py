@@ -104,7 +104,7 @@ def _leave_to_nightly(items: list[pytest.Item]) -> None:
     cases: dict[str, list[pytest.Function]] = {}
     for item in items:
         if isinstance(item, pytest.Function) and item.get_closest_marker("covering"):
-            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+            cases.setdefault(_test_of(item), []).append(item)
     for of_one in cases.values():
         marker = of_one[0].get_closest_marker("covering")
         assert marker is not None
@@ -116,16 +116,18 @@ def _leave_to_nightly(items: list[pytest.Item]) -> None:
 
 def _keep_first_cases(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Of each test the first case that is not nightly."""
-    seen: set[str] = set()
-    kept, others = [], []
+    firsts: dict[str, pytest.Item] = {}
     for item in items:
-        test = item.nodeid.partition("[")[0]
-        is_first = test not in seen and not item.get_closest_marker("nightly")
-        (kept if is_first else others).append(item)
-        if is_first:
-            seen.add(test)
-    items[:] = kept
+        if not item.get_closest_marker("nightly"):
+            firsts.setdefault(_test_of(item), item)
+    others = [item for item in items if firsts.get(_test_of(item)) is not item]
+    items[:] = firsts.values()
     config.hook.pytest_deselected(items=others)
+
+
+def _test_of(item: pytest.Item) -> str:
+    """Without its case."""
+    return item.nodeid.partition("[")[0]
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -80,3 +80,10 @@ class Answer:
     def output(self) -> Output | None:
         last = self.attempts[-1]
         return last.output if last.failure is None else None
+
+    @property
+    def taken_s(self) -> float:
+        """Of all attempts, once the last has ended."""
+        ended_s = self.attempts[-1].ended_s
+        assert ended_s is not None
+        return ended_s - self.attempts[0].began_s

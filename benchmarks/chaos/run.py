@@ -106,7 +106,7 @@ async def disturb(config: ServiceConfig, plan: Plan, pid: int) -> Run:
         assert all(answer.output is not None for answer in calm.answers), "nothing fails by itself"
         watch = Watch(find, clients.grpc)
         whole = await watch.look()
-        every_s = plan.pace_s(max(_taken_s(answer) for answer in calm.answers))
+        every_s = plan.pace_s(max(answer.taken_s for answer in calm.answers))
         with _progress("with faults", len(plan.asked)) as (report, tell):
             striker = Striker(
                 find,
@@ -141,12 +141,6 @@ async def clients_of(config: ServiceConfig) -> AsyncIterator[Clients]:
     """Of both protocols, for a service on this machine."""
     async with http_client(config.port) as http, grpc_client(config.grpc_port) as over_grpc:
         yield Clients(http, over_grpc)
-
-
-def _taken_s(answer: Answer) -> float:
-    last = answer.attempts[-1]
-    assert last.ended_s is not None
-    return last.ended_s - answer.attempts[0].began_s
 
 
 async def _timed(work: Coroutine[Any, Any, None]) -> float:

@@ -1,4 +1,4 @@
-"""All that `specdec serve` checks before it starts anything, its models too."""
+"""All that `specdec serve` checks before it deploys anything, waited for."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import pytest
 from deployments.model_check import check_models
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError, SpecdecError
 from tests.deployments.checked import check_models_apart
-from tests.service.tiny_folder import save_tiny_llama, save_tokenizer
+from tests.service.tiny_folder import quantise, save_tiny_llama, save_tokenizer
 
 SAYS = """
 import json, sys
@@ -66,9 +66,7 @@ def test_what_can_be_served_passes(folder: Path) -> None:
 
 
 def test_a_model_that_cannot_roll_back_is_refused(folder: Path) -> None:
-    settings = json.loads((folder / "config.json").read_text())
-    quantised = settings | {"quantization_config": {"quant_method": "fp8"}}
-    (folder / "config.json").write_text(json.dumps(quantised))
+    quantise(folder)
     assert "quantised weights" in refusal_of(folder)
 
 

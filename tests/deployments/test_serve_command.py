@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import subprocess
@@ -29,7 +28,7 @@ from deployments.start_waiting import StartError, refusal_in, wait_until_ready
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError, SpecdecError
 from specdec_core.models.numerics import Numerics
 from tests.deployments.checked import check_start
-from tests.service.tiny_folder import save_tiny_llama, save_tokenizer
+from tests.service.tiny_folder import quantise, save_tiny_llama, save_tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -106,9 +105,7 @@ def test_ray_starts_while_models_are_checked_and_ends_where_one_is_refused(
 
     monkeypatch.setattr(serve_command, "_ray", ray)
     model = save_tiny_llama(tmp_path / "quantised")
-    settings = json.loads((model / "config.json").read_text())
-    quantised = settings | {"quantization_config": {"quant_method": "fp8"}}
-    (model / "config.json").write_text(json.dumps(quantised))
+    quantise(model)
     with pytest.raises(ModelNotSupportedError, match="quantised weights"):
         serve(config(model))
     assert seen == ["begins", "ends"]

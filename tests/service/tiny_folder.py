@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import torch
@@ -50,3 +51,10 @@ def save_tiny_llama(folder: Path, *, noise: float = 0.0) -> Path:
     model.generation_config = GenerationConfig(eos_token_id=[2, 0], pad_token_id=0)
     model.save_pretrained(folder)
     return folder
+
+
+def quantise(folder: Path) -> None:
+    """By its configuration, which is what is looked at."""
+    path = folder / "config.json"
+    settings = json.loads(path.read_text())
+    path.write_text(json.dumps(settings | {"quantization_config": {"quant_method": "fp8"}}))
