@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,6 +37,7 @@ from tests.conftest import StartedAlone
 from tests.deployments.tls.authority import Authority
 from tests.service.collector import Collector
 from tests.service.collector import collector as collecting
+from tests.service.diagnosis import told
 from tests.service.tiny_folder import save_tiny_llama
 
 KEY = "the key of the tests"
@@ -157,6 +158,17 @@ class Oracle:
             end_token_ids=self._engine.end_token_ids,
         )
         return list(self._engine.tokens(request))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A test that fails tells of its service what CI would not show."""
+    report = yield
+    if report.failed and "service" in getattr(item, "funcargs", {}):
+        report.sections.append(("the service", told()))
+    return report
 
 
 @pytest.fixture(scope="session")
