@@ -21,7 +21,7 @@ from tests.service.test_ingresses import standing_still
 
 pytestmark = pytest.mark.slow
 
-NUM_EACH = 100
+NUM_EACH = 60
 NUM_TOKENS = 8
 PROMPTS = prompts(4)
 ATTACK_S = 8.0
