@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.harness.processes import MIB, TITLES, below, title_of
+from benchmarks.harness.processes import MIB, below, kind_of, title_of
 
 _NUM_LINES = 15
 """Of each log; a report of CI is short."""
@@ -45,7 +45,7 @@ def _processes() -> Iterator[str]:
     for process in below(os.getpid()):
         title = title_of(process)
         with suppress(psutil.NoSuchProcess):
-            if title.startswith(tuple(TITLES.values())):
+            if kind_of(title) is not None:
                 age_s = time.time() - process.create_time()
                 times = process.cpu_times()
                 yield (
@@ -72,13 +72,13 @@ def _logs() -> Iterator[str]:
     folder = Path(found[0]) / "logs"
     yield from _last_lines(folder.glob("serve/controller_*.log"), 1)
     yield from _last_lines(folder.glob("serve/replica_*target*.log"), 2)
-    for path in folder.glob("raylet.out"):
-        complaints = [
-            line for line in path.read_text().splitlines() if " W " in line or " E " in line
-        ]
-        yield from (str(path), *complaints[-_NUM_LINES:])
+    yield from _last_lines(folder.glob("raylet.out"), 1, of=(" W ", " E "))
 
 
-def _last_lines(paths: Iterable[Path], num_files: int) -> Iterator[str]:
+def _last_lines(
+    paths: Iterable[Path], num_files: int, of: tuple[str, ...] = ("",)
+) -> Iterator[str]:
+    """Of the files that were written last, behind each one's name; lines with one of `of`."""
     for path in sorted(paths, key=lambda path: path.stat().st_mtime)[-num_files:]:
-        yield from (str(path), *path.read_text().splitlines()[-_NUM_LINES:])
+        lines = [line for line in path.read_text().splitlines() if any(map(line.__contains__, of))]
+        yield from (str(path), *lines[-_NUM_LINES:])

@@ -24,6 +24,7 @@ from deployments.api_keys import default_name, key_digest
 from specdec.v1 import generation_pb2 as pb
 from specdec.v1 import generation_pb2_grpc as pb_grpc
 from tests.service.conftest import LIMITED_KEY, MAX_CONCURRENT, NUM_INGRESSES, Service
+from tests.service.test_hung import stopped
 
 pytestmark = pytest.mark.slow
 
@@ -47,15 +48,11 @@ def busy_s(process: psutil.Process) -> float:
 def standing_still(service: Service) -> Iterator[None]:
     """No target goes on, so that nothing ends. On a machine so busy that this takes a quarter of a
     minute they are replaced, and what they had is answered by others."""
-    pids = service.replica_pids("target")
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
-    try:
+    with stopped() as pids:
+        for pid in service.replica_pids("target"):
+            pids.append(pid)
+            os.kill(pid, signal.SIGSTOP)
         yield
-    finally:
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)
 
 
 def test_a_limit_holds_for_all_of_them_together(service: Service) -> None:
