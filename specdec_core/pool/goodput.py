@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from math import sqrt
 from operator import attrgetter
 
 from specdec_core.leases import GroupLease, GroupResult, ReplicaInfo, Role
@@ -47,7 +48,9 @@ _LOOKUPS_IN_VAIN = 8
 which it rests if there are more sequences than a few: looking and choosing for 8 of them takes a
 fiftieth of a round."""
 _LOOKUP_REST = 4
-"""Target passes without prompt lookup then, of groups no smaller. One with it follows."""
+"""Target passes without prompt lookup then, of groups no smaller. One with it follows; if that was
+in vain too, the next rest is twice as long."""
+_LONGEST_LOOKUP_REST = 32
 _FEW = 4
 """Sequences up to which what follows a single equal token may be worth a row. With more of them it
 never is, and to tell kinds of tokens apart takes a target longer than it gains. For so few prompt
@@ -103,6 +106,12 @@ class GoodputK:
     """Sequences of the last of them."""
     _lookup_rest: int = 0
     """Passes that prompt lookup still rests."""
+    _next_lookup_rest: int = _LOOKUP_REST
+    """Passes of the rest after it."""
+    _num_found: int = 0
+    """First tokens of what was found before it rests."""
+    _surprise: float = 0.0
+    """How many more of them were right than foretold."""
     _steps_since: int = 0
     _num_choices: int = 0
     """Groups with drafted tokens."""
@@ -209,6 +218,9 @@ class GoodputK:
             self.copied.note(history, num_agreed, num_accepted, num_trials)
             self.beliefs[drafter].seen.note(num_accepted, num_trials)
         else:
+            if self._lookup_rest and drafter is Drafter.LOOKUP:
+                self._num_found += 1
+                self._surprise += (num_accepted > 0) - self._rate(history, drafter)
             self.beliefs[drafter].note(history, drafter, num_accepted, num_trials)
 
     def observe(self, lease: GroupLease, result: GroupResult, seconds: float) -> None:
@@ -227,6 +239,8 @@ class GoodputK:
         num_fed = sum(len(row.new_ids) for row in lease.rows)
         self.verify.observe(len(lease.rows), num_fed + num_drafted, seconds)
         self._lookup_rest = max(self._lookup_rest - 1, 0)
+        if self._surprise > 1.0 + sqrt(self._num_found):
+            self._end_lookup_rests()
         self.num_rests = 0 if self._steps_since else self.num_rests + 1
         num_accepted = sum(row.num_accepted for row in result.rows)
         self.is_promising = self._steps_since > 0 and 2 * num_accepted > num_drafted
@@ -275,10 +289,20 @@ class GoodputK:
         return chosen.num_kept
 
     def _note_lookups(self, size: int, num_kept: int) -> None:
-        self._lookups_in_vain = 0 if num_kept else self._lookups_in_vain + 1
-        self._size_in_vain = size
-        is_vain = size > _FEW and self._lookups_in_vain >= _LOOKUPS_IN_VAIN
-        self._lookup_rest = _LOOKUP_REST + 1 if is_vain else 0  # the pass that is chosen counts
+        if num_kept:
+            self._end_lookup_rests()
+        elif size > _FEW:
+            self._lookups_in_vain += 1
+            self._size_in_vain = size
+            if self._lookups_in_vain >= _LOOKUPS_IN_VAIN:
+                self._lookup_rest = self._next_lookup_rest + 1  # the pass that is chosen counts
+                self._next_lookup_rest = min(2 * self._next_lookup_rest, _LONGEST_LOOKUP_REST)
+                self._num_found, self._surprise = 0, 0.0
+
+    def _end_lookup_rests(self) -> None:
+        """What is found may be worth a row."""
+        self._lookups_in_vain, self._lookup_rest = 0, 0
+        self._next_lookup_rest, self._surprise = _LOOKUP_REST, 0.0
 
     def _is_trial(self, offers: Sequence[Offer]) -> bool:
         """Whether a draft model was asked only to see how good it is."""

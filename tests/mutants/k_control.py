@@ -191,7 +191,7 @@ MUTANTS = (
     Mutant(
         name="lookup-in-vain-never-rests",
         path=_POOL + "goodput.py",
-        old="self._lookup_rest = _LOOKUP_REST + 1 if is_vain else 0",
+        old="self._lookup_rest = self._next_lookup_rest + 1  # the pass that is chosen counts",
         new="self._lookup_rest = 0",
         breaks="a large batch pays for lookups of which nothing is ever checked",
         killed_by=(_CAUSES + "test_lookup_in_vain_rests_and_comes_back",),
@@ -199,10 +199,44 @@ MUTANTS = (
     Mutant(
         name="lookup-rests-for-a-few",
         path=_POOL + "goodput.py",
-        old="is_vain = size > _FEW and ",
-        new="is_vain = ",
+        old="elif size > _FEW:",
+        new="else:",
         breaks="one stream's loop is found up to four passes late",
         killed_by=(_CAUSES + "test_lookup_never_rests_for_a_few",),
+    ),
+    Mutant(
+        name="lookup-in-vain-rests-for-four-passes-for-ever",
+        path=_POOL + "goodput.py",
+        old="min(2 * self._next_lookup_rest, _LONGEST_LOOKUP_REST)",
+        new="_LOOKUP_REST",
+        breaks="a large batch whose answers repeat nothing looks for copies in each fifth pass",
+        killed_by=(
+            "tests/pool/test_goodput_decisions.py::"
+            "test_prompt_lookup_rests_twice_as_long_each_time_that_it_looked_in_vain",
+        ),
+    ),
+    Mutant(
+        name="long-rests-outlast-a-lookup-that-pays",
+        path=_POOL + "goodput.py",
+        old="self._next_lookup_rest, self._surprise = _LOOKUP_REST, 0.0",
+        new="self._surprise = 0.0",
+        breaks="a batch that has begun to repeat itself rests for 32 passes again soon",
+        killed_by=(
+            "tests/pool/test_goodput_decisions.py::test_one_lookup_that_pays_ends_the_long_rests",
+        ),
+    ),
+    Mutant(
+        name="what-was-right-against-all-odds-ends-no-rest",
+        path=_POOL + "goodput.py",
+        old="if self._surprise > 1.0 + sqrt(self._num_found):",
+        new="if False:",
+        breaks="a batch that begins to repeat itself waits for many rests until it is believed",
+        killed_by=(
+            "tests/pool/test_goodput.py::"
+            "test_a_large_batch_that_begins_to_repeat_itself_is_found_out_soon",
+            "tests/pool/test_goodput_decisions.py::"
+            "test_found_tokens_that_were_right_against_all_odds_end_the_rests",
+        ),
     ),
     Mutant(
         name="a-group-that-offers-nothing-is-asked-for",

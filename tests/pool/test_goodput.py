@@ -16,6 +16,7 @@ import pytest
 from specdec_core.leases import GroupLease, GroupResult, LeaseRow, Role, RowResult
 from specdec_core.pool.draft_sharing import Crowd, Plan
 from specdec_core.pool.goodput import _FIRST_CHOICES, GoodputK
+from specdec_core.pool.k_cause import KCause
 from specdec_core.pool.k_policy import AcceptanceHistory, Drafter, FixedK, KPolicy, Offer
 from specdec_core.pool.verification_budget import whole_tiles
 
@@ -306,7 +307,23 @@ def test_it_follows_a_text_that_changes_its_nature() -> None:
             run._round(histories)
         offers = [Offer(history, Drafter.LOOKUP, MAX_K) for history in histories]
         ks = policy.num_checked(offers, tile_rows=0)
+        if policy.cause is KCause.PROBE:  # a look at another size; the next is none
+            ks = policy.num_checked(offers, tile_rows=0)
         assert all(k >= 4 for k in ks) if run is easy else not any(ks)
+
+
+def test_a_large_batch_that_begins_to_repeat_itself_is_found_out_soon() -> None:
+    """Though prompt lookup rested for 32 passes at a time."""
+    policy, histories = GoodputK(max_group_size=64), [AcceptanceHistory() for _ in range(16)]
+    hard = Run(World((0.02,) * 16, 10.0, 0.5), policy)
+    easy = Run(World((0.95,) * 16, 10.0, 0.5), policy)
+    for _ in range(300):
+        hard._round(histories)
+    drafted = [history.num_drafted for history in histories]
+    for _ in range(64):
+        easy._round(histories)
+    gained = [now.num_drafted - before for now, before in zip(histories, drafted, strict=True)]
+    assert min(gained) > 32
 
 
 def test_a_group_of_another_size_is_chosen_for_anew() -> None:

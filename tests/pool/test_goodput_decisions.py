@@ -63,24 +63,87 @@ class Lookups:
         self._good = history(40, 40, self.policy, Drafter.LOOKUP)
         self._bad = history(0, 40, self.policy, Drafter.LOOKUP)
 
-    def choose(self, is_good: bool) -> None:
+    def choose(self, is_good: bool, size: int = SIZE) -> None:
         """A row costs what 0.8 tokens are worth."""
         past = self._good if is_good else self._bad
-        found = self.policy.num_checked([Offer(past, Drafter.LOOKUP, 1, num_left=50)] * SIZE, 0)
-        assert found == [int(is_good)] * SIZE
+        found = self.policy.num_checked([Offer(past, Drafter.LOOKUP, 1, num_left=50)] * size, 0)
+        assert found == [int(is_good)] * size
+
+    def learn(self, num_right: int) -> None:
+        """So many of the tokens that were found last were right: none was foretold to be."""
+        for place in range(SIZE):
+            chosen = (1 if place < num_right else 2,)
+            self.policy.learn(self._bad, Drafter.LOOKUP, (1,), chosen)
+        verified(self.policy)
+
+    def rest(self) -> int:
+        """Passes without prompt lookup from now on, that of the group chosen last included."""
+        passes = 0
+        while not self.policy.may_look_up(SIZE):
+            assert self.policy.may_look_up(SIZE - 1), "fewer sequences are another matter"
+            verified(self.policy)
+            passes += 1
+        return passes
 
 
 def test_prompt_lookup_rests_for_four_passes_behind_eight_groups_in_vain() -> None:
     lookups = Lookups()
-    made = lookups.policy
     for is_good in (*[False] * 7, True, *[False] * 8):
-        assert made.may_look_up(SIZE)
+        assert lookups.rest() == 0
         lookups.choose(is_good)
-    for _ in range(5):  # the group that was chosen last, then four
-        assert not made.may_look_up(SIZE)
-        assert made.may_look_up(SIZE - 1), "fewer sequences are another matter"
-        verified(made)
-    assert made.may_look_up(SIZE)
+    assert lookups.rest() == 1 + 4
+
+
+def test_prompt_lookup_rests_twice_as_long_each_time_that_it_looked_in_vain() -> None:
+    lookups = Lookups()
+    for _ in range(7):
+        lookups.choose(False)
+    rests = []
+    for _ in range(5):
+        lookups.choose(False)
+        rests.append(lookups.rest())
+    assert rests == [1 + 4, 1 + 8, 1 + 16, 1 + 32, 1 + 32]
+
+
+def test_one_lookup_that_pays_ends_the_long_rests() -> None:
+    lookups = Lookups()
+    for _ in range(9):
+        lookups.choose(False)
+        lookups.rest()
+    lookups.choose(True)
+    for _ in range(8):
+        assert lookups.rest() == 0
+        lookups.choose(False)
+    assert lookups.rest() == 1 + 4
+
+
+@pytest.mark.parametrize(("num_right", "ends"), [(SIZE, True), (SIZE // 3, False)])
+def test_found_tokens_that_were_right_against_all_odds_end_the_rests(
+    num_right: int, ends: bool
+) -> None:
+    """What they cost was not worth it by what was believed; that was wrong, not they."""
+    lookups = Lookups()
+    for _ in range(9):
+        lookups.choose(False)
+        lookups.rest()
+    lookups.choose(False)
+    lookups.learn(num_right)
+    if not ends:
+        assert lookups.rest() == 16
+        return
+    for _ in range(8):
+        assert lookups.rest() == 0
+        lookups.choose(False)
+    assert lookups.rest() == 1 + 4
+
+
+def test_a_small_group_that_gains_ends_the_rest_of_large_ones() -> None:
+    lookups = Lookups()
+    for _ in range(8):
+        lookups.choose(False)
+    assert not lookups.policy.may_look_up(SIZE)
+    lookups.choose(True, SIZE - 1)
+    assert lookups.policy.may_look_up(SIZE)
 
 
 @pytest.mark.parametrize(("step_s", "num_drafted"), [(0.002, 1), (0.05, 0)])
