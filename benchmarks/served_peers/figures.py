@@ -21,6 +21,10 @@ _T_MANY = 2.042
 """For more: never too narrow."""
 
 
+_ADDED = ("tokens", "seconds", "busy_tokens", "busy_s")
+"""What a speed is of."""
+
+
 class Ratio(NamedTuple):
     """Of paired turns."""
 
@@ -127,16 +131,22 @@ def _on_over_off(
     turn: Callable[[Record], int],
     figure: Callable[[Record], float],
 ) -> dict[tuple[float, int], Ratio]:
-    sides: dict[tuple[float, int], dict[str, dict[int, float]]] = {}
+    sides: dict[tuple[float, int], dict[str, dict[int, list[Record]]]] = {}
     for each in readings:
         if each["part"] == part:
             shape = each["temperature"], each["streams"]
             both = sides.setdefault(shape, {ON: {}, OFF: {}})
-            both[each["speculation"]][turn(each)] = figure(each)
+            both[each["speculation"]].setdefault(turn(each), []).append(each)
     found = {}
     for shape, both in sides.items():
         turns = [number for number in both[ON] if number in both[OFF]]
-        ratio = paired([both[ON][n] for n in turns], [both[OFF][n] for n in turns])
+        on, off = ([figure(_together(both[side][n])) for n in turns] for side in (ON, OFF))
+        ratio = paired(on, off)
         if ratio is not None:
             found[shape] = ratio
     return found
+
+
+def _together(goes: Sequence[Record]) -> Record:
+    """What one side of a turn was asked in several goes, as one reading."""
+    return {name: sum(each[name] for each in goes) for name in _ADDED if name in goes[0]}

@@ -11,11 +11,10 @@ from specdec_core.errors import InvalidRequestError
 
 _LEAST_REQUESTS = 4
 """Of a cell: one stream asks so many, one after the other."""
-_PAIR_WAVES = 8
-"""So often a stream asks in a paired turn, of which two are a few per cent apart. A turn takes 5 s
-and more: of 1.5 s single pairs differed by 10 %, of 4 s by 6. Without speculation all streams end
-together, with it one after the other: with 32 streams the last of four waves was long enough to
-count."""
+_PAIR_WAVES = 4
+"""So often a stream asks in each of the four goes of a paired turn. Two goes of a side take 5 s and
+more: of 1.5 s single pairs differed by 10 %, of 4 s by 6; and of two sides of 26 s each, one after
+the other, by 4 % still, as a machine has slow minutes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +83,7 @@ class RunOptions:
         cells = len(self.cells(0)) * len(self.engines) * self.rounds
         if SPECDEC not in self.engines:
             return cells
-        pairs = 2 * self.pairs * len(self.streams) * len(self.pair_temperatures)
+        pairs = 4 * self.pairs * len(self.streams) * len(self.pair_temperatures)
         return cells + pairs + 2 * self.rounds * bool(self.first_requests)
 
 

@@ -82,10 +82,10 @@ def test_every_engine_has_its_turn_and_one_that_is_missing_is_named(
     write(measured.found(), tmp_path / "found.json")
     found = json.loads((tmp_path / "found.json").read_text())
     parts = Counter(each["part"] for each in found["readings"])
-    assert parts == {"first": 2, "cells": 2, "pairs": 2 * 2 * 2 * 2}
+    assert parts == {"first": 2, "cells": 2, "pairs": 2 * 2 * 2 * 4}
     orders = [each["speculation"] for each in found["readings"] if each["part"] == "pairs"]
-    assert orders[:2] == ["on", "off"]
-    assert orders[-2:] == ["off", "on"]
+    assert orders[:4] == ["on", "off", "off", "on"]
+    assert orders[-4:] == ["off", "on", "on", "off"]
     assert len(found["starts"]) == 2, "the first requests without speculation have their own"
     assert all(start["ready_s"] > 0 for start in found["starts"])
     assert all(each["resident_mib"] > 1 for each in found["readings"])

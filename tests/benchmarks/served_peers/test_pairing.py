@@ -104,6 +104,16 @@ def test_speculation_is_compared_pair_by_pair_at_each_temperature() -> None:
     )
 
 
+def test_the_goes_of_a_turn_count_as_one() -> None:
+    """As many tokens each: 2 / (1/50 + 1/100) over 2 / (1/100 + 1/100)."""
+    readings = [
+        reading("specdec", 0, speed, part=Part.PAIRS, pair=0, speculation=side)
+        for side, speed in [(ON, 50), (OFF, 100), (OFF, 100), (ON, 100)]
+    ]
+    found = speculation_ratios(readings)[0.0, 8]
+    assert (found.middle, found.num_pairs) == (pytest.approx(2 / 3), 1)
+
+
 def test_first_requests_are_compared_round_by_round() -> None:
     readings = [
         reading("specdec", number, speed, part=Part.FIRST, speculation=side)
