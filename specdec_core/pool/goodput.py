@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from math import sqrt
 from operator import attrgetter
 
 from specdec_core.leases import GroupLease, GroupResult, ReplicaInfo, Role
@@ -32,6 +31,7 @@ from specdec_core.pool.group_choice import (
 from specdec_core.pool.k_cause import KCause
 from specdec_core.pool.k_policy import AcceptanceHistory, Drafter, Offer
 from specdec_core.pool.looking import LOOK_EVERY, most_overdue
+from specdec_core.pool.lookup_rest import FEW, LookupRest
 from specdec_core.pool.rows import is_round
 from specdec_core.pool.step_costs import StepCost
 
@@ -43,18 +43,6 @@ one would pay. Prompt lookup needs no trial: what it would have proposed is comp
 _IN_VAIN = 4
 """Groups in a row of whose drafted tokens none was checked, after which the draft model rests: what
 is planned for all may pay where what is known of the group's own sequences says no."""
-_LOOKUPS_IN_VAIN = 8
-"""Groups in a row with tokens that prompt lookup has found, of which none was worth a row, after
-which it rests if there are more sequences than a few: looking and choosing for 8 of them takes a
-fiftieth of a round."""
-_LOOKUP_REST = 4
-"""Target passes without prompt lookup then, of groups no smaller. One with it follows; if that was
-in vain too, the next rest is twice as long."""
-_LONGEST_LOOKUP_REST = 32
-_FEW = 4
-"""Sequences up to which what follows a single equal token may be worth a row. With more of them it
-never is, and to tell kinds of tokens apart takes a target longer than it gains. For so few prompt
-lookup never rests."""
 _GOOD = 0.9
 _GOOD_WEIGHT = 4.0
 """Acceptance of a good draft model, and the trials that it counts for where one does well."""
@@ -100,18 +88,7 @@ class GoodputK:
     model's are, or what prompt lookup always finds would keep it from being asked."""
     _num_in_vain: int = 0
     """Of the last groups that were drafted for, those of which nothing was checked."""
-    _lookups_in_vain: int = 0
-    """Of the last groups with found tokens, those of which none was checked."""
-    _size_in_vain: int = 0
-    """Sequences of the last of them."""
-    _lookup_rest: int = 0
-    """Passes that prompt lookup still rests."""
-    _next_lookup_rest: int = _LOOKUP_REST
-    """Passes of the rest after it."""
-    _num_found: int = 0
-    """First tokens of what was found before it rests."""
-    _surprise: float = 0.0
-    """How many more of them were right than foretold."""
+    _lookup_rest: LookupRest = field(default_factory=LookupRest)
     _steps_since: int = 0
     _num_choices: int = 0
     """Groups with drafted tokens."""
@@ -147,11 +124,12 @@ class GoodputK:
         return found
 
     def may_look_up(self, num_live: int) -> bool:
-        size = min(num_live, self.max_group_size)
-        return not self._lookup_rest or size < self._size_in_vain
+        return self._lookup_rest.allows(min(num_live, self.max_group_size))
 
     def goes_by_agreement(self, num_live: int) -> bool:
-        return num_live <= _FEW
+        """Else to tell kinds of tokens apart takes a target longer than it gains, and what follows
+        a single equal token is never worth a row."""
+        return num_live <= FEW
 
     def welcome(self, info: ReplicaInfo) -> None:
         """Several replicas of a role count as one: the smallest groups, the times told first."""
@@ -218,9 +196,8 @@ class GoodputK:
             self.copied.note(history, num_agreed, num_accepted, num_trials)
             self.beliefs[drafter].seen.note(num_accepted, num_trials)
         else:
-            if self._lookup_rest and drafter is Drafter.LOOKUP:
-                self._num_found += 1
-                self._surprise += (num_accepted > 0) - self._rate(history, drafter)
+            if self._lookup_rest.num_left and drafter is Drafter.LOOKUP:
+                self._lookup_rest.note_found(num_accepted > 0, self._rate(history, drafter))
             self.beliefs[drafter].note(history, drafter, num_accepted, num_trials)
 
     def observe(self, lease: GroupLease, result: GroupResult, seconds: float) -> None:
@@ -238,9 +215,7 @@ class GoodputK:
         num_drafted = sum(len(row.proposal) for row in lease.rows)
         num_fed = sum(len(row.new_ids) for row in lease.rows)
         self.verify.observe(len(lease.rows), num_fed + num_drafted, seconds)
-        self._lookup_rest = max(self._lookup_rest - 1, 0)
-        if self._surprise > 1.0 + sqrt(self._num_found):
-            self._end_lookup_rests()
+        self._lookup_rest.note_pass()
         self.num_rests = 0 if self._steps_since else self.num_rests + 1
         num_accepted = sum(row.num_accepted for row in result.rows)
         self.is_promising = self._steps_since > 0 and 2 * num_accepted > num_drafted
@@ -283,26 +258,10 @@ class GoodputK:
             chosen = looked_at
         self.last_chosen = chosen
         if self.cause is KCause.GOODPUT and any(map(_is_found, offers)):
-            self._note_lookups(size, chosen.num_kept)
+            self._lookup_rest.note_choice(size, chosen.num_kept)
         if group.spent_s:
             self._num_in_vain = 0 if chosen.num_kept else self._num_in_vain + 1
         return chosen.num_kept
-
-    def _note_lookups(self, size: int, num_kept: int) -> None:
-        if num_kept:
-            self._end_lookup_rests()
-        elif size > _FEW:
-            self._lookups_in_vain += 1
-            self._size_in_vain = size
-            if self._lookups_in_vain >= _LOOKUPS_IN_VAIN:
-                self._lookup_rest = self._next_lookup_rest + 1  # the pass that is chosen counts
-                self._next_lookup_rest = min(2 * self._next_lookup_rest, _LONGEST_LOOKUP_REST)
-                self._num_found, self._surprise = 0, 0.0
-
-    def _end_lookup_rests(self) -> None:
-        """What is found may be worth a row."""
-        self._lookups_in_vain, self._lookup_rest = 0, 0
-        self._next_lookup_rest, self._surprise = _LOOKUP_REST, 0.0
 
     def _is_trial(self, offers: Sequence[Offer]) -> bool:
         """Whether a draft model was asked only to see how good it is."""

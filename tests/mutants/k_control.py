@@ -58,7 +58,7 @@ MUTANTS = (
     Mutant(
         name="large-batches-go-by-agreement",
         path=_POOL + "goodput.py",
-        old="return num_live <= _FEW",
+        old="return num_live <= FEW",
         new="return True",
         breaks="at 32 streams a target waits 0.9 ms longer for each group with drafts",
         killed_by=(
@@ -190,25 +190,25 @@ MUTANTS = (
     ),
     Mutant(
         name="lookup-in-vain-never-rests",
-        path=_POOL + "goodput.py",
-        old="self._lookup_rest = self._next_lookup_rest + 1  # the pass that is chosen counts",
-        new="self._lookup_rest = 0",
+        path=_POOL + "lookup_rest.py",
+        old="self.num_left = self._next_rest + 1  # the pass that is chosen counts",
+        new="self.num_left = 0",
         breaks="a large batch pays for lookups of which nothing is ever checked",
         killed_by=(_CAUSES + "test_lookup_in_vain_rests_and_comes_back",),
     ),
     Mutant(
         name="lookup-rests-for-a-few",
-        path=_POOL + "goodput.py",
-        old="elif size > _FEW:",
+        path=_POOL + "lookup_rest.py",
+        old="elif size > FEW:",
         new="else:",
         breaks="one stream's loop is found up to four passes late",
         killed_by=(_CAUSES + "test_lookup_never_rests_for_a_few",),
     ),
     Mutant(
         name="lookup-in-vain-rests-for-four-passes-for-ever",
-        path=_POOL + "goodput.py",
-        old="min(2 * self._next_lookup_rest, _LONGEST_LOOKUP_REST)",
-        new="_LOOKUP_REST",
+        path=_POOL + "lookup_rest.py",
+        old="min(2 * self._next_rest, _LONGEST_REST)",
+        new="_FIRST_REST",
         breaks="a large batch whose answers repeat nothing looks for copies in each fifth pass",
         killed_by=(
             "tests/pool/test_goodput_decisions.py::"
@@ -217,8 +217,8 @@ MUTANTS = (
     ),
     Mutant(
         name="long-rests-outlast-a-lookup-that-pays",
-        path=_POOL + "goodput.py",
-        old="self._next_lookup_rest, self._surprise = _LOOKUP_REST, 0.0",
+        path=_POOL + "lookup_rest.py",
+        old="self._next_rest, self._surprise = _FIRST_REST, 0.0",
         new="self._surprise = 0.0",
         breaks="a batch that has begun to repeat itself rests for 32 passes again soon",
         killed_by=(
@@ -227,7 +227,7 @@ MUTANTS = (
     ),
     Mutant(
         name="what-was-right-against-all-odds-ends-no-rest",
-        path=_POOL + "goodput.py",
+        path=_POOL + "lookup_rest.py",
         old="if self._surprise > 1.0 + sqrt(self._num_found):",
         new="if False:",
         breaks="a batch that begins to repeat itself waits for many rests until it is believed",
@@ -251,9 +251,9 @@ MUTANTS = (
     ),
     Mutant(
         name="lookup-rests-for-small-groups-too",
-        path=_POOL + "goodput.py",
-        old="not self._lookup_rest or size < self._size_in_vain",
-        new="not self._lookup_rest",
+        path=_POOL + "lookup_rest.py",
+        old="not self.num_left or size < self._size_in_vain",
+        new="not self.num_left",
         breaks="the last sequences of a batch, which would gain, wait for the rest to end",
         killed_by=(_CAUSES + "test_lookup_in_vain_rests_and_comes_back",),
     ),
