@@ -21,7 +21,7 @@
 #endif
 #define MAX_ROW 1024 /* numbers of a token's key heads where a unit takes all of them */
 #ifdef __AVX512F__
-#define QUERIES_AT_ONCE 4 /* whose sums stay in registers */
+#define QUERIES_AT_ONCE 8 /* whose sums stay in registers */
 #else
 #define QUERIES_AT_ONCE 3
 #endif
@@ -199,7 +199,7 @@ static void add_step(Work *w, ValuePairs values, int64_t size, int64_t first, in
 INLINE void score_queries(Work *w, const Across *across, int64_t size, int64_t first,
                           const int count, int64_t key) {
     vf sums[QUERIES_AT_ONCE][STEP / LANES];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int q = 0; q < count; q++)
 #pragma GCC unroll 4
         for (int v = 0; v < STEP / LANES; v++) sums[q][v] = (vf){0};
@@ -208,22 +208,23 @@ INLINE void score_queries(Work *w, const Across *across, int64_t size, int64_t f
         for (int v = 0; v < STEP / LANES; v++) {
             int place = v * LANES;
             Pairs keys = pairs_of(load_words(across[place / KEYS][pair] + place % KEYS));
-#pragma GCC unroll 4
+#pragma GCC unroll 8
             for (int q = 0; q < count; q++)
                 sums[q][v] = add_products(sums[q][v], keys, repeated(w->queries[first + q] + 2 * pair));
         }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int q = 0; q < count; q++)
         memcpy(w->scores + (first + q) * w->stride + key, sums[q], sizeof *sums);
 }
 
+#define SCORE(n) case n: score_queries(w, across, size, first, n, key); break;
+
 static void score_step(Work *w, const Across *across, int64_t size, int64_t first, int64_t end,
                        int64_t key) {
     for (; first < end; first += QUERIES_AT_ONCE) switch (end - first) {
-        case 1: score_queries(w, across, size, first, 1, key); break;
-        case 2: score_queries(w, across, size, first, 2, key); break;
+        SCORE(1) SCORE(2)
 #if QUERIES_AT_ONCE > 3
-        case 3: score_queries(w, across, size, first, 3, key); break;
+        SCORE(3) SCORE(4) SCORE(5) SCORE(6) SCORE(7)
 #endif
         default: score_queries(w, across, size, first, QUERIES_AT_ONCE, key);
         }
@@ -232,28 +233,29 @@ static void score_step(Work *w, const Across *across, int64_t size, int64_t firs
 INLINE void add_values(Work *w, ValuePairs values, int64_t size, int64_t first, const int count) {
     for (int64_t d = 0; d < size; d += 32) {
         vf sums[QUERIES_AT_ONCE][32 / LANES];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int q = 0; q < count; q++) memcpy(sums[q], w->sums[first + q] + d, sizeof *sums);
         for (int64_t pair = 0; pair < KEYS; pair++)
 #pragma GCC unroll 4
             for (int v = 0; v < 32 / LANES; v++) {
                 Pairs numbers = pairs_of(load_words(values[pair] + d + v * LANES));
-#pragma GCC unroll 4
+#pragma GCC unroll 8
                 for (int q = 0; q < count; q++)
                     sums[q][v] =
                         add_products(sums[q][v], numbers, repeated(w->weights[first + q] + 2 * pair));
             }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int q = 0; q < count; q++) memcpy(w->sums[first + q] + d, sums[q], sizeof *sums);
     }
 }
 
+#define ADD(n) case n: add_values(w, values, size, first, n); break;
+
 static void add_step(Work *w, ValuePairs values, int64_t size, int64_t first, int64_t end) {
     for (; first < end; first += QUERIES_AT_ONCE) switch (end - first) {
-        case 1: add_values(w, values, size, first, 1); break;
-        case 2: add_values(w, values, size, first, 2); break;
+        ADD(1) ADD(2)
 #if QUERIES_AT_ONCE > 3
-        case 3: add_values(w, values, size, first, 3); break;
+        ADD(3) ADD(4) ADD(5) ADD(6) ADD(7)
 #endif
         default: add_values(w, values, size, first, QUERIES_AT_ONCE);
         }
@@ -270,7 +272,7 @@ static inline vf heed(float *scores, float scaling, int64_t key, int64_t last_ke
         if (key + j + LANES - 1 > last_key) {
             vi place;
             memcpy(&place, lane_numbers, sizeof place);
-            vi is_hidden = place + (int32_t)(key + j) > (int32_t)last_key;
+            Mask is_hidden = is_behind(place + (int32_t)(key + j), (vi){0} + (int32_t)last_key);
             score = blend(is_hidden, (vf){0} - INFINITY, score);
         }
         memcpy(scores + j, &score, sizeof score);
@@ -334,7 +336,7 @@ static void mix(const Attention *a, const Unit *u, Work *w, const float *highest
             for (int64_t j = 0; j < STEP; j += LANES) {
                 vf weight = exp_of(load_floats(w->scores + q * w->stride + key + j) - highest[q]);
                 total_of[q] += weight;
-                store_numbers(w->weights[q] + j, weight);
+                store_weights(w->weights[q] + j, weight); /* e^-87 is a normal number */
             }
         for (int64_t head = 0; head < u->num_heads; head++) {
             read_value_pairs(tiles, head, a->size, values);

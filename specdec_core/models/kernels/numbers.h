@@ -47,12 +47,30 @@ static inline vf load(const bf16 *from) {
     return (vf)(widened(half) << 16);
 }
 
+/* Where something holds; the compiler would make a vector of numbers of it. */
+#ifdef __AVX512F__
+typedef __mmask16 Mask;
+INLINE Mask is_less(vf x, vf y) { return _mm512_cmp_ps_mask((__m512)x, (__m512)y, _CMP_LT_OQ); }
+INLINE Mask is_no_number(vf x) { return _mm512_cmp_ps_mask((__m512)x, (__m512)x, _CMP_UNORD_Q); }
+INLINE Mask is_behind(vi x, vi y) { return _mm512_cmpgt_epi32_mask((__m512i)x, (__m512i)y); }
+INLINE vf blend(Mask mask, vf yes, vf no) {
+    return (vf)_mm512_mask_blend_ps(mask, (__m512)no, (__m512)yes);
+}
+#else
+typedef vi Mask;
+INLINE Mask is_less(vf x, vf y) { return (vi)(x < y); }
+INLINE Mask is_no_number(vf x) { return (vi)(x != x); }
+INLINE Mask is_behind(vi x, vi y) { return x > y; }
+INLINE vf blend(Mask mask, vf yes, vf no) {
+    return (vf)(((vi)yes & mask) | ((vi)no & ~mask));
+}
+#endif
+
 /* Round to nearest, ties to even; what is not a number stays none. */
 static inline vu rounded(vf x) {
     vu bits = (vu)x;
-    vu is_nan = (vu)(x != x);
     vu even = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-    return (even & ~is_nan) | (0x7fc0 & is_nan);
+    return (vu)blend(is_no_number(x), (vf)((vu){0} + 0x7fc0), (vf)even);
 }
 
 static inline void store(bf16 *to, vf x) {
@@ -60,13 +78,19 @@ static inline void store(bf16 *to, vf x) {
     memcpy(to, &half, sizeof half);
 }
 
-static inline vf round_trip(vf x) { return (vf)(rounded(x) << 16); }
-
-static inline vf blend(vi mask, vf yes, vf no) {
-    return (vf)(((vi)yes & mask) | ((vi)no & ~mask));
+/* The same bits for numbers that are neither smaller than a normal one nor none. */
+static inline void store_ordinary(bf16 *to, vf x) {
+#ifdef __AVX512BF16__
+    __m256bh half = _mm512_cvtneps_pbh((__m512)x);
+    memcpy(to, &half, sizeof half);
+#else
+    store(to, x);
+#endif
 }
 
-static inline vf larger(vf x, vf y) { return blend((vi)(x > y), x, y); }
+static inline vf round_trip(vf x) { return (vf)(rounded(x) << 16); }
+
+static inline vf larger(vf x, vf y) { return blend(is_less(y, x), x, y); }
 
 static inline float sum_of(vf x) {
     for (int half = LANES / 2; half; half /= 2)
@@ -85,7 +109,7 @@ static inline float largest_of(vf x) {
 static inline vf exp_of(vf x) {
     const vf zero = {0};
     vf low = zero - 87.0f, high = zero + 88.0f;
-    vi underflows = (vi)(x < low), overflows = (vi)(x > high);
+    Mask underflows = is_less(x, low), overflows = is_less(high, x);
     x = blend(overflows, high, blend(underflows, low, x));
     vf shifted = x * 1.44269504f + 12582912.0f;
     vf n = shifted - 12582912.0f;
@@ -152,6 +176,7 @@ INLINE Pairs repeated(const Number *pair) {
 }
 
 static inline void store_numbers(Number *to, vf x) { store(to, x); }
+static inline void store_weights(Number *to, vf x) { store_ordinary(to, x); }
 
 #else
 
@@ -162,6 +187,7 @@ INLINE Pairs repeated(const Number *pair) {
 }
 
 static inline void store_numbers(Number *to, vf x) { memcpy(to, &x, sizeof x); }
+static inline void store_weights(Number *to, vf x) { store_numbers(to, x); }
 
 #endif
 
