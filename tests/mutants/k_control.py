@@ -201,7 +201,7 @@ MUTANTS = (
         path=_POOL + "lookup_rest.py",
         old="elif size > FEW:",
         new="else:",
-        breaks="one stream's loop is found up to four passes late",
+        breaks="one stream's loop is found up to 32 passes late",
         killed_by=(_CAUSES + "test_lookup_never_rests_for_a_few",),
     ),
     Mutant(
