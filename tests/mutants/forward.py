@@ -44,8 +44,8 @@ MUTANTS = (
     Mutant(
         name="a-kernel-query-misses-its-own-key",
         path=_KERNELS + "attention.h",
-        old="> (int32_t)last_key;",
-        new=">= (int32_t)last_key;",
+        old="(vi){0} + (int32_t)last_key);",
+        new="(vi){0} + (int32_t)last_key - 1);",
         breaks="a token does not see itself",
         killed_by=(_KERNEL_TESTS + "test_attention_is_that_of_the_textbook",),
     ),
