@@ -19,8 +19,6 @@ _T_975 = (
 """Student's t: what 97.5 % lie below, for 1 to 30 degrees of freedom."""
 _T_MANY = 2.042
 """For more: never too narrow."""
-
-
 _ADDED = ("tokens", "seconds", "busy_tokens", "busy_s")
 """What a speed is of."""
 

@@ -76,12 +76,9 @@ class Measurement:
             self._read(side, load, Part.CELLS, number, None, None)
 
     def _pairs(self, side: Side, number: int) -> None:
-        """Each side has two goes, one around the other's, so that a machine that gets slower or
-        faster meanwhile does so for both. Which comes first alternates."""
         for pair in self._options.pair_numbers(number):
-            first, other = (ON, OFF) if pair % 2 == 0 else (OFF, ON)
             for load in self._options.pair_loads(pair):
-                for speculation in (first, other, other, first):
+                for speculation in self._options.pair_goes(pair):
                     self._read(side, load, Part.PAIRS, number, pair, speculation)
 
     def _read(

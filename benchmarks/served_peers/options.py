@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from benchmarks.served_peers.engines import NAMES, SPECDEC, Site
 from benchmarks.served_peers.prompts import LONG, SHORT
-from benchmarks.served_peers.readings import Load
+from benchmarks.served_peers.readings import OFF, ON, Load
 from specdec_core.errors import InvalidRequestError
 
 _LEAST_REQUESTS = 4
@@ -60,6 +60,13 @@ class RunOptions:
         bounds = [self.pairs * place // self.rounds for place in (number, number + 1)]
         return range(*bounds)
 
+    def pair_goes(self, number: int) -> tuple[str, ...]:
+        """Speculation in each go of a paired turn. Each side has two, one around the other's, so
+        that a machine that gets slower or faster meanwhile does so for both. Which comes first
+        alternates."""
+        first, other = (ON, OFF) if number % 2 == 0 else (OFF, ON)
+        return first, other, other, first
+
     def pair_loads(self, number: int) -> list[Load]:
         return [
             self._load(SHORT, streams, temperature, number, _PAIR_WAVES * streams)
@@ -83,7 +90,9 @@ class RunOptions:
         cells = len(self.cells(0)) * len(self.engines) * self.rounds
         if SPECDEC not in self.engines:
             return cells
-        pairs = 4 * self.pairs * len(self.streams) * len(self.pair_temperatures)
+        pairs = (
+            len(self.pair_goes(0)) * self.pairs * len(self.streams) * len(self.pair_temperatures)
+        )
         return cells + pairs + 2 * self.rounds * bool(self.first_requests)
 
 

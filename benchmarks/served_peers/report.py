@@ -99,7 +99,7 @@ def _passes_sheets(readings: Sequence[Record]) -> list[Sheet]:
             shape = each["temperature"], each["streams"], each["speculation"]
             told.setdefault(shape, []).append(each)
     columns = (
-        *("temperature", "streams", "speculation", "turns", "tokens a pass", "ms a pass"),
+        *("temperature", "streams", "speculation", "goes", "tokens a pass", "ms a pass"),
         *("ms besides", "drafted of 1,000", "accepted of 1,000"),
     )
     title = "Passes of paired turns: means; of 1,000 tokens of answers so many were drafted"

@@ -85,6 +85,13 @@ class Lookups:
             passes += 1
         return passes
 
+    def expect_the_first_rest(self) -> None:
+        """As if it had never rested: eight groups in vain, then four passes."""
+        for _ in range(8):
+            assert self.rest() == 0
+            self.choose(False)
+        assert self.rest() == 1 + 4
+
 
 def test_prompt_lookup_rests_for_four_passes_behind_eight_groups_in_vain() -> None:
     lookups = Lookups()
@@ -111,10 +118,7 @@ def test_one_lookup_that_pays_ends_the_long_rests() -> None:
         lookups.choose(False)
         lookups.rest()
     lookups.choose(True)
-    for _ in range(8):
-        assert lookups.rest() == 0
-        lookups.choose(False)
-    assert lookups.rest() == 1 + 4
+    lookups.expect_the_first_rest()
 
 
 @pytest.mark.parametrize(("num_right", "ends"), [(SIZE, True), (SIZE // 3, False)])
@@ -131,10 +135,7 @@ def test_found_tokens_that_were_right_against_all_odds_end_the_rests(
     if not ends:
         assert lookups.rest() == 16
         return
-    for _ in range(8):
-        assert lookups.rest() == 0
-        lookups.choose(False)
-    assert lookups.rest() == 1 + 4
+    lookups.expect_the_first_rest()
 
 
 def test_a_small_group_that_gains_ends_the_rest_of_large_ones() -> None:

@@ -78,16 +78,6 @@ static inline void store(bf16 *to, vf x) {
     memcpy(to, &half, sizeof half);
 }
 
-/* The same bits for numbers that are neither smaller than a normal one nor none. */
-static inline void store_ordinary(bf16 *to, vf x) {
-#ifdef __AVX512BF16__
-    __m256bh half = _mm512_cvtneps_pbh((__m512)x);
-    memcpy(to, &half, sizeof half);
-#else
-    store(to, x);
-#endif
-}
-
 static inline vf round_trip(vf x) { return (vf)(rounded(x) << 16); }
 
 static inline vf larger(vf x, vf y) { return blend(is_less(y, x), x, y); }
@@ -176,7 +166,16 @@ INLINE Pairs repeated(const Number *pair) {
 }
 
 static inline void store_numbers(Number *to, vf x) { store(to, x); }
-static inline void store_weights(Number *to, vf x) { store_ordinary(to, x); }
+
+/* The same bits, of numbers that are neither smaller than a normal one nor none. */
+static inline void store_weights(Number *to, vf x) {
+#ifdef __AVX512BF16__
+    __m256bh half = _mm512_cvtneps_pbh((__m512)x);
+    memcpy(to, &half, sizeof half);
+#else
+    store(to, x);
+#endif
+}
 
 #else
 
