@@ -6,7 +6,16 @@ class SpecdecError(Exception):
 
 
 class InvalidRequestError(SpecdecError, ValueError):
-    """The caller's mistake; the message names the offending value and the limit."""
+    """The caller's mistake; the message names the offending value and the limit.
+
+    `param` is the caller's name of the wrong field, with its path (`messages.0.content`); empty if
+    no single field is wrong. `code` is a stable word for programs, as in OpenAI's API.
+    """
+
+    def __init__(self, message: str, *, param: str = "", code: str = "invalid_value") -> None:
+        super().__init__(message)
+        self.param = param
+        self.code = code
 
 
 class ModelNotSupportedError(SpecdecError, ValueError):
