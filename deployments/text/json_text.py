@@ -1,0 +1,72 @@
+"""JSON from callers and from the model: read it, or refuse it with the reason."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, NoReturn
+
+from specdec_core.errors import InvalidRequestError
+
+MAX_JSON_DEPTH = 100
+"""Maximum nesting of arrays and objects in JSON that a caller sends inside a field."""
+
+
+def read_json(text: str, where: str) -> Any:
+    """Return the value of the JSON text in the field `where`. Raises InvalidRequestError."""
+    try:
+        value = json.loads(text, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise _too_deep(where) from None
+    except ValueError as error:
+        raise InvalidRequestError(f"{where} is not JSON: {error}", param=where) from None
+    return checked_json(value, where)
+
+
+def checked_json(value: Any, where: str) -> Any:
+    """Return `value` if it can be written as JSON again; `where` is the caller's field.
+
+    Refuses deep nesting, numbers outside the range of a double, and half surrogate pairs, which no
+    UTF-8 text can hold.
+    """
+    level, depth = [value], 0
+    while level:
+        below: list[Any] = []
+        for one in level:
+            if isinstance(one, dict):
+                below += one.keys()
+                below += one.values()
+            elif isinstance(one, list):
+                below += one
+            elif isinstance(one, str):
+                _check_text(one, where)
+            elif isinstance(one, float) and not math.isfinite(one):
+                raise InvalidRequestError(
+                    f"{where} has a number outside the range of a 64-bit float", param=where
+                )
+        depth += any(isinstance(one, dict | list) for one in level)
+        if depth > MAX_JSON_DEPTH:
+            raise _too_deep(where)
+        level = below
+    return value
+
+
+def _check_text(text: str, where: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        half = f"\\u{ord(text[error.start]):04x}"
+        raise InvalidRequestError(
+            f"{where} has {half}, half of a surrogate pair, without its other half", param=where
+        ) from None
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _too_deep(where: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"{where} is nested too deeply: the limit is {MAX_JSON_DEPTH} levels of arrays and objects",
+        param=where,
+    )
