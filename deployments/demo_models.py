@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from deployments.demo_drafts import DEMO_DRAFTS, DemoDraft, shipped_drafts
+from deployments.extras import install_command
 from specdec_core.errors import SpecdecError
 
 Report = Callable[[str, int, int], None]
@@ -204,8 +205,7 @@ def _convert(model: DemoModel, gguf: Path, folder: Path, report: Report) -> None
     missing = [package for package in ("accelerate", "gguf") if not find_spec(package)]
     if missing:
         raise DemoModelError(
-            f"converting {model.name} needs {' and '.join(missing)}: "
-            "pip install 'specdec-serve[demo]'"
+            f"converting {model.name} needs {' and '.join(missing)}: {install_command('demo')}"
         )
     steps = (_convert_weights, _convert_tokenizer, _finish_configs)
     for done, step in enumerate(steps):

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from deployments.extras import install_command
 from specdec_core.errors import InvalidRequestError
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ def check_can_plot() -> None:
     """Raises InvalidRequestError where the plotting library is not installed."""
     if find_spec("matplotlib") is None:
         raise InvalidRequestError(
-            "--plot needs matplotlib: pip install 'specdec-serve[bench]', or leave --plot out"
+            f"--plot needs matplotlib: {install_command('bench')}, or leave --plot out"
         )
 
 

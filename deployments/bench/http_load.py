@@ -19,6 +19,7 @@ from deployments.bench.prompts import Prompt
 from deployments.bench.records import AnswerError, Chunk, Usage
 from deployments.bench.speculation import counts_of_answer, counts_of_page
 from deployments.bench.stage_figures import stages_of_page
+from deployments.extras import install_command
 from deployments.http.events import DONE, event_data
 from deployments.ingress.access import is_loopback
 from specdec_core.errors import InvalidRequestError, SpecdecError
@@ -36,7 +37,7 @@ def check_has_aiohttp() -> None:
     """Raises InvalidRequestError where the HTTP library is not installed."""
     if find_spec("aiohttp") is None:
         raise InvalidRequestError(
-            "a load over HTTP needs aiohttp: pip install 'specdec-serve[bench]', or --backend grpc"
+            f"a load over HTTP needs aiohttp: {install_command('bench')}, or --backend grpc"
         )
 
 

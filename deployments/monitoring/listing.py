@@ -21,9 +21,10 @@ The same totals are told in four places; all count from the start of their coord
   `model_name`, `application` and `cell` besides Ray's own. Told every 5 s, passed on by Ray every
   10 s. There the word behind `# TYPE` is always gauge: Ray's counters cannot begin at zero, and its
   histograms tell sums as guessed from the buckets. Names, values and PromQL are as usual.
-- OTLP (`pip install specdec-serve[otlp]`), by the standard variables in the environment of every
-  node: `OTEL_METRICS_EXPORTER` (otlp, console or none; unset it is otlp where there is an
-  endpoint), `OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_EXPORTER_OTLP_PROTOCOL`,
+- OTLP (the extra `otlp`: `pip install '.[otlp]'` in the folder of the source code), by the
+  standard variables in the environment of every node:
+  `OTEL_METRICS_EXPORTER` (otlp, console or none; unset it is otlp where there is an endpoint),
+  `OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_EXPORTER_OTLP_PROTOCOL`,
   `OTEL_METRIC_EXPORT_INTERVAL`, `OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`,
   `OTEL_SDK_DISABLED`. Always cumulative, with the last totals when a coordinator ends. A chat
   counts as `text_completion`: the pool sees ids. Who tells them is named as in

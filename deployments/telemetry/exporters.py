@@ -14,10 +14,11 @@ from typing import Any
 from opentelemetry.sdk.metrics.export import MetricExporter
 from opentelemetry.sdk.trace.export import SpanExporter
 
+from deployments.extras import install_command
 from specdec_core.errors import InvalidRequestError
 
 _BY_PROTOCOL = {"grpc": "otlp_proto_grpc", "http/protobuf": "otlp_proto_http"}
-_INSTALL = 'pip install "specdec-serve[otlp]"'
+_INSTALL = install_command("otlp")
 
 
 class Signal(StrEnum):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
+from deployments.extras import install_command
 from deployments.text.model import TextModel
 from deployments.text.structured_output import MAX_GRAMMAR_CHARS
 from specdec_core.errors import InvalidRequestError
@@ -123,6 +124,6 @@ def _library() -> Any:
         import llguidance
     except ImportError:
         raise InvalidRequestError(
-            "structured output needs the grammar extra: pip install specdec-serve[grammar]"
+            f"structured output needs llguidance: {install_command('grammar')}"
         ) from None
     return llguidance

@@ -33,7 +33,7 @@ def test_without_the_library_http_is_refused_at_once(
     monkeypatch.setattr("deployments.bench.http_load.find_spec", lambda name: None)
     outcome = specdec("bench", "serve")
     assert outcome.status == 2
-    assert "specdec-serve[bench]" in outcome.err
+    assert "pip install '.[bench]'" in outcome.err
 
 
 @pytest.mark.parametrize(

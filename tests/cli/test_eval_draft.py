@@ -84,7 +84,7 @@ def test_without_the_library_the_plot_is_refused_at_once(
     monkeypatch.setattr("deployments.plotting.find_spec", lambda name: None)
     outcome, found = evaluate("--plot", tmp_path / "found.png")
     assert outcome.status == 2
-    assert "specdec-serve[bench]" in outcome.err
+    assert "pip install '.[bench]'" in outcome.err
     assert found == {}
 
 

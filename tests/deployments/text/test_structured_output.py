@@ -166,7 +166,7 @@ def test_the_library_is_asked_for_by_name_where_it_is_missing(
     import sys
 
     monkeypatch.setitem(sys.modules, "llguidance", None)
-    with pytest.raises(InvalidRequestError, match=r"pip install specdec-serve\[grammar\]"):
+    with pytest.raises(InvalidRequestError, match=r"pip install '\.\[grammar\]'"):
         check_grammar(WORDS)
 
 
