@@ -11,13 +11,15 @@ from deployments.text.tool_calls import checked_tools
 
 
 class ChatFields(BaseModel):
-    """Beside the messages."""
+    """The fields next to the messages."""
 
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     chat_template: str | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     add_special_tokens: bool | None = None
+    reasoning_effort: str | None = None
+    enable_thinking: bool | None = None
     tools: list[Any] | None = None
     tool_choice: str | dict[str, Any] | None = None
 
@@ -28,14 +30,28 @@ class ChatFields(BaseModel):
 
     @property
     def chat_options(self) -> ChatOptions:
-        """An answer goes on with the last message, or begins a new one unless that is declined."""
+        """Return how the conversation is rendered.
+
+        By default an answer begins a new message, unless it continues the last one.
+        """
         continues = bool(self.continue_final_message)
         adds = self.add_generation_prompt
         return ChatOptions(
             add_generation_prompt=not continues if adds is None else adds,
             continues_final_message=continues,
-            variables=self.chat_template_kwargs or {},
+            variables=self._variables,
             template=self.chat_template,
             add_special_tokens=bool(self.add_special_tokens),
             tools=checked_tools(self.tools or []) if self.calls_tools else (),
         )
+
+    @property
+    def _variables(self) -> dict[str, Any]:
+        """Return the template's variables. Null leaves a variable out."""
+        no_effort = {"enable_thinking": False} if self.reasoning_effort == "none" else {}
+        named = {
+            "reasoning_effort": self.reasoning_effort,
+            "enable_thinking": self.enable_thinking,
+            **(self.chat_template_kwargs or {}),
+        }
+        return no_effort | {name: value for name, value in named.items() if value is not None}

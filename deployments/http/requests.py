@@ -45,7 +45,6 @@ _UNSUPPORTED: dict[str, tuple[object, ...]] = {
     "length_penalty": (None, 1),
     "suffix": (None, ""),
     "use_beam_search": (None, False),
-    "reasoning_effort": (None, "none"),
 }
 """Known names that are not supported yet: the values that mean nothing are accepted."""
 

@@ -1,75 +1,143 @@
-"""A conversation as a chat template takes it, or a clear refusal."""
+"""Messages of a conversation, read from what clients send and replay."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
-from deployments.errors import WrongTypeError
+from deployments.text.json_text import read_json
 from specdec_core.errors import InvalidRequestError
 
-_MESSAGE_FIELDS = ("role", "content", "name", "tool_calls", "tool_call_id")
-"""What a chat template is given of a message."""
+_REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")
+"""Names of an answer's reasoning, in the order in which transformers looks for it."""
+_REFUSED_FIELDS = {
+    "audio": "send text",
+    "function_call": "use tool_calls",
+    "prefix": "use continue_final_message",
+    "partial": "use continue_final_message",
+}
+"""Fields that would change the answer and are not supported, with what to do instead."""
+_OPTIONAL_TEXT_ROLES = ("assistant", "tool", "function")
+"""Roles whose messages may come without content."""
+_TEXT_PARTS = {
+    "text": "text",
+    "input_text": "text",
+    "output_text": "text",
+    "refusal": "refusal",
+}
+"""Types of content parts that are text, and the field that holds it."""
 
 
 def checked_messages(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A conversation whose contents are text. Raises for everything else."""
+    """Return the messages as chat templates expect them. Raises InvalidRequestError.
+
+    Contents become text and arguments of calls become objects. Null and empty fields are left out,
+    and so are fields that no template reads.
+    """
     if not messages:
-        raise InvalidRequestError("messages is empty: at least 1 message is needed")
-    return [_checked_message(place, message) for place, message in enumerate(messages)]
+        raise InvalidRequestError(
+            "messages is empty: at least 1 message is needed", param="messages"
+        )
+    return [_checked_message(f"messages.{i}", message) for i, message in enumerate(messages)]
 
 
-def _checked_message(place: int, message: Mapping[str, Any]) -> dict[str, Any]:
+def _checked_message(where: str, message: Mapping[str, Any]) -> dict[str, Any]:
+    for name, instead in _REFUSED_FIELDS.items():
+        if message.get(name):
+            raise InvalidRequestError(
+                f"{where}.{name} is not supported: {instead}",
+                param=f"{where}.{name}",
+                code="unsupported_parameter",
+            )
     role = message.get("role")
-    if not isinstance(role, str):
-        raise WrongTypeError(f"messages.{place}.role: must be a string")
-    for name, value in message.items():
-        if value and name not in _MESSAGE_FIELDS:
-            raise InvalidRequestError(f"messages.{place}.{name} is not supported yet: leave it out")
-    calls = _calls_of(place, message.get("tool_calls") or [])
-    content = message.get("content")
-    checked: dict[str, Any] = {
-        "role": role,
-        "content": "" if calls and content is None else _text_of(place, content),
-    }
+    if not isinstance(role, str) or not role:
+        raise _wrong_type(f"{where}.role", "a string that is not empty")
+    checked: dict[str, Any] = {"role": role, "content": _content(where, role, message)}
+    calls = _checked_calls(f"{where}.tool_calls", message.get("tool_calls") or [])
     if calls:
         checked["tool_calls"] = calls
-    return checked | {n: message[n] for n in ("name", "tool_call_id") if message.get(n)}
+    for name in ("name", "tool_call_id"):
+        if message.get(name):
+            checked[name] = _text(f"{where}.{name}", message[name])
+    return checked | _reasoning(message)
 
 
-def _calls_of(place: int, calls: Any) -> list[dict[str, Any]]:
-    """Earlier calls as templates take them: their arguments as an object."""
+def _reasoning(message: Mapping[str, Any]) -> dict[str, str]:
+    """Return an answer's reasoning under the names that transformers gives it for templates."""
+    given = {name: message.get(name) for name in _REASONING_FIELDS}
+    texts = {name: text for name, text in given.items() if isinstance(text, str) and text}
+    if not texts:
+        return {}
+    first = next(iter(texts.values()))
+    return {"thinking": first, **texts, "reasoning_content": first}
+
+
+def _content(where: str, role: str, message: Mapping[str, Any]) -> str:
+    """Return the text of a message. A refusal of the model is text as well."""
+    content = message.get("content")
+    if content is None and role not in _OPTIONAL_TEXT_ROLES:
+        raise InvalidRequestError(
+            f"{where}.content is needed in a message of role {role!r:.40}",
+            param=f"{where}.content",
+            code="missing_required_parameter",
+        )
+    parts = content if isinstance(content, list) else [content]
+    texts = [_part_text(f"{where}.content", part) for part in parts if part is not None]
+    if message.get("refusal"):
+        texts.append(_text(f"{where}.refusal", message["refusal"]))
+    return "\n".join(filter(None, texts))
+
+
+def _part_text(where: str, part: Any) -> str:
+    if isinstance(part, str):
+        return part
+    if not isinstance(part, dict):
+        raise _wrong_type(where, "a string or a list of parts")
+    kind = part.get("type")
+    if kind not in _TEXT_PARTS:
+        raise InvalidRequestError(
+            f"{where}: only parts of type text are supported, got {kind!r:.40}",
+            param=where,
+            code="unsupported_value",
+        )
+    return _text(f"{where}.{_TEXT_PARTS[kind]}", part.get(_TEXT_PARTS[kind]))
+
+
+def _checked_calls(where: str, calls: Any) -> list[dict[str, Any]]:
     if not isinstance(calls, list):
-        raise WrongTypeError(f"messages.{place}.tool_calls: must be a list")
-    return [_checked_call(f"messages.{place}.tool_calls.{i}", call) for i, call in enumerate(calls)]
+        raise _wrong_type(where, "a list")
+    return [_checked_call(f"{where}.{i}", call) for i, call in enumerate(calls)]
 
 
 def _checked_call(where: str, call: Any) -> dict[str, Any]:
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-        raise InvalidRequestError(f"{where}.function.name is needed")
-    arguments = function.get("arguments") or "{}"
+        raise InvalidRequestError(
+            f"{where}.function.name is needed",
+            param=f"{where}.function.name",
+            code="missing_required_parameter",
+        )
+    arguments = _arguments(f"{where}.function.arguments", function.get("arguments"))
+    filled = {name: value for name, value in call.items() if value is not None}
+    return {**filled, "function": {**function, "arguments": arguments}}
+
+
+def _arguments(where: str, arguments: Any) -> dict[str, Any]:
+    """Return a call's arguments as an object. Clients replay a call without any as "" or null."""
     if isinstance(arguments, str):
-        try:
-            arguments = json.loads(arguments)
-        except ValueError as error:
-            raise InvalidRequestError(f"{where}.function.arguments is not JSON: {error}") from None
-    return {**call, "function": {**function, "arguments": arguments}}
+        arguments = read_json(arguments, where) if arguments.strip() else None
+    if arguments is None:
+        return {}
+    if not isinstance(arguments, dict):
+        raise _wrong_type(where, "a JSON object")
+    return arguments
 
 
-def _text_of(place: int, content: Any) -> str:
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, list):
-        raise WrongTypeError(f"messages.{place}.content: must be a string or a list of parts")
-    parts = []
-    for part in content:
-        if not isinstance(part, dict) or part.get("type") != "text":
-            raise InvalidRequestError(
-                f"messages.{place}.content: only parts of type text are supported"
-            )
-        if not isinstance(part.get("text"), str):
-            raise WrongTypeError(f"messages.{place}.content: text must be a string")
-        parts.append(part["text"])
-    return "".join(parts)
+def _text(where: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise _wrong_type(where, "a string")
+    return value
+
+
+def _wrong_type(where: str, expected: str) -> InvalidRequestError:
+    return InvalidRequestError(f"{where}: must be {expected}", param=where, code="invalid_type")

@@ -13,12 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from jinja2 import Template
 from pydantic import ValidationError
 
 from deployments.messages import describe_errors
-from deployments.text.chat_template import ChatOptions, compile_template, up_to_final
+from deployments.text.chat_rendering import render
+from deployments.text.chat_template import ChatOptions, ChatTemplate
 from deployments.text.sampling_fields import SamplingFields
+from deployments.text.template_files import read_template
+from deployments.text.template_input import TemplateInput
 from deployments.text.template_process import render_apart
 from deployments.text.token_bytes import Vocabulary, token_bytes_of
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
@@ -34,6 +36,8 @@ _GENERATION_CONFIG = {
     "max_tokens": "max_new_tokens",
 }
 """Our names of what is taken from generation_config.json, and its own."""
+_OWN_VARIABLES = ("messages", "tools", "add_generation_prompt")
+"""Variables of chat templates that have request fields of their own."""
 
 
 class Encoding(Protocol):
@@ -62,7 +66,7 @@ class TextModel:
     """Everything about a model that can be known without its weights."""
 
     backend: Backend
-    template: Template | None
+    template: ChatTemplate | None
     special_tokens: Mapping[str, str]
     """By role (bos_token, eos_token ...), as chat templates use them."""
     end_token_ids: frozenset[int]
@@ -70,8 +74,6 @@ class TextModel:
     longest_token_bytes: int
     token_bytes: Callable[[int], bytes]
     """What an id stands for, special tokens included."""
-    knows_tools: bool = False
-    """Whether the chat template shows tools to the model."""
     sampling_defaults: Mapping[str, Any] = field(default_factory=dict)
     """What the model's generation config says of sampling, by the names of SamplingParams."""
 
@@ -100,33 +102,31 @@ class TextModel:
         self, messages: Sequence[Mapping[str, Any]], options: ChatOptions | None = None
     ) -> str:
         options = options or ChatOptions()
-        if self.template is None and options.template is None:
-            raise InvalidRequestError("the model has no chat template: use completions instead")
-        knows_tools = self.knows_tools if options.template is None else "tools" in options.template
-        if options.tools and not knows_tools:
-            raise InvalidRequestError("tools: the model's chat template knows none")
-        ours = {
-            "tools": list(options.tools) or None,
-            "messages": messages,
-            "add_generation_prompt": options.add_generation_prompt,
-            **self.special_tokens,
-        }
-        taken = sorted(ours.keys() & options.variables.keys())
-        if taken:
-            raise InvalidRequestError(f"chat_template_kwargs: {taken[0]!r} is not for requests")
-        rendered = self._rendered({**options.variables, **ours}, options.template)
-        return up_to_final(rendered, messages) if options.continues_final_message else rendered
-
-    def _rendered(self, variables: Mapping[str, Any], own_source: str | None) -> str:
-        if own_source is not None:
-            return render_apart(
-                own_source, variables, self.longest_token_bytes * self.max_model_len
+        given = TemplateInput(
+            messages=messages,
+            tools=options.tools,
+            variables=self._variables(options.variables),
+            add_generation_prompt=options.add_generation_prompt,
+            continues_final_message=options.continues_final_message,
+        )
+        if options.template is not None:
+            longest = self.longest_token_bytes * self.max_model_len
+            return render_apart(options.template, given, longest)
+        if self.template is None:
+            raise InvalidRequestError(
+                "the model has no chat template: use completions instead", param="messages"
             )
-        assert self.template is not None, "checked by the caller"
-        try:
-            return self.template.render(variables)
-        except Exception as error:  # a template may fail in any way on what it is given
-            raise InvalidRequestError(f"the chat template refuses: {error}") from error
+        return render(self.template, given)
+
+    def _variables(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the template's variables. Raises InvalidRequestError for names that are taken."""
+        taken = sorted(asked.keys() & {*_OWN_VARIABLES, *self.special_tokens})
+        if taken:
+            raise InvalidRequestError(
+                f"chat_template_kwargs: {taken[0]!r} is not for requests",
+                param=f"chat_template_kwargs.{taken[0]}",
+            )
+        return {**self.special_tokens, **asked}
 
     def check_ids(self, token_ids: Sequence[int], name: str) -> tuple[int, ...]:
         """The ids, all of the vocabulary. Raises InvalidRequestError that begins with `name`."""
@@ -164,15 +164,12 @@ def load_text_model(
 
     Raises ModelNotSupportedError when it is unusable.
     """
-    given = chat_template.read_text(encoding="utf-8") if chat_template else None
     folder = local_folder(path_or_id, revision)
     backend = _backend(folder)
     settings = _read_json(folder / "tokenizer_config.json")
-    source = given or _chat_template(folder, settings)
     return TextModel(
         backend=backend,
-        template=compile_template(source) if source else None,
-        knows_tools=source is not None and "tools" in source,
+        template=read_template(folder, settings, chat_template),
         special_tokens=_special_tokens(settings),
         end_token_ids=end_token_ids(folder),
         max_model_len=_max_model_len(folder, max_model_len),
@@ -241,17 +238,6 @@ def _converted_backend(folder: Path) -> Backend:
     if backend is None:
         raise ModelNotSupportedError(f"{folder} has no tokenizer.json and none can be made from it")
     return backend
-
-
-def _chat_template(folder: Path, settings: Mapping[str, Any]) -> str | None:
-    file = folder / "chat_template.jinja"
-    if file.is_file():
-        return file.read_text()
-    template = settings.get("chat_template")
-    if isinstance(template, list):
-        by_name = {entry["name"]: entry["template"] for entry in template}
-        template = by_name.get("default")
-    return template
 
 
 def _special_tokens(settings: Mapping[str, Any]) -> dict[str, str]:

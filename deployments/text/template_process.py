@@ -1,7 +1,7 @@
-"""Renders a request's own chat template in a process of its own: time, memory and size are bounded.
+"""Renders a request's own chat template in a separate process with limits on time, memory and size.
 
-The sandbox keeps a template from what it must not reach; it does not keep it from looping, or from
-multiplying a string until the memory is full.
+The sandbox keeps a template from reaching Python objects. It does not keep a template from looping,
+or from multiplying a string until the memory is full.
 """
 
 from __future__ import annotations
@@ -11,10 +11,13 @@ import resource
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from deployments.python_path import python_path
+from deployments.text.chat_rendering import render
 from deployments.text.chat_template import own_template
+from deployments.text.template_input import TemplateInput
 from specdec_core.errors import InvalidRequestError
 
 _MEMORY_BYTES = 512 * 2**20
@@ -23,11 +26,11 @@ _WALL_S = 10.0
 """Longer, since the machine may be busy: python and jinja2 alone take 0.1 s to begin."""
 
 
-def render_apart(source: str, variables: Mapping[str, Any], max_chars: int) -> str:
-    """The rendered template. Raises InvalidRequestError for what it refuses or costs."""
+def render_apart(source: str, given: TemplateInput, max_chars: int) -> str:
+    """Return the rendered text. Raises InvalidRequestError if it is refused or exceeds a limit."""
     # Nothing of this process's environment: it may hold API keys.
     environment = {"PYTHONPATH": python_path()}
-    work = {"source": source, "variables": dict(variables), "max_chars": max_chars}
+    work = {"source": source, "given": asdict(given), "max_chars": max_chars}
     try:
         done = subprocess.run(
             [sys.executable, "-m", __name__],
@@ -40,10 +43,11 @@ def render_apart(source: str, variables: Mapping[str, Any], max_chars: int) -> s
         answer = json.loads(done.stdout)
     except (subprocess.TimeoutExpired, ValueError):  # ended by a limit: nothing was written
         raise InvalidRequestError(
-            f"chat_template: rendering takes more than {_CPU_S} s or {_MEMORY_BYTES >> 20} MB"
+            f"chat_template: rendering takes more than {_CPU_S} s or {_MEMORY_BYTES >> 20} MB",
+            param="chat_template",
         ) from None
     if answer["refusal"]:
-        raise InvalidRequestError(answer["refusal"])
+        raise InvalidRequestError(answer["refusal"], param=answer["param"])
     rendered: str = answer["text"]
     return rendered
 
@@ -56,13 +60,14 @@ def _limit_oneself() -> None:
 
 def _answer(work: Mapping[str, Any]) -> dict[str, str]:
     try:
-        text = own_template(work["source"]).render(**work["variables"])
+        text = render(own_template(work["source"]), TemplateInput(**work["given"]))
     except InvalidRequestError as error:
-        return {"refusal": str(error)}
-    except Exception as error:  # a template may fail in any way on what it is given
-        return {"refusal": f"the chat template refuses: {error}"}
+        return {"refusal": str(error), "param": error.param or "chat_template"}
+    except Exception as error:  # a template may fail in any way while it is compiled
+        return {"refusal": f"the chat template refuses: {error}", "param": "chat_template"}
     if len(text) > work["max_chars"]:
-        return {"refusal": f"the chat template renders more than {work['max_chars']} characters"}
+        refusal = f"the chat template renders more than {work['max_chars']} characters"
+        return {"refusal": refusal, "param": "chat_template"}
     return {"refusal": "", "text": text}
 
 

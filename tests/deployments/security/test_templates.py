@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from deployments.text.chat_template import ChatOptions, compile_template
+from deployments.text.template_input import TemplateInput
 from deployments.text.template_process import render_apart
 from specdec_core.errors import InvalidRequestError
 from tests.deployments.http_server import TEXT, run, server
@@ -127,6 +128,7 @@ def test_a_templates_process_sees_none_of_our_environment(monkeypatch: pytest.Mo
         return run_it(*arguments, **options)
 
     monkeypatch.setattr(subprocess, "run", spy)
-    assert render_apart("{{ x }}", {"x": "é\ud800"}, 10) == "é\ud800"
+    given_input = TemplateInput(messages=[], variables={"x": "é\ud800"})
+    assert render_apart("{{ x }}", given_input, 10) == "é\ud800"
     assert set(given) == {"PYTHONPATH"}
     assert "SPECDEC_API_KEYS" in os.environ

@@ -62,10 +62,10 @@ def test_other_templates_are_refused(allowed: bool, template: str, message: str)
 
 
 def test_tools_need_a_template_that_shows_them() -> None:
-    tools = ({"type": "function"},)
-    shows = "{{ tools | length }}{{ messages[0].content }}"
+    tools = ({"type": "function", "function": {"name": "f"}},)
+    shows = "{{ tools[0].function.name }}{{ messages[0].content }}"
     options = ChatOptions(template=shows, tools=tools)
-    assert TEXT.render_chat(MESSAGES, options) == "1HELLO"
+    assert TEXT.render_chat(MESSAGES, options) == "fHELLO"
     with pytest.raises(InvalidRequestError, match="knows none"):
         TEXT.render_chat(MESSAGES, replace(options, template=TWICE))
 

@@ -86,7 +86,7 @@ def test_content_is_not_held_back_longer_than_a_tag_may_begin() -> None:
 
 def test_the_template_is_shown_the_tools_unless_they_are_declined() -> None:
     template = compile_template("{% if tools %}{{ tools[0].function.name }}: {% endif %}hi")
-    text = replace(TEXT, template=template, knows_tools=True)
+    text = replace(TEXT, template=template)
     assert text.render_chat([], ChatOptions(tools=[TOOL])) == "weather: hi"
     assert text.render_chat([], ChatOptions()) == "hi"
     with pytest.raises(InvalidRequestError, match="knows none"):
@@ -127,8 +127,9 @@ async def tool_server() -> AsyncIterator[tuple[httpx.AsyncClient, GenerationServ
     async with cell(None) as parts:
         parts.start_replica("t0", Role.TARGET)
         pool = await parts.client()
-        template = compile_template("{% if tools %}T{% endif %}{{ messages[0].content }}")
-        text = replace(TEXT, template=template, knows_tools=True)
+        shows = "{% for tool in tools or [] %}{{ tool.function.name }}{% endfor %}"
+        template = compile_template(shows + "{{ messages[0].content }}")
+        text = replace(TEXT, template=template)
         service = GenerationService(text, pool, model_name="fake", speculation=SPECULATION)
         while not service.is_ready:
             await asyncio.sleep(0.005)
@@ -158,7 +159,7 @@ def test_tools_reach_the_prompt_and_demands_the_replicas() -> None:
                 answer = await client.post("/v1/chat/completions", json=body)
                 assert answer.status_code == 200, answer.text
                 prompts.append(answer.json()["choices"][0]["prompt_token_ids"])
-            shown, plain = list(TEXT.encode("THI")), list(TEXT.encode("HI"))
+            shown, plain = list(TEXT.encode("weatherHI")), list(TEXT.encode("HI"))
             assert prompts == [shown, plain, shown, shown]
             seen = [rules.params.grammar for rules in parts.replicas["t0"].rules_seen]
             demanded = forced_call([TOOL], None)
