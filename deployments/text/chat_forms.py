@@ -80,7 +80,7 @@ def _with_results(messages: list[Message]) -> list[tuple[Message, list[Message]]
 
 
 def _without_reasoning(messages: list[Message]) -> list[Message]:
-    """Leave reasoning out. gpt-oss's template refuses it beside text and calls."""
+    """Leave reasoning out. gpt-oss's template refuses it next to text and calls."""
     return [{k: v for k, v in m.items() if k not in _REASONING_FIELDS} for m in messages]
 
 

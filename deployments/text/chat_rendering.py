@@ -1,6 +1,6 @@
 """Rendering of a conversation, so that everything that was sent is in the prompt.
 
-A template decides by itself which roles and fields it shows, and silently drops the others. So each
+A template decides which roles and fields it shows, and silently drops the others. So each
 conversation is rendered twice: as it is, for the prompt, and with a mark in each text that must be
 shown. A text whose mark is not in the second rendering is missing in the first.
 """

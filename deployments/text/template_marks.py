@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import replace
@@ -47,7 +46,7 @@ class Marks:
         """
         if is_cut:
             rendered = rendered[: rendered.rfind(self._end) + len(self._end)]
-        shown = set(re.findall(f"{self._shared}(\\d{{{_NUM_DIGITS}}})", rendered))
+        shown = {after[:_NUM_DIGITS] for after in rendered.split(self._shared)[1:]}
         for number, refusal in enumerate(self._refusals):
             if f"{number:0{_NUM_DIGITS}}" not in shown:
                 raise refusal
