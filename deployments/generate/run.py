@@ -21,6 +21,7 @@ from deployments.generate.prompt_text import Conversation, encode_line, first_me
 from deployments.http.logprob_json import logprob_records
 from deployments.ingress.sampling_request import resolve_sampling
 from deployments.progress import request_progress
+from deployments.text.detokenizer import answer_text
 from deployments.text.model import TextModel
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.errors import InvalidRequestError, SpecdecError
@@ -149,7 +150,8 @@ class Decoding:
             self._finish_turn(dialogue, event)
 
     def _finish_turn(self, dialogue: Dialogue, event: TokenEvent) -> None:
-        text = self._text.decode(dialogue.output_token_ids)
+        prompt = dialogue.request.prompt_token_ids
+        text = answer_text(self._text, prompt, dialogue.output_token_ids)
         dialogue.records.append(self._record(dialogue, event, text))
         if event.finish_reason is FinishReason.ERROR:
             self.num_failed += 1

@@ -199,12 +199,10 @@ class _Routes:
         self, prompt: str | list[int], ids: Sequence[int], body: CompletionBody
     ) -> Echo:
         """The prompt as it is fed: with `truncate_prompt_tokens` its end."""
+        is_whole = isinstance(prompt, str) and body.truncate_prompt_tokens is None
+        given = str(prompt) if is_whole else None
         ids = last_ids(ids, body.truncate_prompt_tokens)
-        text = await self._service.decode_all(ids, "the prompt")
-        if isinstance(prompt, str) and body.truncate_prompt_tokens is None:
-            text = prompt
-        offsets = await self._service.text_offsets(ids) if body.echoes_logprobs else ()
-        return Echo(text, offsets)
+        return Echo(*await self._service.echo(ids, given, has_offsets=body.echoes_logprobs))
 
     async def _answer(
         self,

@@ -23,9 +23,10 @@ from deployments.ingress.client_resume import (
     with_seed,
 )
 from deployments.ingress.deadline import within
+from deployments.ingress.echo import prompt_offsets, prompt_text
 from deployments.ingress.gathering import gathered
 from deployments.ingress.interleaving import interleaved
-from deployments.ingress.output import Output, Piece, text_offsets
+from deployments.ingress.output import Output, Piece
 from deployments.ingress.request_limits import (
     RequestLimits,
     check_choices,
@@ -133,9 +134,18 @@ class GenerationService:
     async def decode_all(self, token_ids: Sequence[int], name: str) -> str:
         return await _aside(self.text.decode_all, self.text.check_ids(token_ids, name))
 
-    async def text_offsets(self, token_ids: Sequence[int]) -> tuple[int, ...]:
+    async def echo(
+        self, token_ids: Sequence[int], given: str | None, *, has_offsets: bool
+    ) -> tuple[str, tuple[int, ...]]:
+        """Return a prompt's text, which is `given` if the client sent text, and where its tokens
+        begin in it, if `has_offsets`."""
         checked = self.text.check_ids(token_ids, "the prompt")
-        return await _aside(partial(text_offsets, self.text), checked)
+        shown = given
+        if shown is None:
+            shown = await _aside(partial(prompt_text, self.text), checked)
+        if not has_offsets:
+            return shown, ()
+        return shown, await _aside(partial(prompt_offsets, self.text, shown=given), checked)
 
     def check_model(self, name: str | None) -> None:
         if name and name != self.model_name:
@@ -214,7 +224,8 @@ class GenerationService:
         """Pieces until the last; leaving early aborts the request in the pool."""
         params = generation.request.params
         num_resumed = len(generation.request.resume_token_ids)
-        output = Output(self.text, params, generation.stop, generation.view)
+        prompt = generation.request.prompt_token_ids
+        output = Output(self.text, params, generation.stop, generation.view, prompt)
         asked = self.pool.generate(generation.request)
         if num_resumed:
             asked = divided(asked, num_resumed)

@@ -6,12 +6,12 @@ never split, and what may be the beginning of a stop string is held back.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
 
-from deployments.text.detokenizer import IncrementalDetokenizer, StopStrings
+from deployments.text.detokenizer import answer_detokenizer
 from deployments.text.model import TextModel
+from deployments.text.stop_strings import StopStrings
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.request import FinishReason, RequestStats, TokenEvent
 from specdec_core.sampling_params import SamplingParams
@@ -73,9 +73,12 @@ class Output:
         params: SamplingParams,
         stop: Sequence[str],
         view: View = View(),
+        prompt_token_ids: Sequence[int] = (),
     ) -> None:
-        decode = text.decode_all if view.shows_special_tokens else text.decode
-        self._detokenizer = IncrementalDetokenizer(decode)
+        """The output continues the text of `prompt_token_ids`."""
+        shows = view.shows_special_tokens
+        self._detokenizer = answer_detokenizer(text, prompt_token_ids, shows_special_tokens=shows)
+        self._hidden: Mapping[int, str] = {} if shows else text.hidden_tokens
         self._stops = StopStrings(stop)
         self._view = view
         self._params = params
@@ -91,6 +94,9 @@ class Output:
             if self._view.includes_stop or not _is_stop_id(event, count):
                 is_early = event.index + count <= self._params.min_tokens
                 shown += self._add(self._detokenizer.add(token_id), is_early=is_early)
+                if token_id in self._hidden:
+                    special = self._hidden[token_id]
+                    shown += self._stops.add(special, is_exempt=is_early, is_hidden=True)
             if self._stops.found is not None:
                 break
         else:
@@ -121,13 +127,6 @@ class Output:
         if event.finish_reason is not FinishReason.STOP or not event.token_ids:
             return None
         return event.token_ids[-1] if event.token_ids[-1] in self._params.stop_token_ids else None
-
-
-def text_offsets(text: TextModel, token_ids: Sequence[int]) -> tuple[int, ...]:
-    """Characters that are certain before each of these tokens, special tokens included."""
-    detokenizer = IncrementalDetokenizer(text.decode_all)
-    lengths = [len(detokenizer.add(token_id)) for token_id in token_ids]
-    return tuple(accumulate(lengths[:-1], initial=0))
 
 
 def _without_tokens(event: TokenEvent) -> Piece:

@@ -56,6 +56,10 @@ class Backend(Vocabulary, Protocol):
 
     def get_vocab(self) -> dict[str, int]: ...
 
+    def get_added_tokens_decoder(self) -> Mapping[int, Any]:
+        """Added tokens by ID, each with its `content` and whether it is `special`."""
+        ...
+
     def to_str(self) -> str:
         """As in tokenizer.json."""
         ...
@@ -74,6 +78,8 @@ class TextModel:
     longest_token_bytes: int
     token_bytes: Callable[[int], bytes]
     """What an id stands for, special tokens included."""
+    hidden_tokens: Mapping[int, str] = field(default_factory=dict)
+    """Text of the special tokens, which `decode` leaves out, by ID."""
     sampling_defaults: Mapping[str, Any] = field(default_factory=dict)
     """What the model's generation config says of sampling, by the names of SamplingParams."""
 
@@ -175,8 +181,14 @@ def load_text_model(
         max_model_len=_max_model_len(folder, max_model_len),
         longest_token_bytes=max(len(token.encode()) for token in backend.get_vocab()),
         token_bytes=token_bytes_of(backend),
+        hidden_tokens=_hidden_tokens(backend),
         sampling_defaults=_sampling_defaults(folder / "generation_config.json"),
     )
+
+
+def _hidden_tokens(backend: Backend) -> dict[int, str]:
+    added = backend.get_added_tokens_decoder()
+    return {token_id: token.content for token_id, token in added.items() if token.special}
 
 
 def _sampling_defaults(file: Path) -> dict[str, Any]:

@@ -12,6 +12,8 @@ import pytest
 from deployments.generate.output import STAGES
 from tests.cli.conftest import Specdec
 from tests.cli.tiny_folder import make_tiny_folder
+from tests.deployments.text.tokenizers import text_model
+from tests.tiny_models import tiny_model
 
 Write = Callable[..., Path]
 Generate = Callable[..., list[dict[str, Any]]]
@@ -297,3 +299,25 @@ def test_a_draft_with_another_tokenizer_is_refused(
     outcome = specdec(*base, "--spec-model", other)
     assert outcome.status == 2
     assert "tokenizer" in outcome.err
+
+
+@pytest.mark.parametrize("speculation", [["--spec-method", "ngram"], ["--spec-method", "none"]])
+def test_the_text_continues_the_prompts(
+    specdec: Specdec, write_lines: Write, tmp_path: Path, speculation: list[str]
+) -> None:
+    """SentencePiece drops the space that begins a text; an answer begins none."""
+    text = text_model("llama 2", tmp_path, begins=True)
+    tiny_model("llama", vocab_size=text.vocab_size, eos_token_id=1).save_pretrained(tmp_path)
+    question, word = text.encode("The capital of France is"), text.encode_part("Paris")[0]
+    given = {"allowed_token_ids": [word], "max_tokens": 5}
+    path = write_lines(
+        {"prompt": "The capital of France is"} | given,
+        {"prompt_token_ids": question} | given,
+        {"prompt_token_ids": [text.encode("")[0]]} | given,
+    )
+    output = tmp_path / "out.jsonl"
+    flags = ["--raw-prompt", "--kv-cache-tokens", 4096, *speculation]
+    outcome = specdec("generate", tmp_path, "--input", path, "--output", output, *flags)
+    assert outcome.status == 0, outcome.err
+    texts = [json.loads(line)["text"] for line in output.read_text().splitlines()]
+    assert texts == [" Paris" * 5, " Paris" * 5, ("Paris" + " Paris" * 4)]

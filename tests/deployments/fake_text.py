@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from deployments.text.chat_template import compile_template
 from deployments.text.model import TextModel
@@ -35,6 +36,9 @@ class FakeBackend:
 
     def get_vocab_size(self) -> int:
         return VOCAB_SIZE
+
+    def get_added_tokens_decoder(self) -> dict[int, Any]:
+        return {}
 
     def get_vocab(self) -> dict[str, int]:
         return {chr(_FIRST + i): i for i in range(VOCAB_SIZE)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
@@ -172,3 +173,70 @@ def test_the_stop_id_is_shown_only_with_both(text: TextModel) -> None:
     }
     assert texts.pop((True, True)) == "a<|end|>"
     assert set(texts.values()) == {"a"}
+
+
+def spelled(text: TextModel, content: str) -> tuple[int, ...]:
+    """One token per letter, and one per special token."""
+    pieces = re.findall(r"<\|end\|>|<\|start\|>|.", content, re.DOTALL)
+    return tuple(i for piece in pieces for i in text.encode_part(piece))
+
+
+STOPS_WITH_SPECIAL_TOKENS = [
+    (["<|start|>"], "ab<|start|>cd", "ab", "<|start|>"),
+    (["never", "<|start|>"], "<|start|>ab", "", "<|start|>"),
+    (["b<|start|>"], "ab<|start|>cd", "a", "b<|start|>"),
+    (["\n<|start|>user"], "ab\n<|start|>users", "ab", "\n<|start|>user"),
+    (["\n<|start|>user"], "ab\n<|start|>assistant", "ab\nassistant", None),
+    (["<|end|>\n<|start|>"], "ab<|end|>\n<|start|>c", "ab", "<|end|>\n<|start|>"),
+    (["<|end|>\n<|start|>"], "ab<|end|>\n<|end|>c", "ab\nc", None),
+    (["<|start|><|start|>x"], "a<|start|><|start|><|start|>x", "a", "<|start|><|start|>x"),
+    (["|>c", "d"], "ab<|start|>cd", "ab", "|>c"),
+    (["art"], "ab<|start|>cd", "ab", "art"),
+    (["bc"], "ab<|start|>cd", "abcd", None),
+    (["🙂<|end|>"], "a🙂<|end|>b", "a", "🙂<|end|>"),
+]
+
+
+@pytest.mark.parametrize(("stop", "content", "shown", "found"), STOPS_WITH_SPECIAL_TOKENS)
+@pytest.mark.parametrize("cuts", [[], [1, 2, 3, 4, 5, 6, 7, 8, 9], [2, 5]])
+def test_stop_strings_see_special_tokens(
+    text: TextModel, stop: list[str], content: str, shown: str, found: str | None, cuts: list[int]
+) -> None:
+    """Special tokens themselves are shown only where that is asked for."""
+    ids = spelled(text, content)
+    for includes in (False, True):
+        view = View(includes_stop=includes)
+        whole = joined(pieces_of(text, events(ids, cuts), *stop, view=view))
+        assert (whole.text, whole.stop_reason) == (shown + (found or "") * includes, found)
+        view = View(includes_stop=includes, shows_special_tokens=True)
+        whole = joined(pieces_of(text, events(ids, cuts), *stop, view=view))
+        place = content.find(found) if found else len(content)
+        assert whole.text == content[:place] + (found or "") * includes
+        assert whole.stop_reason == found
+
+
+@pytest.mark.parametrize(("min_tokens", "shown"), [(1, "a"), (2, "abc"), (4, "abc"), (9, "abcd")])
+def test_a_special_token_before_min_tokens_ends_nothing(
+    text: TextModel, min_tokens: int, shown: str
+) -> None:
+    ids = spelled(text, "a<|start|>bc<|start|>d")
+    whole = joined(pieces_of(text, events(ids, [3]), "<|start|>", min_tokens=min_tokens))
+    assert whole.text == shown
+
+
+@given(
+    st.lists(st.sampled_from(["<|start|>", "<|end|>", "a", "b", "日"]), max_size=12),
+    st.lists(st.integers(0, 60), max_size=6),
+    st.lists(
+        st.sampled_from(["<|start|>", "<|end|>a", "a<|", "b<|end|><|end|>", "日a"]), max_size=3
+    ),
+)
+def test_hidden_tokens_change_only_what_is_shown(
+    text: TextModel, parts: list[str], cuts: list[int], stop: list[str]
+) -> None:
+    ids = spelled(text, "".join(parts))
+    hiding = joined(pieces_of(text, events(ids, cuts), *stop))
+    view = View(shows_special_tokens=True)
+    showing = joined(pieces_of(text, events(ids, cuts), *stop, view=view))
+    assert (hiding.token_ids, hiding.stop_reason) == (showing.token_ids, showing.stop_reason)
+    assert hiding.text == showing.text.replace("<|start|>", "").replace("<|end|>", "")

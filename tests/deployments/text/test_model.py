@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deployments.text.chat_template import ChatOptions, compile_template
-from deployments.text.detokenizer import IncrementalDetokenizer, StopStrings
+from deployments.text.detokenizer import IncrementalDetokenizer
 from deployments.text.model import TextModel, load_text_model
+from deployments.text.stop_strings import StopStrings
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
 from specdec_core.models.loading import load_model
 from specdec_core.models.tokenizers import load_tokenizer
