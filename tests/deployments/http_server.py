@@ -21,6 +21,7 @@ from deployments.ingress.pace import Pace
 from deployments.ingress.request_limits import RequestLimits
 from deployments.metrics.page import MetricsCompat
 from deployments.telemetry.requests import RequestSpans
+from deployments.text.model import TextModel
 from specdec_core.config import PoolConfig, SpeculationConfig
 from specdec_core.leases import Role
 from tests.deployments.cell import Cell, cell
@@ -47,10 +48,14 @@ async def application(
     pace: Pace | None = None,
     tracer: Tracer | None = None,
     drafts: int = 0,
+    text: TextModel = TEXT,
+    model_name: str = "fake",
+    make_target: Callable[[], Any] | None = None,
 ) -> AsyncIterator[tuple[FastAPI, Cell]]:
+    """`make_target`: makes a target replica of another kind; it understands `text`."""
     async with cell(config, tracer=tracer) as parts:
         for number in range(targets):
-            parts.start_replica(f"t{number}", Role.TARGET)
+            parts.start_replica(f"t{number}", Role.TARGET, make_target and make_target())
         for number in range(drafts):
             parts.start_replica(f"d{number}", Role.DRAFT)
         pool = await parts.client(pace=pace)
@@ -59,14 +64,14 @@ async def application(
         while pool.state.num_drafts < drafts:
             await asyncio.sleep(0.005)
         service = GenerationService(
-            TEXT,
+            text,
             pool,
-            model_name="fake",
+            model_name=model_name,
             speculation=SPECULATION,
             limits=limits,
             trusts_chat_templates=trusts_chat_templates,
             stream_interval=stream_interval,
-            spans=RequestSpans(tracer, model_name="fake"),
+            spans=RequestSpans(tracer, model_name=model_name),
         )
         access = Access({key_digest(key): f"name of {key}" for key in keys}, "127.0.0.1")
         app = build_http_app(

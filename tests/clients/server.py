@@ -1,0 +1,100 @@
+"""The real HTTP application over the scripted model, without Ray, for clients of any language.
+
+`python -m tests.clients.server --port N [--script FILE] [--record FILE]` runs until Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+
+from benchmarks.harness.ports import free_port
+from deployments.demo_models import model_folder
+from deployments.text.model import TextModel, load_text_model
+from tests.clients.recording import Recorder
+from tests.clients.scripted_model import Script, ScriptedReplica
+from tests.deployments.http_server import application
+
+MODEL = "scripted"
+SCRIPT = Path(__file__).with_name("script.json")
+_TEMPLATE = Path(__file__).with_name("chat_template.jinja")
+_MAX_MODEL_LEN = 1024
+_START_S = 60
+
+
+def scripted_text() -> TextModel:
+    """The demo model's tokenizer under a chat template that shows tools."""
+    folder = str(model_folder("smollm2-135m"))
+    return load_text_model(folder, chat_template=_TEMPLATE, max_model_len=_MAX_MODEL_LEN)
+
+
+@contextlib.asynccontextmanager
+async def scripted_application(script: Path = SCRIPT, **settings: Any) -> AsyncIterator[FastAPI]:
+    """The application, with other settings of `tests.deployments.http_server.application`."""
+    text, rules = scripted_text(), Script.read(script)
+    async with application(
+        text=text, model_name=MODEL, make_target=lambda: ScriptedReplica(text, rules), **settings
+    ) as (app, _):
+        yield app
+
+
+async def _serve(
+    port: int, script: Path, recording: Path | None, started: threading.Event, **settings: Any
+) -> None:
+    async with scripted_application(script, **settings) as app:
+        served = app if recording is None else Recorder(app, recording)
+        server = uvicorn.Server(
+            uvicorn.Config(served, host="127.0.0.1", port=port, lifespan="off", log_level="warning")
+        )
+        running = asyncio.create_task(server.serve())
+        while not server.started and not running.done():
+            await asyncio.sleep(0.01)
+        started.set()
+        await running
+
+
+@contextlib.contextmanager
+def scripted_server(
+    script: Path = SCRIPT, recording: Path | None = None, **settings: Any
+) -> Iterator[str]:
+    """The server in a thread; yields its URL up to /v1."""
+    port, started = free_port(), threading.Event()
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(_serve(port, script, recording, started, **settings))
+
+    def run() -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            loop.run_until_complete(task)
+        loop.close()
+
+    thread = threading.Thread(target=run, name="scripted server")
+    thread.start()
+    try:
+        assert started.wait(_START_S), "the scripted server did not start"
+        yield f"http://127.0.0.1:{port}/v1"
+    finally:
+        loop.call_soon_threadsafe(task.cancel)
+        thread.join()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--port", type=int, required=True, help="TCP port on 127.0.0.1.")
+    parser.add_argument("--script", type=Path, default=SCRIPT, help="Rules: a JSON file.")
+    parser.add_argument("--record", type=Path, help="Write the requests to this JSON file.")
+    options = parser.parse_args()
+    started = threading.Event()
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(_serve(options.port, options.script, options.record, started))
+
+
+if __name__ == "__main__":
+    main()
