@@ -15,6 +15,7 @@ from deployments.bench.prompts import Prompt
 from deployments.bench.records import AnswerError, Chunk, Usage
 from deployments.bench.speculation import counts_of_answer
 from deployments.bench.stage_figures import stages_of_status
+from deployments.text.chat_messages import checked_messages
 from deployments.wire.endpoint import MESSAGE_OPTIONS
 from specdec.v1 import generation_pb2 as pb
 from specdec.v1 import generation_pb2_grpc as pb_grpc
@@ -98,7 +99,8 @@ def request_message(
         message.prompt_token_ids.ids.extend(prompt.token_ids)
     elif prompt.messages is not None:
         message.chat.messages.extend(
-            pb.ChatMessage(role=line["role"], content=line["content"]) for line in prompt.messages
+            pb.ChatMessage(role=line["role"], content=line["content"])
+            for line in checked_messages(prompt.messages)
         )
     else:
         message.prompt = prompt.text or ""

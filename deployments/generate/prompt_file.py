@@ -12,25 +12,17 @@ from itertools import cycle
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import from_json
 
 from deployments.messages import describe_errors
+from deployments.text.chat_messages import checked_messages
 from deployments.text.sampling_fields import SamplingFields
 from specdec_core.errors import InvalidRequestError
 
 _PROMPT_FIELDS = ("turns", "prompt", "messages", "prompt_token_ids")
 
 TokenId = Annotated[int, Field(ge=0)]
-
-
-class Message(BaseModel):
-    """One chat message, passed on to the chat template as it is."""
-
-    model_config = ConfigDict(extra="allow", strict=True)
-
-    role: str
-    content: str
 
 
 class PromptLine(SamplingFields):
@@ -44,7 +36,7 @@ class PromptLine(SamplingFields):
     category: str = ""
     turns: Annotated[list[str], Field(min_length=1)] | None = None
     prompt: str | None = None
-    messages: Annotated[list[Message], Field(min_length=1)] | None = None
+    messages: list[dict[str, Any]] | None = None
     prompt_token_ids: list[TokenId] | None = None
 
     logprobs: int | None = None
@@ -54,6 +46,8 @@ class PromptLine(SamplingFields):
         given = [name for name in _PROMPT_FIELDS if getattr(self, name) is not None]
         if len(given) != 1:
             raise ValueError(f"exactly one of {', '.join(_PROMPT_FIELDS)} is needed, got {given}")
+        if self.messages is not None:
+            checked_messages(self.messages)
         return self
 
     @property

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from deployments.generate.prompt_file import PromptLine
 from deployments.ingress.sampling_request import resolve_sampling
+from deployments.text.chat_messages import checked_messages
 from deployments.text.model import TextModel
 from specdec_core.errors import InvalidRequestError
 from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
 
-Conversation = list[dict[str, str]]
+Conversation = list[dict[str, Any]]
 
 
 def first_messages(line: PromptLine) -> Conversation:
-    """What the chat template gets for a line; a bare prompt or turn is the user's."""
+    """Return the line's messages. A bare prompt or turn is a message of the user."""
     if line.messages is not None:
-        return [message.model_dump() for message in line.messages]
+        return line.messages
     return [{"role": "user", "content": line.first_text}]
 
 
@@ -31,7 +34,7 @@ def encode_line(text: TextModel, line: PromptLine, *, is_raw: bool) -> tuple[int
         raise InvalidRequestError(
             "the model has no chat template: give --chat-template FILE or --raw-prompt"
         )
-    return text.encode_chat(first_messages(line))
+    return text.encode_chat(checked_messages(first_messages(line)))
 
 
 def line_request(

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from deployments.text.chat_template import ChatOptions
+from deployments.text.chat_template import ChatOptions, template_variables
 from deployments.text.tool_calls import checked_tools
 
 
@@ -39,19 +39,14 @@ class ChatFields(BaseModel):
         return ChatOptions(
             add_generation_prompt=not continues if adds is None else adds,
             continues_final_message=continues,
-            variables=self._variables,
+            variables=template_variables(
+                {
+                    "reasoning_effort": self.reasoning_effort,
+                    "enable_thinking": self.enable_thinking,
+                    **(self.chat_template_kwargs or {}),
+                }
+            ),
             template=self.chat_template,
             add_special_tokens=bool(self.add_special_tokens),
             tools=checked_tools(self.tools or []) if self.calls_tools else (),
         )
-
-    @property
-    def _variables(self) -> dict[str, Any]:
-        """Return the template's variables. Null leaves a variable out."""
-        no_effort = {"enable_thinking": False} if self.reasoning_effort == "none" else {}
-        named = {
-            "reasoning_effort": self.reasoning_effort,
-            "enable_thinking": self.enable_thinking,
-            **(self.chat_template_kwargs or {}),
-        }
-        return no_effort | {name: value for name, value in named.items() if value is not None}

@@ -21,6 +21,7 @@ from deployments.errors import BodyTooLargeError, ClientLimitError, RequestFaile
 from deployments.ingress.access import Access
 from deployments.ingress.ask import Generation
 from deployments.ingress.generation import GenerationService
+from deployments.ingress.grpc_chat import chat_of
 from deployments.ingress.grpc_requests import ask_of
 from deployments.ingress.output import Piece, joined
 from deployments.ingress.request_record import current_record, recorded
@@ -188,12 +189,8 @@ class GrpcApi:
             case "prompt_token_ids":
                 return tuple(message.prompt_token_ids.ids)
             case "chat":
-                messages = message.chat.messages
-                if not messages:
-                    raise InvalidRequestError("chat has no messages: at least 1 is needed")
-                return await self._service.encode_chat(
-                    [{"role": m.role, "content": m.content} for m in messages]
-                )
+                messages, options = chat_of(message.chat)
+                return await self._service.encode_chat(messages, options)
         raise InvalidRequestError("prompt, prompt_token_ids or chat is needed")
 
     def _response(self, generation: Generation, piece: Piece) -> pb.GenerateResponse:

@@ -42,6 +42,13 @@ class ChatOptions:
             )
 
 
+def template_variables(named: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the variables of a request for the template. Null leaves a variable out."""
+    no_effort = named.get("reasoning_effort") == "none"
+    thinking = {"enable_thinking": False} if no_effort else {}
+    return thinking | {name: value for name, value in named.items() if value is not None}
+
+
 @dataclass(frozen=True)
 class ChatTemplate:
     """A compiled template, with the one that replaces it when a request has tools."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deployments.generate.prompt_file import PromptLine, read_prompt_file
+from deployments.text.chat_messages import checked_messages
 from deployments.text.model import TextModel
 from deployments.train_draft.chat import OPENERS
 from specdec_core.config import DType
@@ -153,5 +154,6 @@ def _every_text(path: Path) -> list[str]:
 
 
 def _texts_of(line: PromptLine) -> list[str]:
-    messages = [message.content for message in line.messages or []]
-    return [*(line.turns or []), *([line.prompt] if line.prompt else []), *messages]
+    messages = checked_messages(line.messages) if line.messages else []
+    contents = [message["content"] for message in messages]
+    return [*(line.turns or []), *([line.prompt] if line.prompt else []), *contents]

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from deployments.generate.prompt_file import PromptLine, read_prompt_file, select
+from deployments.generate.prompt_text import encode_line
 from specdec_core.errors import InvalidRequestError
+from tests.deployments.fake_text import fake_text_model
 
 Write = Callable[..., Path]
 
@@ -28,6 +30,24 @@ def test_every_form_of_a_line_is_read(write_lines: Write) -> None:
     assert _named(lines[3]) == {"logit_bias": {"4": -1.5}, "logprobs": 0, "bad_words": ["x"]}
 
 
+def _called(arguments: str) -> dict[str, Any]:
+    call = {"function": {"name": "f", "arguments": arguments}}
+    return {"role": "assistant", "content": None, "tool_calls": [call]}
+
+
+def test_messages_become_prompts_as_over_http(write_lines: Write) -> None:
+    parts = [{"type": "text", "text": "A"}, {"type": "text", "text": "B"}]
+    replayed = {"role": "assistant", "content": None, "reasoning": "x", "id": "7", "tool_calls": []}
+    (line,) = read_prompt_file(
+        write_lines({"messages": [{"role": "developer", "content": parts}, replayed]})
+    )
+    text = fake_text_model()
+    assert encode_line(text, line, is_raw=False) == text.encode("A\nB")
+    pirate = line.model_copy(update={"messages": [{"role": "pirate", "content": "x"}]})
+    with pytest.raises(InvalidRequestError, match="unknown role pirate"):
+        encode_line(text, pirate, is_raw=False)
+
+
 def _named(line: PromptLine) -> dict[str, Any]:
     return {name: value for name, value in line.sampling_overrides.items() if value is not None}
 
@@ -43,7 +63,12 @@ def _named(line: PromptLine) -> dict[str, Any]:
         ({"prompt": "x", "turns": ["y"]}, "exactly one of"),
         ({"prompt": 5}, "prompt"),
         ({"turns": []}, "turns"),
-        ({"messages": [{"role": "user"}]}, "content"),
+        ({"messages": []}, "messages is empty"),
+        ({"messages": [{"role": "user"}]}, "messages.0.content"),
+        ({"messages": [{"role": "", "content": "x"}]}, "messages.0.role"),
+        ({"messages": [{"role": "user", "content": "x", "audio": {"id": 1}}]}, "audio"),
+        ({"messages": [_called("[" * 90_000)]}, "nested too deeply"),
+        ({"messages": [_called("[]")]}, "arguments: must be a JSON object"),
         ({"prompt_token_ids": [-1]}, "prompt_token_ids"),
         ({"prompt": "x", "seed": "7"}, "seed"),
         ({"prompt": "x", "temperature": "hot"}, "a valid number, got 'hot'"),
