@@ -262,6 +262,7 @@ def serve(
     prompt_lookup_min: flag.LookupMin = None,
     per_request_spec_decode_metrics: flag.SpecMetrics = None,
     metrics_compat: flag.MetricsCompat = None,
+    unknown_fields: flag.UnknownFields = None,
     generation_config: flag.GenerationConfig = None,
     served_model_name: flag.ServedModelName = None,
     dtype: flag.Dtype = None,

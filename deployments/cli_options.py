@@ -278,6 +278,13 @@ MetricsCompat = Annotated[
     str | None,
     _model(metavar="[none|vllm]", help="Whose names /metrics has besides our own."),
 ]
+UnknownFields = Annotated[
+    str | None,
+    _model(
+        metavar="[warn|refuse]",
+        help="Request fields that nobody knows: ignored with a warning (default), or refused.",
+    ),
+]
 GenerationConfig = Annotated[
     str | None,
     _model(

@@ -57,6 +57,14 @@ class SpecMetrics(StrEnum):
     DETAILED = "detailed"
 
 
+class UnknownFieldsMode(StrEnum):
+    """What the server does about a request field that nobody knows."""
+
+    WARN = "warn"
+    """Ignore it, with a warning in the log and in the response."""
+    REFUSE = "refuse"
+
+
 class GenerationConfig(StrEnum):
     """Where what a request leaves open comes from."""
 
@@ -109,6 +117,8 @@ class ServiceConfig(
     """Fewest equal tokens before what prompt lookup copies, and the most that are compared. None: 1
     and 8 where spec_policy is goodput, else 2 and 4."""
     per_request_spec_decode_metrics: SpecMetrics = SpecMetrics.SUMMARY
+    unknown_fields: UnknownFieldsMode = UnknownFieldsMode.WARN
+    """warn: ignore a request field that nobody knows, and say so. refuse: answer 400."""
     metrics_compat: MetricsCompat = MetricsCompat.NONE
     """Whether /metrics repeats what vLLM has names for under those."""
     generation_config: GenerationConfig = GenerationConfig.AUTO

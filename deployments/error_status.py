@@ -5,7 +5,7 @@ Whatever is not in the table is ours: the client learns that it failed and nothi
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import grpc
 
@@ -19,9 +19,13 @@ from deployments.errors import (
     RequestFailedError,
     UnauthorizedError,
     UnknownModelError,
-    WrongTypeError,
 )
-from specdec_core.errors import InvalidRequestError, ModelNotSupportedError, QueueFullError
+from specdec_core.errors import (
+    InvalidRequestError,
+    ModelNotSupportedError,
+    QueueFullError,
+    SpecdecError,
+)
 
 
 class Status(NamedTuple):
@@ -31,37 +35,70 @@ class Status(NamedTuple):
     code: grpc.StatusCode
     kind: str
     """OpenAI's `type` of the error."""
+    name: str
+    """OpenAI's `code` of the error, for errors that carry none themselves."""
 
 
-_INTERNAL = Status(500, grpc.StatusCode.INTERNAL, "internal_error")
+_C = grpc.StatusCode
+_INTERNAL = Status(500, _C.INTERNAL, "internal_error", "internal_error")
+_INVALID = Status(400, _C.INVALID_ARGUMENT, "invalid_request_error", "invalid_value")
+_RATE = Status(429, _C.RESOURCE_EXHAUSTED, "rate_limit_error", "rate_limit_exceeded")
 
 _TABLE: dict[type[Exception], Status] = {
-    InvalidRequestError: Status(400, grpc.StatusCode.INVALID_ARGUMENT, "invalid_request_error"),
-    ModelNotSupportedError: Status(400, grpc.StatusCode.INVALID_ARGUMENT, "invalid_request_error"),
-    WrongTypeError: Status(422, grpc.StatusCode.INVALID_ARGUMENT, "invalid_request_error"),
-    UnauthorizedError: Status(401, grpc.StatusCode.UNAUTHENTICATED, "authentication_error"),
-    ForbiddenError: Status(403, grpc.StatusCode.PERMISSION_DENIED, "permission_error"),
-    UnknownModelError: Status(404, grpc.StatusCode.NOT_FOUND, "not_found_error"),
-    DeadlineError: Status(408, grpc.StatusCode.DEADLINE_EXCEEDED, "timeout_error"),
-    FingerprintError: Status(409, grpc.StatusCode.FAILED_PRECONDITION, "conflict_error"),
-    BodyTooLargeError: Status(413, grpc.StatusCode.RESOURCE_EXHAUSTED, "invalid_request_error"),
-    ClientLimitError: Status(429, grpc.StatusCode.RESOURCE_EXHAUSTED, "rate_limit_error"),
-    QueueFullError: Status(429, grpc.StatusCode.RESOURCE_EXHAUSTED, "rate_limit_error"),
-    RequestFailedError: Status(500, grpc.StatusCode.INTERNAL, "internal_error"),
-    PoolUnavailableError: Status(503, grpc.StatusCode.UNAVAILABLE, "service_unavailable_error"),
+    InvalidRequestError: _INVALID,
+    ModelNotSupportedError: _INVALID._replace(name="model_not_supported"),
+    UnauthorizedError: Status(401, _C.UNAUTHENTICATED, "authentication_error", "invalid_api_key"),
+    ForbiddenError: Status(403, _C.PERMISSION_DENIED, "permission_error", "address_not_allowed"),
+    UnknownModelError: Status(404, _C.NOT_FOUND, "not_found_error", "model_not_found"),
+    DeadlineError: Status(408, _C.DEADLINE_EXCEEDED, "timeout_error", "timeout"),
+    FingerprintError: Status(409, _C.FAILED_PRECONDITION, "conflict_error", "fingerprint_mismatch"),
+    BodyTooLargeError: Status(
+        413, _C.RESOURCE_EXHAUSTED, "invalid_request_error", "request_too_large"
+    ),
+    ClientLimitError: _RATE,
+    QueueFullError: _RATE,
+    RequestFailedError: _INTERNAL._replace(name="request_failed"),
+    PoolUnavailableError: Status(
+        503, _C.UNAVAILABLE, "service_unavailable_error", "service_unavailable"
+    ),
 }
 
 
+class PublicError(NamedTuple):
+    """The parts of an error that a client reads; nothing of an error that is not in the table."""
+
+    message: str
+    kind: str
+    param: str
+    """Empty if no single field is wrong."""
+    code: str
+
+
 def status_of(error: BaseException) -> Status:
-    """The status a client gets for `error`."""
+    """Return the status that a client gets for `error`."""
     for kind in type(error).__mro__:
         if kind in _TABLE:
             return _TABLE[kind]
     return _INTERNAL
 
 
-def public_message(error: BaseException) -> str:
-    """What a client may read of `error`: nothing of an error that is not in the table."""
-    if status_of(error) is _INTERNAL:
-        return "internal error"
-    return str(error)
+def public_error(error: BaseException) -> PublicError:
+    """Return what a client may read of `error`."""
+    status = status_of(error)
+    if status is _INTERNAL or not isinstance(error, SpecdecError):
+        return PublicError("internal error", status.kind, "", status.name)
+    code = error.code if isinstance(error, InvalidRequestError) else status.name
+    return PublicError(str(error), status.kind, error.param, code)
+
+
+def error_body(error: BaseException) -> dict[str, Any]:
+    """Return `error` in OpenAI's JSON shape."""
+    told = public_error(error)
+    return {
+        "error": {
+            "message": told.message,
+            "type": told.kind,
+            "param": told.param or None,
+            "code": told.code,
+        }
+    }

@@ -15,13 +15,20 @@ _RETURN_S = 1.0
 class UnknownModelError(SpecdecError):
     """The request names a model that is not served."""
 
+    param = "model"
+
 
 class FingerprintError(SpecdecError):
     """The answer to go on with was begun by another model or other numerics."""
 
+    param = "resume.system_fingerprint"
 
-class WrongTypeError(SpecdecError, TypeError):
+
+class WrongTypeError(InvalidRequestError):
     """A field of the request has another type than it should."""
+
+    def __init__(self, message: str, *, param: str = "") -> None:
+        super().__init__(message, param=param, code="invalid_type")
 
 
 class UnauthorizedError(SpecdecError):
@@ -85,6 +92,9 @@ class Failure:
     retry_after_s: float = 0.0
     num_queued: int = 0
     max_queued: int = 0
+    param: str = ""
+    """The wrong field and the error code, with INVALID_REQUEST; see InvalidRequestError."""
+    code: str = ""
 
 
 def failure_of(error: Exception) -> Failure:
@@ -102,7 +112,12 @@ def failure_of(error: Exception) -> Failure:
             kind=FailureKind.CLIENT_LIMIT, message=str(error), retry_after_s=error.retry_after_s
         )
     if isinstance(error, InvalidRequestError):
-        return Failure(kind=FailureKind.INVALID_REQUEST, message=str(error))
+        return Failure(
+            kind=FailureKind.INVALID_REQUEST,
+            message=str(error),
+            param=error.param,
+            code=error.code,
+        )
     return Failure(kind=FailureKind.POOL_FAILED, message="the pool failed; try again")
 
 
@@ -126,7 +141,9 @@ def error_of(failure: Failure) -> SpecdecError:
     if failure.kind is FailureKind.CLIENT_LIMIT:
         return ClientLimitError(failure.message, failure.retry_after_s)
     if failure.kind is FailureKind.INVALID_REQUEST:
-        return InvalidRequestError(failure.message)
+        return InvalidRequestError(
+            failure.message, param=failure.param, code=failure.code or "invalid_value"
+        )
     if failure.kind is FailureKind.DEADLINE:
         return DeadlineError(failure.message)
     if failure.kind is FailureKind.ROW_FAILED:

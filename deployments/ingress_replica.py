@@ -94,6 +94,7 @@ class Ingress:
             max_body_bytes=self._config.max_body_bytes,
             metrics=self._config.per_request_spec_decode_metrics,
             metrics_compat=self._config.metrics_compat,
+            unknown_fields=self._config.unknown_fields,
         )
 
     async def __del__(self) -> None:

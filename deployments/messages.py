@@ -13,10 +13,15 @@ def describe_errors(error: ValidationError) -> str:
     return "; ".join(map(describe, error.errors()))
 
 
+def path_of(mistake: ErrorDetails) -> str:
+    """The field's name with its path; the branches of a union are no part of it."""
+    return ".".join(str(part) for part in mistake["loc"] if part not in _BRANCHES)
+
+
 def describe(mistake: ErrorDetails) -> str:
-    """One mistake; of the branches of a union only those that are fields are named."""
+    """One mistake: its field, what is wrong, and the value."""
     message = mistake["msg"].removeprefix("Value error, ")
-    path = ".".join(str(part) for part in mistake["loc"] if part not in _BRANCHES)
+    path = path_of(mistake)
     if not path:
         return message
     value = mistake["input"]

@@ -4,18 +4,33 @@
 class SpecdecError(Exception):
     """Base of every error that the engine raises on purpose."""
 
+    param = ""
+    """Path of the caller's wrong field (`messages.0.content`); empty if no single one is wrong."""
+
 
 class InvalidRequestError(SpecdecError, ValueError):
     """The caller's mistake; the message names the offending value and the limit.
 
-    `param` is the caller's name of the wrong field, with its path (`messages.0.content`); empty if
-    no single field is wrong. `code` is a stable word for programs, as in OpenAI's API.
+    `code` is a stable word for programs, as in OpenAI's API.
     """
 
     def __init__(self, message: str, *, param: str = "", code: str = "invalid_value") -> None:
         super().__init__(message)
         self.param = param
         self.code = code
+
+
+def check_range(name: str, value: float, low: float, high: float, wording: str) -> None:
+    """Raise InvalidRequestError unless `low` <= `value` <= `high`; `wording` says that range."""
+    if low <= value <= high:
+        return
+    kind = "integer" if isinstance(value, int) else "decimal"
+    code = "invalid_value"  # not a number
+    if value < low:
+        code = f"{kind}_below_min_value"
+    elif value > high:
+        code = f"{kind}_above_max_value"
+    raise InvalidRequestError(f"{name} must be {wording}, got {value}", param=name, code=code)
 
 
 class ModelNotSupportedError(SpecdecError, ValueError):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from specdec_core.choice_rules import ChoiceRules
 from specdec_core.config import SpecMethod
-from specdec_core.errors import InvalidRequestError
+from specdec_core.errors import InvalidRequestError, check_range
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.sampling_params import SamplingParams
 
@@ -77,17 +77,20 @@ class Request:
 
     def __post_init__(self) -> None:
         if not self.prompt_token_ids:
-            raise InvalidRequestError("the prompt is empty: at least 1 token is needed")
+            raise InvalidRequestError(
+                "the prompt is empty: at least 1 token is needed", param="prompt"
+            )
         if self.num_draft_tokens is not None and self.num_draft_tokens < 0:
             raise InvalidRequestError(
-                f"num_draft_tokens must not be negative, got {self.num_draft_tokens}"
+                f"num_draft_tokens must not be negative, got {self.num_draft_tokens}",
+                param="speculative.num_speculative_tokens",
             )
-        if abs(self.priority) > MAX_PRIORITY:
-            raise InvalidRequestError(
-                f"priority must be in -{MAX_PRIORITY}..{MAX_PRIORITY}, got {self.priority}"
-            )
+        limits = f"in -{MAX_PRIORITY}..{MAX_PRIORITY}"
+        check_range("priority", self.priority, -MAX_PRIORITY, MAX_PRIORITY, limits)
         if self.timeout_s is not None and not self.timeout_s > 0:
-            raise InvalidRequestError(f"timeout_s must be positive, got {self.timeout_s}")
+            raise InvalidRequestError(
+                f"timeout_s must be positive, got {self.timeout_s}", param="timeout_s"
+            )
         if len(self.emitted_token_ids) > self.params.max_tokens:
             raise InvalidRequestError(
                 f"{len(self.emitted_token_ids)} tokens were emitted already, "
@@ -95,7 +98,10 @@ class Request:
             )
         if len(self.cache_salt) > MAX_SALT_LEN:
             raise InvalidRequestError(
-                f"cache_salt has {len(self.cache_salt)} characters, at most {MAX_SALT_LEN} are kept"
+                f"cache_salt has {len(self.cache_salt)} characters, "
+                f"at most {MAX_SALT_LEN} are kept",
+                param="cache_salt",
+                code="string_above_max_length",
             )
         self._check_resume()
         self._check_choice()
@@ -104,12 +110,16 @@ class Request:
         """Only ids that this request can have emitted."""
         ids, most = self.resume_token_ids, self.params.max_tokens
         if len(ids) > most:
-            raise InvalidRequestError(f"resume brings {len(ids)} token ids, max_tokens is {most}")
+            raise InvalidRequestError(
+                f"resume brings {len(ids)} token ids, max_tokens is {most}",
+                param="resume.token_ids",
+            )
         if not self.stop_ids.isdisjoint(ids[:-1]):
             place = next(i for i, token_id in enumerate(ids) if token_id in self.stop_ids)
             raise InvalidRequestError(
                 f"resume: token id {ids[place]} at position {place} ends the answer, "
-                f"but {len(ids) - place - 1} token ids follow it"
+                f"but {len(ids) - place - 1} token ids follow it",
+                param="resume.token_ids",
             )
 
     def _check_choice(self) -> None:
@@ -121,7 +131,8 @@ class Request:
         if params.allowed_token_ids and banned.issuperset(params.allowed_token_ids):
             raise InvalidRequestError(
                 "allowed_token_ids: bad_words and min_tokens ban every one of "
-                f"{sorted(set(params.allowed_token_ids))[:8]}, so that no token can be chosen"
+                f"{sorted(set(params.allowed_token_ids))[:8]}, so that no token can be chosen",
+                param="allowed_token_ids",
             )
 
     @property

@@ -5,13 +5,31 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from specdec_core.errors import InvalidRequestError
+from specdec_core.errors import InvalidRequestError, check_range
 from specdec_core.grammar import GrammarSpec
 
 MAX_SEED = 2**63 - 1
 MAX_TOP_K = 2**31 - 1
 MAX_BIAS = 100.0
 MAX_LOGPROBS = 20
+LEAST_REPETITION, MOST_REPETITION = 0.01, 100.0
+"""Beyond them a logit may become infinite, or all of them 0, in float32."""
+
+_RANGES: dict[str, tuple[float, float, str]] = {
+    "temperature": (0.0, 100.0, "in 0..100"),
+    "top_k": (0, MAX_TOP_K, f"in 0 (off)..{MAX_TOP_K}"),
+    "top_p": (math.ulp(0.0), 1.0, "in (0, 1]"),
+    "min_p": (0.0, 1.0, "in 0..1"),
+    "seed": (0, MAX_SEED, f"in 0..{MAX_SEED}"),
+    "max_tokens": (1, math.inf, "at least 1"),
+    "presence_penalty": (-2.0, 2.0, "in -2..2"),
+    "frequency_penalty": (-2.0, 2.0, "in -2..2"),
+    "repetition_penalty": (
+        LEAST_REPETITION,
+        MOST_REPETITION,
+        f"in {LEAST_REPETITION:g}..{MOST_REPETITION:g}",
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,55 +76,42 @@ class SamplingParams:
     """Do not stop at the model's own end ids."""
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.temperature) and 0.0 <= self.temperature <= 100.0):
-            raise InvalidRequestError(f"temperature must be in 0..100, got {self.temperature}")
-        if not 0 <= self.top_k <= MAX_TOP_K:
-            raise InvalidRequestError(f"top_k must be in 0 (off)..{MAX_TOP_K}, got {self.top_k}")
-        if not 0.0 < self.top_p <= 1.0:
-            raise InvalidRequestError(f"top_p must be in (0, 1], got {self.top_p}")
-        if not 0.0 <= self.min_p <= 1.0:
-            raise InvalidRequestError(f"min_p must be in 0..1, got {self.min_p}")
-        if not 0 <= self.seed <= MAX_SEED:
-            raise InvalidRequestError(f"seed must be in 0..{MAX_SEED}, got {self.seed}")
-        if self.max_tokens < 1:
-            raise InvalidRequestError(f"max_tokens must be at least 1, got {self.max_tokens}")
-        self._check_processors()
-        if any(token_id < 0 for token_id in self.stop_token_ids):
-            raise InvalidRequestError(f"stop_token_ids must not be negative: {self.stop_token_ids}")
-
-    def _check_processors(self) -> None:
-        for name in ("presence_penalty", "frequency_penalty"):
-            value = getattr(self, name)
-            if not -2.0 <= value <= 2.0:
-                raise InvalidRequestError(f"{name} must be in -2..2, got {value}")
-        if not (math.isfinite(self.repetition_penalty) and self.repetition_penalty > 0.0):
+        for name, (low, high, wording) in _RANGES.items():
+            check_range(name, getattr(self, name), low, high, wording)
+        limit = self.max_tokens
+        check_range("min_tokens", self.min_tokens, 0, limit, f"in 0..max_tokens={limit}")
+        for name in ("logprobs", "prompt_logprobs"):
+            count = getattr(self, f"num_{name}")
+            if count is not None:
+                check_range(name, count, 0, MAX_LOGPROBS, f"in 0..{MAX_LOGPROBS}")
+        self._check_bias()
+        for name in ("stop_token_ids", "allowed_token_ids"):
+            wrong = next((i for i in getattr(self, name) if i < 0), None)
+            if wrong is not None:
+                raise InvalidRequestError(f"{name} must not be negative, got {wrong}", param=name)
+        if not all(word and min(word) >= 0 for word in self.bad_words):
             raise InvalidRequestError(
-                f"repetition_penalty must be positive, got {self.repetition_penalty}"
+                "bad_words must be non-empty lists of non-negative ids", param="bad_words"
             )
+        if self.grammar is not None and (self.ignore_eos or self.min_tokens):
+            raise InvalidRequestError(
+                "structured output ends where its grammar does: "
+                "leave ignore_eos and min_tokens out",
+                param="ignore_eos" if self.ignore_eos else "min_tokens",
+            )
+
+    def _check_bias(self) -> None:
         for token_id, bias in self.logit_bias:
             if token_id < 0 or not -MAX_BIAS <= bias <= MAX_BIAS:
                 raise InvalidRequestError(
-                    f"logit_bias must map ids to -{MAX_BIAS}..{MAX_BIAS}, got {token_id}: {bias}"
+                    f"logit_bias must map ids to -{MAX_BIAS}..{MAX_BIAS}, got {token_id}: {bias}",
+                    param="logit_bias",
                 )
         biased_ids = [token_id for token_id, _ in self.logit_bias]
         if len(set(biased_ids)) < len(biased_ids):
-            raise InvalidRequestError(f"logit_bias names an id twice: {biased_ids}")
-        if not 0 <= self.min_tokens <= self.max_tokens:
             raise InvalidRequestError(
-                f"min_tokens must be in 0..max_tokens={self.max_tokens}, got {self.min_tokens}"
+                f"logit_bias names an id twice: {biased_ids}", param="logit_bias"
             )
-        if any(token_id < 0 for token_id in self.allowed_token_ids):
-            raise InvalidRequestError("allowed_token_ids must not be negative")
-        if not all(word and min(word) >= 0 for word in self.bad_words):
-            raise InvalidRequestError("bad_words must be non-empty lists of non-negative ids")
-        if self.grammar is not None and (self.ignore_eos or self.min_tokens):
-            raise InvalidRequestError(
-                "structured output ends where its grammar does: leave ignore_eos and min_tokens out"
-            )
-        for name in ("logprobs", "prompt_logprobs"):
-            count = getattr(self, f"num_{name}")
-            if count is not None and not 0 <= count <= MAX_LOGPROBS:
-                raise InvalidRequestError(f"{name} must be in 0..{MAX_LOGPROBS}, got {count}")
 
     @property
     def is_greedy(self) -> bool:

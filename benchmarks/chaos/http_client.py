@@ -13,6 +13,7 @@ from benchmarks.chaos.answers import Attempt, AttemptError, Failure
 from deployments.http.events import DONE, event_data
 
 _RETRYABLE = (429, 503)
+_RETRYABLE_CODES = ("rate_limit_exceeded", "service_unavailable")
 
 
 class HttpClient:
@@ -84,7 +85,7 @@ def _take(attempt: Attempt, data: Mapping[str, Any]) -> None:
             Failure(
                 kind="error event",
                 message=str(error.get("message"))[:300],
-                says_retry=error.get("code") in _RETRYABLE,
+                says_retry=error.get("code") in _RETRYABLE_CODES,
             )
         )
     for choice in data["choices"]:

@@ -139,7 +139,7 @@ class CellRouter:
         request_id, is_moved = request.request_id, False
         refusals: dict[int, ClientLimitError] = {}
         if request_id in self._place:
-            raise InvalidRequestError(f"request_id {request_id!r} is in use")
+            raise InvalidRequestError(f"request_id {request_id!r} is in use", param="request_id")
         self._place[request_id] = self._first_place(request_id)
         try:
             while True:

@@ -144,7 +144,9 @@ class PoolDriver:
         request_id = request.request_id
         if request_id in self.owners and not resume:
             if self.pool.status(request_id) is not None:
-                in_use = InvalidRequestError(f"request_id {request_id!r} is in use")
+                in_use = InvalidRequestError(
+                    f"request_id {request_id!r} is in use", param="request_id"
+                )
                 return self.refuse(outbox, request_id, in_use)
             self._guard(lambda _: self.decide())  # it has ended, and nobody was told yet
         try:

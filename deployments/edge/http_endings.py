@@ -11,9 +11,9 @@ import json
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from deployments.error_status import error_body
 from deployments.errors import PoolUnavailableError
 from deployments.http.events import END, server_sent
-from deployments.http.responses import error_body
 
 DIED = (
     "the replica that worked on this request has died, or a redeploy waited for it no longer; "

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import from_json
 
+from deployments.http.known_fields import OFFLINE, check_neutral
 from deployments.messages import describe_errors
 from deployments.text.chat_messages import checked_messages
 from deployments.text.sampling_fields import SamplingFields
@@ -26,9 +27,13 @@ TokenId = Annotated[int, Field(ge=0)]
 
 
 class PromptLine(SamplingFields):
-    """One line of the file. Fields that are not named here (a reference answer) are ignored."""
+    """One line of the file.
 
-    model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
+    Fields of a request that are not enforced here are refused. All others (a reference answer) are
+    ignored.
+    """
+
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True)
 
     line_number: int
     id: int | str | None = None
@@ -40,6 +45,7 @@ class PromptLine(SamplingFields):
     prompt_token_ids: list[TokenId] | None = None
 
     logprobs: int | None = None
+    max_completion_tokens: int | None = None
 
     @model_validator(mode="after")
     def _check_prompt(self) -> PromptLine:
@@ -64,7 +70,10 @@ class PromptLine(SamplingFields):
     @property
     def sampling_overrides(self) -> dict[str, Any]:
         """The sampling parameters that the line names itself, for `resolve_sampling`."""
-        return self.named_sampling | {"logprobs": self.logprobs}
+        named = self.named_sampling | {"logprobs": self.logprobs}
+        if self.max_completion_tokens is not None:
+            named["max_tokens"] = self.max_completion_tokens
+        return named
 
 
 def read_prompt_file(path: Path) -> list[PromptLine]:
@@ -88,9 +97,14 @@ def _parse(path: Path, number: int, line: str) -> PromptLine:
     if not isinstance(content, dict):
         raise InvalidRequestError(f"{path} line {number} is not a JSON object")
     try:
-        return PromptLine.model_validate({**content, "line_number": number})
+        parsed = PromptLine.model_validate({**content, "line_number": number})
+        for name, value in (parsed.model_extra or {}).items():
+            check_neutral(name, value, OFFLINE)
     except ValidationError as error:
         raise InvalidRequestError(f"{path} line {number}: {describe_errors(error)}") from error
+    except InvalidRequestError as error:
+        raise InvalidRequestError(f"{path} line {number}: {error}") from error
+    return parsed
 
 
 def select(

@@ -12,7 +12,8 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.exceptions import HTTPException
 
-from deployments.config import SpecMetrics
+from deployments.config import SpecMetrics, UnknownFieldsMode
+from deployments.error_status import error_body
 from deployments.http.body_limit import BODY_TIMEOUT_S, BodyLimit
 from deployments.http.call_spans import traced
 from deployments.http.completion_prompts import checked_prompts
@@ -30,8 +31,9 @@ from deployments.http.requests import (
     parse_body,
 )
 from deployments.http.response_choice import Choice
-from deployments.http.responses import CHAT, COMPLETION, Shape, error_body
+from deployments.http.responses import CHAT, COMPLETION, Shape, with_warnings
 from deployments.http.responses import Response as Answer
+from deployments.http.unknown_fields import UnknownFields
 from deployments.ingress.access import Access
 from deployments.ingress.ask import Ask, Generation
 from deployments.ingress.generation import GenerationService
@@ -51,13 +53,14 @@ def build_http_app(
     max_body_bytes: int,
     metrics: SpecMetrics,
     metrics_compat: MetricsCompat = MetricsCompat.NONE,
+    unknown_fields: UnknownFieldsMode = UnknownFieldsMode.WARN,
     body_timeout_s: float = BODY_TIMEOUT_S,
 ) -> FastAPI:
     app = FastAPI(title="specdec", version=package_version(), docs_url=None, redoc_url=None)
     app.add_middleware(BodyLimit, max_bytes=max_body_bytes, timeout_s=body_timeout_s)
     app.add_middleware(RequestLines, paths=("/v1/completions", "/v1/chat/completions"))
     app.add_exception_handler(HTTPException, unknown_route)
-    routes = _Routes(service, access, metrics, metrics_compat)
+    routes = _Routes(service, access, metrics, metrics_compat, UnknownFields(unknown_fields))
     app.get("/health")(routes.health)
     app.get("/ready", response_model=None, responses=STATUS)(routes.ready)
     app.get("/version")(_version)
@@ -76,7 +79,7 @@ def build_http_app(
         generates = issubclass(kind, CommonBody)
         shape = CHAT if kind is ChatBody else COMPLETION
         route = traced(service, shape, call) if generates else call
-        refused = (400, 401, 404, 413, 422, 500, *((408, 409, 429, 503) if generates else ()))
+        refused = (400, 401, 404, 413, 500, *((408, 409, 429, 503) if generates else ()))
         app.post(
             path,
             name=path.strip("/").replace("/", "_"),
@@ -94,11 +97,13 @@ class _Routes:
         access: Access,
         metrics: SpecMetrics,
         metrics_compat: MetricsCompat,
+        unknown: UnknownFields,
     ) -> None:
         self._service = service
         self._access = access
         self._metrics = metrics
         self._metrics_compat = metrics_compat
+        self._unknown = unknown
 
     def guarded(self, call: Callable[[Request], Any]) -> Callable[[Request], Any]:
         """The route behind the API key, its errors in OpenAI's shape."""
@@ -146,7 +151,7 @@ class _Routes:
         return JSONResponse(self._model_card())
 
     async def completions(self, request: Request) -> Response:
-        body = parse_body(CompletionBody, await request.body())
+        body = parse_body(CompletionBody, await request.body(), self._unknown)
         self._service.check_model(body.model)
         given = checked_prompts(body.prompt)
         ids = [await self._ids_of(prompt, body) for prompt in given]
@@ -158,7 +163,7 @@ class _Routes:
         return await self._answer(COMPLETION, ids, body, ask, echoes)
 
     async def chat_completions(self, request: Request) -> Response:
-        body = parse_body(ChatBody, await request.body())
+        body = parse_body(ChatBody, await request.body(), self._unknown)
         self._service.check_model(body.model)
         messages = checked_messages(body.messages)
         ids = await self._service.encode_chat(messages, body.chat_options)
@@ -166,7 +171,7 @@ class _Routes:
         return await self._answer(CHAT, [ids], body, ask)
 
     async def tokenize(self, request: Request) -> JSONResponse:
-        body = parse_body(TokenizeBody, await request.body())
+        body = parse_body(TokenizeBody, await request.body(), self._unknown)
         self._service.check_model(body.model)
         ids = await self._ids_to_count(body)
         return JSONResponse(
@@ -174,13 +179,15 @@ class _Routes:
                 "tokens": list(ids),
                 "count": len(ids),
                 "max_model_len": self._service.max_model_len,
+                **with_warnings(body.warnings),
             }
         )
 
     async def detokenize(self, request: Request) -> JSONResponse:
-        body = parse_body(DetokenizeBody, await request.body())
+        body = parse_body(DetokenizeBody, await request.body(), self._unknown)
         self._service.check_model(body.model)
-        return JSONResponse({"prompt": await self._service.decode_all(body.tokens, "tokens")})
+        text = await self._service.decode_all(body.tokens, "tokens")
+        return JSONResponse({"prompt": text, **with_warnings(body.warnings)})
 
     async def _ids_to_count(self, body: TokenizeBody) -> Sequence[int]:
         if body.messages is not None:
@@ -193,7 +200,8 @@ class _Routes:
     async def _ids_of(self, prompt: str | list[int], body: CompletionBody) -> Sequence[int]:
         if not isinstance(prompt, str):
             return prompt
-        return await self._service.encode(prompt, add_special_tokens=body.add_special_tokens)
+        adds = body.add_special_tokens is not False
+        return await self._service.encode(prompt, add_special_tokens=adds)
 
     async def _echo(
         self, prompt: str | list[int], ids: Sequence[int], body: CompletionBody
@@ -220,7 +228,7 @@ class _Routes:
             with answer.respond:
                 return JSONResponse(answer.whole(told))
         first = await anext(pieces)  # decides the status: after it the headers have left
-        wants_usage = body.stream_options is not None and body.stream_options.include_usage
+        wants_usage = body.stream_options is not None and bool(body.stream_options.include_usage)
         lines = _stream(answer, first, pieces, wants_usage=wants_usage)
         return StreamingResponse(lines, media_type="text/event-stream")
 
@@ -240,6 +248,7 @@ class _Routes:
                     generation,
                     echoes[place // n] if echoes else Echo(),
                     ToolCallParser() if body.calls_tools else None,
+                    allows_many_calls=body.allows_many_calls,
                 )
                 for place, generation in enumerate(generations)
             ],
@@ -252,7 +261,8 @@ class _Routes:
             respond=self._service.pool.times.respond,
             return_token_ids=bool(body.return_token_ids),
             num_prompt_logprobs=body.prompt_logprobs,
-            counts_in_chunks=options is not None and options.continuous_usage_stats,
+            counts_in_chunks=options is not None and bool(options.continuous_usage_stats),
+            warnings=body.warnings,
         )
 
     def _model_card(self) -> dict[str, Any]:

@@ -20,5 +20,7 @@ def _checked_prompt(prompt: Any) -> str | list[int]:
     if not isinstance(prompt, list) or any(
         isinstance(item, bool) or not isinstance(item, int) for item in prompt
     ):
-        raise WrongTypeError("prompt: must be a string, a list of token ids, or a list of those")
+        raise WrongTypeError(
+            "prompt: must be a string, a list of token ids, or a list of those", param="prompt"
+        )
     return prompt

@@ -9,13 +9,14 @@ from fastapi import Request
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from deployments.error_status import status_of
+from deployments.error_status import error_body, status_of
 from deployments.errors import RequestFailedError
-from deployments.http.responses import error_body
 from deployments.ingress.request_record import current_record
 from specdec_core.errors import TryAgainError
 
 logger = logging.getLogger(__name__)
+
+_ROUTE_CODES = {404: "unknown_url", 405: "method_not_supported"}
 
 
 def error_response(error: Exception) -> JSONResponse:
@@ -43,6 +44,6 @@ async def unknown_route(request: Request, error: Exception) -> JSONResponse:
         "message": f"{request.method} {request.url.path}: {error.detail}",
         "type": kind,
         "param": None,
-        "code": error.status_code,
+        "code": _ROUTE_CODES.get(error.status_code),
     }
     return JSONResponse({"error": message}, status_code=error.status_code)

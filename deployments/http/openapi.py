@@ -15,7 +15,7 @@ _ERROR = {
                 "message": {"type": "string"},
                 "type": {"type": "string"},
                 "param": {"type": ["string", "null"]},
-                "code": {"type": "integer"},
+                "code": {"type": ["string", "null"]},
             },
             "required": ["message", "type", "param", "code"],
         }
@@ -23,13 +23,12 @@ _ERROR = {
     "required": ["error"],
 }
 _REFUSALS = {
-    400: "A value that is not possible; the message names it and the limit.",
+    400: "A field, a type or a value that is not possible; the message names it and the limit.",
     401: "The API key is missing or wrong.",
     404: "No such model.",
     408: "Not finished in time.",
     409: "The answer to go on with was begun by another model or other numerics.",
     413: "The body is larger than the server reads.",
-    422: "A type that is not possible.",
     429: "The queue is full, or the key has as much as it may; Retry-After says for how long.",
     500: "Ours; the request may be sent again.",
     503: "Coordinator or replicas are away.",

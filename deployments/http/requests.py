@@ -3,63 +3,60 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError, model_validator
 from pydantic_core import from_json
 
 from deployments.errors import WrongTypeError
 from deployments.http.chat_fields import ChatFields
+from deployments.http.known_fields import NAMES, check_neutral
 from deployments.http.resume_ids import checked_resume_ids
+from deployments.http.unknown_fields import UnknownFields
 from deployments.ingress.ask import Ask, Resume
 from deployments.ingress.output import View
-from deployments.messages import describe
+from deployments.messages import describe, path_of
 from deployments.text.sampling_fields import SamplingFields
 from deployments.text.structured_output import from_response_format, from_structured_outputs
 from deployments.text.tool_calls import checked_tools, forced_call
-from specdec_core.errors import InvalidRequestError
+from specdec_core.errors import InvalidRequestError, check_range
 from specdec_core.grammar import GrammarSpec
 from specdec_core.sampling_params import MAX_LOGPROBS
 
 DEFAULT_COMPLETION_TOKENS = 16
 """OpenAI's default for completions; chat completions take what the context has room for."""
 
-_IGNORED = {
-    "user",
-    "metadata",
-    "store",
-    "service_tier",
-    "safety_identifier",
-    "prompt_cache_key",
-    "parallel_tool_calls",
+_AS_STRUCTURED = {
+    "guided_json": "json",
+    "guided_regex": "regex",
+    "guided_choice": "choice",
+    "guided_grammar": "grammar",
+    "json_schema": "json",
+    "regex": "regex",
 }
-"""Names that change no token: accepted and not looked at."""
-
-_UNSUPPORTED: dict[str, tuple[object, ...]] = {
-    "function_call": (None, "none"),
-    "functions": (None, []),
-    "modalities": (None, ["text"]),
-    "audio": (None,),
-    "prediction": (None,),
-    "length_penalty": (None, 1),
-    "suffix": (None, ""),
-    "use_beam_search": (None, False),
-}
-"""Known names that are not supported yet: the values that mean nothing are accepted."""
+"""Fields of older vLLM, llama.cpp and SGLang, and the kind of structured output that each is."""
 
 
 class _Body(BaseModel):
     model_config = ConfigDict(strict=True, extra="allow", protected_namespaces=())
 
+    _warnings: list[str] = PrivateAttr(default_factory=list)
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """What the response says about names that nobody knows."""
+        return self._warnings
+
 
 class StreamOptions(_Body):
-    include_usage: bool = False
-    continuous_usage_stats: bool = False
+    include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
 
 
 class SpeculativeOptions(_Body):
-    enabled: bool = True
+    enabled: bool | None = None
     num_speculative_tokens: int | None = None
     method: str | None = None
 
@@ -89,12 +86,19 @@ class CommonBody(_Body, SamplingFields):
     speculative: SpeculativeOptions | None = None
     response_format: dict[str, Any] | None = None
     structured_outputs: dict[str, Any] | None = None
+    guided_json: Any = None
+    guided_regex: Any = None
+    guided_choice: Any = None
+    guided_grammar: Any = None
+    json_schema: Any = None
+    regex: Any = None
+    max_completion_tokens: int | None = None
     return_token_ids: bool | None = False
     skip_special_tokens: bool | None = None
     include_stop_str_in_output: bool | None = None
     truncate_prompt_tokens: int | None = None
     prompt_logprobs: int | None = None
-    priority: int = 0
+    priority: int | None = None
     cache_salt: str | None = None
     request_id: str | None = None
     resume: ResumeOptions | None = None
@@ -104,17 +108,31 @@ class CommonBody(_Body, SamplingFields):
         return False
 
     @property
+    def allows_many_calls(self) -> bool:
+        return True
+
+    @property
     def num_choices(self) -> int:
         return 1 if self.n is None else self.n
+
+    @property
+    def most_tokens(self) -> int | None:
+        """Most tokens to emit, by the newer of its two names if both are there."""
+        newer = self.max_completion_tokens
+        return self.max_tokens if newer is None else newer
 
     def _ask(self, *, max_tokens: int | None, num_logprobs: int | None) -> Ask:
         if self.prompt_logprobs is not None and self.stream:
             raise InvalidRequestError(
                 f"prompt_logprobs={self.prompt_logprobs} is for whole answers: leave stream out, "
-                "or take echo with logprobs"
+                "or take echo with logprobs",
+                param="prompt_logprobs",
+                code="unsupported_value",
             )
         if self.cache_salt == "":
-            raise InvalidRequestError("cache_salt is empty, which keeps nobody out: leave it out")
+            raise InvalidRequestError(
+                "cache_salt is empty, which keeps nobody out: leave it out", param="cache_salt"
+            )
         speculative = self.speculative or SpeculativeOptions()
         stop = [self.stop] if isinstance(self.stop, str) else self.stop or []
         return Ask(
@@ -127,10 +145,10 @@ class CommonBody(_Body, SamplingFields):
                 "grammar": self._grammar(),
             },
             stop=stop,
-            speculation_enabled=speculative.enabled,
+            speculation_enabled=speculative.enabled is not False,
             num_draft_tokens=speculative.num_speculative_tokens,
             spec_method=speculative.method,
-            priority=self.priority,
+            priority=self.priority or 0,
             cache_salt=self.cache_salt or "",
             request_id=self.request_id or "",
             view=View(
@@ -139,22 +157,35 @@ class CommonBody(_Body, SamplingFields):
             ),
             truncate_prompt_tokens=self.truncate_prompt_tokens,
             resume=None if self.resume is None else self.resume.asked,
+            max_tokens_field=(
+                "max_tokens" if self.max_completion_tokens is None else "max_completion_tokens"
+            ),
         )
 
+    def _grammars(self) -> dict[str, GrammarSpec]:
+        """What the answer must spell, by the field that says so."""
+        found: dict[str, GrammarSpec | None] = {}
+        if self.response_format is not None:
+            found["response_format"] = from_response_format(self.response_format)
+        if self.structured_outputs is not None:
+            found["structured_outputs"] = from_structured_outputs(self.structured_outputs)
+        for name, kind in _AS_STRUCTURED.items():
+            value = getattr(self, name)
+            if value is not None:
+                found[name] = _structured(name, kind, value)
+        return {name: grammar for name, grammar in found.items() if grammar is not None}
+
     def _grammar(self) -> GrammarSpec | None:
-        wanted = (
-            None if self.response_format is None else from_response_format(self.response_format)
-        )
-        if self.structured_outputs is None:
-            return wanted
-        if wanted is not None:
-            raise InvalidRequestError("response_format and structured_outputs exclude each other")
-        return from_structured_outputs(self.structured_outputs)
+        found = self._grammars()
+        if len(found) > 1:
+            names = " and ".join(found)
+            raise InvalidRequestError(f"{names} exclude each other", param=next(iter(found)))
+        return next(iter(found.values()), None)
 
 
 class CompletionBody(CommonBody):
     prompt: Any
-    add_special_tokens: bool = True
+    add_special_tokens: bool | None = None
     logprobs: int | None = None
     echo: bool | None = None
     best_of: int | None = None
@@ -163,9 +194,12 @@ class CompletionBody(CommonBody):
         if self.best_of not in (None, self.num_choices):
             raise InvalidRequestError(
                 f"best_of={self.best_of}, n={self.num_choices}: choices are not ranked, "
-                "ask for best_of = n or leave it out"
+                "ask for best_of = n or leave it out",
+                param="best_of",
+                code="unsupported_value",
             )
-        max_tokens = DEFAULT_COMPLETION_TOKENS if self.max_tokens is None else self.max_tokens
+        asked_for = self.most_tokens
+        max_tokens = DEFAULT_COMPLETION_TOKENS if asked_for is None else asked_for
         is_prompt_alone = bool(self.echo) and max_tokens == 0
         max_tokens += is_prompt_alone
         asked = self._ask(max_tokens=max_tokens, num_logprobs=self.logprobs)
@@ -188,17 +222,17 @@ class CompletionBody(CommonBody):
 
 class ChatBody(ChatFields, CommonBody):
     messages: list[dict[str, Any]]
-    max_completion_tokens: int | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
+    parallel_tool_calls: bool | None = None
 
-    def _grammar(self) -> GrammarSpec | None:
-        wanted, forced = super()._grammar(), self._forced_call()
-        if wanted is not None and forced is not None:
-            raise InvalidRequestError(
-                "tool_choice demands a call, so response_format and structured_outputs cannot hold"
-            )
-        return wanted or forced
+    @property
+    def allows_many_calls(self) -> bool:
+        return self.parallel_tool_calls is not False
+
+    def _grammars(self) -> dict[str, GrammarSpec]:
+        forced = self._forced_call()
+        return super()._grammars() | ({} if forced is None else {"tool_choice": forced})
 
     def _forced_call(self) -> GrammarSpec | None:
         choice = self.tool_choice
@@ -209,24 +243,28 @@ class ChatBody(ChatFields, CommonBody):
         if choice != "required" and not isinstance(name, str):
             raise InvalidRequestError(
                 "tool_choice must be none, auto, required, or name a function, "
-                f"got {json.dumps(choice):.80}"
+                f"got {json.dumps(choice):.80}",
+                param="tool_choice",
             )
         if not self.tools:
-            raise InvalidRequestError(f"tool_choice={json.dumps(choice):.80} needs tools")
+            raise InvalidRequestError(
+                f"tool_choice={json.dumps(choice):.80} needs tools",
+                param="tools",
+                code="missing_required_parameter",
+            )
         return forced_call(checked_tools(self.tools), name)
 
     def ask(self) -> Ask:
-        max_tokens = self.max_completion_tokens
-        if max_tokens is None:
-            max_tokens = self.max_tokens
-        return self._ask(max_tokens=max_tokens, num_logprobs=self._num_logprobs())
+        asked = self._ask(max_tokens=self.most_tokens, num_logprobs=self._num_logprobs())
+        return replace(asked, prompt_field="messages")
 
     def _num_logprobs(self) -> int | None:
         count = self.top_logprobs or 0
-        if not 0 <= count <= MAX_LOGPROBS:
-            raise InvalidRequestError(f"top_logprobs must be in 0..{MAX_LOGPROBS}, got {count}")
+        check_range("top_logprobs", count, 0, MAX_LOGPROBS, f"in 0..{MAX_LOGPROBS}")
         if count and not self.logprobs:
-            raise InvalidRequestError(f"top_logprobs={count} needs logprobs=true")
+            raise InvalidRequestError(
+                f"top_logprobs={count} needs logprobs=true", param="top_logprobs"
+            )
         return count if self.logprobs else None
 
 
@@ -252,39 +290,50 @@ class DetokenizeBody(_Body):
 BodyType = TypeVar("BodyType", bound=_Body)
 
 
-def parse_body(kind: type[BodyType], raw: bytes) -> BodyType:
-    """Raises InvalidRequestError (400) for values, WrongTypeError (422) for types."""
+def parse_body(kind: type[BodyType], raw: bytes, unknown: UnknownFields) -> BodyType:
+    """Read a body of this kind. Raises InvalidRequestError."""
     try:
         values = from_json(raw)  # unlike json it refuses half a character, "\ud800"
     except ValueError as error:
-        raise InvalidRequestError(f"the body is not JSON: {error}") from None
+        raise InvalidRequestError(f"the body is not JSON: {error}", code="invalid_json") from None
     if not isinstance(values, dict):
         raise WrongTypeError(f"the body must be a JSON object, got {type(values).__name__}")
     try:
         body = kind.model_validate(values)
     except ValidationError as error:
         raise _translate(error) from None
-    _check_extras(body)
+    extras = list(_extras(body))
+    if isinstance(body, CommonBody):
+        for path, value in extras:
+            check_neutral(path, value)
+    body._warnings += unknown.warnings(path for path, _ in extras if path not in _KNOWN)
     return body
 
 
-def _check_extras(body: _Body, where: str = "") -> None:
+_KNOWN = NAMES.union(ChatBody.model_fields, CompletionBody.model_fields)
+
+
+def _extras(body: _Body, where: str = "") -> Iterator[tuple[str, Any]]:
+    """Path and value of every field that the body and those inside it do not declare."""
     for name, value in (body.model_extra or {}).items():
-        if name in _IGNORED:
-            continue
-        if name not in _UNSUPPORTED:
-            raise InvalidRequestError(f"unknown field {where}{name}")
-        if value not in _UNSUPPORTED[name]:
-            neutral = " or ".join(json.dumps(v) for v in _UNSUPPORTED[name] if v is not None)
-            hint = f": only {neutral} is" if neutral else ": leave it out, it is not"
-            raise InvalidRequestError(f"{name}={json.dumps(value)[:80]}{hint} supported yet")
+        yield f"{where}{name}", value
     for name in type(body).model_fields:
         inner = getattr(body, name)
         if isinstance(inner, _Body):
-            _check_extras(inner, f"{name}.")
+            yield from _extras(inner, f"{name}.")
+
+
+def _structured(name: str, kind: str, value: Any) -> GrammarSpec:
+    try:
+        return from_structured_outputs({kind: value})
+    except InvalidRequestError as error:
+        raise InvalidRequestError(f"{name}: {error}", param=name, code=error.code) from None
 
 
 def _translate(error: ValidationError) -> Exception:
     first = error.errors(include_url=False)[0]
-    is_type = first["type"].endswith(("_type", "_parsing"))
-    return WrongTypeError(describe(first)) if is_type else InvalidRequestError(describe(first))
+    param = path_of(first)
+    if first["type"].endswith(("_type", "_parsing")):
+        return WrongTypeError(describe(first), param=param)
+    code = "missing_required_parameter" if first["type"] == "missing" else "invalid_value"
+    return InvalidRequestError(describe(first), param=param, code=code)

@@ -21,6 +21,8 @@ class Choice:
     echo: Echo = field(default_factory=Echo)
     parser: ToolCallParser | None = None
     """Reads its text for calls."""
+    allows_many_calls: bool = True
+    """Calls after the first one are left out unless this is set, as in vLLM."""
     num_tokens: int = 0
     num_calls: int = 0
     stats: RequestStats | None = None
@@ -54,7 +56,9 @@ class Choice:
         if piece.finish_reason is not None and not is_told:
             rest = self.parser.flush()
             found = Found(found.content + rest.content, found.calls + rest.calls)
-        return found
+        if self.allows_many_calls:
+            return found
+        return Found(found.content, found.calls[: max(1 - self.num_calls, 0)])
 
     def call_entries(self, found: Found) -> list[dict[str, Any]]:
         """OpenAI's shape, numbered through the answer."""

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from deployments.config import SpecMetrics
-from deployments.error_status import public_message, status_of
 from deployments.http.events import Frame, server_sent
 from deployments.http.logprob_json import (
     TokenBytes,
@@ -95,6 +94,8 @@ class Response:
     """Asked for as a field of their own."""
     counts_in_chunks: bool = False
     """Whether every chunk carries the usage so far."""
+    warnings: Sequence[str] = ()
+    """About names that nobody knows; the whole answer, or its first chunk, carries them."""
     created: int = field(default_factory=lambda: int(time.time()))
     timing: Timing = field(default_factory=Timing)
     respond: Timer = field(default_factory=Timer)
@@ -123,7 +124,8 @@ class Response:
         body = self._body(self.shape.object_name)
         if self.shape.is_chat and self.num_prompt_logprobs is not None:
             body["prompt_logprobs"] = prompts[0]
-        return body | {"choices": told, "usage": self._usage()} | self._metrics()
+        body |= {"choices": told, "usage": self._usage()} | self._metrics()
+        return body | with_warnings(self.warnings)
 
     def first_chunks(self) -> list[dict[str, Any]]:
         """What stands before every choice's first token: its role, or the prompt's echo."""
@@ -149,7 +151,7 @@ class Response:
             and bool(piece.text)
             and choice.parser is None
             and choice.generation.request.params.num_logprobs is None
-            and not (self.return_token_ids or self.counts_in_chunks)
+            and not (self.return_token_ids or self.counts_in_chunks or self.warnings)
         )
 
     def _frame_of(self, place: int, choice: Choice) -> Frame:
@@ -184,7 +186,10 @@ class Response:
 
     def _chunk(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
         body = self._body(self.shape.chunk_object_name) | {"choices": choices}
-        return body | ({"usage": self._usage()} if self.counts_in_chunks else {})
+        body |= {"usage": self._usage()} if self.counts_in_chunks else {}
+        body |= with_warnings(self.warnings)
+        self.warnings = ()
+        return body
 
     def _body(self, object_name: str) -> dict[str, Any]:
         first = self.choices[0].generation.request
@@ -268,6 +273,11 @@ class Response:
         return {"metrics": told | self.timing.milliseconds()}
 
 
+def with_warnings(warnings: Sequence[str]) -> dict[str, Any]:
+    """Return the field of a response that carries `warnings`; nothing if there are none."""
+    return {"warnings": list(warnings)} if warnings else {}
+
+
 def speculation_metrics(stats: RequestStats, num_spec_tokens: int) -> dict[str, Any]:
     """The payload that load generators know; the histogram is dense, 0..K."""
     missing = num_spec_tokens + 1 - len(stats.acceptance_histogram)
@@ -284,15 +294,3 @@ def speculation_metrics(stats: RequestStats, num_spec_tokens: int) -> dict[str, 
         },
         "queue_time_ms": stats.queue_s * 1000,
     }
-
-
-def error_body(error: BaseException) -> dict[str, Any]:
-    """OpenAI's shape."""
-    status = status_of(error)
-    message = {
-        "message": public_message(error),
-        "type": status.kind,
-        "param": None,
-        "code": status.http,
-    }
-    return {"error": message}

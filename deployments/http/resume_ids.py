@@ -18,7 +18,8 @@ def checked_resume_ids(token_ids: Any) -> Sequence[Sequence[int]]:
             return choices
     raise InvalidRequestError(
         "resume.token_ids must be a list of token ids, or a list of those for every choice, "
-        f"got {json.dumps(token_ids):.80}"
+        f"got {json.dumps(token_ids):.80}",
+        param="resume.token_ids",
     )
 
 

@@ -43,6 +43,9 @@ class Ask:
     truncate_prompt_tokens: int | None = None
     """Keep the last so many ids of the prompt."""
     resume: Resume | None = None
+    prompt_field: str = "prompt"
+    max_tokens_field: str = "max_tokens"
+    """The client's names of two fields, for errors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,9 @@ def with_seed(ask: Ask, resume: Resume) -> Ask:
     if own is None:
         return replace(ask, sampling={**ask.sampling, "seed": resume.seed})
     if resume.seed not in (None, own):
-        raise InvalidRequestError(f"resume.seed={resume.seed} and seed={own} differ")
+        raise InvalidRequestError(
+            f"resume.seed={resume.seed} and seed={own} differ", param="resume.seed"
+        )
     return ask
 
 
@@ -46,13 +48,16 @@ def resumed(
     if len(resume.token_ids) != len(generations):
         raise InvalidRequestError(
             f"resume.token_ids has {len(resume.token_ids)} lists, "
-            f"the request has {len(generations)} choices"
+            f"the request has {len(generations)} choices",
+            param="resume.token_ids",
         )
     is_sampled = generations[0].request.params.temperature > 0.0
     if is_sampled and ask.sampling.get("seed") is None and any(resume.token_ids):
         raise InvalidRequestError(
             "resume.seed is missing: at temperature "
-            f"{generations[0].request.params.temperature:g} it needs that of the first chunk"
+            f"{generations[0].request.params.temperature:g} it needs that of the first chunk",
+            param="resume.seed",
+            code="missing_required_parameter",
         )
     checked = [text.check_ids(ids, "resume.token_ids") for ids in resume.token_ids]
     return [
@@ -75,7 +80,8 @@ def check_end(piece: Piece, count: int) -> None:
     end = piece.index + len(piece.token_ids)
     if piece.finish_reason is FinishReason.STOP and end < count:
         raise InvalidRequestError(
-            f"resume brings {count} token ids, the answer ends with its token {end}"
+            f"resume brings {count} token ids, the answer ends with its token {end}",
+            param="resume.token_ids",
         )
 
 

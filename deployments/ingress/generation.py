@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence, Sized
 from dataclasses import replace
@@ -43,7 +44,7 @@ from deployments.text.grammars import check_grammar
 from deployments.text.model import TextModel
 from specdec_core.config import SpecMethod, SpeculationConfig
 from specdec_core.drafting.limits import draft_limit, draft_method
-from specdec_core.errors import InvalidRequestError
+from specdec_core.errors import InvalidRequestError, check_range
 from specdec_core.request import FinishReason, Request, RequestStats, TokenEvent
 from specdec_core.sampling_params import SamplingParams
 
@@ -126,7 +127,9 @@ class GenerationService:
         if not self._trusts_chat_templates:
             raise InvalidRequestError(
                 "chat_template: this server takes none from requests "
-                "(trust_request_chat_template is off)"
+                "(trust_request_chat_template is off)",
+                param="chat_template",
+                code="unsupported_parameter",
             )
         async with self._places_for_own_templates:
             return await asyncio.to_thread(self.text.encode_chat, messages, options)
@@ -139,7 +142,7 @@ class GenerationService:
     ) -> tuple[str, tuple[int, ...]]:
         """Return a prompt's text, which is `given` if the client sent text, and where its tokens
         begin in it, if `has_offsets`."""
-        checked = self.text.check_ids(token_ids, "the prompt")
+        checked = self.text.check_ids(token_ids, "prompt")
         shown = given
         if shown is None:
             shown = await _aside(partial(prompt_text, self.text), checked)
@@ -155,8 +158,8 @@ class GenerationService:
         """Check everything that can be checked here. Raises InvalidRequestError and kin."""
         self.check_model(ask.model)
         kept = last_ids(prompt_token_ids, ask.truncate_prompt_tokens)
-        prompt = self.text.check_ids(kept, "the prompt")
-        self._limits.check_prompt(len(prompt))
+        prompt = self.text.check_ids(kept, ask.prompt_field)
+        self._limits.check_prompt(len(prompt), ask.prompt_field)
         check_stop(ask.stop)
         self._check_draft_tokens(ask.num_draft_tokens)
         check_request_id(ask.request_id)
@@ -164,7 +167,7 @@ class GenerationService:
         request = Request(
             request_id=ask.request_id or self.pool.new_request_id(),
             prompt_token_ids=prompt,
-            params=self._sampling(len(prompt), ask.sampling),
+            params=self._sampling(len(prompt), ask),
             end_token_ids=self.text.end_token_ids,
             speculation_enabled=ask.speculation_enabled,
             num_draft_tokens=ask.num_draft_tokens,
@@ -267,11 +270,10 @@ class GenerationService:
 
     def _check_draft_tokens(self, num_draft_tokens: int | None) -> None:
         limit = self._speculation.num_draft_tokens
-        if num_draft_tokens is not None and not 0 <= num_draft_tokens <= limit:
-            raise InvalidRequestError(
-                f"num_speculative_tokens must be in 0..{limit}, the server's own number, "
-                f"got {num_draft_tokens}"
-            )
+        if num_draft_tokens is not None:
+            wording = f"in 0..{limit}, the server's own number"
+            name = "speculative.num_speculative_tokens"
+            check_range(name, num_draft_tokens, 0, limit, wording)
 
     def _checked_method(self, name: str | None) -> SpecMethod | None:
         """Raises InvalidRequestError for a method that this server has no means for."""
@@ -281,29 +283,37 @@ class GenerationService:
         known = [method for method in SpecMethod if has_draft or not method.uses_draft_model]
         if name not in known:
             raise InvalidRequestError(
-                f"speculative.method must be one of {', '.join(known)} here, got {name[:40]!r}"
+                f"speculative.method must be one of {', '.join(known)} here, got {name[:40]!r}",
+                param="speculative.method",
             )
         return SpecMethod(name)
 
-    def _sampling(self, prompt_len: int, named: Mapping[str, Any]) -> SamplingParams:
+    def _sampling(self, prompt_len: int, ask: Ask) -> SamplingParams:
         room = self.max_model_len - prompt_len
         if room < 1:
             raise InvalidRequestError(
                 f"the prompt has {prompt_len} tokens, the model's context is {self.max_model_len}: "
-                "there is no room for an answer"
+                "there is no room for an answer",
+                param=ask.prompt_field,
+                code="context_length_exceeded",
             )
         own = self._sampling_defaults
         longest = self._limits.longest_output(min(room, own.get("max_tokens", room)))
         seed = random.randrange(_DRAWN_SEEDS)
         defaults = SamplingParams(**own | {"seed": seed, "max_tokens": longest})
-        params = resolve_sampling(named, self.text, defaults)
+        field, most = ask.max_tokens_field, ask.sampling.get("max_tokens")
+        if most is not None:
+            check_range(field, most, 1, math.inf, "at least 1")
+        params = resolve_sampling(ask.sampling, self.text, defaults)
         if params.grammar is not None:
             check_grammar(params.grammar)
-        self._limits.check_output(params.max_tokens)
+        self._limits.check_output(params.max_tokens, field)
         if params.max_tokens > room:
             raise InvalidRequestError(
-                f"max_tokens={params.max_tokens} and a prompt of {prompt_len} tokens exceed the "
-                f"model's context of {self.max_model_len}: at most {room} can be asked for"
+                f"{field}={params.max_tokens} and a prompt of {prompt_len} tokens exceed the "
+                f"model's context of {self.max_model_len}: at most {room} can be asked for",
+                param=field,
+                code="context_length_exceeded",
             )
         return params
 

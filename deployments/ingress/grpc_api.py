@@ -16,8 +16,8 @@ import grpc
 from google.protobuf import duration_pb2
 from google.rpc import error_details_pb2, status_pb2
 
-from deployments.error_status import Status, public_message, status_of
-from deployments.errors import BodyTooLargeError, ClientLimitError, RequestFailedError
+from deployments.error_status import public_error, status_of
+from deployments.errors import BodyTooLargeError, RequestFailedError
 from deployments.ingress.access import Access
 from deployments.ingress.ask import Generation
 from deployments.ingress.generation import GenerationService
@@ -29,16 +29,13 @@ from deployments.telemetry.grpc_calls import traced
 from deployments.version import package_version
 from deployments.wire.translation import FINISH_REASONS, logprobs_to_pb, stats_to_pb
 from specdec.v1 import generation_pb2 as pb
-from specdec_core.errors import InvalidRequestError, QueueFullError, TryAgainError
+from specdec_core.errors import InvalidRequestError, TryAgainError
 from specdec_core.request import RequestStats
 
 logger = logging.getLogger(__name__)
 
 _STATUS_DETAILS = "grpc-status-details-bin"
-
-
-class CallRefusedError(Exception):
-    """Ends a stream whose code and details are set; carries nothing but what the client reads."""
+_ERROR_DOMAIN = "specdec"
 
 
 class CallContext(Protocol):
@@ -78,15 +75,9 @@ class GrpcApi:
                                 answer = self._response(generations[choice], piece)
                                 answer.choice = choice
                             yield answer
-        except (QueueFullError, ClientLimitError) as error:
-            _refuse(context, error)
-            # When to come back is in the trailers, which Serve passes on with a message only.
-            yield pb.GenerateResponse()
         except Exception as error:
             _refuse(context, error)
-            # Serve sends a code that was set with a message or with an exception, and a stream
-            # may have no further message.
-            raise CallRefusedError(public_message(error)) from None
+            yield pb.GenerateResponse()  # Serve sends a code and trailers only with a message
 
     async def generate_once(
         self, message: pb.GenerateRequest, context: CallContext
@@ -94,7 +85,8 @@ class GrpcApi:
         with _answering(context), recorded("grpc", "GenerateOnce"):
             if message.n > 1:
                 raise InvalidRequestError(
-                    f"n={message.n}: GenerateOnce answers with one output, use Generate"
+                    f"n={message.n}: GenerateOnce answers with one output, use Generate",
+                    param="n",
                 )
             client = self._admit(message, context)
             metadata = context.invocation_metadata()
@@ -111,7 +103,9 @@ class GrpcApi:
         with _answering(context):
             self._admit(message, context)
             if not message.request_id:
-                raise InvalidRequestError("request_id is empty")
+                raise InvalidRequestError(
+                    "request_id is empty", param="request_id", code="missing_required_parameter"
+                )
             return pb.AbortResponse(aborted=await self._service.pool.abort(message.request_id))
         return pb.AbortResponse()
 
@@ -191,7 +185,11 @@ class GrpcApi:
             case "chat":
                 messages, options = chat_of(message.chat)
                 return await self._service.encode_chat(messages, options)
-        raise InvalidRequestError("prompt, prompt_token_ids or chat is needed")
+        raise InvalidRequestError(
+            "prompt, prompt_token_ids or chat is needed",
+            param="prompt",
+            code="missing_required_parameter",
+        )
 
     def _response(self, generation: Generation, piece: Piece) -> pb.GenerateResponse:
         request = generation.request
@@ -240,17 +238,22 @@ def _refuse(context: CallContext, error: Exception) -> None:
     if status.http == 500 and not isinstance(error, RequestFailedError):
         logger.error("a call failed unexpectedly", exc_info=error)
     context.set_code(status.code)
-    context.set_details(public_message(error))
+    context.set_details(public_error(error).message)
+    packed = _rpc_status(error).SerializeToString()
+    context.set_trailing_metadata([(_STATUS_DETAILS, packed)])
+
+
+def _rpc_status(error: Exception) -> status_pb2.Status:
+    """Return the error for programs: what google.rpc defines for its code and its delay."""
+    told = public_error(error)
+    number, _ = status_of(error).code.value
+    found = status_pb2.Status(code=number, message=told.message)
+    info = error_details_pb2.ErrorInfo(reason=told.code.upper(), domain=_ERROR_DOMAIN)
+    if told.param:
+        info.metadata["param"] = told.param
+    found.details.add().Pack(info)
     if isinstance(error, TryAgainError):
-        packed = _retry_status(status, error).SerializeToString()
-        context.set_trailing_metadata([(_STATUS_DETAILS, packed)])
-
-
-def _retry_status(status: Status, error: TryAgainError) -> status_pb2.Status:
-    """google.rpc's way to say when to come back."""
-    number, _ = status.code.value
-    delay = duration_pb2.Duration()
-    delay.FromMicroseconds(round(error.retry_after_s * 1_000_000))
-    found = status_pb2.Status(code=number, message=public_message(error))
-    found.details.add().Pack(error_details_pb2.RetryInfo(retry_delay=delay))
+        delay = duration_pb2.Duration()
+        delay.FromMicroseconds(round(error.retry_after_s * 1_000_000))
+        found.details.add().Pack(error_details_pb2.RetryInfo(retry_delay=delay))
     return found

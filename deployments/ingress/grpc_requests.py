@@ -35,6 +35,7 @@ def ask_of(message: pb.GenerateRequest) -> Ask:
         ),
         truncate_prompt_tokens=message.truncate_prompt_tokens or None,
         resume=_resume(message.resume) if message.HasField("resume") else None,
+        prompt_field=message.WhichOneof("input") or "prompt",
     )
 
 
@@ -69,4 +70,8 @@ def _grammar(asked: pb.StructuredOutput) -> GrammarSpec:
             return choice(list(asked.choice.texts))
         case "json_object" if asked.json_object:
             return ANY_OBJECT
-    raise InvalidRequestError("structured_output needs one of its kinds")
+    raise InvalidRequestError(
+        "structured_output needs one of its kinds",
+        param="structured_output",
+        code="missing_required_parameter",
+    )

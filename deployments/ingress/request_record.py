@@ -33,7 +33,7 @@ Values: TypeAlias = dict[str, str | int | float]
 
 logger = logging.getLogger(REQUESTS)
 
-_OK = Status(200, grpc.StatusCode.OK, "")
+_OK = Status(200, grpc.StatusCode.OK, "", "")
 
 
 @dataclass(eq=False, slots=True)

@@ -81,7 +81,9 @@ class OpenRequests:
         """`trace`: whose span it is part of, if it is traced. `was_sent`: on a stream, which may
         break before it arrives, or to another cell."""
         if request.request_id in self._open:
-            raise InvalidRequestError(f"request_id {request.request_id!r} is in use")
+            raise InvalidRequestError(
+                f"request_id {request.request_id!r} is in use", param="request_id"
+            )
         self._open[request.request_id] = _OpenRequest(request, trace=trace, was_sent=was_sent)
 
     def trace_of(self, request_id: str) -> pb.TraceContext | None:

@@ -46,6 +46,12 @@ def resolve_sampling(
 
 
 def _check_counts(given: Mapping[str, Any], text: TextModel) -> None:
+    if not given.get("allowed_token_ids", True):
+        raise InvalidRequestError(
+            "allowed_token_ids is empty, so that no token can be chosen: "
+            "send at least 1 id, or leave it out to allow all",
+            param="allowed_token_ids",
+        )
     limits = {
         "stop_token_ids": MAX_STOP_TOKEN_IDS,
         "logit_bias": MAX_LOGIT_BIASES,
@@ -54,7 +60,11 @@ def _check_counts(given: Mapping[str, Any], text: TextModel) -> None:
     for name in limits.keys() & given.keys():
         count = len(given[name])
         if count > limits[name]:
-            raise InvalidRequestError(f"{name} has {count} entries, the limit is {limits[name]}")
+            raise InvalidRequestError(
+                f"{name} has {count} entries, the limit is {limits[name]}",
+                param=name,
+                code="array_above_max_length",
+            )
 
 
 def _checked_bias(
@@ -67,7 +77,9 @@ def _checked_bias(
 
 def _token_id(key: str | int) -> int:
     if not re.fullmatch("0|[1-9][0-9]{0,9}", str(key)):
-        raise InvalidRequestError(f"logit_bias: {str(key)[:40]!r} is not a token id")
+        raise InvalidRequestError(
+            f"logit_bias: {str(key)[:40]!r} is not a token id", param="logit_bias"
+        )
     return int(key)
 
 
@@ -75,7 +87,9 @@ def _ids_of_words(words: Sequence[str], text: TextModel) -> list[tuple[int, ...]
     num_chars = sum(map(len, words))
     if num_chars > MAX_BAD_WORD_CHARS:
         raise InvalidRequestError(
-            f"bad_words have {num_chars} characters together, the limit is {MAX_BAD_WORD_CHARS}"
+            f"bad_words have {num_chars} characters together, the limit is {MAX_BAD_WORD_CHARS}",
+            param="bad_words",
+            code="string_above_max_length",
         )
     return [ids for word in words for ids in _forms(word, text)]
 
@@ -88,6 +102,8 @@ def _forms(word: str, text: TextModel) -> Iterable[tuple[int, ...]]:
     """
     bare = word.lstrip()
     if not bare:
-        raise InvalidRequestError("a bad word is empty: at least 1 character is needed")
+        raise InvalidRequestError(
+            "a bad word is empty: at least 1 character is needed", param="bad_words"
+        )
     ids, behind_space = text.encode_part(bare), text.encode_part(f" {bare}")
     return [ids] if behind_space[-len(ids) :] == ids else [ids, behind_space]

@@ -87,9 +87,12 @@ class TextModel:
     def vocab_size(self) -> int:
         return self.backend.get_vocab_size()
 
-    def encode(self, text: str, *, add_special_tokens: bool = True) -> tuple[int, ...]:
-        """Ids of a raw prompt, with the special tokens that the tokenizer puts around it."""
-        self._refuse_hopeless(text)
+    def encode(
+        self, text: str, *, add_special_tokens: bool = True, param: str = "prompt"
+    ) -> tuple[int, ...]:
+        """Ids of a raw prompt, with the special tokens that the tokenizer puts around it. `param`
+        is the field that it came in."""
+        self._refuse_hopeless(text, param)
         return tuple(self.backend.encode(text, add_special_tokens=add_special_tokens).ids)
 
     def encode_part(self, text: str) -> tuple[int, ...]:
@@ -102,7 +105,8 @@ class TextModel:
         """Ids of a conversation. Raises InvalidRequestError for what the template refuses."""
         options = options or ChatOptions()
         text = self.render_chat(messages, options)
-        return self.encode(text, add_special_tokens=options.add_special_tokens)
+        adds = options.add_special_tokens
+        return self.encode(text, add_special_tokens=adds, param="messages")
 
     def render_chat(
         self, messages: Sequence[Mapping[str, Any]], options: ChatOptions | None = None
@@ -139,7 +143,9 @@ class TextModel:
         limit = self.vocab_size
         wrong = next((i for i in token_ids if not 0 <= i < limit), None)
         if wrong is not None:
-            raise InvalidRequestError(f"{name}: token id {wrong} is not in 0..{limit - 1}")
+            raise InvalidRequestError(
+                f"{name}: token id {wrong} is not in 0..{limit - 1}", param=name
+            )
         return tuple(token_ids)
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -149,13 +155,15 @@ class TextModel:
         """With special tokens shown."""
         return self.backend.decode(ids, skip_special_tokens=False)
 
-    def _refuse_hopeless(self, text: str) -> None:
+    def _refuse_hopeless(self, text: str, param: str) -> None:
         """Tokenizing megabytes takes seconds; their length alone may say that they never fit."""
         fewest = len(text.encode(errors="replace")) // self.longest_token_bytes
         if fewest >= self.max_model_len:
             raise InvalidRequestError(
                 f"the prompt has at least {fewest} tokens, "
-                f"the model's context is {self.max_model_len}"
+                f"the model's context is {self.max_model_len}",
+                param=param,
+                code="context_length_exceeded",
             )
 
 

@@ -230,6 +230,8 @@ def failure_to_pb(failure: Failure) -> pb.Failure:
         retry_after_s=failure.retry_after_s,
         num_queued=failure.num_queued,
         max_queued=failure.max_queued,
+        param=failure.param,
+        code=failure.code,
     )
 
 
@@ -240,6 +242,8 @@ def failure_from_pb(message: pb.Failure) -> Failure:
         retry_after_s=message.retry_after_s,
         num_queued=message.num_queued,
         max_queued=message.max_queued,
+        param=message.param,
+        code=message.code,
     )
 
 

@@ -9,6 +9,8 @@ import pytest
 
 from deployments.generate.prompt_file import PromptLine, read_prompt_file, select
 from deployments.generate.prompt_text import encode_line
+from deployments.http.known_fields import OFFLINE
+from deployments.http.requests import ChatBody, CompletionBody
 from specdec_core.errors import InvalidRequestError
 from tests.deployments.fake_text import fake_text_model
 
@@ -74,6 +76,18 @@ def _named(line: PromptLine) -> dict[str, Any]:
         ({"prompt": "x", "temperature": "hot"}, "a valid number, got 'hot'"),
         ({"prompt": "x", "logit_bias": {"5": "much"}}, "logit_bias"),
         ({"prompt": "x", "bad_words": "word"}, "bad_words"),
+        ({"prompt": "x", "stop": "a"}, 'stop="a" is not supported here'),
+        ({"prompt": "x", "stop": ["a"]}, "use stop_token_ids"),
+        ({"prompt": "x", "n": 2}, "n=2"),
+        ({"prompt": "x", "best_of": 2}, "best_of=2"),
+        ({"prompt": "x", "echo": True}, "echo=true"),
+        ({"prompt": "x", "response_format": {"type": "json_object"}}, "response_format="),
+        ({"prompt": "x", "structured_outputs": {"regex": "a"}}, "structured_outputs="),
+        ({"prompt": "x", "guided_json": {}}, "guided_json="),
+        ({"prompt": "x", "tools": [{}]}, "tools="),
+        ({"prompt": "x", "typical_p": 0.5}, "typical_p=0.5"),
+        ({"prompt": "x", "n_predict": 5}, "use max_tokens"),
+        ({"prompt": "x", "max_completion_tokens": "5"}, "max_completion_tokens"),
     ],
 )
 def test_a_bad_line_is_named_by_its_number(
@@ -83,6 +97,39 @@ def test_a_bad_line_is_named_by_its_number(
     with pytest.raises(InvalidRequestError, match=r"line 3\b") as caught:
         read_prompt_file(path)
     assert complaint in str(caught.value)
+
+
+NO_EFFECT = {
+    "model",
+    "stream",
+    "stream_options",
+    "speculative",
+    "return_token_ids",
+    "priority",
+    "cache_salt",
+    "request_id",
+    "parallel_tool_calls",
+}
+"""Fields of a request that change no token of a line."""
+
+
+def test_fields_that_change_nothing_and_references_are_ignored(write_lines: Write) -> None:
+    path = write_lines(
+        {"prompt": "x", "answers": ["a"], "reference": 1, "system": "b", "options": ["c", "d"]},
+        {"prompt": "x", "n": 1, "stop": [], "tools": [], "response_format": {"type": "text"}},
+        {"prompt": "x"} | dict.fromkeys(OFFLINE),
+        {"prompt": "x", "model": "m", "stream": True, "user": "u", "top_n_sigma": -1},
+        {"prompt": "x", "max_completion_tokens": 7, "max_tokens": 9},
+    )
+    lines = read_prompt_file(path)
+    assert [_named(line) for line in lines] == [{}, {}, {}, {}, {"max_tokens": 7}]
+
+
+def test_every_field_of_a_request_is_enforced_refused_or_without_effect() -> None:
+    fields = {*ChatBody.model_fields, *CompletionBody.model_fields}
+    assert fields - PromptLine.model_fields.keys() - NO_EFFECT <= OFFLINE.keys()
+    assert not OFFLINE.keys() & NO_EFFECT
+    assert not OFFLINE.keys() & PromptLine.model_fields.keys()
 
 
 def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from fastapi import FastAPI
 from opentelemetry.trace import Tracer
 
 from deployments.api_keys import key_digest
-from deployments.config import SpecMetrics
+from deployments.config import SpecMetrics, UnknownFieldsMode
 from deployments.http.api import build_http_app
 from deployments.ingress.access import Access
 from deployments.ingress.generation import GenerationService
@@ -51,6 +51,7 @@ async def application(
     text: TextModel = TEXT,
     model_name: str = "fake",
     make_target: Callable[[], Any] | None = None,
+    unknown_fields: UnknownFieldsMode = UnknownFieldsMode.WARN,
 ) -> AsyncIterator[tuple[FastAPI, Cell]]:
     """`make_target`: makes a target replica of another kind; it understands `text`."""
     async with cell(config, tracer=tracer) as parts:
@@ -80,6 +81,7 @@ async def application(
             max_body_bytes=100_000,
             metrics=metrics,
             metrics_compat=compat,
+            unknown_fields=unknown_fields,
             body_timeout_s=body_timeout_s,
         )
         yield app, parts

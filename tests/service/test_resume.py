@@ -45,7 +45,7 @@ class Answer:
         return {"token_ids": self.token_ids, "seed": self.seed}
 
     def take(self, chunk: dict[str, Any]) -> None:
-        assert "error" not in chunk or chunk["error"]["code"] == 503
+        assert "error" not in chunk or chunk["error"]["code"] == "service_unavailable"
         self.seed = chunk.get("seed", self.seed)
         self.usage = chunk.get("usage") or self.usage
         for choice in chunk.get("choices", ()):

@@ -182,18 +182,22 @@ class TokenEvent(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., index: _Optional[int] = ..., token_ids: _Optional[bytes] = ..., finish_reason: _Optional[_Union[_generation_pb2.FinishReason, str]] = ..., stats: _Optional[_Union[_generation_pb2.SpeculationStats, _Mapping]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., logprobs: _Optional[_Union[_generation_pb2.Logprobs, _Mapping]] = ..., prompt_logprobs: _Optional[_Union[_generation_pb2.Logprobs, _Mapping]] = ..., pinned_fingerprint: _Optional[str] = ..., num_cached_tokens: _Optional[int] = ...) -> None: ...
 
 class Failure(_message.Message):
-    __slots__ = ("kind", "message", "retry_after_s", "num_queued", "max_queued")
+    __slots__ = ("kind", "message", "retry_after_s", "num_queued", "max_queued", "param", "code")
     KIND_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     RETRY_AFTER_S_FIELD_NUMBER: _ClassVar[int]
     NUM_QUEUED_FIELD_NUMBER: _ClassVar[int]
     MAX_QUEUED_FIELD_NUMBER: _ClassVar[int]
+    PARAM_FIELD_NUMBER: _ClassVar[int]
+    CODE_FIELD_NUMBER: _ClassVar[int]
     kind: FailureKind
     message: str
     retry_after_s: float
     num_queued: int
     max_queued: int
-    def __init__(self, kind: _Optional[_Union[FailureKind, str]] = ..., message: _Optional[str] = ..., retry_after_s: _Optional[float] = ..., num_queued: _Optional[int] = ..., max_queued: _Optional[int] = ...) -> None: ...
+    param: str
+    code: str
+    def __init__(self, kind: _Optional[_Union[FailureKind, str]] = ..., message: _Optional[str] = ..., retry_after_s: _Optional[float] = ..., num_queued: _Optional[int] = ..., max_queued: _Optional[int] = ..., param: _Optional[str] = ..., code: _Optional[str] = ...) -> None: ...
 
 class WorkUp(_message.Message):
     __slots__ = ("register", "result", "heartbeat", "reset_done", "drain")

@@ -45,7 +45,7 @@ def test_an_answer_that_never_began_is_503_with_a_time_to_come_back() -> None:
     assert answer.status_code == 503
     assert int(answer.headers["retry-after"]) >= 1
     error = answer.json()["error"]
-    assert (error["code"], error["type"]) == (503, "service_unavailable_error")
+    assert (error["code"], error["type"]) == ("service_unavailable", "service_unavailable_error")
     assert "send it again" in error["message"]
 
 
@@ -53,7 +53,7 @@ def test_a_stream_that_breaks_off_ends_with_an_error_event() -> None:
     answer = ask(start(EVENTS), body(b'data: {"a": 1}\n\n', more=True))
     first, error, done, rest = answer.text.split("\n\n")
     assert (first, done, rest) == ('data: {"a": 1}', "data: [DONE]", "")
-    assert json.loads(error.removeprefix("data: "))["error"]["code"] == 503
+    assert json.loads(error.removeprefix("data: "))["error"]["code"] == "service_unavailable"
 
 
 def test_what_is_complete_stays_as_it_is() -> None:

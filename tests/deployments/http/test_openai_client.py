@@ -150,8 +150,9 @@ def test_models_and_errors_are_the_clients_own() -> None:
             with pytest.raises(openai.BadRequestError, match="top_p"):
                 await asked.completions.create(prompt="A", model="fake", top_p=3)
             wrong: Any = "hot"
-            with pytest.raises(openai.UnprocessableEntityError):
+            with pytest.raises(openai.BadRequestError) as refused:
                 await asked.completions.create(prompt="A", model="fake", temperature=wrong)
+            assert (refused.value.param, refused.value.code) == ("temperature", "invalid_type")
             asked.api_key = "wrong"
             with pytest.raises(openai.AuthenticationError):
                 await asked.models.list()

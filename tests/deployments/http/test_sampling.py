@@ -42,8 +42,8 @@ NEUTRAL: dict[str, Any] = {
     "repetition_penalty": 1,
     "logit_bias": {},
     "min_tokens": 0,
-    "allowed_token_ids": [],
-    "bad_words": None,
+    "allowed_token_ids": None,
+    "bad_words": [],
     "ignore_eos": None,
     "logprobs": None,
     "seed": 11,
@@ -81,34 +81,35 @@ def test_every_field_reaches_the_replicas(
 REFUSALS: list[tuple[dict[str, Any], int, str]] = [
     (completion(presence_penalty=2.5), 400, "presence_penalty must be in -2..2, got 2.5"),
     (completion(frequency_penalty=-3), 400, "frequency_penalty must be in -2..2, got -3"),
-    (completion(repetition_penalty=0), 400, "repetition_penalty must be positive, got 0"),
-    (completion(presence_penalty="1"), 422, "presence_penalty"),
+    (completion(repetition_penalty=0), 400, "repetition_penalty must be in 0.01..100, got 0"),
+    (completion(presence_penalty="1"), 400, "presence_penalty"),
     (completion(logit_bias={"50": 1}), 400, "logit_bias: token id 50 is not in 0..49"),
     (completion(logit_bias={"A": 1}), 400, "logit_bias: 'A' is not a token id"),
     (completion(logit_bias={"3": 101}), 400, "-100.0..100.0, got 3: 101"),
-    (completion(logit_bias={"3": "much"}), 422, "logit_bias.3"),
-    (completion(logit_bias=[3]), 422, "logit_bias"),
+    (completion(logit_bias={"3": "much"}), 400, "logit_bias.3"),
+    (completion(logit_bias=[3]), 400, "logit_bias"),
     (completion(min_tokens=21), 400, "min_tokens must be in 0..max_tokens=20, got 21"),
     (completion(min_tokens=-1), 400, "got -1"),
     (completion(allowed_token_ids=[50]), 400, "allowed_token_ids: token id 50 is not in 0..49"),
-    (completion(allowed_token_ids=["1"]), 422, "allowed_token_ids.0"),
+    (completion(allowed_token_ids=[]), 400, "allowed_token_ids is empty, so that no token"),
+    (completion(allowed_token_ids=["1"]), 400, "allowed_token_ids.0"),
     (
         completion(allowed_token_ids=[3, 4], min_tokens=1, stop_token_ids=[3, 4]),
         400,
         "allowed_token_ids: bad_words and min_tokens ban every one of [3, 4]",
     ),
     (completion(bad_words=[""]), 400, "bad word is empty"),
-    (completion(bad_words="A"), 422, "bad_words"),
+    (completion(bad_words="A"), 400, "bad_words"),
     (completion(bad_words=["A" * 10_001]), 400, "the limit is 10000"),
     (completion(logprobs=21), 400, "logprobs must be in 0..20, got 21"),
     (completion(logprobs=-1), 400, "logprobs must be in 0..20, got -1"),
-    (completion(logprobs=True), 422, "logprobs"),
-    (completion(top_logprobs=2), 400, "unknown field top_logprobs"),
+    (completion(logprobs=True), 400, "logprobs"),
+    (completion(top_logprobs=2), 400, "top_logprobs=2 is not supported here"),
     (completion(prompt_logprobs=21), 400, "prompt_logprobs must be in 0..20, got 21"),
     (completion(prompt_logprobs=1, stream=True), 400, "prompt_logprobs=1 is for whole answers"),
-    (completion(prompt_logprobs=True), 422, "prompt_logprobs"),
+    (completion(prompt_logprobs=True), 400, "prompt_logprobs"),
     (completion(max_tokens=0), 400, "max_tokens must be at least 1, got 0"),
-    (CHAT | {"logprobs": 5}, 422, "logprobs"),
+    (CHAT | {"logprobs": 5}, 400, "logprobs"),
     (CHAT | {"logprobs": True, "top_logprobs": 21}, 400, "top_logprobs must be in 0..20, got 21"),
     (CHAT | {"logprobs": True, "top_logprobs": -1}, 400, "top_logprobs must be in 0..20, got -1"),
     (CHAT | {"top_logprobs": 2}, 400, "top_logprobs=2 needs logprobs=true"),
@@ -124,7 +125,8 @@ def test_bad_values_are_refused_by_name() -> None:
                 assert answer.status_code == status, (body, answer.text)
                 error = answer.json()["error"]
                 assert message in error["message"], (body, answer.text)
-                assert (error["type"], error["code"]) == ("invalid_request_error", status)
+                assert error["type"] == "invalid_request_error"
+                assert isinstance(error["code"], str)
             assert not parts.replicas["t0"].rules_seen
 
     run(scenario)

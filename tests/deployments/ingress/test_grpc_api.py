@@ -15,7 +15,7 @@ from deployments.coordinator.client_ledger import ClientLimits
 from deployments.errors import PoolUnavailableError
 from deployments.ingress.access import Access
 from deployments.ingress.generation import GenerationService
-from deployments.ingress.grpc_api import CallRefusedError, GrpcApi
+from deployments.ingress.grpc_api import GrpcApi
 from deployments.text.structured_output import ANY_OBJECT, choice, json_schema
 from deployments.version import package_version
 from specdec.v1 import generation_pb2 as pb
@@ -175,8 +175,7 @@ def test_bad_requests_get_a_code_and_a_reason(
     async def scenario() -> None:
         async with api() as (calls, _):
             context = FakeContext()
-            with pytest.raises(CallRefusedError):
-                await anext(calls.generate(message, context))
+            assert await anext(calls.generate(message, context)) == pb.GenerateResponse()
             assert (context.code, details in context.details) == (code, True), context.details
             once = FakeContext()
             await calls.generate_once(message, once)
@@ -238,8 +237,8 @@ def test_a_deadline_in_the_message_ends_the_request_and_frees_its_kv() -> None:
                 prompt="A", sampling=pb.SamplingParams(max_tokens=500), deadline_ms=20
             )
             context = FakeContext()
-            with pytest.raises(CallRefusedError):
-                [part async for part in calls.generate(message, context)]
+            *_, last = [part async for part in calls.generate(message, context)]
+            assert last == pb.GenerateResponse()
             assert context.code is CODE.DEADLINE_EXCEEDED
             while parts.replicas["t0"].num_slots:
                 await asyncio.sleep(0.005)
@@ -347,7 +346,7 @@ def test_who_finds_no_target_is_told_when_to_come_back() -> None:
             packed = context.trailers["grpc-status-details-bin"]
             assert isinstance(packed, bytes)
             info = error_details_pb2.RetryInfo()
-            assert status_pb2.Status.FromString(packed).details[0].Unpack(info)
+            assert status_pb2.Status.FromString(packed).details[1].Unpack(info)
             assert info.retry_delay.ToMilliseconds() == 1000
 
     run(scenario)
@@ -373,7 +372,7 @@ def test_who_is_refused_for_now_is_told_when_to_come_back() -> None:
             status = status_pb2.Status.FromString(packed)
             assert (status.code, status.message) == (8, context.details)
             info = error_details_pb2.RetryInfo()
-            assert status.details[0].Unpack(info)
+            assert status.details[1].Unpack(info)
             assert 0 < info.retry_delay.ToMilliseconds() <= 60_000
 
     run(scenario)
@@ -429,9 +428,9 @@ def test_what_cannot_be_resumed_is_refused() -> None:
             async with api() as (calls, _):
                 message = pb.GenerateRequest(prompt="HELLO", sampling=GREEDY, resume=resume)
                 context = FakeContext()
-                with pytest.raises(CallRefusedError, match=details):
-                    _ = [part async for part in calls.generate(message, context)]
-                assert context.code is code
+                *_, last = [part async for part in calls.generate(message, context)]
+                assert (last, context.code) == (pb.GenerateResponse(), code)
+                assert details in context.details
                 once = FakeContext()
                 await calls.generate_once(message, once)
                 assert once.code is code

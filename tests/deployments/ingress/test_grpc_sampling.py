@@ -21,7 +21,7 @@ from tests.deployments.ingress.test_grpc_api import GREEDY, TEXT, FakeContext, a
         ({"logit_bias": {-1: 1.0}}, "logit_bias: '-1' is not a token id"),
         ({"logprobs": 21}, "logprobs must be in 0..20, got 21"),
         ({"presence_penalty": -2.5}, "presence_penalty must be in -2..2, got -2.5"),
-        ({"repetition_penalty": float("nan")}, "repetition_penalty must be positive, got nan"),
+        ({"repetition_penalty": float("nan")}, "repetition_penalty must be in 0.01..100, got nan"),
         ({"allowed_token_ids": [3, 50]}, "allowed_token_ids: token id 50 is not in 0..49"),
         ({"bad_word_ids": [pb.TokenIds(ids=[1, 99])]}, "bad_word_ids: token id 99"),
         ({"bad_word_ids": [pb.TokenIds()]}, "bad_words must be non-empty"),

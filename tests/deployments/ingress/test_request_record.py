@@ -15,7 +15,7 @@ from deployments.coordinator.client_ledger import ClientLimits
 from deployments.deployment_names import Part
 from deployments.errors import PoolUnavailableError
 from deployments.ingress.access import Access
-from deployments.ingress.grpc_api import CallRefusedError, GrpcApi
+from deployments.ingress.grpc_api import GrpcApi
 from deployments.ingress.request_limits import RequestLimits
 from deployments.telemetry.json_logs import Fields, JsonFormatter
 from deployments.telemetry.logs import REQUESTS
@@ -183,7 +183,7 @@ def test_resumed_tokens_are_counted(lines: Lines, is_stream: bool) -> None:
 
 REFUSED = [
     ({"prompt": ""}, "Bearer k", 400, "InvalidRequestError", "name of k"),
-    ({"prompt": 7}, "Bearer k", 422, "WrongTypeError", "name of k"),
+    ({"prompt": 7}, "Bearer k", 400, "WrongTypeError", "name of k"),
     ({"model": "x"}, "Bearer k", 404, "UnknownModelError", "name of k"),
     ({"prompt": "A" * 200_000}, "Bearer k", 413, "BodyTooLargeError", None),
     ({}, "Bearer wrong", 401, "UnauthorizedError", None),
@@ -218,11 +218,8 @@ def test_a_refusal_has_its_line_over_grpc(lines: Lines) -> None:
         async with api(keys=("k",), limits=ClientLimits(max_concurrent=0)) as (calls, _):
             message = pb.GenerateRequest(prompt="HELLO", sampling=GREEDY, request_id="r3")
             await calls.generate_once(message, FakeContext(key="wrong"))
-            with pytest.raises(CallRefusedError):
-                assert not [
-                    part
-                    async for part in calls.generate(pb.GenerateRequest(), FakeContext(key="k"))
-                ]
+            told = calls.generate(pb.GenerateRequest(), FakeContext(key="k"))
+            assert [part async for part in told] == [pb.GenerateResponse()]
             await calls.generate_once(pb.GenerateRequest(n=2), FakeContext(key="k"))
             await calls.generate_once(message, FakeContext(key="k"))
             assert [(one.get("key"), one["grpc_status"], one["error"]) for one in lines.all] == [

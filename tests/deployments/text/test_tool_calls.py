@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from deployments.config import SpecMetrics
 from deployments.http.api import build_http_app
 from deployments.http.logprob_json import Echo
+from deployments.http.requests import ChatBody
 from deployments.http.response_choice import Choice
 from deployments.http.responses import CHAT, Response
 from deployments.ingress.access import Access
@@ -104,10 +105,12 @@ def test_a_demanded_call_is_a_grammar(name: str | None) -> None:
         forced_call([TOOL], "rain")
 
 
-def response_to(generation: Generation) -> Response:
+def response_to(generation: Generation, *, allows_many_calls: bool = True) -> Response:
     return Response(
         shape=CHAT,
-        choices=[Choice(0, generation, Echo(), ToolCallParser())],
+        choices=[
+            Choice(0, generation, Echo(), ToolCallParser(), allows_many_calls=allows_many_calls)
+        ],
         n=1,
         model="fake",
         system_fingerprint="",
@@ -165,7 +168,7 @@ def test_tools_reach_the_prompt_and_demands_the_replicas() -> None:
             demanded = forced_call([TOOL], None)
             assert seen == [None, None, demanded, demanded]
             for wrong, message in (
-                ({"response_format": {"type": "json_object"}}, "cannot hold"),
+                ({"response_format": {"type": "json_object"}}, "exclude each other"),
                 ({"tool_choice": "perhaps"}, "none, auto, required, or name a function"),
                 ({"tool_choice": {"function": {"name": "rain"}}}, "there is no tool 'rain'"),
             ):
@@ -205,3 +208,36 @@ def test_calls_have_openais_shape_whole_and_streamed() -> None:
             assert only["choices"][0]["message"]["content"] is None
 
     run(scenario)
+
+
+def test_parallel_calls_can_be_declined_whole_and_streamed() -> None:
+    """As in vLLM, the first call is told and the others are left out."""
+    text = f"Let me see.\n{CALL}{OTHER}{CALL}"
+
+    async def scenario() -> None:
+        async with tool_server() as (_, service, _):
+            generation = service.prepare((5,), Ask(sampling={"max_tokens": 9}))
+            body = response_to(generation, allows_many_calls=False).whole(
+                [piece(text, FinishReason.STOP)]
+            )
+            (choice,) = body["choices"]
+            (call,) = choice["message"]["tool_calls"]
+            assert call["function"]["name"] == "weather"
+            assert choice["message"]["content"] == "Let me see."
+            assert choice["finish_reason"] == "tool_calls"
+            for size in (1, 7, 40, len(text)):
+                telling = response_to(generation, allows_many_calls=False)
+                parts = [text[i : i + size] for i in range(0, len(text), size)]
+                deltas = [telling.chunk(0, piece(part))["choices"][0]["delta"] for part in parts]
+                last = telling.chunk(0, piece("", FinishReason.STOP))["choices"][0]
+                calls = [c for delta in deltas for c in delta.get("tool_calls", [])]
+                assert [c["function"]["name"] for c in calls] == ["weather"], size
+                assert last["finish_reason"] == "tool_calls"
+
+    run(scenario)
+
+
+def test_the_body_says_whether_calls_may_be_parallel() -> None:
+    messages = [{"role": "user", "content": "HI"}]
+    for value, allows in ((None, True), (True, True), (False, False)):
+        assert ChatBody(messages=messages, parallel_tool_calls=value).allows_many_calls is allows

@@ -1,0 +1,125 @@
+"""Names that nobody knows: a warning in the answer and one in the log, or a refusal."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from deployments.config import UnknownFieldsMode
+from deployments.http.unknown_fields import UnknownFields
+from specdec_core.errors import InvalidRequestError
+from tests.deployments.http_server import completion, expected_text, run, server, stream
+
+CHAT: dict[str, Any] = {
+    "messages": [{"role": "user", "content": "HELLO"}],
+    "max_tokens": 20,
+    "temperature": 0,
+}
+DEEP: list[tuple[dict[str, Any], list[str]]] = [
+    ({"tempreature": 1}, ["tempreature"]),
+    ({"tempreature": None}, ["tempreature"]),
+    ({"foo": {"bar": [1]}, "baz": "x"}, ["foo", "baz"]),
+    ({"stream_options": {"include_usage": True, "foo": 1}}, ["stream_options.foo"]),
+    ({"stream_options": {"temperature": 1}}, ["stream_options.temperature"]),
+    ({"speculative": {"K": 3, "mirostat": 2}}, ["speculative.K", "speculative.mirostat"]),
+    ({"resume": {"token_ids": [], "foo": 1}}, ["resume.foo"]),
+    ({"foo": 1, "speculative": {"foo": 1}}, ["foo", "speculative.foo"]),
+]
+
+
+def told(names: list[str]) -> list[str]:
+    return [f"unknown field {name} is ignored" for name in names]
+
+
+@pytest.mark.parametrize(("fields", "names"), DEEP)
+def test_an_answer_tells_the_names_that_were_ignored(
+    fields: dict[str, Any], names: list[str]
+) -> None:
+    async def scenario() -> None:
+        async with server() as (client, _):
+            for path, base in (("/v1/completions", completion()), ("/v1/chat/completions", CHAT)):
+                body = (await client.post(path, json=base | fields)).json()
+                assert body["warnings"] == told(names)
+                (choice,) = body["choices"]
+                text = choice.get("text") or choice["message"]["content"]
+                assert text == expected_text("HELLO", 20)
+
+    run(scenario)
+
+
+def test_the_first_chunk_of_a_stream_tells_them_and_no_other() -> None:
+    async def scenario() -> None:
+        async with server() as (client, _):
+            for path, base in (
+                ("/v1/completions", completion()),
+                ("/v1/completions", completion(echo=True)),
+                ("/v1/completions", completion(n=2)),
+                ("/v1/chat/completions", CHAT),
+            ):
+                chunks = await stream(client, path, base | {"foo": 1})
+                assert chunks[0]["warnings"] == told(["foo"])
+                assert not any("warnings" in chunk for chunk in chunks[1:])
+                first = [c for chunk in chunks for c in chunk["choices"] if c["index"] == 0]
+                text = "".join(
+                    c.get("text") or c.get("delta", {}).get("content") or "" for c in first
+                )
+                assert text.endswith(expected_text("HELLO", 20))
+
+    run(scenario)
+
+
+def test_tokenizing_tells_them_and_takes_any_field_of_a_chat() -> None:
+    async def scenario() -> None:
+        async with server() as (client, _):
+            body = CHAT | {"top_p": 0.5, "n_predict": 3, "verbosity": "low", "foo": 1}
+            answer = (await client.post("/tokenize", json=body)).json()
+            assert (answer["count"], answer["warnings"]) == (5, told(["foo"]))
+            answer = (await client.post("/detokenize", json={"tokens": [1], "bar": 1})).json()
+            assert answer["warnings"] == told(["bar"])
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(("fields", "names"), DEEP)
+def test_a_server_that_refuses_them_names_the_first(
+    fields: dict[str, Any], names: list[str]
+) -> None:
+    async def scenario() -> None:
+        async with server(unknown_fields=UnknownFieldsMode.REFUSE) as (client, parts):
+            answer = await client.post("/v1/completions", json=completion(**fields))
+            error = answer.json()["error"]
+            assert answer.status_code == 400
+            assert error["message"] == f"unknown field {names[0]}"
+            assert (error["param"], error["code"]) == (names[0], "unknown_parameter")
+            assert not parts.replicas["t0"].rules_seen
+
+    run(scenario)
+
+
+def test_the_log_has_each_name_once(caplog: pytest.LogCaptureFixture) -> None:
+    unknown = UnknownFields()
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            assert unknown.warnings(["a", "b"]) == told(["a", "b"])
+    assert [record.args for record in caplog.records] == [("a",), ("b",)]
+
+
+def test_what_a_caller_makes_the_server_keep_and_say_is_bounded(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    unknown = UnknownFields()
+    with caplog.at_level(logging.WARNING):
+        for start in range(0, 5000, 10):
+            assert len(unknown.warnings(f"name {i}" for i in range(start, start + 10))) == 10
+        assert len(unknown.warnings(f"name {i}" for i in range(1000))) == 16
+        (warning,) = unknown.warnings(["x\n" * 50_000])
+    assert len(caplog.records) == 1000
+    assert len(warning) < 200
+    assert all("\n" not in record.getMessage() for record in caplog.records)
+    refusing = UnknownFields(UnknownFieldsMode.REFUSE)
+    with pytest.raises(InvalidRequestError) as refused:
+        refusing.warnings(["x" * 50_000])
+    assert len(str(refused.value)) < 200
+    assert len(refused.value.param) < 200
