@@ -77,3 +77,18 @@ class Choice:
         if piece.finish_reason is FinishReason.STOP and self.num_calls:
             return "tool_calls"
         return piece.finish_reason.value if piece.finish_reason else None
+
+
+def with_calls_before_end(chunk: dict[str, Any]) -> list[dict[str, Any]]:
+    """Split a chat's chunk that has both calls and the finish reason.
+
+    OpenAI's clients take a call for complete when a later chunk has the finish reason.
+    """
+    told = chunk["choices"][0]
+    if told["finish_reason"] is None or "tool_calls" not in told.get("delta", {}):
+        return [chunk]
+    ends = {name: told[name] for name in ("finish_reason", "stop_reason") if name in told}
+    last = {"index": told["index"], "delta": {}, "logprobs": None} | ends
+    first = {name: value for name, value in told.items() if name != "stop_reason"}
+    first["finish_reason"] = None
+    return [chunk | {"choices": [first]}, chunk | {"choices": [last]}]

@@ -16,7 +16,7 @@ from deployments.http.logprob_json import (
     prompt_logprobs,
     with_echo,
 )
-from deployments.http.response_choice import Choice
+from deployments.http.response_choice import Choice, with_calls_before_end
 from deployments.ingress.output import Piece
 from deployments.metrics.ingress_times import Timer
 from specdec_core.request import RequestStats
@@ -140,7 +140,8 @@ class Response:
         with self.respond:
             choice = self.choices[place]
             if not self._is_text_alone(choice, piece):
-                return server_sent(self.chunk(place, piece))
+                chunks = with_calls_before_end(self.chunk(place, piece))
+                return "".join(map(server_sent, chunks))
             self.timing.note(piece)
             choice.num_tokens = piece.index + len(piece.token_ids)
             return (self._frames.get(place) or self._frame_of(place, choice)).with_text(piece.text)
