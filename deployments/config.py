@@ -155,6 +155,10 @@ class ServiceConfig(
     ready_timeout_s: float = Field(default=READY_TIMEOUT_S, gt=0)
     """`specdec serve` gives up when nothing answers by then."""
     max_prompt_tokens: int | None = Field(default=None, ge=1)
+    max_prompt_chars: int = Field(default=2_000_000, ge=1)
+    """Maximum characters of all prompts or messages of one request. A token ID counts as one."""
+    max_messages: int = Field(default=4_096, ge=1)
+    """Maximum messages of one chat."""
     max_output_tokens: int | None = Field(default=None, ge=1)
     """Of one request and choice. None: as far as the model's context reaches."""
     request_timeout_s: float | None = Field(default=None, gt=0)

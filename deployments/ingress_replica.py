@@ -83,6 +83,8 @@ class Ingress:
                 max_prompt_tokens=config.max_prompt_tokens,
                 max_output_tokens=config.max_output_tokens,
                 timeout_s=config.request_timeout_s,
+                max_prompt_chars=config.max_prompt_chars,
+                max_messages=config.max_messages,
             ),
         )
         self._grpc = GrpcApi(self._service, self._access, max_body_bytes=config.max_body_bytes)

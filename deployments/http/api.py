@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
@@ -23,6 +23,7 @@ from deployments.http.logprob_json import Echo
 from deployments.http.openapi import STATUS, answers, body_of, path_parameter, refusals
 from deployments.http.request_lines import RequestLines
 from deployments.http.requests import (
+    BodyType,
     ChatBody,
     CommonBody,
     CompletionBody,
@@ -44,6 +45,10 @@ from deployments.metrics.page import CONTENT_TYPE, MetricsCompat, metrics_page
 from deployments.text.chat_messages import checked_messages
 from deployments.text.tool_calls import ToolCallParser
 from deployments.version import package_version
+
+_BYTES_PER_CHAR = 10
+"""Reading so many bytes of JSON takes as long as tokenizing a character."""
+Result = TypeVar("Result")
 
 
 def build_http_app(
@@ -151,29 +156,27 @@ class _Routes:
         return JSONResponse(self._model_card())
 
     async def completions(self, request: Request) -> Response:
-        body = parse_body(CompletionBody, await request.body(), self._unknown)
+        body = await self._body(CompletionBody, request)
         self._service.check_model(body.model)
-        given = checked_prompts(body.prompt)
-        ids = [await self._ids_of(prompt, body) for prompt in given]
-        echoes = [
-            await self._echo(prompt, own, body)
-            for prompt, own in (zip(given, ids, strict=True) if body.echo else ())
-        ]
+        given = await self._beside(request, partial(checked_prompts, body.prompt))
+        adds = body.add_special_tokens is not False
+        ids = await self._service.encode_all(given, add_special_tokens=adds)
+        echoes = await self._echoes(given, ids, body) if body.echo else []
         ask = replace(body.ask(), client=request.state.client)
         return await self._answer(COMPLETION, ids, body, ask, echoes)
 
     async def chat_completions(self, request: Request) -> Response:
-        body = parse_body(ChatBody, await request.body(), self._unknown)
+        body = await self._body(ChatBody, request)
         self._service.check_model(body.model)
-        messages = checked_messages(body.messages)
+        messages = await self._beside(request, partial(checked_messages, body.messages))
         ids = await self._service.encode_chat(messages, body.chat_options)
         ask = replace(body.ask(), client=request.state.client)
         return await self._answer(CHAT, [ids], body, ask)
 
     async def tokenize(self, request: Request) -> JSONResponse:
-        body = parse_body(TokenizeBody, await request.body(), self._unknown)
+        body = await self._body(TokenizeBody, request)
         self._service.check_model(body.model)
-        ids = await self._ids_to_count(body)
+        ids = await self._ids_to_count(request, body)
         return JSONResponse(
             {
                 "tokens": list(ids),
@@ -184,33 +187,39 @@ class _Routes:
         )
 
     async def detokenize(self, request: Request) -> JSONResponse:
-        body = parse_body(DetokenizeBody, await request.body(), self._unknown)
+        body = await self._body(DetokenizeBody, request)
         self._service.check_model(body.model)
         text = await self._service.decode_all(body.tokens, "tokens")
         return JSONResponse({"prompt": text, **with_warnings(body.warnings)})
 
-    async def _ids_to_count(self, body: TokenizeBody) -> Sequence[int]:
+    async def _body(self, kind: type[BodyType], request: Request) -> BodyType:
+        raw, check = await request.body(), self._service.limits.check_entries
+        return await self._beside(request, partial(parse_body, kind, raw, self._unknown, check))
+
+    async def _beside(self, request: Request, call: Callable[[], Result]) -> Result:
+        """Return `call()`, whose cost grows with the body. Other requests continue meanwhile."""
+        size = len(await request.body())
+        return await self._service.lanes.run(size // _BYTES_PER_CHAR, call)
+
+    async def _ids_to_count(self, request: Request, body: TokenizeBody) -> Sequence[int]:
         if body.messages is not None:
-            messages = checked_messages(body.messages)
+            messages = await self._beside(request, partial(checked_messages, body.messages))
             return await self._service.encode_chat(messages, body.chat_options)
         assert body.prompt is not None, "a body has one of the two"
         adds = body.add_special_tokens is not False
         return await self._service.encode(body.prompt, add_special_tokens=adds)
 
-    async def _ids_of(self, prompt: str | list[int], body: CompletionBody) -> Sequence[int]:
-        if not isinstance(prompt, str):
-            return prompt
-        adds = body.add_special_tokens is not False
-        return await self._service.encode(prompt, add_special_tokens=adds)
-
-    async def _echo(
-        self, prompt: str | list[int], ids: Sequence[int], body: CompletionBody
-    ) -> Echo:
-        """The prompt as it is fed: with `truncate_prompt_tokens` its end."""
-        is_whole = isinstance(prompt, str) and body.truncate_prompt_tokens is None
-        given = str(prompt) if is_whole else None
-        ids = last_ids(ids, body.truncate_prompt_tokens)
-        return Echo(*await self._service.echo(ids, given, has_offsets=body.echoes_logprobs))
+    async def _echoes(
+        self, given: Sequence[str | list[int]], ids: Sequence[Sequence[int]], body: CompletionBody
+    ) -> list[Echo]:
+        """The prompts as they are fed: with `truncate_prompt_tokens` their ends."""
+        count = body.truncate_prompt_tokens
+        prompts = [
+            (last_ids(own, count), prompt if isinstance(prompt, str) and count is None else None)
+            for prompt, own in zip(given, ids, strict=True)
+        ]
+        told = await self._service.echo(prompts, has_offsets=body.echoes_logprobs)
+        return [Echo(*one) for one in told]
 
     async def _answer(
         self,

@@ -17,9 +17,7 @@ def checked_prompts(prompt: Any) -> list[str | list[int]]:
 def _checked_prompt(prompt: Any) -> str | list[int]:
     if isinstance(prompt, str):
         return prompt
-    if not isinstance(prompt, list) or any(
-        isinstance(item, bool) or not isinstance(item, int) for item in prompt
-    ):
+    if not isinstance(prompt, list) or not set(map(type, prompt)) <= {int}:
         raise WrongTypeError(
             "prompt: must be a string, a list of token ids, or a list of those", param="prompt"
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -290,14 +290,26 @@ class DetokenizeBody(_Body):
 BodyType = TypeVar("BodyType", bound=_Body)
 
 
-def parse_body(kind: type[BodyType], raw: bytes, unknown: UnknownFields) -> BodyType:
-    """Read a body of this kind. Raises InvalidRequestError."""
+def parse_body(
+    kind: type[BodyType],
+    raw: bytes,
+    unknown: UnknownFields,
+    check_entries: Callable[[str, int], None] | None = None,
+) -> BodyType:
+    """Read a body of this kind. Raises InvalidRequestError.
+
+    `check_entries` refuses lists and objects that are too long, by the names of their fields,
+    before the types of their entries are checked.
+    """
     try:
         values = from_json(raw)  # unlike json it refuses half a character, "\ud800"
     except ValueError as error:
         raise InvalidRequestError(f"the body is not JSON: {error}", code="invalid_json") from None
     if not isinstance(values, dict):
         raise WrongTypeError(f"the body must be a JSON object, got {type(values).__name__}")
+    for name, field in values.items():
+        if check_entries is not None and isinstance(field, list | dict):
+            check_entries(name, len(field))
     try:
         body = kind.model_validate(values)
     except ValidationError as error:

@@ -13,6 +13,14 @@ from deployments.text.detokenizer import (
 from deployments.text.model import TextModel
 
 
+def echo_of(
+    text: TextModel, token_ids: Sequence[int], given: str | None, has_offsets: bool
+) -> tuple[str, tuple[int, ...]]:
+    """Return a prompt's text, which is `given` if it is known, and its tokens' offsets."""
+    shown = prompt_text(text, token_ids) if given is None else given
+    return shown, prompt_offsets(text, token_ids, given) if has_offsets else ()
+
+
 def prompt_text(text: TextModel, token_ids: Sequence[int]) -> str:
     """Return the text of these IDs, without a character that only the answer may finish."""
     num_whole = len(token_ids) - num_unfinished(token_ids, text.token_bytes)

@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 import math
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence, Sized
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from deployments.cells.pool import Pool
 from deployments.errors import PoolUnavailableError, UnknownModelError
@@ -24,12 +24,14 @@ from deployments.ingress.client_resume import (
     with_seed,
 )
 from deployments.ingress.deadline import within
-from deployments.ingress.echo import prompt_offsets, prompt_text
+from deployments.ingress.echo import echo_of
 from deployments.ingress.gathering import gathered
 from deployments.ingress.interleaving import interleaved
+from deployments.ingress.lanes import INLINE, Lanes
 from deployments.ingress.output import Output, Piece
 from deployments.ingress.request_limits import (
     RequestLimits,
+    check_allowed_ids,
     check_choices,
     check_request_id,
     check_stop,
@@ -48,15 +50,12 @@ from specdec_core.errors import InvalidRequestError, check_range
 from specdec_core.request import FinishReason, Request, RequestStats, TokenEvent
 from specdec_core.sampling_params import SamplingParams
 
-_LARGE = 20_000
-"""Characters or ids from which tokenizing is worth a thread of its own: it holds up the others."""
+_CHARS_PER_ID = 4
+"""The work of an ID's text, in characters to tokenize."""
 _OWN_TEMPLATES = 2
 """Rendered at a time: each is a process, and may last for seconds."""
 _DRAWN_SEEDS = 2**53
 """Seeds are told to the client, and to many of them a JSON number is a double."""
-
-Content = TypeVar("Content", bound=Sized)
-Result = TypeVar("Result")
 
 
 class GenerationService:
@@ -82,11 +81,12 @@ class GenerationService:
         self.pool = pool
         self.model_name = model_name
         self.spans = spans or RequestSpans()
+        self.lanes = Lanes()
         self._speculation = speculation
         self._sampling_defaults = dict(sampling_defaults or {})
         self._trusts_chat_templates = trusts_chat_templates
         self._places_for_own_templates = asyncio.Semaphore(_OWN_TEMPLATES)
-        self._limits = limits or RequestLimits()
+        self.limits = limits or RequestLimits()
         self._fewest = stream_interval
         self._stats_wait_s = stats_wait_s
 
@@ -115,15 +115,31 @@ class GenerationService:
         return draft_limit(self._speculation, request)
 
     async def encode(self, text: str, *, add_special_tokens: bool = True) -> tuple[int, ...]:
-        """See TextModel, as for the next two; other requests go on meanwhile."""
-        call = partial(self.text.encode, add_special_tokens=add_special_tokens)
-        return await _aside(call, text)
+        """See TextModel, as for the next three; other requests continue meanwhile."""
+        (ids,) = await self.encode_all([text], add_special_tokens=add_special_tokens)
+        return tuple(ids)
+
+    async def encode_all(
+        self, prompts: Sequence[str | Sequence[int]], *, add_special_tokens: bool = True
+    ) -> list[Sequence[int]]:
+        """Return the IDs of all prompts of a request, some of which may be IDs already."""
+        num_chars = sum(map(len, prompts))
+        self.limits.check_prompt_chars(num_chars)
+        encode = partial(self.text.encode, add_special_tokens=add_special_tokens)
+
+        def encoded() -> list[Sequence[int]]:
+            return [encode(one) if isinstance(one, str) else one for one in prompts]
+
+        return await self.lanes.run(num_chars, encoded)
 
     async def encode_chat(
         self, messages: Sequence[Mapping[str, Any]], options: ChatOptions | None = None
     ) -> tuple[int, ...]:
+        size = self.limits.check_messages(messages)
+        call = partial(self.text.encode_chat, messages, options)
         if options is None or options.template is None:
-            return await asyncio.to_thread(self.text.encode_chat, messages, options)
+            # A template's cost is not known from its input, so the event loop never renders one.
+            return await self.lanes.run(max(size, INLINE + 1), call)
         if not self._trusts_chat_templates:
             raise InvalidRequestError(
                 "chat_template: this server takes none from requests "
@@ -132,42 +148,57 @@ class GenerationService:
                 code="unsupported_parameter",
             )
         async with self._places_for_own_templates:
-            return await asyncio.to_thread(self.text.encode_chat, messages, options)
+            return await asyncio.to_thread(call)
 
     async def decode_all(self, token_ids: Sequence[int], name: str) -> str:
-        return await _aside(self.text.decode_all, self.text.check_ids(token_ids, name))
+        def decoded() -> str:
+            return self.text.decode_all(self.text.check_ids(token_ids, name))
+
+        return await self.lanes.run(len(token_ids), decoded)
 
     async def echo(
-        self, token_ids: Sequence[int], given: str | None, *, has_offsets: bool
-    ) -> tuple[str, tuple[int, ...]]:
-        """Return a prompt's text, which is `given` if the client sent text, and where its tokens
-        begin in it, if `has_offsets`."""
-        checked = self.text.check_ids(token_ids, "prompt")
-        shown = given
-        if shown is None:
-            shown = await _aside(partial(prompt_text, self.text), checked)
-        if not has_offsets:
-            return shown, ()
-        return shown, await _aside(partial(prompt_offsets, self.text, shown=given), checked)
+        self, prompts: Sequence[tuple[Sequence[int], str | None]], *, has_offsets: bool
+    ) -> list[tuple[str, tuple[int, ...]]]:
+        """Return each prompt's text, and where its tokens begin in it, if `has_offsets`.
+
+        A prompt's text is known if the client sent text.
+        """
+        for ids, _ in prompts:
+            self._check_room(len(ids), Ask())
+
+        def echoed() -> list[tuple[str, tuple[int, ...]]]:
+            return [
+                echo_of(self.text, self.text.check_ids(ids, "prompt"), given, has_offsets)
+                for ids, given in prompts
+            ]
+
+        num_ids = sum(len(ids) for ids, _ in prompts)
+        return await self.lanes.run(num_ids * _CHARS_PER_ID, echoed)
 
     def check_model(self, name: str | None) -> None:
         if name and name != self.model_name:
             raise UnknownModelError(f"model {name!r} is not served here: use {self.model_name!r}")
 
-    def prepare(self, prompt_token_ids: Sequence[int], ask: Ask) -> Generation:
-        """Check everything that can be checked here. Raises InvalidRequestError and kin."""
+    def prepare(
+        self, prompt_token_ids: Sequence[int], ask: Ask, params: SamplingParams | None = None
+    ) -> Generation:
+        """Check everything that can be checked here. Raises InvalidRequestError and kin.
+
+        `params` are those of another prompt of the same request, which were checked.
+        """
         self.check_model(ask.model)
         kept = last_ids(prompt_token_ids, ask.truncate_prompt_tokens)
+        self._check_room(len(kept), ask)
         prompt = self.text.check_ids(kept, ask.prompt_field)
-        self._limits.check_prompt(len(prompt), ask.prompt_field)
+        self.limits.check_prompt(len(prompt), ask.prompt_field)
         check_stop(ask.stop)
         self._check_draft_tokens(ask.num_draft_tokens)
         check_request_id(ask.request_id)
-        timeouts = [t for t in (ask.timeout_s, self._limits.timeout_s) if t is not None]
+        timeouts = [t for t in (ask.timeout_s, self.limits.timeout_s) if t is not None]
         request = Request(
             request_id=ask.request_id or self.pool.new_request_id(),
             prompt_token_ids=prompt,
-            params=self._sampling(len(prompt), ask),
+            params=self._sampling(len(prompt), ask, params),
             end_token_ids=self.text.end_token_ids,
             speculation_enabled=ask.speculation_enabled,
             num_draft_tokens=ask.num_draft_tokens,
@@ -191,7 +222,9 @@ class GenerationService:
         first = self.prepare(prompts[0], ask)
         seed = first.request.params.seed
         seeded = replace(ask, sampling={**ask.sampling, "seed": seed})
-        ones = [first, *(self.prepare(prompt, seeded) for prompt in prompts[1:])]
+        params = first.request.params
+        check_allowed_ids(len(params.allowed_token_ids), n * len(prompts))
+        ones = [first, *(self.prepare(prompt, seeded, params) for prompt in prompts[1:])]
         found = choices_of(ones, n)
         return found if ask.resume is None else resumed(found, ask, ask.resume, self.text)
 
@@ -288,26 +321,34 @@ class GenerationService:
             )
         return SpecMethod(name)
 
-    def _sampling(self, prompt_len: int, ask: Ask) -> SamplingParams:
-        room = self.max_model_len - prompt_len
-        if room < 1:
+    def _check_room(self, prompt_len: int, ask: Ask) -> None:
+        if prompt_len >= self.max_model_len:
             raise InvalidRequestError(
                 f"the prompt has {prompt_len} tokens, the model's context is {self.max_model_len}: "
                 "there is no room for an answer",
                 param=ask.prompt_field,
                 code="context_length_exceeded",
             )
+
+    def _sampling(
+        self, prompt_len: int, ask: Ask, resolved: SamplingParams | None
+    ) -> SamplingParams:
+        """`resolved`: what another prompt of the request led to. The cost is paid once."""
+        room = self.max_model_len - prompt_len
         own = self._sampling_defaults
-        longest = self._limits.longest_output(min(room, own.get("max_tokens", room)))
-        seed = random.randrange(_DRAWN_SEEDS)
-        defaults = SamplingParams(**own | {"seed": seed, "max_tokens": longest})
+        longest = self.limits.longest_output(min(room, own.get("max_tokens", room)))
         field, most = ask.max_tokens_field, ask.sampling.get("max_tokens")
         if most is not None:
             check_range(field, most, 1, math.inf, "at least 1")
-        params = resolve_sampling(ask.sampling, self.text, defaults)
-        if params.grammar is not None:
-            check_grammar(params.grammar)
-        self._limits.check_output(params.max_tokens, field)
+        if resolved is None:
+            seed = random.randrange(_DRAWN_SEEDS)
+            defaults = SamplingParams(**own | {"seed": seed, "max_tokens": longest})
+            params = resolve_sampling(ask.sampling, self.text, defaults)
+            if params.grammar is not None:
+                check_grammar(params.grammar)
+        else:
+            params = replace(resolved, max_tokens=longest) if most is None else resolved
+        self.limits.check_output(params.max_tokens, field)
         if params.max_tokens > room:
             raise InvalidRequestError(
                 f"{field}={params.max_tokens} and a prompt of {prompt_len} tokens exceed the "
@@ -316,8 +357,3 @@ class GenerationService:
                 code="context_length_exceeded",
             )
         return params
-
-
-async def _aside(call: Callable[[Content], Result], content: Content) -> Result:
-    """`call(content)`, in a thread where it takes long."""
-    return await asyncio.to_thread(call, content) if len(content) > _LARGE else call(content)

@@ -3,15 +3,35 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from deployments.ingress.sampling_request import (
+    MAX_BAD_WORDS,
+    MAX_LOGIT_BIASES,
+    MAX_STOP_TOKEN_IDS,
+)
 from specdec_core.errors import InvalidRequestError, check_range
 
 MAX_STOP_STRINGS = 16
+MAX_STOP_CHARS = 4_096
+"""Of all stop strings: each is searched for after every token."""
+MAX_TOOLS = 1_024
+MAX_ALLOWED_IDS = 500_000
+"""Allowed IDs of all choices of a request."""
 MAX_REQUEST_ID_LEN = 128
 MAX_CHOICES = 128
 """Of one request, all its prompts together."""
+_MAX_ENTRIES = {
+    "stop": MAX_STOP_STRINGS,
+    "stop_token_ids": MAX_STOP_TOKEN_IDS,
+    "logit_bias": MAX_LOGIT_BIASES,
+    "bad_words": MAX_BAD_WORDS,
+    "tools": MAX_TOOLS,
+    "allowed_token_ids": MAX_ALLOWED_IDS,
+}
+"""Maximum entries of the lists and objects of a request, by field."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +41,39 @@ class RequestLimits:
     max_prompt_tokens: int | None = None
     max_output_tokens: int | None = None
     timeout_s: float | None = None
+    max_prompt_chars: int = 2_000_000
+    max_messages: int = 4_096
+
+    def check_entries(self, name: str, count: int) -> None:
+        """Check the length of a list or object of a request. `name` is its field."""
+        limit, setting = _MAX_ENTRIES.get(name), ""
+        if name == "messages":
+            limit, setting = self.max_messages, " (max_messages)"
+        if limit is not None and count > limit:
+            raise InvalidRequestError(
+                f"{name} has {count} entries, the limit is {limit}{setting}",
+                param=name,
+                code="array_above_max_length",
+            )
+
+    def check_prompt_chars(self, num_chars: int, param: str = "prompt") -> None:
+        """`num_chars`: characters or IDs of all prompts of a request together."""
+        limit = self.max_prompt_chars
+        if num_chars > limit:
+            raise InvalidRequestError(
+                f"{param} has {num_chars} characters or token IDs in all, "
+                f"the limit is {limit} (max_prompt_chars)",
+                param=param,
+                code="string_above_max_length",
+            )
+
+    def check_messages(self, messages: Sequence[Mapping[str, Any]]) -> int:
+        """Return the number of their characters. Raises InvalidRequestError."""
+        self.check_entries("messages", len(messages))
+        texts = (value for message in messages for value in message.values())
+        num_chars = sum(len(text) for text in texts if isinstance(text, str))
+        self.check_prompt_chars(num_chars, "messages")
+        return num_chars
 
     def check_prompt(self, prompt_len: int, param: str) -> None:
         """`param` is the field that holds the prompt."""
@@ -72,7 +125,24 @@ def check_choices(n: int, num_prompts: int) -> None:
         )
 
 
+def check_allowed_ids(num_ids: int, num_choices: int) -> None:
+    """Each choice is a request with its own list of allowed IDs."""
+    if num_ids * num_choices > MAX_ALLOWED_IDS:
+        raise InvalidRequestError(
+            f"allowed_token_ids has {num_ids} entries for each of {num_choices} choices, "
+            f"the limit is {MAX_ALLOWED_IDS} together: ask for fewer choices at a time",
+            param="allowed_token_ids",
+        )
+
+
 def check_stop(stops: Sequence[str]) -> None:
+    num_chars = sum(map(len, stops))
+    if num_chars > MAX_STOP_CHARS:
+        raise InvalidRequestError(
+            f"the stop strings have {num_chars} characters together, the limit is {MAX_STOP_CHARS}",
+            param="stop",
+            code="string_above_max_length",
+        )
     if len(stops) > MAX_STOP_STRINGS:
         raise InvalidRequestError(
             f"{len(stops)} stop strings, the limit is {MAX_STOP_STRINGS}",

@@ -16,6 +16,7 @@ from specdec_core.sampling_params import SamplingParams
 
 MAX_BAD_WORD_CHARS = 10_000
 """Of all bad words of a request: they are tokenized while other requests wait."""
+MAX_BAD_WORDS = 1024
 MAX_STOP_TOKEN_IDS = 128
 MAX_LOGIT_BIASES = 1024
 """What a pass pays for each holds up the rows beside it."""
@@ -56,6 +57,7 @@ def _check_counts(given: Mapping[str, Any], text: TextModel) -> None:
         "stop_token_ids": MAX_STOP_TOKEN_IDS,
         "logit_bias": MAX_LOGIT_BIASES,
         "allowed_token_ids": text.vocab_size,
+        "bad_words": MAX_BAD_WORDS,
     }
     for name in limits.keys() & given.keys():
         count = len(given[name])

@@ -40,6 +40,10 @@ _OWN_VARIABLES = ("messages", "tools", "add_generation_prompt")
 """Variables of chat templates that have request fields of their own."""
 
 
+_LONG = 2_000
+"""Characters or IDs from which a call of the tokenizer holds up other threads noticeably."""
+
+
 class Encoding(Protocol):
     @property
     def ids(self) -> list[int]: ...
@@ -50,7 +54,15 @@ class Backend(Vocabulary, Protocol):
 
     def encode(self, sequence: str, *, add_special_tokens: bool) -> Encoding: ...
 
+    def encode_batch_fast(
+        self, input: Sequence[str], *, add_special_tokens: bool
+    ) -> Sequence[Encoding]: ...
+
     def decode(self, ids: Sequence[int], skip_special_tokens: bool) -> str: ...
+
+    def decode_batch(
+        self, sequences: Sequence[Sequence[int]], skip_special_tokens: bool
+    ) -> Sequence[str]: ...
 
     def get_vocab_size(self) -> int: ...
 
@@ -93,7 +105,12 @@ class TextModel:
         """Ids of a raw prompt, with the special tokens that the tokenizer puts around it. `param`
         is the field that it came in."""
         self._refuse_hopeless(text, param)
-        return tuple(self.backend.encode(text, add_special_tokens=add_special_tokens).ids)
+        if len(text) < _LONG:
+            return tuple(self.backend.encode(text, add_special_tokens=add_special_tokens).ids)
+        # Only batches release the interpreter's lock, so other threads run meanwhile.
+        encode = self.backend.encode_batch_fast
+        (encoding,) = encode([text], add_special_tokens=add_special_tokens)
+        return tuple(encoding.ids)
 
     def encode_part(self, text: str) -> tuple[int, ...]:
         """Ids of text that stands among other text."""
@@ -141,8 +158,8 @@ class TextModel:
     def check_ids(self, token_ids: Sequence[int], name: str) -> tuple[int, ...]:
         """The ids, all of the vocabulary. Raises InvalidRequestError that begins with `name`."""
         limit = self.vocab_size
-        wrong = next((i for i in token_ids if not 0 <= i < limit), None)
-        if wrong is not None:
+        if token_ids and not (min(token_ids) >= 0 and max(token_ids) < limit):
+            wrong = next(i for i in token_ids if not 0 <= i < limit)
             raise InvalidRequestError(
                 f"{name}: token id {wrong} is not in 0..{limit - 1}", param=name
             )
@@ -153,7 +170,10 @@ class TextModel:
 
     def decode_all(self, ids: Sequence[int]) -> str:
         """With special tokens shown."""
-        return self.backend.decode(ids, skip_special_tokens=False)
+        if len(ids) < _LONG:
+            return self.backend.decode(ids, skip_special_tokens=False)
+        (text,) = self.backend.decode_batch([ids], skip_special_tokens=False)
+        return text
 
     def _refuse_hopeless(self, text: str, param: str) -> None:
         """Tokenizing megabytes takes seconds; their length alone may say that they never fit."""

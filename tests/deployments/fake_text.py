@@ -31,6 +31,12 @@ class FakeBackend:
     def decode(self, ids: Sequence[int], skip_special_tokens: bool) -> str:
         return "".join(chr(_FIRST + i) for i in ids)
 
+    def encode_batch_fast(self, input: Sequence[str], *, add_special_tokens: bool) -> list[Any]:
+        return [self.encode(one, add_special_tokens=add_special_tokens) for one in input]
+
+    def decode_batch(self, sequences: Sequence[Sequence[int]], skip_special_tokens: bool) -> Any:
+        return [self.decode(ids, skip_special_tokens) for ids in sequences]
+
     def id_to_token(self, id: int) -> str:
         return chr(_FIRST + id)
 
