@@ -6,7 +6,7 @@ The core knows no grammar library: whoever builds an engine or a replica passes 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
@@ -25,6 +25,8 @@ class GrammarSpec:
 
     kind: GrammarKind
     source: str
+    param: str = field(default="", compare=False)
+    """The caller's field that it comes from, for error messages."""
 
 
 class Grammar(Protocol):

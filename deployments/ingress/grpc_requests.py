@@ -6,11 +6,11 @@ from typing import Any
 
 from deployments.ingress.ask import Ask, Resume
 from deployments.ingress.output import View
-from deployments.text.structured_output import ANY_OBJECT, choice, json_schema
+from deployments.text.structured_output import ANY_OBJECT, choice, json_schema, lark, regex
 from deployments.wire.translation import drafting_from_pb
 from specdec.v1 import generation_pb2 as pb
 from specdec_core.errors import InvalidRequestError
-from specdec_core.grammar import GrammarKind, GrammarSpec
+from specdec_core.grammar import GrammarSpec
 
 
 def ask_of(message: pb.GenerateRequest) -> Ask:
@@ -59,15 +59,16 @@ def _named(sampling: pb.SamplingParams) -> dict[str, Any]:
 
 def _grammar(asked: pb.StructuredOutput) -> GrammarSpec:
     name = asked.WhichOneof("kind")
+    field = f"structured_output.{name}"
     match name:
         case "json_schema":
-            return json_schema(asked.json_schema)
+            return json_schema(asked.json_schema, field)
         case "regex":
-            return GrammarSpec(GrammarKind.REGEX, asked.regex)
+            return regex(asked.regex, field)
         case "grammar":
-            return GrammarSpec(GrammarKind.LARK, asked.grammar)
+            return lark(asked.grammar, field)
         case "choice":
-            return choice(list(asked.choice.texts))
+            return choice(list(asked.choice.texts), f"{field}.texts")
         case "json_object" if asked.json_object:
             return ANY_OBJECT
     raise InvalidRequestError(

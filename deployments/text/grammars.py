@@ -6,19 +6,18 @@ Why this one: docs/decisions/0006-structured-output.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 from deployments.extras import install_command
+from deployments.text.grammar_source import library_text, refusal
 from deployments.text.model import TextModel
 from deployments.text.structured_output import MAX_GRAMMAR_CHARS
 from specdec_core.errors import InvalidRequestError
-from specdec_core.grammar import GrammarKind, GrammarSpec
+from specdec_core.grammar import GrammarSpec
 
 _NUM_CACHED = 64
 """Grammars that a replica keeps compiled, and that an ingress knows to be fine."""
-_JSON_STYLE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-"""As json.dumps writes it. Free white space invites small models to write nothing else."""
 
 
 @lru_cache(_NUM_CACHED)
@@ -32,9 +31,9 @@ def check_grammar(spec: GrammarSpec) -> None:
             f"the grammar has {len(spec.source)} characters, the limit is {MAX_GRAMMAR_CHARS}"
         )
     matcher = _library().LLMatcher
-    error = matcher.validate_grammar(_text_of(spec))
+    error = matcher.validate_grammar(library_text(matcher, spec))
     if error and not error.startswith("WARNING"):
-        raise InvalidRequestError(f"structured output: {error:.300}")
+        raise refusal(error, spec)
 
 
 class Compiler:
@@ -57,9 +56,11 @@ class Compiler:
             self._tokenizer = library.LLTokenizer(
                 text.backend.to_str(), n_vocab=text.vocab_size, eos_token=ends
             )
-        matcher = library.LLMatcher(self._tokenizer, _text_of(spec), log_level=0)
+        matcher = library.LLMatcher(
+            self._tokenizer, library_text(library.LLMatcher, spec), log_level=0
+        )
         if matcher.is_error():
-            raise InvalidRequestError(f"structured output: {matcher.get_error():.300}")
+            raise refusal(matcher.get_error(), spec)
         return matcher
 
 
@@ -103,20 +104,6 @@ def _common_length(first: list[int], second: list[int]) -> int:
         return len(first)
     pairs = enumerate(zip(first, second, strict=False))
     return next((i for i, (a, b) in pairs if a != b), min(len(first), len(second)))
-
-
-def _text_of(spec: GrammarSpec) -> str:
-    matcher = _library().LLMatcher
-    make = {
-        GrammarKind.JSON_SCHEMA: partial(matcher.grammar_from_json_schema, overrides=_JSON_STYLE),
-        GrammarKind.REGEX: matcher.grammar_from_regex,
-        GrammarKind.LARK: matcher.grammar_from_lark,
-    }[spec.kind]
-    try:
-        text: str = make(spec.source)
-    except ValueError as error:
-        raise InvalidRequestError(f"structured output: {error!s:.300}") from error
-    return text
 
 
 def _library() -> Any:

@@ -1,11 +1,13 @@
-"""What a caller asks of structured output, as the grammar that replicas compile."""
+"""Structured output as callers ask for it, and the grammar that replicas compile."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from deployments.text.json_text import check_text, checked_json, read_json
+from deployments.text.lark_source import lark_string
 from specdec_core.errors import InvalidRequestError
 from specdec_core.grammar import GrammarKind, GrammarSpec
 
@@ -13,64 +15,126 @@ ANY_OBJECT = GrammarSpec(GrammarKind.JSON_SCHEMA, '{"type": "object"}')
 MAX_GRAMMAR_CHARS = 200_000
 
 _KINDS = ("json", "regex", "choice", "grammar", "json_object")
+_OPTIONS = ("disable_any_whitespace", "disable_fallback")
+"""Names of vLLM that change nothing: JSON has single spaces only, and there is one library."""
+_UNSUPPORTED = ("structural_tag", "whitespace_pattern", "disable_additional_properties")
+"""Names of vLLM that would change the answer."""
 
 
 def from_response_format(response_format: Mapping[str, Any]) -> GrammarSpec | None:
-    """OpenAI's `response_format`; None for plain text. Raises InvalidRequestError."""
+    """Read OpenAI's `response_format`; None for plain text. Raises InvalidRequestError."""
+    where = "response_format"
     kind = response_format.get("type")
     if kind == "text":
+        _check_names(response_format, ("type",), where)
         return None
     if kind == "json_object":
-        return ANY_OBJECT
+        _check_names(response_format, ("type", "schema"), where)
+        schema = response_format.get("schema")
+        return ANY_OBJECT if schema is None else json_schema(schema, f"{where}.schema")
     if kind == "json_schema":
-        wrapper = response_format.get("json_schema")
-        if not isinstance(wrapper, dict) or not isinstance(wrapper.get("schema"), dict | bool):
-            raise InvalidRequestError("response_format.json_schema.schema must be a JSON schema")
-        return json_schema(wrapper["schema"])
+        _check_names(response_format, ("type", "json_schema"), where)
+        return _named_schema(response_format.get("json_schema"), f"{where}.json_schema")
     raise InvalidRequestError(
-        f"response_format.type must be text, json_object or json_schema, got {kind!r:.40}"
+        f"{where}.type must be text, json_object or json_schema, got {kind!r:.40}",
+        param=f"{where}.type",
     )
 
 
+def _named_schema(wrapper: Any, where: str) -> GrammarSpec:
+    if not isinstance(wrapper, dict) or not isinstance(wrapper.get("schema"), dict | bool):
+        raise InvalidRequestError(f"{where}.schema must be a JSON schema", param=f"{where}.schema")
+    _check_names(wrapper, ("name", "description", "schema", "strict"), where)
+    for name, kind in (("name", str), ("description", str), ("strict", bool)):
+        if not isinstance(wrapper.get(name), kind | None):
+            raise _wrong_type(f"{where}.{name}", kind.__name__, wrapper[name])
+    return json_schema(wrapper["schema"], f"{where}.schema")
+
+
 def from_structured_outputs(fields: Mapping[str, Any]) -> GrammarSpec:
-    """vLLM's `structured_outputs`: exactly one kind. Raises InvalidRequestError."""
-    unknown = sorted(fields.keys() - set(_KINDS))
-    if unknown:
-        raise InvalidRequestError(f"unknown field structured_outputs.{unknown[0]}")
-    given = {name: value for name, value in fields.items() if value not in (None, False)}
-    if len(given) != 1:
+    """Read vLLM's `structured_outputs`: exactly one kind. Raises InvalidRequestError."""
+    where = "structured_outputs"
+    given = {n: value for n, value in fields.items() if value is not None and value is not False}
+    for name in _UNSUPPORTED:
+        if name in given:
+            raise InvalidRequestError(
+                f"{where}.{name} is not supported: leave it out",
+                param=f"{where}.{name}",
+                code="unsupported_parameter",
+            )
+    _check_names(fields, (*_KINDS, *_OPTIONS, *_UNSUPPORTED), where)
+    kinds = [name for name in given if name in _KINDS]
+    if len(kinds) != 1:
         raise InvalidRequestError(
-            f"structured_outputs needs exactly one of {', '.join(_KINDS)}, got {sorted(given)}"
+            f"{where} needs exactly one of {', '.join(_KINDS)}, got {sorted(kinds)}", param=where
         )
-    ((name, value),) = given.items()
-    if name == "json_object":
-        return ANY_OBJECT
-    if name == "json":
-        return json_schema(value)
-    if name == "choice":
-        return choice(value)
-    if not isinstance(value, str):
-        raise InvalidRequestError(f"structured_outputs.{name} must be a string")
-    return GrammarSpec(GrammarKind.REGEX if name == "regex" else GrammarKind.LARK, value)
+    name = kinds[0]
+    value, field = given[name], f"{where}.{name}"
+    match name:
+        case "json_object":
+            return ANY_OBJECT
+        case "json":
+            return json_schema(value, field)
+        case "choice":
+            return choice(value, field)
+        case "regex":
+            return regex(value, field)
+    return lark(value, field)
 
 
-def json_schema(schema: Any) -> GrammarSpec:
-    """A schema as an object, or as JSON text."""
+def json_schema(schema: Any, field: str = "json_schema") -> GrammarSpec:
+    """Return the grammar of a schema, given as an object or as JSON text in the field `field`."""
     if isinstance(schema, str):
-        try:
-            schema = json.loads(schema)
-        except ValueError as error:
-            raise InvalidRequestError(f"the JSON schema is not JSON: {error}") from None
+        schema = read_json(schema, field)
     if not isinstance(schema, dict | bool):
-        raise InvalidRequestError(f"a JSON schema is an object, got {type(schema).__name__}")
-    return GrammarSpec(GrammarKind.JSON_SCHEMA, json.dumps(schema))
+        raise _wrong_type(field, "JSON schema", schema)
+    return GrammarSpec(GrammarKind.JSON_SCHEMA, json.dumps(checked_json(schema, field)), field)
 
 
-def choice(texts: Sequence[Any]) -> GrammarSpec:
-    """One of the texts, in Lark's notation, whose strings are JSON's."""
+def regex(source: Any, field: str = "regex") -> GrammarSpec:
+    """Return the grammar of the texts that a regex, in Python's notation, matches as a whole."""
+    return GrammarSpec(GrammarKind.REGEX, _text(source, field), field)
+
+
+def lark(source: Any, field: str = "grammar") -> GrammarSpec:
+    """Return a grammar in the notation of Lark."""
+    return GrammarSpec(GrammarKind.LARK, _text(source, field), field)
+
+
+def choice(texts: Sequence[Any], field: str = "choice") -> GrammarSpec:
+    """Return the grammar of one of the texts, as one terminal of Lark."""
     if not isinstance(texts, list) or not all(isinstance(text, str) and text for text in texts):
-        raise InvalidRequestError("choice must be a list of texts that are not empty")
+        raise InvalidRequestError(
+            f"{field} must be a list of texts that are not empty", param=field
+        )
     if not texts:
-        raise InvalidRequestError("choice is empty: at least 1 text is needed")
-    options = " | ".join(json.dumps(text, ensure_ascii=False) for text in texts)
-    return GrammarSpec(GrammarKind.LARK, f"start: {options}")
+        raise InvalidRequestError(f"{field} is empty: at least 1 text is needed", param=field)
+    for place, text in enumerate(texts):
+        check_text(text, f"{field}.{place}")
+    options = " | ".join(lark_string(text) for text in texts)
+    return GrammarSpec(GrammarKind.LARK, f"start: CHOICE\nCHOICE: {options}", field)
+
+
+def _text(source: Any, field: str) -> str:
+    if not isinstance(source, str):
+        raise _wrong_type(field, "string", source)
+    check_text(source, field)
+    return source
+
+
+def _check_names(given: Mapping[str, Any], known: Collection[str], where: str) -> None:
+    for name, value in given.items():
+        if name not in known and value is not None:
+            raise InvalidRequestError(
+                f"unknown field {where}.{name:.80}: known are {', '.join(known)}",
+                param=f"{where}.{name:.80}",
+                code="unknown_parameter",
+            )
+
+
+def _wrong_type(field: str, expected: str, value: Any) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"{field} must be a {expected}, got {type(value).__name__}",
+        param=field,
+        code="invalid_type",
+    )

@@ -16,7 +16,7 @@ from deployments.errors import PoolUnavailableError
 from deployments.ingress.access import Access
 from deployments.ingress.generation import GenerationService
 from deployments.ingress.grpc_api import GrpcApi
-from deployments.text.structured_output import ANY_OBJECT, choice, json_schema
+from deployments.text.structured_output import ANY_OBJECT, choice, json_schema, lark
 from deployments.version import package_version
 from specdec.v1 import generation_pb2 as pb
 from specdec_core.config import SpeculationConfig
@@ -128,7 +128,7 @@ def test_the_usage_tells_what_of_the_prompt_was_cached() -> None:
         (
             pb.GenerateRequest(prompt_token_ids=pb.TokenIds(ids=[1] * 600)),
             CODE.INVALID_ARGUMENT,
-            "context length is 512",
+            "context is 512",
         ),
         (pb.GenerateRequest(chat=pb.ChatMessages()), CODE.INVALID_ARGUMENT, "at least 1"),
         (
@@ -165,7 +165,7 @@ def test_the_usage_tells_what_of_the_prompt_was_cached() -> None:
                 sampling=pb.SamplingParams(structured_output=pb.StructuredOutput(regex="([")),
             ),
             CODE.INVALID_ARGUMENT,
-            "invalid regex",
+            "the regex '([' cannot be read",
         ),
     ],
 )
@@ -190,7 +190,7 @@ def test_bad_requests_get_a_code_and_a_reason(
         (pb.StructuredOutput(json_object=True), ANY_OBJECT),
         (pb.StructuredOutput(json_schema='{"type": "null"}'), json_schema({"type": "null"})),
         (pb.StructuredOutput(regex="a+"), GrammarSpec(GrammarKind.REGEX, "a+")),
-        (pb.StructuredOutput(grammar='start: "a"'), choice(["a"])),
+        (pb.StructuredOutput(grammar='start: "a"'), lark('start: "a"')),
         (pb.StructuredOutput(choice=pb.Choices(texts=["a", "b"])), choice(["a", "b"])),
     ],
 )

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deployments.text.json_text import MAX_JSON_DEPTH, checked_json, read_json
@@ -38,6 +38,7 @@ def test_untrusted_text_is_refused_by_its_field(text: str, reason: str) -> None:
     assert refused.value.param == "tools.0"
 
 
+@settings(max_examples=30)
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists))
 def test_other_text_is_read(value: Any) -> None:
     assert read_json(json.dumps(value), "field") == value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from deployments.text.structured_output import (
     from_response_format,
     from_structured_outputs,
     json_schema,
+    regex,
 )
 from specdec_core.errors import InvalidRequestError
 from specdec_core.grammar import GrammarKind, GrammarSpec
@@ -24,6 +26,8 @@ from tests.deployments.http_server import completion, run, server
 from tests.service.tiny_folder import save_tiny_llama
 
 pytest.importorskip("llguidance")
+
+from tests.deployments.text.walks import matcher_of
 
 WORDS = GrammarSpec(GrammarKind.REGEX, "(ab|ac|b)+d?")
 
@@ -44,37 +48,129 @@ def test_both_notations_mean_the_same() -> None:
     assert from_response_format({"type": "json_object"}) == ANY_OBJECT
     wrapped = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
     assert from_response_format(wrapped) == json_schema(schema)
+    like_llama_cpp = {"type": "json_object", "schema": schema}
+    assert from_response_format(like_llama_cpp) == json_schema(schema)
     assert from_structured_outputs({"json": schema}) == json_schema(schema)
     assert from_structured_outputs({"json": '{"type": "integer"}'}) == json_schema(schema)
     assert from_structured_outputs({"json_object": True, "regex": None}) == ANY_OBJECT
     assert from_structured_outputs({"regex": "a+"}) == GrammarSpec(GrammarKind.REGEX, "a+")
     lark = GrammarSpec(GrammarKind.LARK, 'start: "a"')
     assert from_structured_outputs({"grammar": 'start: "a"'}) == lark
-    assert from_structured_outputs({"choice": ["a"]}) == choice(["a"]) == lark
+    assert from_structured_outputs({"choice": ["a"]}) == choice(["a"])
+    harmless = {
+        "disable_any_whitespace": True,
+        "whitespace_pattern": None,
+        "disable_fallback": True,
+    }
+    assert from_structured_outputs({"regex": "a"} | harmless) == regex("a")
 
 
-REFUSALS: list[tuple[dict[str, Any], str]] = [
-    ({"response_format": {"type": "xml"}}, "got 'xml'"),
-    ({"response_format": {}}, "got None"),
-    ({"response_format": {"type": "json_schema"}}, "must be a JSON schema"),
-    ({"response_format": {"type": "json_schema", "json_schema": {"schema": 3}}}, "JSON schema"),
-    ({"structured_outputs": {}}, "exactly one of"),
-    ({"structured_outputs": {"json_object": False}}, "exactly one of"),
-    ({"structured_outputs": {"regex": "a", "choice": ["b"]}}, "exactly one of"),
-    ({"structured_outputs": {"regexp": "a"}}, "unknown field structured_outputs.regexp"),
-    ({"structured_outputs": {"regex": 3}}, "must be a string"),
-    ({"structured_outputs": {"regex": "(["}}, "invalid regex"),
-    ({"structured_outputs": {"grammar": "start: nothing"}}, "unknown name"),
-    ({"structured_outputs": {"choice": []}}, "choice is empty"),
-    ({"structured_outputs": {"choice": ["a", ""]}}, "not empty"),
-    ({"structured_outputs": {"choice": "ab"}}, "list of texts"),
-    ({"structured_outputs": {"json": "{"}}, "not JSON"),
-    ({"structured_outputs": {"json": {"type": "nonsense"}}}, "nonsense"),
-    ({"structured_outputs": {"regex": "a"}, "ignore_eos": True}, "leave ignore_eos"),
-    ({"structured_outputs": {"regex": "a"}, "min_tokens": 2}, "leave ignore_eos and min_tokens"),
+SCHEMA = "response_format.json_schema"
+DEEP: Any = []
+for _ in range(120):
+    DEEP = [DEEP]
+REFUSALS: list[tuple[dict[str, Any], str, str]] = [
+    ({"response_format": {"type": "xml"}}, "got 'xml'", "response_format.type"),
+    ({"response_format": {}}, "got None", "response_format.type"),
+    ({"response_format": {"type": "json_schema"}}, "must be a JSON schema", f"{SCHEMA}.schema"),
+    (
+        {"response_format": {"type": "json_schema", "json_schema": {"schema": 3}}},
+        "JSON schema",
+        f"{SCHEMA}.schema",
+    ),
+    (
+        {"response_format": {"type": "json_object", "schema": {"not": {"type": "null"}}}},
+        "#/not is not supported",
+        "response_format.schema",
+    ),
+    (
+        {"response_format": {"type": "json_object", "json_schema": {"schema": {}}}},
+        "unknown field response_format.json_schema",
+        SCHEMA,
+    ),
+    (
+        {"response_format": {"type": "text", "schema": {}}},
+        "unknown field response_format.schema",
+        "response_format.schema",
+    ),
+    (
+        {
+            "response_format": {
+                "type": "json_schema",
+                "json_schema": {"schema": {}, "sctrict": True},
+            }
+        },
+        f"unknown field {SCHEMA}.sctrict",
+        f"{SCHEMA}.sctrict",
+    ),
+    (
+        {
+            "response_format": {
+                "type": "json_schema",
+                "json_schema": {"schema": {}, "strict": "yes"},
+            }
+        },
+        "must be a bool",
+        f"{SCHEMA}.strict",
+    ),
+    (
+        {"response_format": {"type": "json_schema", "json_schema": {"schema": {"enum": [2**60]}}}},
+        "#/enum/0 is 1152921504606846976, which cannot be enforced exactly",
+        f"{SCHEMA}.schema",
+    ),
+    (
+        {"response_format": {"type": "json_schema", "json_schema": {"schema": {"items": DEEP}}}},
+        "nested too deeply: the limit is 100",
+        f"{SCHEMA}.schema",
+    ),
+    ({"structured_outputs": {}}, "exactly one of", "structured_outputs"),
+    ({"structured_outputs": {"json_object": False}}, "exactly one of", "structured_outputs"),
+    (
+        {"structured_outputs": {"regex": "a", "choice": ["b"]}},
+        "exactly one of",
+        "structured_outputs",
+    ),
+    *(
+        ({"structured_outputs": {"regex": "a", name: value}}, name, f"structured_outputs.{name}")
+        for name, value in {
+            "regexp": "a",
+            "structural_tag": "{}",
+            "whitespace_pattern": " ",
+            "disable_additional_properties": True,
+        }.items()
+    ),
+    *(
+        ({"structured_outputs": {name: value}}, message, f"structured_outputs.{name}")
+        for name, value, message in [
+            ("regex", 3, "must be a string"),
+            ("regex", "([", "cannot be read: unterminated character set"),
+            ("regex", "(?=a)b", "a lookahead"),
+            ("regex", "\ud800", "half of a surrogate pair"),
+            ("grammar", "start: nothing", "unknown name"),
+            ("grammar", 'start: x "c"\nx[max_tokens=3]: /b+/', "max_tokens is not supported"),
+            ("grammar", f"start: %json {'[' * 90_000}", "nested too deeply"),
+            ("choice", [], "choice is empty"),
+            ("choice", ["a", ""], "not empty"),
+            ("choice", "ab", "list of texts"),
+            ("json", "{", "not JSON"),
+            ("json", "[" * 90_000, "nested too deeply: the limit is 100"),
+            ("json", '{"items":' * 9_000, "nested too deeply"),
+            ("json", '{"const": 1e400}', "outside the range"),
+            ("json", [], "must be a JSON schema"),
+            ("json", {"type": "nonsense"}, "nonsense"),
+        ]
+    ),
+    (
+        {"structured_outputs": {"choice": ["a", "\udc00"]}},
+        "half of a surrogate pair",
+        "structured_outputs.choice.1",
+    ),
+    ({"structured_outputs": {"regex": "a"}, "ignore_eos": True}, "leave ignore_eos", ""),
+    ({"structured_outputs": {"regex": "a"}, "min_tokens": 2}, "ignore_eos and min_tokens", ""),
     (
         {"structured_outputs": {"regex": "a"}, "response_format": {"type": "json_object"}},
         "exclude each other",
+        "",
     ),
 ]
 
@@ -82,12 +178,51 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
 def test_what_cannot_be_a_grammar_is_refused_by_name() -> None:
     async def scenario() -> None:
         async with server() as (client, _):
-            for fields, message in REFUSALS:
-                answer = await client.post("/v1/completions", json=completion(**fields))
+            for fields, message, _ in REFUSALS:
+                if "surrogate" in message:  # the whole body is refused before
+                    continue
+                body = json.dumps(completion(**fields))
+                headers = {"Content-Type": "application/json"}
+                answer = await client.post("/v1/completions", content=body, headers=headers)
                 assert answer.status_code == 400, (fields, answer.text)
                 assert message in answer.json()["error"]["message"], (fields, answer.text)
 
     run(scenario)
+
+
+def check(fields: dict[str, Any]) -> None:
+    ((kind, given),) = fields.items()
+    read = from_response_format if kind == "response_format" else from_structured_outputs
+    spec = read(given)
+    assert spec is not None
+    check_grammar(spec)
+
+
+@pytest.mark.parametrize(("fields", "message", "param"), [one for one in REFUSALS if one[2]])
+def test_refusals_name_the_field(fields: dict[str, Any], message: str, param: str) -> None:
+    with pytest.raises(InvalidRequestError) as refused:
+        check(fields)
+    assert message in str(refused.value)
+    assert refused.value.param == param
+
+
+def test_a_choice_may_have_thousands_of_texts(compiler: Compiler, text: TextModel) -> None:
+    labels = [f"label {i}" for i in range(2000)]
+    check_grammar(choice(labels))
+    grammar = compiler(choice(labels))
+    output: list[int] = []
+    for token in text.encode_part("label 1999"):
+        allowed = grammar.allowed(output)
+        assert allowed is not None
+        assert allowed[token]
+        output.append(token)
+
+
+@given(st.text(min_size=1, max_size=5))
+def test_a_choice_is_any_text(label: str) -> None:
+    matcher = matcher_of(choice(["other", label]))
+    assert matcher.consume_tokens(list(label.encode()))
+    assert matcher.is_accepting()
 
 
 def test_a_grammar_reaches_the_replicas() -> None:

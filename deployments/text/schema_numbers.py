@@ -1,0 +1,102 @@
+"""Numbers in JSON schemas, within what the grammar library computes exactly.
+
+The library reads numbers as 64-bit floats, and multiples as 32-bit decimals.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from decimal import Decimal
+from typing import Any
+
+from deployments.text.schema_place import Place, Schema
+
+NUMBER_KEYWORDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
+MAX_EXACT_INTEGER = 2**53
+_MAX_BOUND = 2**63 - 1024
+"""The largest float below 2**63."""
+_MAX_COUNT = 2**31 - 1
+_MAX_MULTIPLE = 2**32 - 1
+_MAX_DECIMALS = 9
+
+
+def read_numbers(schema: Schema, place: Place) -> dict[str, Any]:
+    """Return the keywords for numbers."""
+    result: dict[str, Any] = {}
+    for side in ("minimum", "maximum"):
+        exclusive = f"exclusive{side.capitalize()}"
+        bound = _lower_bound if side == "minimum" else _upper_bound
+        is_old_style = isinstance(schema.get(exclusive), bool)
+        if side in schema:
+            name = exclusive if is_old_style and schema[exclusive] else side
+            result[name] = bound(schema[side], place.at(side))
+        if exclusive in schema and not is_old_style:
+            result[exclusive] = bound(schema[exclusive], place.at(exclusive))
+    if "multipleOf" in schema:
+        result["multipleOf"] = _multiple(schema["multipleOf"], place.at("multipleOf"))
+    return result
+
+
+def read_constant(value: int | float, place: Place) -> int | float:
+    """Return a number of `enum` or `const`; an integral one as an integer."""
+    if abs(value) > MAX_EXACT_INTEGER:
+        raise place.unsupported(
+            f"is {value!r:.40}, which cannot be enforced exactly: the limit is 2**53 = "
+            f"{MAX_EXACT_INTEGER}. Use a string"
+        )
+    return int(value) if value == int(value) else value
+
+
+def read_count(value: Any, place: Place, *, is_maximum: bool) -> int:
+    """Return a length, or a number of items or properties."""
+    number = _number(value, place)
+    if number < 0 or number != int(number):
+        raise place.wrong(f"must be an integer of at least 0, got {value!r:.40}")
+    if number > _MAX_COUNT and not is_maximum:
+        raise place.unsupported(f"is {value!r:.40}, the limit is {_MAX_COUNT}")
+    return min(int(number), _MAX_COUNT)
+
+
+def has_common_multiple(multiples: Iterable[float]) -> bool:
+    """Whether the library can compute the least common multiple of these in 32 bits."""
+    exact = [Decimal(repr(one)) for one in multiples]
+    return math.prod(one.scaleb(_MAX_DECIMALS) for one in exact) <= _MAX_MULTIPLE or len(exact) < 2
+
+
+def _lower_bound(value: Any, place: Place) -> int | float:
+    return -_upper_bound(-_number(value, place), place)
+
+
+def _upper_bound(value: Any, place: Place) -> int | float:
+    """Return the largest number up to `value` that the library reads exactly."""
+    number = _number(value, place)
+    if number < -_MAX_BOUND:
+        raise place.unsupported(f"is out of range: the limit is {_MAX_BOUND} on both sides")
+    if number >= _MAX_BOUND:
+        return _MAX_BOUND
+    below = float(number)
+    if below > number:
+        below = math.nextafter(below, -math.inf)
+    return int(below) if isinstance(number, int) else below
+
+
+def _multiple(value: Any, place: Place) -> int | float:
+    """Return a `multipleOf` that the library, which multiplies by 10, reads exactly."""
+    number = _number(value, place)
+    if number <= 0:
+        raise place.wrong(f"must be above 0, got {value!r:.40}")
+    digits, decimals = float(number), 0
+    while digits % 1 and decimals < _MAX_DECIMALS:
+        digits, decimals = digits * 10, decimals + 1
+    is_exact = Decimal(int(digits)).scaleb(-decimals) == Decimal(repr(number))
+    if digits > _MAX_MULTIPLE or not is_exact:
+        raise place.unsupported(f"is {value!r:.40}, which has too many digits")
+    place.document.add_multiple(number, place)
+    return number
+
+
+def _number(value: Any, place: Place) -> int | float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise place.wrong(f"must be a number, got {value!r:.40}")
+    return value

@@ -1,0 +1,83 @@
+"""A place in a JSON schema that is being read, with its pointer for messages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from specdec_core.errors import InvalidRequestError
+
+Schema = Mapping[str, Any]
+
+
+class Document(Protocol):
+    """The whole schema."""
+
+    def read(self, schema: Any, place: Place) -> Any:
+        """Return the schema at `place` as the library reads it."""
+        ...
+
+    def resolved(self, schema: Any, place: Place) -> Any:
+        """Return the schema, or the one that its references lead to."""
+        ...
+
+    def constant(self, value: Any, place: Place) -> Any:
+        """Return a value of `enum` or `const`."""
+        ...
+
+    def reference(self, reference: Any, place: Place) -> str:
+        """Return a reference to the same definition in the result."""
+        ...
+
+    def add_multiple(self, value: float, place: Place) -> None:
+        """Take note of one `multipleOf`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A JSON pointer, and the number of schemas around it."""
+
+    document: Document
+    pointer: str = "#"
+    depth: int = 1
+    definition: str = ""
+    """The pointer of the definition that is about the same value as this place; empty if none."""
+
+    def at(self, *keys: str | int) -> Place:
+        """Return a place below, for a part of the value."""
+        parts = (str(key).replace("~", "~0").replace("/", "~1") for key in keys)
+        return Place(self.document, "/".join((self.pointer, *parts)), self.depth + 1)
+
+    def beside(self, *keys: str | int) -> Place:
+        """Return a place below, for the same value."""
+        return replace(self.at(*keys), definition=self.definition)
+
+    def read(self, schema: Any) -> Any:
+        return self.document.read(schema, self)
+
+    def wrong(self, reason: str) -> InvalidRequestError:
+        """The error for a schema that is wrong here."""
+        return InvalidRequestError(f"JSON schema: {self.pointer} {reason}")
+
+    def unsupported(self, reason: str = "is not supported") -> InvalidRequestError:
+        """The error for a schema that is right but cannot be enforced."""
+        return InvalidRequestError(
+            f"JSON schema: {self.pointer} {reason}", code="unsupported_value"
+        )
+
+    def text(self, value: Any) -> str:
+        if not isinstance(value, str):
+            raise self.wrong(f"must be a string, got {value!r:.40}")
+        return value
+
+    def items(self, value: Any) -> list[Any]:
+        if not isinstance(value, list):
+            raise self.wrong(f"must be a list, got {value!r:.40}")
+        return value
+
+    def mapping(self, value: Any) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise self.wrong(f"must be an object, got {value!r:.40}")
+        return value

@@ -1,0 +1,247 @@
+"""JSON schemas, rewritten for the grammar library so that each keyword is enforced or refused.
+
+The library reads some keywords otherwise than the standard, and nothing warns of it. So it gets
+only the keywords listed here, in the form that it reads right. Annotations and names outside the
+standard are left out, as the standard says.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict, deque
+from graphlib import CycleError, TopologicalSorter
+from typing import Any
+from urllib.parse import unquote
+
+from deployments.text.schema_numbers import (
+    NUMBER_KEYWORDS,
+    has_common_multiple,
+    read_constant,
+    read_numbers,
+)
+from deployments.text.schema_objects import (
+    ARRAY_KEYWORDS,
+    OBJECT_KEYWORDS,
+    read_arrays,
+    read_objects,
+)
+from deployments.text.schema_place import Place, Schema
+from deployments.text.schema_strings import STRING_KEYWORDS, read_strings
+from specdec_core.errors import InvalidRequestError
+
+JSON_STYLE = {
+    "whitespace_flexible": False,
+    "item_separator": ", ",
+    "key_separator": ": ",
+    "json_allowed_escapes": 'nrbtf\\"',
+}
+"""As json.dumps writes it. Free white space invites small models to write nothing else, and a name
+with \\u escapes could repeat another name."""
+MAX_SCHEMAS = 50_000
+"""Maximum number of schemas and constants."""
+MAX_LEVELS = 1_000
+"""Maximum nesting of schemas, added up over all definitions in use: the library recurses."""
+
+_TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
+_SIMPLE = ("type", *NUMBER_KEYWORDS, *STRING_KEYWORDS, *ARRAY_KEYWORDS, *OBJECT_KEYWORDS)
+_REFUSED = (
+    "not",
+    "if",
+    "contains",
+    "uniqueItems",
+    "dependentRequired",
+    "dependentSchemas",
+    "dependencies",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+    "$dynamicRef",
+    "$recursiveRef",
+    "extends",
+    "disallow",
+    "divisibleBy",
+)
+_UNWRITABLE = re.compile("[\x00-\x07\x0b\x0e-\x1f\x7f]")
+"""Control characters that have no short escape in JSON."""
+
+
+def library_schema(schema: Any) -> dict[str, Any]:
+    """Return the schema for the library. Raises InvalidRequestError with a JSON pointer."""
+    return _Document(schema).rewritten()
+
+
+class _Document:
+    """One schema with the definitions that its references lead to."""
+
+    def __init__(self, root: Any) -> None:
+        self._root = root
+        self._references = {"#": "#"}
+        self._waiting = deque(["#"])
+        self._num_schemas = 0
+        self._deepest = 0
+        self._multiples: set[float] = set()
+        self._same_value: defaultdict[str, set[str]] = defaultdict(set)
+        """The references of each definition that are about the same value."""
+
+    def rewritten(self) -> dict[str, Any]:
+        done: dict[str, Any] = {}
+        num_levels = 0
+        while self._waiting:
+            pointer = self._waiting.popleft()
+            place = Place(self, pointer, definition=pointer)
+            self._deepest = 0
+            done[self._references[pointer]] = place.read(self._target(pointer, place))
+            num_levels += self._deepest
+            if num_levels > MAX_LEVELS:
+                raise place.unsupported(f"is nested too deeply: the limit is {MAX_LEVELS} levels")
+        self._check_loops()
+        root = done.pop("#")
+        if root is False:
+            raise Place(self).wrong("is false, which no answer fits")
+        definitions = {name.removeprefix("#/$defs/"): one for name, one in done.items()}
+        return ({} if root is True else root) | {"$defs": definitions}
+
+    def read(self, schema: Any, place: Place) -> Any:
+        self._count(place)
+        if isinstance(schema, bool):
+            return schema
+        if "not" in place.mapping(schema) and schema["not"] in (True, {}):
+            return False
+        for keyword in _REFUSED:
+            if keyword in schema and not _changes_nothing(keyword, schema):
+                raise place.at(keyword).unsupported()
+        if "$id" in schema and place.pointer != "#":
+            raise place.at("$id").unsupported("is supported only at the top")
+        return _read_object(schema, place)
+
+    def constant(self, value: Any, place: Place) -> Any:
+        self._count(place)
+        if isinstance(value, dict):
+            return {key: self.constant(one, place.at(key)) for key, one in value.items()}
+        if isinstance(value, list):
+            return [self.constant(one, place.at(i)) for i, one in enumerate(value)]
+        if isinstance(value, str) and _UNWRITABLE.search(value):
+            raise place.unsupported("has a control character, which cannot be enforced")
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return read_constant(value, place)
+        return value
+
+    def reference(self, reference: Any, place: Place) -> str:
+        pointer = unquote(place.text(reference))
+        self._same_value[place.definition].add(pointer)
+        if pointer not in self._references:
+            self._target(pointer, place)
+            self._references[pointer] = f"#/$defs/{len(self._references)}"
+            self._waiting.append(pointer)
+        return self._references[pointer]
+
+    def resolved(self, schema: Any, place: Place) -> Any:
+        seen = set[str]()
+        while isinstance(schema, dict) and "$ref" in schema:
+            pointer = unquote(place.text(schema["$ref"]))
+            if pointer in seen:
+                raise place.wrong("leads back to itself")
+            seen.add(pointer)
+            schema = self._target(pointer, place)
+        return schema
+
+    def add_multiple(self, value: float, place: Place) -> None:
+        self._multiples.add(value)
+        if not has_common_multiple(self._multiples):
+            raise place.unsupported("has too many digits beside the other multipleOf")
+
+    def _target(self, pointer: str, place: Place) -> Any:
+        if pointer != "#" and not pointer.startswith("#/"):
+            raise place.unsupported(f"is {pointer!r:.60}: it must lead into this schema, as #/... ")
+        found = self._root
+        for part in pointer.split("/")[1:]:
+            key = part.replace("~1", "/").replace("~0", "~")
+            if isinstance(found, dict) and key in found:
+                found = found[key]
+            elif isinstance(found, list) and key.isdecimal() and int(key) < len(found):
+                found = found[int(key)]
+            else:
+                raise place.wrong(f"is {pointer!r:.60}, which leads to nothing")
+        return found
+
+    def _check_loops(self) -> None:
+        self._same_value.pop("", None)
+        try:
+            TopologicalSorter(self._same_value).prepare()
+        except CycleError as error:
+            loop = " -> ".join(error.args[1])
+            raise Place(self).wrong(
+                f"has a reference that leads back to itself: {loop:.200}"
+            ) from None
+
+    def _count(self, place: Place) -> None:
+        self._num_schemas += 1
+        self._deepest = max(self._deepest, place.depth)
+        if self._num_schemas > MAX_SCHEMAS:
+            raise InvalidRequestError(
+                f"JSON schema: it has more schemas and values than the limit, {MAX_SCHEMAS}"
+            )
+
+
+def _read_object(schema: Schema, place: Place) -> dict[str, Any]:
+    """Return a schema that is no boolean.
+
+    Combinations keep their order, which is that of an answer's properties. All other keywords stand
+    together, since the library reads them as one.
+    """
+    simple = _read_simple(schema, place)
+    extra = simple.pop("allOf", [])
+    result: dict[str, Any] = {}
+    for keyword, value in schema.items():
+        if keyword in _SIMPLE and not simple.keys() <= result.keys():
+            result |= simple
+        elif keyword == "$ref":
+            result[keyword] = place.document.reference(value, place.beside(keyword))
+        elif keyword == "const":
+            result[keyword] = place.document.constant(value, place.at(keyword))
+        elif keyword == "enum":
+            given = _filled(value, place.at(keyword))
+            result[keyword] = [
+                place.document.constant(one, place.at(keyword, i)) for i, one in enumerate(given)
+            ]
+        elif keyword in ("allOf", "anyOf", "oneOf"):
+            given = _filled(value, place.at(keyword))
+            result[keyword] = [place.beside(keyword, i).read(one) for i, one in enumerate(given)]
+    if extra:
+        result["allOf"] = result.get("allOf", []) + extra
+    return result
+
+
+def _read_simple(schema: Schema, place: Place) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    if "type" in schema:
+        result["type"] = _read_type(schema["type"], place.at("type"))
+    return (
+        result
+        | read_numbers(schema, place)
+        | read_strings(schema, place)
+        | read_arrays(schema, place)
+        | read_objects(schema, place)
+    )
+
+
+def _read_type(value: Any, place: Place) -> str | list[str]:
+    names = [value] if isinstance(value, str) else _filled(value, place)
+    for name in names:
+        if name not in _TYPES:
+            raise place.wrong(f"is {name!r:.40}: known are {', '.join(_TYPES)}")
+    return value if isinstance(value, str) else names
+
+
+def _filled(value: Any, place: Place) -> list[Any]:
+    if not place.items(value):
+        raise place.wrong("is empty")
+    return place.items(value)
+
+
+def _changes_nothing(keyword: str, schema: Schema) -> bool:
+    value = schema[keyword]
+    if keyword == "if":
+        return not schema.keys() & {"then", "else"}
+    if keyword == "contains":
+        return schema.get("minContains") == 0 and "maxContains" not in schema
+    return value is (keyword.startswith("unevaluated")) or value == {}
