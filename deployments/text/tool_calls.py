@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from deployments.text.json_text import checked_json, read_json_at, skip_space
+from deployments.text.lark_source import lark_string
 from specdec_core.errors import InvalidRequestError
 from specdec_core.grammar import GrammarKind, GrammarSpec
 
@@ -88,47 +90,79 @@ class ToolCallParser:
 
 
 def _read(body: str) -> ToolCall | None:
+    """Read what is between the tags; None unless it is the JSON of a call."""
     try:
-        said = json.loads(body)
-    except ValueError:
+        said = _members(body)
+    except InvalidRequestError:
         return None
-    if not isinstance(said, dict) or not isinstance(said.get("name"), str):
+    name, arguments = said.get("name", ""), said.get("arguments", "{}")
+    if not name.startswith('"') or not arguments.startswith("{"):
         return None
-    arguments = said.get("arguments", {})
-    if not isinstance(arguments, dict):
-        return None
-    return ToolCall(said["name"], json.dumps(arguments, ensure_ascii=False))
+    return ToolCall(json.loads(name), arguments)
+
+
+def _members(body: str) -> dict[str, str]:
+    """Return the texts of an object's values, as they are written. Raises InvalidRequestError."""
+    whole, end = read_json_at(body, 0, "the call", keeps_numbers=True)
+    if not isinstance(whole, dict) or skip_space(body, end) < len(body):
+        return {}
+    members = dict[str, str]()
+    at = skip_space(body, body.index("{") + 1)
+    while body[at] != "}":
+        key, at = read_json_at(body, at, "a name")
+        start = skip_space(body, skip_space(body, at) + 1)
+        _, at = read_json_at(body, start, "a value", keeps_numbers=True)
+        members[key] = body[start:at]
+        at = skip_space(body, at)
+        at = skip_space(body, at + 1) if body[at] == "," else at
+    return members
 
 
 def forced_call(tools: Sequence[Mapping[str, Any]], name: str | None) -> GrammarSpec:
-    """A grammar of exactly one call: of the tool `name`, or of any. Raises InvalidRequestError."""
+    """Return a grammar of exactly one call: of the tool `name`, or of any.
+
+    Each tool's parameters stay a schema of their own, in which its references hold. Raises
+    InvalidRequestError.
+    """
     functions = [tool["function"] for tool in tools if name in (None, tool["function"]["name"])]
     if not functions:
-        raise InvalidRequestError(f"tool_choice: there is no tool {name!r:.80}")
-    options = [
-        {
-            "type": "object",
-            "properties": {
-                "name": {"const": function["name"]},
-                "arguments": function.get("parameters") or {"type": "object"},
-            },
-            "required": ["name", "arguments"],
-            "additionalProperties": False,
-        }
-        for function in functions
-    ]
-    schema = json.dumps(options[0] if len(options) == 1 else {"anyOf": options})
-    lark = f'start: "{OPENING}\\n" call "\\n{CLOSING}"\ncall: %json {schema}'
-    return GrammarSpec(GrammarKind.LARK, lark)
+        raise InvalidRequestError(
+            f"tool_choice: there is no tool {name!r:.80}", param="tool_choice"
+        )
+    calls = " | ".join(f"{_beginning(one)} %json {_parameters(one)}" for one in functions)
+    opening, closing = lark_string(f"{OPENING}\n"), lark_string(f"}}\n{CLOSING}")
+    return GrammarSpec(GrammarKind.LARK, f"start: {opening} ({calls}) {closing}", "tools")
+
+
+def _beginning(function: Mapping[str, Any]) -> str:
+    name = json.dumps(function["name"], ensure_ascii=False)
+    return lark_string(f'{{"name": {name}, "arguments": ')
+
+
+def _parameters(function: Mapping[str, Any]) -> str:
+    """Return the JSON schema of a function's arguments; without parameters, that of `{}`."""
+    parameters = function.get("parameters")
+    if parameters is None:
+        return json.dumps({"type": "object", "additionalProperties": False})
+    return json.dumps({"type": "object"} | parameters)
 
 
 def checked_tools(tools: Sequence[Any]) -> list[dict[str, Any]]:
-    """OpenAI's list of functions. Raises InvalidRequestError."""
-    for place, tool in enumerate(tools):
-        function = tool.get("function") if isinstance(tool, dict) else None
-        named = isinstance(function, dict) and isinstance(function.get("name"), str)
-        if not isinstance(function, dict) or not named or tool.get("type") != "function":
-            raise InvalidRequestError(f"tools.{place}: only functions with a name are supported")
-        if not isinstance(function.get("parameters", {}), dict):
-            raise InvalidRequestError(f"tools.{place}.function.parameters must be a JSON schema")
-    return list(tools)
+    """Return OpenAI's list of functions, without null parameters. Raises InvalidRequestError."""
+    return [_checked_tool(tool, f"tools.{place}") for place, tool in enumerate(tools)]
+
+
+def _checked_tool(tool: Any, where: str) -> dict[str, Any]:
+    function = tool.get("function") if isinstance(tool, dict) else None
+    named = isinstance(function, dict) and isinstance(function.get("name"), str)
+    if not isinstance(function, dict) or not named or tool.get("type") != "function":
+        raise InvalidRequestError(f"{where}: only functions with a name are supported", param=where)
+    field = f"{where}.function.parameters"
+    if not isinstance(function.get("parameters"), dict | None):
+        raise InvalidRequestError(
+            f"{field} must be a JSON schema", param=field, code="invalid_type"
+        )
+    checked_json(tool, where)
+    if function.get("parameters", {}) is None:
+        function = {name: value for name, value in function.items() if name != "parameters"}
+    return {**tool, "function": function}

@@ -27,7 +27,13 @@ from deployments.ingress.generation import GenerationService
 from deployments.ingress.output import Piece
 from deployments.text.chat_template import ChatOptions, compile_template
 from deployments.text.grammars import check_grammar
-from deployments.text.tool_calls import ToolCallParser, forced_call
+from deployments.text.tool_calls import (
+    CLOSING,
+    OPENING,
+    ToolCallParser,
+    checked_tools,
+    forced_call,
+)
 from specdec_core.errors import InvalidRequestError
 from specdec_core.leases import Role
 from specdec_core.request import FinishReason
@@ -94,15 +100,135 @@ def test_the_template_is_shown_the_tools_unless_they_are_declined() -> None:
         TEXT.render_chat([], ChatOptions(tools=[TOOL]))
 
 
-@pytest.mark.parametrize("name", [None, "weather"])
-def test_a_demanded_call_is_a_grammar(name: str | None) -> None:
+AS_WRITTEN = [
+    '{"n": 1e999, "m": -0, "x": 1.10, "y": 12345678901234567890.0}',
+    '{"big": ' + "9" * 5_000 + "}",
+    '{"a": 1, "a": 2}',
+    '{ "a":[ ],\n"b" : "\\u00e9\\ud83d\\ude42" }',
+    "{}",
+    '{"a": "}, \\"arguments\\": {"}',
+]
+
+
+@pytest.mark.parametrize("arguments", AS_WRITTEN)
+def test_arguments_stay_as_the_model_wrote_them(arguments: str) -> None:
+    for body in (
+        f'{{"name": "f", "arguments": {arguments}}}',
+        f' {{ "arguments" :{arguments} , "id": [1e999, {{}}], "name":"f" }} ',
+        f'{{"name": "g", "arguments": 3, "name": "f", "arguments": {arguments}}}',
+    ):
+        found = ToolCallParser().add(f"{OPENING}{body}{CLOSING}")
+        assert found.content == ""
+        assert [(call.name, call.arguments) for call in found.calls] == [("f", arguments)]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "[" * 90_000,
+        '{"name": "f", "arguments": ' + '{"a":' * 90_000,
+        '{"name": "f", "arguments": {"a": ' + "[" * 120 + "]" * 120 + "}}",
+        '{"name": "f", "arguments": {"a": NaN}}',
+        '{"name": "f", "arguments": [1]}',
+        '{"name": 3, "arguments": {}}',
+        '{"name": "f"} {}',
+        '"name"',
+        "",
+    ],
+)
+def test_what_is_no_call_is_content(body: str) -> None:
+    parser = ToolCallParser()
+    text = f"{OPENING}{body}{CLOSING}"
+    found = parser.add(text)
+    assert found.content + parser.flush().content == text
+    assert not found.calls
+
+
+def tool(name: str, parameters: Any = None) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name, "parameters": parameters}}
+
+
+COLOURS = {"enum": ["red"]}
+PYDANTIC = {
+    "$defs": {"Colour": COLOURS, "Node": {"$ref": "#/$defs/Other"}, "Other": {"type": "null"}},
+    "properties": {"colour": {"$ref": "#/$defs/Colour"}, "node": {"$ref": "#/$defs/Node"}},
+    "required": ["colour", "node"],
+    "additionalProperties": False,
+}
+ZOD = {
+    "definitions": {"Colour": {"enum": ["blue"]}},
+    "type": "object",
+    "properties": {"colour": {"$ref": "#/definitions/Colour"}, "inner": {"$ref": "#"}},
+    "required": ["colour"],
+    "additionalProperties": False,
+}
+TOOLS = [
+    tool("pydantic", PYDANTIC),
+    tool("zod", ZOD),
+    tool('no "thing"'),
+    {"type": "function", "function": {"name": "left out"}},
+    tool("any", {}),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "fits"),
+    [
+        ("pydantic", '{"colour": "red", "node": null}', True),
+        ("pydantic", '{"colour": "blue", "node": null}', False),
+        ("zod", '{"colour": "blue", "inner": {"colour": "blue"}}', True),
+        ("zod", '{"colour": "blue", "inner": {"colour": "red"}}', False),
+        ('no "thing"', "{}", True),
+        ('no "thing"', '{"a": 1}', False),
+        ("left out", "{}", True),
+        ("left out", '{"a": 1}', False),
+        ("any", '{"a": [1]}', True),
+        ("any", "[1]", False),
+        ("other", "{}", False),
+    ],
+)
+def test_a_demanded_call_fits_its_own_tool(name: str, arguments: str, fits: bool) -> None:
+    walks = pytest.importorskip("tests.deployments.text.walks")
+    call = f'{OPENING}\n{{"name": {json.dumps(name)}, "arguments": {arguments}}}\n{CLOSING}'
+    tools = checked_tools(TOOLS)
+    named = [name] if name != "other" else []
+    for choice in (None, *named):
+        matcher = walks.matcher_of(forced_call(tools, choice))
+        taken = matcher.try_consume_tokens(list(call.encode()))
+        assert (taken == len(call.encode()) and matcher.is_accepting()) == fits
+    if fits:
+        (found,) = ToolCallParser().add(call).calls
+        assert (found.name, found.arguments) == (name, arguments)
+
+
+def test_a_demand_that_cannot_be_a_grammar_is_refused() -> None:
     pytest.importorskip("llguidance")
-    other = {"type": "function", "function": {"name": "time"}}
-    spec = forced_call([TOOL, other], name)
-    check_grammar(spec)
-    assert ("time" in spec.source) is (name is None)
-    with pytest.raises(InvalidRequestError, match="there is no tool 'rain'"):
+    with pytest.raises(InvalidRequestError, match="there is no tool 'rain'") as refused:
         forced_call([TOOL], "rain")
+    assert refused.value.param == "tool_choice"
+    for parameters, reason in (
+        ({"not": {"type": "null"}}, "%json number 2: JSON schema: #/not is not supported"),
+        ({"properties": {"a": {"$ref": "#/$defs/b"}}}, "which leads to nothing"),
+    ):
+        with pytest.raises(InvalidRequestError, match=reason) as refused:
+            check_grammar(forced_call([TOOL, tool("bad", parameters)], None))
+        assert refused.value.param == "tools"
+
+
+def test_tools_are_checked() -> None:
+    deep: Any = {}
+    for _ in range(120):
+        deep = {"items": deep}
+    for wrong, param in (
+        ({"type": "function"}, "tools.0"),
+        (tool("a", [1]), "tools.0.function.parameters"),
+        (tool("a", deep), "tools.0"),
+        (tool("a\ud800"), "tools.0"),
+    ):
+        with pytest.raises(InvalidRequestError) as refused:
+            checked_tools([wrong])
+        assert refused.value.param == param
+    assert checked_tools([tool("a")]) == [{"type": "function", "function": {"name": "a"}}]
 
 
 def response_to(generation: Generation, *, allows_many_calls: bool = True) -> Response:
