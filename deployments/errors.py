@@ -31,6 +31,18 @@ class WrongTypeError(InvalidRequestError):
         super().__init__(message, param=param, code="invalid_type")
 
 
+class ContextLengthError(InvalidRequestError):
+    """The prompt, or it and the answer, have more tokens than the model can read.
+
+    The words are those by which clients such as LangChain and LiteLLM recognize this error.
+    """
+
+    def __init__(self, problem: str, max_model_len: int, fix: str, *, param: str) -> None:
+        limit = f"this model's maximum context length is {max_model_len} tokens"
+        code = "context_length_exceeded"
+        super().__init__(f"{problem}, and {limit}: {fix}", param=param, code=code)
+
+
 class UnauthorizedError(SpecdecError):
     """The API key is missing or wrong."""
 

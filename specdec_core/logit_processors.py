@@ -35,6 +35,12 @@ def process(z_NV: Tensor, rows: Sequence[ChoiceRow]) -> Tensor:
     return z_NV
 
 
+def bans_every_id(rules: ChoiceRules, history: Sequence[int], vocab_size: int) -> bool:
+    """Whether the rules leave nothing to choose behind `history`, whatever the logits are."""
+    row = ChoiceRow(rules, len(history), history)
+    return not bool(process(torch.zeros(1, vocab_size), [row]).isfinite().any())
+
+
 class _Group(NamedTuple):
     """Neighbouring rows of one sequence."""
 

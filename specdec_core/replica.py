@@ -27,6 +27,7 @@ from specdec_core.leases import (
     RowStatus,
     hashes_behind,
 )
+from specdec_core.logit_processors import bans_every_id
 from specdec_core.models.cached_model import CachedModel
 from specdec_core.sampling import NO_CHOICE
 from specdec_core.verification import Verdict
@@ -262,12 +263,21 @@ class Replica:
 
     def _failed(self, row: LeaseRow, cached: _CachedSequence) -> RowResult:
         why = cached.rules.failure
+        history = (*cached.ids, *row.fed_behind(len(cached.ids)))
+        if why is None and bans_every_id(cached.rules, history, self._model.vocab_size):
+            why = _NO_ID_LEFT
         if self._cache is not None and why is None:
             self._cache.withdraw(cached.slot)  # a NaN in there would fail whoever begins alike
         self.free([row.sequence_id])
         if why is not None:
             return _failure(row, why, RowStatus.INVALID)
         return _failure(row, "no id may be chosen: every logit is -inf or not a number")
+
+
+_NO_ID_LEFT = (
+    "allowed_token_ids, bad_words, min_tokens and structured output together ban every token: "
+    "relax one of them"
+)
 
 
 def _failure(row: LeaseRow, error: str, status: RowStatus = RowStatus.FAILED) -> RowResult:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from deployments.cells.pool import Pool
-from deployments.errors import PoolUnavailableError, UnknownModelError
+from deployments.errors import ContextLengthError, PoolUnavailableError, UnknownModelError
 from deployments.ingress.ask import Ask, Generation
 from deployments.ingress.choices import choices_of
 from deployments.ingress.client_resume import (
@@ -323,11 +323,11 @@ class GenerationService:
 
     def _check_room(self, prompt_len: int, ask: Ask) -> None:
         if prompt_len >= self.max_model_len:
-            raise InvalidRequestError(
-                f"the prompt has {prompt_len} tokens, the model's context is {self.max_model_len}: "
-                "there is no room for an answer",
+            raise ContextLengthError(
+                f"the prompt is too long: it has {prompt_len} tokens",
+                self.max_model_len,
+                f"send at most {self.max_model_len - 1}",
                 param=ask.prompt_field,
-                code="context_length_exceeded",
             )
 
     def _sampling(
@@ -350,10 +350,10 @@ class GenerationService:
             params = replace(resolved, max_tokens=longest) if most is None else resolved
         self.limits.check_output(params.max_tokens, field)
         if params.max_tokens > room:
-            raise InvalidRequestError(
-                f"{field}={params.max_tokens} and a prompt of {prompt_len} tokens exceed the "
-                f"model's context of {self.max_model_len}: at most {room} can be asked for",
+            raise ContextLengthError(
+                f"{field}={params.max_tokens}, the prompt has {prompt_len} tokens",
+                self.max_model_len,
+                f"ask for at most {room}",
                 param=field,
-                code="context_length_exceeded",
             )
         return params

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from pydantic import ValidationError
 
+from deployments.errors import ContextLengthError
 from deployments.messages import describe_errors
 from deployments.text.chat_rendering import render
 from deployments.text.chat_template import ChatOptions, ChatTemplate
@@ -179,11 +180,11 @@ class TextModel:
         """Tokenizing megabytes takes seconds; their length alone may say that they never fit."""
         fewest = len(text.encode(errors="replace")) // self.longest_token_bytes
         if fewest >= self.max_model_len:
-            raise InvalidRequestError(
-                f"the prompt has at least {fewest} tokens, "
-                f"the model's context is {self.max_model_len}",
+            raise ContextLengthError(
+                f"the prompt is too long: it has at least {fewest} tokens",
+                self.max_model_len,
+                f"send at most {self.max_model_len - 1}",
                 param=param,
-                code="context_length_exceeded",
             )
 
 

@@ -101,7 +101,9 @@ class SequencePool:
         """
         reason = self._fleet.misfit(request)
         if reason is not None:
-            raise InvalidRequestError(reason)
+            is_long = reason == self._fleet.overlong(request)
+            code = "context_length_exceeded" if is_long else "invalid_value"
+            raise InvalidRequestError(reason, code=code)
         self._outbox.forget_events(request.request_id)
         older = self._registry.get(request.request_id)
         if older is not None:

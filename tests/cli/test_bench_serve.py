@@ -223,7 +223,7 @@ def test_failures_are_counted_and_told(bench: Bench, url: str, write_lines: Writ
     assert (found["completed"], found["failed"]) == (1, 2)
     assert found["total_output_tokens"] == 4
     assert "2 failed: HTTP 400: " in outcome.out
-    assert "context is 512" in outcome.out
+    assert "context length is 512" in outcome.out
 
 
 def test_a_run_without_a_single_answer_is_an_error(bench: Bench, url: str, tmp_path: Path) -> None:

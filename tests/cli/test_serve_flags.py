@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from deployments.config import UnknownFieldsMode
 from deployments.serve_flags import service_config
 from specdec_core.config import SpecMethod
 from specdec_core.errors import InvalidRequestError
@@ -39,9 +40,16 @@ def test_vllms_speculative_config_is_understood() -> None:
     assert (config.method, config.spec_tokens) == (SpecMethod.NGRAM, 7)
 
 
+def test_unknown_request_fields_are_ignored_or_refused() -> None:
+    assert service_config(None, {}).unknown_fields is UnknownFieldsMode.WARN
+    config = service_config(None, {"unknown_fields": "refuse"})
+    assert config.unknown_fields is UnknownFieldsMode.REFUSE
+
+
 @pytest.mark.parametrize(
     ("flags", "complaint"),
     [
+        ({"unknown_fields": "perhaps"}, "unknown_fields"),
         ({"speculative_config": "{"}, "not JSON"),
         ({"speculative_config": '{"metod": "ngram"}'}, "metod"),
         ({"port": 99_999}, "port: Input should be less than or equal to 65535, got 99999"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from torch import Tensor
@@ -278,6 +279,39 @@ def test_a_row_where_nothing_may_be_chosen_fails_alone() -> None:
     assert fine.status is RowStatus.OK
 
 
+EVERY_ID = tuple((token_id,) for token_id in range(31))
+BAN_ALL: list[dict[str, Any]] = [
+    {"bad_words": EVERY_ID},
+    {"allowed_token_ids": (3, 4), "bad_words": ((3,), (4,))},
+    {"min_tokens": 2, "allowed_token_ids": (3, 4), "stop_token_ids": (3, 4)},
+    {"min_tokens": 2, "stop_token_ids": tuple(range(31))},
+]
+
+
+@pytest.mark.parametrize("fields", BAN_ALL)
+def test_rules_that_ban_every_id_are_the_callers_mistake(fields: dict[str, Any]) -> None:
+    params = SamplingParams(temperature=0.0, max_tokens=9, **fields)
+    rules = ChoiceRules(params, 1, frozenset(params.stop_token_ids))
+    failed, fine = run(
+        Replica(TokenListModel(), Role.TARGET),
+        row((1,), 0, sequence_id=1, num_choices=1, rules=rules),
+        row((2,), 0, sequence_id=2, num_choices=1, rules=GREEDY),
+    )
+    assert failed.status is RowStatus.INVALID
+    assert "ban every token" in failed.error
+    assert fine.status is RowStatus.OK
+
+
+def test_a_model_without_numbers_is_no_mistake_of_the_caller() -> None:
+    class Silent(TokenListModel):
+        def logits(self, ids):  # type: ignore[no-untyped-def]
+            return super().logits(ids).fill_(float("nan"))
+
+    rules = ChoiceRules(SamplingParams(temperature=0.0, max_tokens=9, bad_words=((3,),)), 1)
+    (failed,) = run(Replica(Silent(), Role.TARGET), row((1,), 0, num_choices=1, rules=rules))
+    assert failed.status is RowStatus.FAILED
+
+
 def test_rules_are_sent_once_and_kept_with_the_sequence() -> None:
     model = TokenListModel()
     replica = Replica(model, Role.TARGET)
@@ -322,7 +356,8 @@ def test_what_stands_before_an_impossible_choice_is_committed() -> None:
     assert (first.status, first.tokens, first.num_accepted) == (RowStatus.OK, (a,), 0)
     assert first.cached_len == 3
     (second,) = run(replica, row((3, 4, b, a), 3, proposal=(a,), num_choices=2))
-    assert second.status is RowStatus.FAILED
+    assert second.status is RowStatus.INVALID
+    assert "ban every token" in second.error
     assert model.num_slots == 0
 
 

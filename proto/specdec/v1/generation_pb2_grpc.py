@@ -29,9 +29,10 @@ class GenerationServiceStub:
     """The public service. Names follow the OpenAI API where it has them. Errors are gRPC status codes:
     INVALID_ARGUMENT for a bad value (the details name it and its limit), NOT_FOUND for an unknown
     model, UNAUTHENTICATED for a missing API key, RESOURCE_EXHAUSTED when the queue is full or a key
-    has as much as it may (with google.rpc.RetryInfo in grpc-status-details-bin; a stream that is
-    refused so has one message before its end, with every field empty),
-    DEADLINE_EXCEEDED when deadline_ms passed, UNAVAILABLE for what is worth trying again.
+    has as much as it may, DEADLINE_EXCEEDED when deadline_ms passed, UNAVAILABLE for what is worth
+    trying again. Every error has google.rpc.ErrorInfo in grpc-status-details-bin, and RetryInfo if it
+    says when to come back. A stream that ends with an error has one message before its end, with
+    every field empty.
 
     Serve's gRPC proxy answers server reflection, so that grpcurl needs no .proto; behind Serve's HAProxy
     there is none. It speaks plain text: TLS ends at the gateway (k8s/components/gateway).
@@ -89,9 +90,10 @@ class GenerationServiceServicer:
     """The public service. Names follow the OpenAI API where it has them. Errors are gRPC status codes:
     INVALID_ARGUMENT for a bad value (the details name it and its limit), NOT_FOUND for an unknown
     model, UNAUTHENTICATED for a missing API key, RESOURCE_EXHAUSTED when the queue is full or a key
-    has as much as it may (with google.rpc.RetryInfo in grpc-status-details-bin; a stream that is
-    refused so has one message before its end, with every field empty),
-    DEADLINE_EXCEEDED when deadline_ms passed, UNAVAILABLE for what is worth trying again.
+    has as much as it may, DEADLINE_EXCEEDED when deadline_ms passed, UNAVAILABLE for what is worth
+    trying again. Every error has google.rpc.ErrorInfo in grpc-status-details-bin, and RetryInfo if it
+    says when to come back. A stream that ends with an error has one message before its end, with
+    every field empty.
 
     Serve's gRPC proxy answers server reflection, so that grpcurl needs no .proto; behind Serve's HAProxy
     there is none. It speaks plain text: TLS ends at the gateway (k8s/components/gateway).
@@ -208,9 +210,10 @@ class GenerationService:
     """The public service. Names follow the OpenAI API where it has them. Errors are gRPC status codes:
     INVALID_ARGUMENT for a bad value (the details name it and its limit), NOT_FOUND for an unknown
     model, UNAUTHENTICATED for a missing API key, RESOURCE_EXHAUSTED when the queue is full or a key
-    has as much as it may (with google.rpc.RetryInfo in grpc-status-details-bin; a stream that is
-    refused so has one message before its end, with every field empty),
-    DEADLINE_EXCEEDED when deadline_ms passed, UNAVAILABLE for what is worth trying again.
+    has as much as it may, DEADLINE_EXCEEDED when deadline_ms passed, UNAVAILABLE for what is worth
+    trying again. Every error has google.rpc.ErrorInfo in grpc-status-details-bin, and RetryInfo if it
+    says when to come back. A stream that ends with an error has one message before its end, with
+    every field empty.
 
     Serve's gRPC proxy answers server reflection, so that grpcurl needs no .proto; behind Serve's HAProxy
     there is none. It speaks plain text: TLS ends at the gateway (k8s/components/gateway).

@@ -128,7 +128,7 @@ def test_the_usage_tells_what_of_the_prompt_was_cached() -> None:
         (
             pb.GenerateRequest(prompt_token_ids=pb.TokenIds(ids=[1] * 600)),
             CODE.INVALID_ARGUMENT,
-            "context is 512",
+            "context length is 512",
         ),
         (pb.GenerateRequest(chat=pb.ChatMessages()), CODE.INVALID_ARGUMENT, "at least 1"),
         (

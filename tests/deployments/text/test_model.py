@@ -111,7 +111,7 @@ def test_the_text_side_never_imports_torch(folder: Path) -> None:
 
 
 def test_a_prompt_that_can_never_fit_is_refused_before_it_is_tokenized(text: TextModel) -> None:
-    with pytest.raises(InvalidRequestError, match="context is 1024"):
+    with pytest.raises(InvalidRequestError, match="context length is 1024"):
         text.encode("x" * 3_000_000)
 
 
