@@ -271,6 +271,7 @@ def serve(
     revision: flag.Revision = None,
     draft_revision: flag.DraftRevision = None,
     chat_template: flag.ChatTemplate = None,
+    special_tokens_in_text: flag.SpecialTokens = None,
     max_model_len: flag.MaxModelLen = None,
     kv_cache_tokens: flag.KvCacheTokens = None,
     enable_prefix_caching: flag.EnablePrefixCaching = None,

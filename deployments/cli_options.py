@@ -203,6 +203,16 @@ ChatTemplate = Annotated[
     Path | None,
     _model(exists=True, dir_okay=False, help="Jinja chat template instead of the model's own."),
 ]
+SpecialTokens = Annotated[
+    str | None,
+    _model(
+        metavar="[allow|plain|refuse]",
+        callback=one_of("allow", "plain", "refuse"),
+        help="Treatment of control tokens in the texts of a conversation, such as <|im_end|>. "
+        "`allow` (default) reads them as control tokens, `plain` as ordinary text. "
+        "`refuse` answers 400.",
+    ),
+]
 MaxModelLen = Annotated[
     int | None, _model(min=2, help="Most tokens of a sequence, prompt included.")
 ]

@@ -26,6 +26,7 @@ from deployments.gpu_settings import GpuSettings
 from deployments.metrics.page import MetricsCompat
 from deployments.nodes.settings import NodeSettings
 from deployments.telemetry.settings import TelemetrySettings
+from deployments.text.template_input import SpecialTokensInText
 from deployments.tls.settings import TlsSettings
 from specdec_core.config import (
     DType,
@@ -98,6 +99,9 @@ class ServiceConfig(
 
     trust_request_chat_template: bool = False
     """Whether chats may bring a template of their own: sandboxed, in a process of its own."""
+
+    special_tokens_in_text: SpecialTokensInText = SpecialTokensInText.ALLOW
+    """Treatment of control tokens, such as `<|im_end|>`, in the texts of a conversation."""
 
     spec_method: SpecMethod | None = None
     """None: draft_model with `spec_model`, else ngram; with `draft_replicas` the demo's draft."""

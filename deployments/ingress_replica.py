@@ -203,4 +203,5 @@ def text_model(config: ServiceConfig) -> TextModel:
         revision=config.revision,
         chat_template=config.chat_template,
         max_model_len=config.max_model_len,
+        special_tokens_in_text=config.special_tokens_in_text,
     )

@@ -19,9 +19,10 @@ from deployments.errors import ContextLengthError
 from deployments.messages import describe_errors
 from deployments.text.chat_rendering import render
 from deployments.text.chat_template import ChatOptions, ChatTemplate
+from deployments.text.control_tokens import ControlTokens, control_token_ids
 from deployments.text.sampling_fields import SamplingFields
 from deployments.text.template_files import read_template
-from deployments.text.template_input import TemplateInput
+from deployments.text.template_input import SpecialTokensInText, TemplateInput
 from deployments.text.template_process import render_apart
 from deployments.text.token_bytes import Vocabulary, token_bytes_of
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
@@ -93,6 +94,8 @@ class TextModel:
     """What an id stands for, special tokens included."""
     hidden_tokens: Mapping[int, str] = field(default_factory=dict)
     """Text of the special tokens, which `decode` leaves out, by ID."""
+    control_tokens: ControlTokens | None = None
+    """Tokens that texts of a conversation may not contain. None if they may contain all."""
     sampling_defaults: Mapping[str, Any] = field(default_factory=dict)
     """What the model's generation config says of sampling, by the names of SamplingParams."""
 
@@ -106,12 +109,15 @@ class TextModel:
         """Ids of a raw prompt, with the special tokens that the tokenizer puts around it. `param`
         is the field that it came in."""
         self._refuse_hopeless(text, param)
+        return tuple(self._encode(text, add_special_tokens))
+
+    def _encode(self, text: str, add_special_tokens: bool) -> list[int]:
         if len(text) < _LONG:
-            return tuple(self.backend.encode(text, add_special_tokens=add_special_tokens).ids)
+            return self.backend.encode(text, add_special_tokens=add_special_tokens).ids
         # Only batches release the interpreter's lock, so other threads run meanwhile.
         encode = self.backend.encode_batch_fast
         (encoding,) = encode([text], add_special_tokens=add_special_tokens)
-        return tuple(encoding.ids)
+        return encoding.ids
 
     def encode_part(self, text: str) -> tuple[int, ...]:
         """Ids of text that stands among other text."""
@@ -122,9 +128,14 @@ class TextModel:
     ) -> tuple[int, ...]:
         """Ids of a conversation. Raises InvalidRequestError for what the template refuses."""
         options = options or ChatOptions()
+        if self.control_tokens is not None:
+            messages, options = self.control_tokens.guarded(messages, options)
         text = self.render_chat(messages, options)
         adds = options.add_special_tokens
-        return self.encode(text, add_special_tokens=adds, param="messages")
+        if self.control_tokens is None:
+            return self.encode(text, add_special_tokens=adds, param="messages")
+        self._refuse_hopeless(text, "messages")
+        return self.control_tokens.encode(text, self._encode, add_special_tokens=adds)
 
     def render_chat(
         self, messages: Sequence[Mapping[str, Any]], options: ChatOptions | None = None
@@ -194,6 +205,7 @@ def load_text_model(
     revision: str | None = None,
     chat_template: Path | None = None,
     max_model_len: int | None = None,
+    special_tokens_in_text: SpecialTokensInText = SpecialTokensInText.ALLOW,
 ) -> TextModel:
     """Read what lies beside the weights; the file `chat_template` wins over what lies there.
 
@@ -202,9 +214,11 @@ def load_text_model(
     folder = local_folder(path_or_id, revision)
     backend = _backend(folder)
     settings = _read_json(folder / "tokenizer_config.json")
+    template = read_template(folder, settings, chat_template)
     return TextModel(
         backend=backend,
-        template=read_template(folder, settings, chat_template),
+        template=template,
+        control_tokens=_control_tokens(backend, template, special_tokens_in_text),
         special_tokens=_special_tokens(settings),
         end_token_ids=end_token_ids(folder),
         max_model_len=_max_model_len(folder, max_model_len),
@@ -218,6 +232,15 @@ def load_text_model(
 def _hidden_tokens(backend: Backend) -> dict[int, str]:
     added = backend.get_added_tokens_decoder()
     return {token_id: token.content for token_id, token in added.items() if token.special}
+
+
+def _control_tokens(
+    backend: Backend, template: ChatTemplate | None, treatment: SpecialTokensInText
+) -> ControlTokens | None:
+    if treatment is SpecialTokensInText.ALLOW:
+        return None
+    ids = control_token_ids(backend.get_added_tokens_decoder(), template)
+    return ControlTokens(ids, treatment)
 
 
 def _sampling_defaults(file: Path) -> dict[str, Any]:

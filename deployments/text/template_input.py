@@ -4,9 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 Message = Mapping[str, Any]
+
+
+class SpecialTokensInText(StrEnum):
+    """Treatment of control tokens in the texts of a conversation."""
+
+    ALLOW = "allow"
+    """They are control tokens, as in vLLM and transformers."""
+    PLAIN = "plain"
+    """They are ordinary text."""
+    REFUSE = "refuse"
+    """The request is refused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -67,8 +67,8 @@ class Words:
         return {"id": f"call{number:05}", "function": {"name": name, "arguments": sent}}
 
 
-def _message(words: Words, draw: Any, number: int) -> dict[str, Any]:
-    role = draw(st.sampled_from(ROLES))
+def _message(words: Words, draw: Any, number: int, *, alternates: bool) -> dict[str, Any]:
+    role = ["user", "assistant"][number % 2] if alternates else draw(st.sampled_from(ROLES))
     message: dict[str, Any] = {"role": role, "content": words.text(role)}
     if role == "assistant":
         calls = [words.call(number * 10 + i) for i in range(draw(st.sampled_from([0, 0, 1, 2])))]
@@ -90,8 +90,8 @@ def _tool(words: Words) -> dict[str, Any]:
 @st.composite
 def histories(draw: Any) -> tuple[TemplateInput, list[str]]:
     words = Words(draw)
-    count = draw(st.integers(1, 5))
-    messages = [_message(words, draw, number) for number in range(count)]
+    count, alternates = draw(st.integers(1, 5)), draw(st.booleans())
+    messages = [_message(words, draw, number, alternates=alternates) for number in range(count)]
     continues = draw(st.integers(0, 5)) == 0
     given_input = TemplateInput(
         messages=checked_messages(messages),
