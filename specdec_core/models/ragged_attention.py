@@ -48,15 +48,11 @@ class RaggedPass:
         self._plan = plan
         self._kv = kv
         self._kernels = kernels
-        self.layers_seen: set[int] = set()
 
     @property
     def block_pools(self) -> Sequence[tuple[Tensor, Tensor]] | None:
         """See AttentionPass."""
-        if self._plan.table is None:
-            return None
-        self.layers_seen.update(range(self._kv.shape.num_layers))
-        return self._kv.all_pools
+        return None if self._plan.table is None else self._kv.all_pools
 
     def attend(
         self,
@@ -68,7 +64,6 @@ class RaggedPass:
     ) -> Tensor:
         """Cache the new keys and values of a layer, then attend; returns [T, H, D]."""
         self._check(key_TKD, value_TKD)
-        self.layers_seen.add(layer)
         keys, values = self._kv.pools(layer)
         if self._plan.table is not None:
             return attend_blocks(

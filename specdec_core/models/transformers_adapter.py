@@ -14,9 +14,10 @@ from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from specdec_core.config import DEFAULT_MAX_CHOICES
-from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
+from specdec_core.errors import InvalidRequestError
 from specdec_core.kv.backed_ahead import load_touch
 from specdec_core.kv.paged import BLOCK_SIZE, RUN_LENGTH, KVShape, PagedKV
+from specdec_core.models.cache_probe import check_cache_use
 from specdec_core.models.cached_model import DraftRow, Feed
 from specdec_core.models.decoder import Decoder
 from specdec_core.models.fused_decoder import FusedDecoder
@@ -284,20 +285,9 @@ class TransformersModel:
 
     @torch.inference_mode()
     def _probe(self) -> None:
-        """Let one token prove that every layer's keys and values go through our cache."""
-        slot = self._kv.allocate()
-        self._kv.extend({slot: 1})
-        plan = self.plan([Piece(slot, 0, (0,), 1)], self._kv)
-        ragged_pass = RaggedPass(plan, self._kv, self.kernels)
-        try:
-            self.run_pass(plan, ragged_pass)
-        finally:
-            self._kv.free(slot)
-        if len(ragged_pass.layers_seen) != self._kv.shape.num_layers:
-            raise ModelNotSupportedError(
-                f"{type(self._model).__name__}: {len(ragged_pass.layers_seen)} of "
-                f"{self._kv.shape.num_layers} layers use the attention interface of transformers"
-            )
+        """Check the path that passes take; what is recorded of it later computes the same."""
+        with self.eager():
+            check_cache_use(type(self._model).__name__, self._kv, self._forward)
 
 
 def kv_shape(config: PreTrainedConfig, dtype: torch.dtype, device: torch.device) -> KVShape:

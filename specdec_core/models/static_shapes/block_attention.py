@@ -99,7 +99,6 @@ class BlockPass:
         self._rows = rows
         self._kv = kv
         self._attention = attention
-        self.layers_seen: set[int] = set()
 
     @classmethod
     def of_rectangle(
@@ -130,7 +129,6 @@ class BlockPass:
         scaling: float,
     ) -> Tensor:
         """See AttentionPass."""
-        self.layers_seen.add(layer)
         keys, values = self._kv.pools(layer)
         self._attention.write(keys, values, self._plan.write_index, key_TKD, value_TKD)
         size = self._kv.block_size

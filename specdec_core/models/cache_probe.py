@@ -1,0 +1,53 @@
+"""Check at load that the passes of a model keep their keys and values in our cache.
+
+The check looks at the cache and at the logits, so it holds for whatever computes the pass.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from specdec_core.errors import ModelNotSupportedError
+from specdec_core.kv.paged import PagedKV
+from specdec_core.models.pass_plan import Piece
+
+Forward = Callable[[Sequence[Piece]], Tensor]
+
+
+def check_cache_use(name: str, kv: PagedKV, forward: Forward) -> None:
+    """Run two tokens through `forward`. Raises ModelNotSupportedError, which names the model
+    `name`, unless it writes the keys and values of every layer to `kv` and reads them there."""
+    slot = kv.allocate()
+    kv.extend({slot: 2})
+    first_place = kv.block_table(slot)[0] * kv.block_size
+    keys, values = (
+        [pool[first_place] for pool in kind] for kind in zip(*kv.all_pools, strict=True)
+    )
+    try:
+        _mark((*keys, *values))
+        forward([Piece(slot, 0, (0,), 1)])
+        num_written = sum(map(_is_written, keys, values))
+        if num_written != len(keys):
+            raise ModelNotSupportedError(
+                f"{name}: {num_written} of {len(keys)} layers write keys and values to the cache"
+            )
+        _mark(values)
+        if not forward([Piece(slot, 1, (0,), 1)]).isnan().any():
+            raise ModelNotSupportedError(f"{name}: no layer reads keys and values from the cache")
+    finally:
+        for row in (*keys, *values):
+            row.zero_()
+        kv.free(slot)
+
+
+def _mark(rows: Sequence[Tensor]) -> None:
+    for row in rows:
+        row.fill_(math.nan)
+
+
+def _is_written(key: Tensor, value: Tensor) -> bool:
+    return not bool(torch.stack([key, value]).isnan().flatten(1).all(1).any())
