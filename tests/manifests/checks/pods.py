@@ -14,6 +14,10 @@ _ROOT = Path(__file__).parents[3]
 _OURS = "specdec-serve"
 _WRITTEN = ("/tmp", "/home/specdec")
 """All that our images write to."""
+_PROBE_TIMEOUT_S = 10
+"""Minimum timeout of a probe. Processes of a starved node were seen to wait for seconds."""
+_PROBE_PATIENCE_S = 300
+"""Minimum time of failures before a probe ends a container."""
 
 
 @cache
@@ -40,6 +44,7 @@ def pod_problems(objects: Objects) -> Iterator[str]:
             *_security_problems(pod),
             *_volume_problems(objects, pod),
             *_reference_problems(objects, pod),
+            *_probe_problems(pod),
         ):
             yield f"{pod.owner}: {problem}"
     yield from _store_problems(objects)
@@ -48,8 +53,29 @@ def pod_problems(objects: Objects) -> Iterator[str]:
         yield "the autoscaler's container is not restricted"
 
 
+def _probe_problems(pod: Pod) -> Iterator[str]:
+    """Probes that a starved node would fail although the container is healthy."""
+    for container in pod.containers:
+        for kind in ("startupProbe", "readinessProbe", "livenessProbe"):
+            probe = container.get(kind)
+            if probe is None:
+                continue
+            timeout_s = probe.get("timeoutSeconds", 1)
+            if timeout_s < _PROBE_TIMEOUT_S:
+                yield (
+                    f"the {kind} of {container['name']} waits {timeout_s} s for an answer: "
+                    f"{_PROBE_TIMEOUT_S} s are needed"
+                )
+            patience_s = probe.get("periodSeconds", 10) * probe.get("failureThreshold", 3)
+            if kind != "readinessProbe" and patience_s < _PROBE_PATIENCE_S:
+                yield (
+                    f"the {kind} of {container['name']} ends it after {patience_s} s: "
+                    f"{_PROBE_PATIENCE_S} s are needed"
+                )
+
+
 def _store_problems(objects: Objects) -> Iterator[str]:
-    """Redis: no pod of the service may displace it, and no drain takes it along."""
+    """Redis: no pod of the service may displace it, and no drain or probe ends it."""
     values = {one["metadata"]["name"]: one["value"] for one in objects.of("PriorityClass")}
     highest = max(values.get(pod.spec.get("priorityClassName"), 0) for pod in objects.ray_pods())
     for one in objects.of("StatefulSet"):
@@ -60,6 +86,8 @@ def _store_problems(objects: Objects) -> Iterator[str]:
         budgets = [b["spec"]["selector"]["matchLabels"] for b in objects.of("PodDisruptionBudget")]
         if not any(selector.items() <= labels.items() for selector in budgets):
             yield f"{name}: no budget keeps a drain from it"
+        if any("livenessProbe" in one for one in template["spec"]["containers"]):
+            yield f"{name}: a livenessProbe may end it on a starved node"
 
 
 def _image_problems(pod: Pod) -> Iterator[str]:
