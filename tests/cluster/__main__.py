@@ -4,7 +4,7 @@ For whichever cluster `KUBECONFIG` names, with KubeRay 1.7 and the image of dock
 It uses three namespaces of its own and removes them at its end. Two cores and 12 GiB are enough.
 
     make test-cluster
-    python -m tests.cluster --only evicted --keep
+    python -m tests.cluster --only evicted --keep --patience 2
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from typing import Any
 from tests.cluster.deployed import CLIENTS, NAMESPACE, Deployed
 from tests.cluster.kubectl import Kubectl, KubectlError, Manifest, is_ready
 from tests.cluster.questions import questions
+from tests.cluster.rehearsal import Rehearsal, StepError
 from tests.cluster.report import Result, write
-from tests.cluster.steps import STEPS, Rehearsal, Step, StepError, operators
+from tests.cluster.steps import STEPS, Step, operators
 
 _NOT_RUN = 3
 """Exit status where no cluster is at hand: neither passed nor failed."""
@@ -40,13 +41,13 @@ def main() -> int:
     steps = [one for one in STEPS if one.name in _ALWAYS or _is_chosen(one, options.only)]
     if options.keep:
         steps = [one for one in steps if one.name != "uninstall"]
-    rehearsal = Rehearsal(Deployed(), Kubectl(NAMESPACE), questions())
+    rehearsal = Rehearsal(Deployed(), Kubectl(NAMESPACE), questions(), options.patience)
     about, results = _about(rehearsal), []
     for number, step in enumerate(steps, 1):
         print(f"[{number}/{len(steps)}] {step.name} ...", flush=True)
-        result = _run(step, rehearsal)
+        result = run_step(step, rehearsal)
         results.append(result)
-        write(results, about, options.output)
+        write(results, [one.name for one in steps], about, options.output)
         word = "passed" if result.passed else f"FAILED: {result.problem}"
         print(
             f"    {word} in {result.seconds:.0f} s {json.dumps(dict(result.figures))}", flush=True
@@ -66,6 +67,12 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--only", nargs="+", default=[], help="parts of names of steps")
     parser.add_argument("--keep", action="store_true", help="leave the service there")
+    parser.add_argument(
+        "--patience",
+        type=float,
+        default=1.0,
+        help="factor of the time limits for getting ready and recovering; 2 on two busy cores",
+    )
     default = Path("build/test-cluster.json")
     parser.add_argument("--output", type=Path, default=default, help="JSON; a page goes beside it")
     return parser.parse_args()
@@ -98,6 +105,7 @@ def _about(rehearsal: Rehearsal) -> dict[str, Any]:
         "cpus": [node["status"]["capacity"]["cpu"] for node in nodes],
         "machine": platform.machine(),
         "image": rehearsal.deployed.image,
+        "factor of the time limits": rehearsal.patience,
         "operator's priority class": ", ".join(map(_priority, operators())) or "no operator found",
         "kinds that this cluster does not know": ", ".join(rehearsal.deployed.left_out) or "none",
     }
@@ -108,16 +116,20 @@ def _priority(operator: Manifest) -> str:
     return str(operator["spec"].get("priorityClassName", none))
 
 
-def _run(step: Step, rehearsal: Rehearsal) -> Result:
+def run_step(step: Step, rehearsal: Rehearsal) -> Result:
+    """Run one step. If it fails, the result keeps what its loads saw."""
     began = time.monotonic()
     figures: dict[str, Any] = {}
     problem, events = "", []
+    rehearsal.loads.clear()
     try:
         figures = step.run(rehearsal)
     except (StepError, KubectlError) as error:
         problem, events = str(error), _events()
     except Exception as error:  # the other steps are worth their while
         problem, events = "".join(traceback.format_exception(error)), _events()
+    if problem:
+        figures = rehearsal.load_figures()
     return Result(step.name, not problem, time.monotonic() - began, figures, problem, events)
 
 

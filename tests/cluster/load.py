@@ -60,6 +60,7 @@ class Load:
     def __init__(
         self, key: str, expected: Sequence[Sequence[int]], workers: int = 4, resume: bool = False
     ) -> None:
+        self.name = "resuming" if resume else "plain"
         self._expected = expected
         script = ["python3", "-u", "/client/load.py", "--address", ADDRESS, "--key", key]
         script += ["--questions", "/client/questions.jsonl", "--workers", str(workers)]

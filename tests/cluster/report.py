@@ -22,25 +22,31 @@ class Result:
     """Kubernetes' own, of pods that are not well."""
 
 
-def write(results: Sequence[Result], about: Mapping[str, Any], json_path: Path) -> None:
-    """And a page beside it."""
+def write(
+    results: Sequence[Result], planned: Sequence[str], about: Mapping[str, Any], json_path: Path
+) -> None:
+    """Write the JSON and the page next to it. `planned`: names of all steps of this run."""
     json_path.parent.mkdir(parents=True, exist_ok=True)
-    found = {"about": dict(about), "steps": [asdict(result) for result in results]}
+    steps = [asdict(result) for result in results]
+    found = {"about": dict(about), "planned": list(planned), "steps": steps}
     json_path.write_text(json.dumps(found, indent=1) + "\n")
-    json_path.with_suffix(".md").write_text(page(results, about))
+    json_path.with_suffix(".md").write_text(page(results, planned, about))
 
 
-def page(results: Sequence[Result], about: Mapping[str, Any]) -> str:
-    """Markdown."""
+def page(results: Sequence[Result], planned: Sequence[str], about: Mapping[str, Any]) -> str:
+    """Return the report as Markdown."""
     passed = sum(result.passed for result in results)
+    not_run = planned[len(results) :]
     lines = [
-        f"# make test-cluster: {passed} of {len(results)} steps passed",
+        f"# make test-cluster: {passed} of {len(planned)} steps passed"
+        + (f", {len(not_run)} not run" if not_run else ""),
         "",
         *(f"- {name}: {value}" for name, value in about.items()),
         "",
         "| step | result | seconds | identical of answered | errors | longest gap s | more |",
         "|---|---|---|---|---|---|---|",
         *(row for result in results for row in _rows(result)),
+        *(f"| {name} | not run | - | - | - | - |  |" for name in not_run),
         "",
     ]
     for result in results:

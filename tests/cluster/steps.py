@@ -4,33 +4,26 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import yaml
 
 from deployments.autoscaling.aims import Bounds
-from tests.cluster.deployed import CLIENT_POD, CLIENTS, FOREIGN, NAMESPACE, SERVICE, Deployed
+from tests.cluster.deployed import CLIENT_POD, CLIENTS, FOREIGN, NAMESPACE, SERVICE
 from tests.cluster.kubectl import Kubectl, KubectlError, Manifest, is_ready
 from tests.cluster.kubectl import apply as apply_objects
 from tests.cluster.kubectl import kubectl as ask
 from tests.cluster.load import ADDRESS, Load, Verdict
+from tests.cluster.rehearsal import SERVING, TARGETS, Rehearsal, StepError, check, wait_for
 
-READY_S = 600.0
-RECOVERED_S = 90.0
-"""After the end of any one pod both entries are ready."""
 ANSWERS_AGAIN_S = 2.0
 """After the sudden end of an entry another one answers."""
 COORDINATOR_S = 8.0
 """After the sudden end of its node a coordinator's streams go on."""
-TARGETS = ("target-h100", "target-a100")
-SERVING = ("entry", *TARGETS, "draft", "head")
-"""Components of our pods."""
 OPERATOR = "app.kubernetes.io/component=kuberay-operator"
-_LOOK_S = 1.0
 _LOOK_INSIDE_S = 5.0
 """Between looks that start a process in a pod."""
 _BEFORE_S = 6.0
@@ -38,86 +31,6 @@ _BEFORE_S = 6.0
 _OTHER_SETTINGS: dict[str, Any] = {"kv_cache_tokens": 12288, "target_num_cpus": 5}
 """Of a redeploy. A pod has eight logical CPUs: the new target has room beside the old one, and
 when both are new the second needs a pod of its own."""
-_COORDINATORS = Path(__file__).parent / "in_pod" / "coordinators.py"
-
-
-class StepError(AssertionError):
-    """What a step found wrong."""
-
-
-@dataclass
-class Rehearsal:
-    """What the steps share."""
-
-    deployed: Deployed
-    kubectl: Kubectl
-    questions: Sequence[Manifest]
-    expected: list[list[int]] = field(default_factory=list)
-    """Token ids of each question, decoded offline."""
-
-    def load(self, *, workers: int = 4, resume: bool = False) -> Load:
-        return Load(self.deployed.key, self.expected, workers, resume)
-
-    def entries_ready(self) -> bool:
-        """Two of them, which their budget lets go one after the other. The autoscaler may have
-        started a third, which has no ingress and goes again."""
-        budget = self.kubectl.get("poddisruptionbudgets", "specdec-entry")
-        return self.num_ready("entry") >= 2 and budget["status"]["disruptionsAllowed"] >= 1
-
-    def all_ready(self) -> bool:
-        """A head, two entries, a target in each cell, and the operator says so."""
-        if not self.entries_ready():
-            return False
-        has_targets = all(self.num_ready(group) for group in ("head", *TARGETS))
-        return has_targets and self.running_version() is not None
-
-    def num_ready(self, *components: str) -> int:
-        """Pods. A target's is ready while a replica runs on it: a node without has no proxy."""
-        return sum(is_ready(pod) for one in components for pod in self.kubectl.pods(one))
-
-    def ready_pod(self, component: str, number: int) -> Manifest:
-        """Waits for it: drafts come with the load."""
-        wait_for(component, lambda: self.num_ready(component) > number, READY_S)
-        return [pod for pod in self.kubectl.pods(component) if is_ready(pod)][number]
-
-    def running_version(self) -> str | None:
-        """Name of the cluster whose application runs; None while none does."""
-        active = self._active()
-        if _application(active).get("status") != "RUNNING":
-            return None
-        return str(active["rayClusterName"])
-
-    def is_settled(self) -> bool:
-        """No replica is about to come or to go."""
-        deployments = _application(self._active()).get("serveDeploymentStatuses", {}).values()
-        healthy = [one["status"] == "HEALTHY" for one in deployments]
-        return all(healthy) and bool(healthy) and self.all_ready()
-
-    def _active(self) -> dict[str, Any]:
-        status = self.kubectl.get("rayservices", SERVICE).get("status", {})
-        return dict(status.get("activeServiceStatus", {}))
-
-    def coordinators(self) -> dict[str, str]:
-        """Name -> address of its pod."""
-        (head,) = self.kubectl.pods("head")
-        script = _COORDINATORS.read_text()
-        output = self.kubectl.execute(
-            head["metadata"]["name"], "python3", "-c", script, container="ray-head"
-        )
-        return dict(json.loads(output.splitlines()[-1]))
-
-    def head_life(self) -> tuple[str, int]:
-        """Which pod, and how often its containers have begun anew."""
-        (head,) = self.kubectl.pods("head")
-        containers = head["status"]["containerStatuses"]
-        return str(head["metadata"]["name"]), sum(one["restartCount"] for one in containers)
-
-    def num_pods(self, components: Sequence[str]) -> int:
-        return sum(len(self.kubectl.pods(component)) for component in components)
-
-
-def _application(active: dict[str, Any]) -> dict[str, Any]:
-    return dict(active.get("applicationStatuses", {}).get("specdec", {}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,30 +39,6 @@ class Step:
 
     name: str
     run: Callable[[Rehearsal], dict[str, Any]]
-
-
-def wait_for(
-    what: str, holds: Callable[[], bool], timeout_s: float, look_s: float = _LOOK_S
-) -> float:
-    """Seconds until `holds`. Raises StepError."""
-    began = time.monotonic()
-    while not _holds(holds):
-        if time.monotonic() - began > timeout_s:
-            raise StepError(f"{what}: not within {timeout_s:.0f} s")
-        time.sleep(look_s)
-    return time.monotonic() - began
-
-
-def _holds(holds: Callable[[], bool]) -> bool:
-    try:
-        return holds()
-    except (KubectlError, KeyError, ValueError):
-        return False
-
-
-def check(is_right: bool, problem: str) -> None:
-    if not is_right:
-        raise StepError(problem)
 
 
 def _check_load(verdict: Verdict, *, may_fail: bool = False) -> None:
@@ -162,7 +51,7 @@ def _check_load(verdict: Verdict, *, may_fail: bool = False) -> None:
 @contextmanager
 def under_load(rehearsal: Rehearsal) -> Iterator[Load]:
     """Streams that run while something is done to the service; none of them may notice it."""
-    wait_for("ready before", rehearsal.all_ready, READY_S)
+    wait_for("ready before", rehearsal.all_ready, rehearsal.ready_s)
     with rehearsal.load() as load:
         time.sleep(_BEFORE_S)
         yield load
@@ -182,13 +71,15 @@ def apply(rehearsal: Rehearsal) -> dict[str, Any]:
 
 
 def ready(rehearsal: Rehearsal) -> dict[str, Any]:
-    return {"seconds": round(wait_for("ready", rehearsal.all_ready, READY_S), 1)}
+    return {"seconds": round(wait_for("ready", rehearsal.all_ready, rehearsal.ready_s), 1)}
 
 
 def answers_equal_offline(rehearsal: Rehearsal) -> dict[str, Any]:
     """Every question, greedy and sampled, against `specdec generate` in a pod of its own."""
     client = Kubectl(CLIENTS)
-    wait_for("the client's pod", lambda: is_ready(client.get("pods", CLIENT_POD)), READY_S)
+    wait_for(
+        "the client's pod", lambda: is_ready(client.get("pods", CLIENT_POD)), rehearsal.ready_s
+    )
     command = "specdec generate --raw-prompt --algorithm autoregressive --max-num-seqs 8"
     command += " --input /client/questions.jsonl --output /tmp/offline.jsonl > /tmp/log 2>&1"
     client.execute(
@@ -198,7 +89,7 @@ def answers_equal_offline(rehearsal: Rehearsal) -> dict[str, Any]:
     rehearsal.expected = [json.loads(line)["output_token_ids"] for line in lines]
     with rehearsal.load() as load:
         enough = 2 * len(rehearsal.questions)
-        wait_for("answers", lambda: load.num_answers >= enough, READY_S)
+        wait_for("answers", lambda: load.num_answers >= enough, rehearsal.ready_s)
     _check_load(load.verdict)
     return load.verdict.figures
 
@@ -214,7 +105,7 @@ def apply_twice(rehearsal: Rehearsal) -> dict[str, Any]:
 
 def coordinators_apart(rehearsal: Rehearsal) -> dict[str, Any]:
     what = "coordinators on both entries"
-    seconds = wait_for(what, lambda: _are_apart(rehearsal), RECOVERED_S, _LOOK_INSIDE_S)
+    seconds = wait_for(what, lambda: _are_apart(rehearsal), rehearsal.recovered_s, _LOOK_INSIDE_S)
     return {"seconds": round(seconds, 1), "on": sorted(rehearsal.coordinators().values())}
 
 
@@ -240,7 +131,7 @@ def killed(component: str, number: int = 0) -> Callable[[Rehearsal], dict[str, A
     """Every process of the pod but the first one gets SIGKILL; that one ends of it."""
 
     def run(rehearsal: Rehearsal) -> dict[str, Any]:
-        wait_for("ready before", rehearsal.all_ready, READY_S)
+        wait_for("ready before", rehearsal.all_ready, rehearsal.ready_s)
         with rehearsal.load(workers=2) as plain, rehearsal.load(workers=4, resume=True) as resuming:
             time.sleep(_BEFORE_S)
             pod = rehearsal.ready_pod(component, number)
@@ -284,16 +175,16 @@ def _recover(rehearsal: Rehearsal) -> dict[str, float]:
     """Seconds until two entries are ready that stay, and until all is as before."""
     began = time.monotonic()
     time.sleep(3.0)
-    wait_for("two entries ready", rehearsal.entries_ready, RECOVERED_S)
+    wait_for("two entries ready", rehearsal.entries_ready, rehearsal.recovered_s)
     recovered_s = time.monotonic() - began
-    wait_for("the service as before", rehearsal.all_ready, READY_S)
+    wait_for("the service as before", rehearsal.all_ready, rehearsal.ready_s)
     as_before_s = time.monotonic() - began
     return {"recovered_s": round(recovered_s, 1), "as_before_s": round(as_before_s, 1)}
 
 
 def redis_deleted(rehearsal: Rehearsal) -> dict[str, Any]:
     """Its budget refuses a drain; who deletes it knows."""
-    wait_for("ready before", rehearsal.all_ready, READY_S)
+    wait_for("ready before", rehearsal.all_ready, rehearsal.ready_s)
     try:
         rehearsal.kubectl.evict("specdec-redis-0")
     except KubectlError as error:
@@ -304,7 +195,7 @@ def redis_deleted(rehearsal: Rehearsal) -> dict[str, Any]:
         before = rehearsal.head_life()
         rehearsal.kubectl.run("delete", "pod", "specdec-redis-0", "--wait=true")
         # Ray's head does not outlive its Redis, and takes some seconds to notice.
-        wait_for("a new head", lambda: rehearsal.head_life() != before, RECOVERED_S)
+        wait_for("a new head", lambda: rehearsal.head_life() != before, rehearsal.recovered_s)
         times = _recover(rehearsal)
     return times | load.verdict.figures
 
@@ -317,7 +208,9 @@ def operator_killed(rehearsal: Rehearsal) -> dict[str, Any]:
     with under_load(rehearsal) as load:
         there = Kubectl(operator["namespace"])
         there.run("delete", "pod", operator["name"], "--grace-period=0", "--force")
-        seconds = wait_for("an operator", lambda: any(map(is_ready, operators())), READY_S)
+        seconds = wait_for(
+            "an operator", lambda: any(map(is_ready, operators())), rehearsal.ready_s
+        )
         time.sleep(_BEFORE_S)
     return {"recovered_s": round(seconds, 1)} | load.verdict.figures
 
@@ -340,7 +233,7 @@ def settings_redeployed(rehearsal: Rehearsal) -> dict[str, Any]:
         names, before = set(rehearsal.coordinators()), rehearsal.num_pods(SERVING)
         apply_objects([rehearsal.deployed.with_settings(**_OTHER_SETTINGS)])
         what = "the application with other settings"
-        seconds = wait_for(what, is_over, READY_S, _LOOK_INSIDE_S)
+        seconds = wait_for(what, is_over, rehearsal.ready_s, _LOOK_INSIDE_S)
     return {"seconds": round(seconds, 1), "extra_pods": max(nums) - before} | load.verdict.figures
 
 
@@ -362,9 +255,15 @@ def _replaced(rehearsal: Rehearsal, service: Manifest) -> dict[str, Any]:
     with under_load(rehearsal) as load:
         before = rehearsal.running_version()
         apply_objects([service])
-        moved = wait_for("another cluster", lambda: _is_another(rehearsal, before), READY_S)
-        wait_for("the old cluster's end", lambda: len(rehearsal.kubectl.pods("head")) == 1, READY_S)
-        wait_for("both entries ready", rehearsal.entries_ready, RECOVERED_S)
+        moved = wait_for(
+            "another cluster", lambda: _is_another(rehearsal, before), rehearsal.ready_s
+        )
+        wait_for(
+            "the old cluster's end",
+            lambda: len(rehearsal.kubectl.pods("head")) == 1,
+            rehearsal.ready_s,
+        )
+        wait_for("both entries ready", rehearsal.entries_ready, rehearsal.recovered_s)
     return {"moved_s": round(moved, 1)} | load.verdict.figures
 
 
@@ -390,14 +289,14 @@ def scaled(rehearsal: Rehearsal) -> dict[str, Any]:
 
     if not _has_settings(rehearsal):  # the step before was left out
         settings_redeployed(rehearsal)
-    wait_for("no pod of the redeploy is left", is_as_before, READY_S)
+    wait_for("no pod of the redeploy is left", is_as_before, rehearsal.ready_s)
     with under_load(rehearsal) as load:
         targets_between(2, 2)
-        up = wait_for("four targets' pods", lambda: num_targets() >= 4, READY_S)
-        up += wait_for("four targets", are_up, READY_S)
+        up = wait_for("four targets' pods", lambda: num_targets() >= 4, rehearsal.ready_s)
+        up += wait_for("four targets", are_up, rehearsal.ready_s)
         time.sleep(_BEFORE_S)
         targets_between(1, 1)
-        down = wait_for("two targets and two entries again", is_as_before, READY_S)
+        down = wait_for("two targets and two entries again", is_as_before, rehearsal.ready_s)
     return {"up_s": round(up, 1), "down_s": round(down, 1)} | load.verdict.figures
 
 
@@ -413,7 +312,9 @@ def foreign_refused(rehearsal: Rehearsal) -> dict[str, Any]:
     host, _, port = ADDRESS.partition(":")
     connect = f"import socket; socket.create_connection(({host!r}, {port}), 5)"
     foreign = Kubectl(FOREIGN)
-    wait_for("the foreign pod", lambda: is_ready(foreign.get("pods", CLIENT_POD)), READY_S)
+    wait_for(
+        "the foreign pod", lambda: is_ready(foreign.get("pods", CLIENT_POD)), rehearsal.ready_s
+    )
     try:
         foreign.execute(CLIENT_POD, "python3", "-c", connect)
     except KubectlError:
@@ -424,7 +325,7 @@ def foreign_refused(rehearsal: Rehearsal) -> dict[str, Any]:
 def uninstalled(rehearsal: Rehearsal) -> dict[str, Any]:
     """In the order of k8s/README.md."""
     began, kubectl = time.monotonic(), rehearsal.kubectl
-    kubectl.run("delete", "rayservice", SERVICE, "--wait=true", timeout_s=READY_S)
+    kubectl.run("delete", "rayservice", SERVICE, "--wait=true", timeout_s=rehearsal.ready_s)
     wait_for(
         "no pod of Ray", lambda: not kubectl.get("pods", selector="ray.io/cluster")["items"], 300
     )
@@ -434,7 +335,7 @@ def uninstalled(rehearsal: Rehearsal) -> dict[str, Any]:
         if one["kind"] == "PriorityClass"
     }
     for namespace in (NAMESPACE, CLIENTS, FOREIGN):
-        kubectl.run("delete", "namespace", namespace, "--wait=true", timeout_s=READY_S)
+        kubectl.run("delete", "namespace", namespace, "--wait=true", timeout_s=rehearsal.ready_s)
     kubectl.run("delete", "priorityclass", *sorted(named))
     left = json.loads(kubectl.run("get", "rayservice,raycluster,rayjob", "-A", "--output", "json"))
     ours = [
