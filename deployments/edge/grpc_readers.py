@@ -21,10 +21,13 @@ UNREAD_S = EdgeLimits().unread_s
 
 
 async def write_all(responses: AsyncGenerator[Any], context: Any) -> None:
-    """Every response, unless one waits for its reader for too long."""
+    """Write every response, unless one waits for its reader for too long. An empty one is not
+    written: an ingress sends it to pass on the trailers of an error (ingress/grpc_api.py)."""
     watch = Watch(UNREAD_S)
     try:
         async for response in responses:
+            if not response:
+                continue
             watch.begin()
             await context.write(response)
             watch.pause()

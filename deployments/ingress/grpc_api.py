@@ -77,7 +77,9 @@ class GrpcApi:
                             yield answer
         except Exception as error:
             _refuse(context, error)
-            yield pb.GenerateResponse()  # Serve sends a code and trailers only with a message
+            # Serve sends a code and trailers only with a message; the proxy drops this one
+            # (edge/grpc_readers.py).
+            yield pb.GenerateResponse()
 
     async def generate_once(
         self, message: pb.GenerateRequest, context: CallContext

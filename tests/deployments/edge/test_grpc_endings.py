@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 from unittest.mock import Mock
 
@@ -16,6 +16,8 @@ from specdec.v1 import generation_pb2 as pb
 from specdec.v1 import generation_pb2_grpc as pb_grpc
 
 DEAD = "The actor 140b is unavailable: Actor is unavailable.. The task may have been executed."
+
+DETAILS = "grpc-status-details-bin"
 
 ROUTELESS = "Application metadata not set. Ping /ray.serve.RayServeAPIService/ListApplications"
 """Of a proxy that has just been started."""
@@ -81,3 +83,43 @@ def test_who_may_send_the_call_again_is_told_so(code: grpc.StatusCode, details: 
 )
 def test_any_other_end_is_left_as_it_is(code: grpc.StatusCode, details: str) -> None:
     assert asyncio.run(ends(code, details)) == [(code, details)] * 2
+
+
+def refusing(messages: Sequence[pb.GenerateResponse]) -> Callable[..., Any]:
+    """As Serve's proxy passes on a stream that the ingress refuses after these messages."""
+
+    def factory(service_method: str, streaming_type: Any) -> Callable[..., Any]:
+        async def stream(request: Any, context: Any) -> AsyncIterator[bytes]:
+            for message in messages:
+                yield message.SerializeToString()
+            context.set_code(grpc.StatusCode.INVALID_ARGUMENT)
+            context.set_details("temperature is -1: the minimum is 0")
+            context.set_trailing_metadata([(DETAILS, b"packed")])
+            yield pb.GenerateResponse().SerializeToString()
+
+        return stream
+
+    return factory
+
+
+@pytest.mark.parametrize("texts", [[], ["first"], ["first", "second"]])
+def test_the_trailers_of_an_error_come_without_the_message_that_brought_them(
+    texts: list[str],
+) -> None:
+    messages = [pb.GenerateResponse(text=text) for text in texts]
+
+    async def scenario() -> None:
+        server = gRPCGenericServer(refusing(messages), extra_options=[])
+        add_generation_service(Mock(), server)
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            call = pb_grpc.GenerationServiceStub(channel).Generate(pb.GenerateRequest())
+            assert [await call.read() for _ in messages] == messages
+            with pytest.raises(grpc.aio.AioRpcError) as error:
+                await call.read()
+            assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+            assert dict(error.value.trailing_metadata() or ())[DETAILS] == b"packed"
+        await server.stop(None)
+
+    asyncio.run(scenario())
