@@ -32,7 +32,7 @@ from specdec_core.pool.waiting import most_waiting
 
 APPLICATION = "specdec"
 IMPORT_PATH = "deployments.app:build_app"
-SERVICER_FUNCTION = "deployments.edge.grpc_endings.add_generation_service"
+SERVICER_FUNCTION = "deployments.edge.grpc_services.add_services"
 _HEALTH_CHECKS: dict[str, Any] = {
     "health_check_period_s": HEALTH_CHECK_PERIOD_S,
     "health_check_timeout_s": 5,
@@ -109,6 +109,8 @@ def serve_config(config: ServiceConfig) -> dict[str, Any]:
         "grpc_options": {
             "port": config.grpc_port,
             "grpc_servicer_functions": [SERVICER_FUNCTION],
+            # SERVICER_FUNCTION adds a reflection service that finds methods, too.
+            "enable_reflection": False,
         },
         **written,
         "applications": [

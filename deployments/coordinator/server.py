@@ -16,7 +16,7 @@ from deployments.coordinator.pool_driver import PoolDriver
 from deployments.coordinator.service import REGISTER_TIMEOUT_S, CoordinatorServicer
 from deployments.memory import STEADY_ALLOCATOR
 from deployments.tls.files import TlsFiles
-from deployments.wire.endpoint import PROBE_OPTIONS, TOKEN_KEY, Endpoint
+from deployments.wire.endpoint import PING_OPTIONS, PROBE_OPTIONS, TOKEN_KEY, Endpoint
 from specdec.v1 import coordination_pb2_grpc as pb_grpc
 
 logger = logging.getLogger(__name__)
@@ -58,8 +58,7 @@ class PortLimits:
             ("grpc.server_handshake_timeout_ms", self.handshake_timeout_ms),
             ("grpc.max_connection_idle_ms", self.idle_timeout_ms),
             *PROBE_OPTIONS,
-            # Our own peers may ask every 10 s; without this they would be sent away for it.
-            ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+            *PING_OPTIONS,
         )
 
 

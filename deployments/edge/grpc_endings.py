@@ -26,8 +26,8 @@ _Handler = Callable[..., Any]
 
 
 def add_generation_service(servicer: Any, server: Any) -> None:
-    """For grpc_options.grpc_servicer_functions. `server` is Serve's: it takes the place of every
-    method by what its factory makes."""
+    """Add GenerationService to `server`, the server of Serve's proxy, which replaces every method
+    by what its factory makes."""
     factory = server.service_handler_factory
     server.service_handler_factory = lambda **method: _ending_well(factory(**method))
     try:

@@ -1,10 +1,15 @@
-"""What gRPC servers of Serve's proxies do with a burst that comes faster than it is read.
+"""Limits of the gRPC servers of Serve's proxies: bursts of calls and keepalive pings.
 
-By itself gRPC cancels a call that nobody took for 30 s, and refuses those beyond 1000 to 3000 that
-wait; the client sees CANCELLED, which says neither that nothing was done nor when to come back.
+By default gRPC cancels a call that the server did not accept within 30 s, and refuses calls when
+1000 to 3000 wait. The client gets CANCELLED, which names no reason and no time for a retry.
+
+By default gRPC also ends a connection with UNAVAILABLE "Too many pings" when pings come more often
+than every five minutes while the server sends nothing, as to a stream that waits in the queue.
 """
 
 from __future__ import annotations
+
+from deployments.wire.endpoint import PING_OPTIONS
 
 _LONG_S = 3600
 """Longer than a client waits: whoever gives up cancels."""
@@ -18,6 +23,7 @@ SERVER_OPTIONS = (
     ("grpc.server.max_pending_requests_hard_limit", _MANY),
     ("grpc.keepalive_time_ms", _ALIVE_MS),
     ("grpc.keepalive_timeout_ms", _ALIVE_MS // 3),
+    *PING_OPTIONS,
 )
 
 

@@ -20,14 +20,30 @@ STAYS_READY_S = 5.0
 than RAY_SERVE_PROXY_MIN_DRAINING_PERIOD_S, by what lists of endpoints take."""
 
 
+class Leaving:
+    """Whether a drained proxy has been ready for long enough."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._leaves_at: float | None = None
+        """None: it stays."""
+
+    def has_left(self, *, is_healthy: bool) -> bool:
+        """Return whether the proxy counts as not ready. `is_healthy`: its own health now."""
+        if is_healthy:
+            self._leaves_at = None
+            return False
+        if self._leaves_at is None:
+            self._leaves_at = self._clock() + STAYS_READY_S
+        return self._clock() >= self._leaves_at
+
+
 class Readiness:
     """ASGI middleware around the proxy."""
 
     def __init__(self, app: ASGIApp, clock: Callable[[], float] = time.monotonic) -> None:
         self._app = app
-        self._clock = clock
-        self._leaves_at: float | None = None
-        """None: it stays."""
+        self._leaving = Leaving(clock)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] == READY and await self._is_leaving(scope):
@@ -37,12 +53,7 @@ class Readiness:
         await self._app(scope, receive, send)
 
     async def _is_leaving(self, scope: Scope) -> bool:
-        if await self._health(scope) == 200:
-            self._leaves_at = None
-            return False
-        if self._leaves_at is None:
-            self._leaves_at = self._clock() + STAYS_READY_S
-        return self._clock() >= self._leaves_at
+        return self._leaving.has_left(is_healthy=await self._health(scope) == 200)
 
     async def _health(self, scope: Scope) -> int:
         """The status of Serve's own route."""

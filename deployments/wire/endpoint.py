@@ -25,6 +25,13 @@ PROBE_OPTIONS = (
 bytes were not acknowledged for 10 s (TCP_USER_TIMEOUT), instead of after a quarter of an hour. The
 pings themselves were not seen to end anything with grpcio 1.85: a process that hangs is noticed by
 its heartbeats."""
+PING_OPTIONS = (
+    ("grpc.http2.min_ping_interval_without_data_ms", 500),
+    # Without this, a client without calls may ping once in two hours.
+    ("grpc.keepalive_permit_without_calls", 1),
+)
+"""Options of a server that accepts keepalive pings, with and without calls. Most clients send one
+in 10 s or more, some in 1 s. By default gRPC ends their connections with "too many pings"."""
 TOKEN_KEY = "authorization"
 
 

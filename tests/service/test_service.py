@@ -17,11 +17,13 @@ import grpc
 import httpx
 import pytest
 import ray
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from deployments.app import coordinator_spec
 from deployments.coordinator.actor import end, resolve, targets_begun, tell_target_begins
 from deployments.coordinator.spec import NAMESPACE, CoordinatorSpec
 from deployments.wire.endpoint import Endpoint
+from specdec.health import health_pb2
 from specdec.v1 import generation_pb2 as pb
 from tests.service.conftest import Oracle, Service
 
@@ -220,6 +222,39 @@ def test_models_and_health(http: httpx.Client, stub: Any) -> None:
     assert [model.id for model in stub.ListModels(pb.ListModelsRequest()).models] == ["tiny"]
     assert http.get("/health").status_code == 200
     assert http.get("/ready").status_code == 200
+
+
+def test_grpc_as_tools_and_proxies_speak_it(service: Service) -> None:
+    """The standard health service, reflection, and pings of a connection without calls."""
+    options = [
+        ("grpc.keepalive_time_ms", 1000),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.max_pings_without_data", 0),
+        ("grpc.use_local_subchannel_pool", 1),
+    ]
+    states: list[grpc.ChannelConnectivity] = []
+    with grpc.insecure_channel(service.grpc_address, options=options) as channel:
+        channel.subscribe(states.append, try_to_connect=True)
+        check = channel.unary_unary(
+            "/grpc.health.v1.Health/Check",
+            health_pb2.HealthCheckRequest.SerializeToString,
+            health_pb2.HealthCheckResponse.FromString,
+        )
+        for name in ("", "specdec.v1.GenerationService"):
+            answer = check(health_pb2.HealthCheckRequest(service=name), timeout=20)
+            assert answer.status == health_pb2.HealthCheckResponse.SERVING
+        with pytest.raises(grpc.RpcError) as error:
+            check(health_pb2.HealthCheckRequest(service="other"), timeout=20)
+        assert error.value.code() is grpc.StatusCode.NOT_FOUND
+        asked = reflection_pb2.ServerReflectionRequest(
+            file_containing_symbol="specdec.v1.GenerationService.Generate"
+        )
+        reflection = reflection_pb2_grpc.ServerReflectionStub(channel)
+        (described,) = reflection.ServerReflectionInfo(iter([asked]), timeout=20)
+        assert described.file_descriptor_response.file_descriptor_proto
+        time.sleep(6)  # gRPC by itself ends a connection after three pings
+        assert states[-1] is grpc.ChannelConnectivity.READY
+        assert states.count(grpc.ChannelConnectivity.READY) == 1
 
 
 def test_a_coordinator_that_nobody_uses_ends_itself(service: Service) -> None:

@@ -31,11 +31,11 @@ class GenerationServiceStub:
     model, UNAUTHENTICATED for a missing API key, RESOURCE_EXHAUSTED when the queue is full or a key
     has as much as it may, DEADLINE_EXCEEDED when deadline_ms passed, UNAVAILABLE for what is worth
     trying again. Every error has google.rpc.ErrorInfo in grpc-status-details-bin, and RetryInfo if it
-    says when to come back. A stream that ends with an error has one message before its end, with
-    every field empty.
+    says when to come back.
 
-    Serve's gRPC proxy answers server reflection, so that grpcurl needs no .proto; behind Serve's HAProxy
-    there is none. It speaks plain text: TLS ends at the gateway (k8s/components/gateway).
+    The same port answers server reflection (grpcurl and ghz need no .proto) and the standard
+    grpc.health.v1.Health, and accepts keepalive pings every 5 s (docs/api.md). It speaks plain text: TLS
+    ends at the gateway (k8s/components/gateway).
     """
 
     def __init__(self, channel):
@@ -92,11 +92,11 @@ class GenerationServiceServicer:
     model, UNAUTHENTICATED for a missing API key, RESOURCE_EXHAUSTED when the queue is full or a key
     has as much as it may, DEADLINE_EXCEEDED when deadline_ms passed, UNAVAILABLE for what is worth
     trying again. Every error has google.rpc.ErrorInfo in grpc-status-details-bin, and RetryInfo if it
-    says when to come back. A stream that ends with an error has one message before its end, with
-    every field empty.
+    says when to come back.
 
-    Serve's gRPC proxy answers server reflection, so that grpcurl needs no .proto; behind Serve's HAProxy
-    there is none. It speaks plain text: TLS ends at the gateway (k8s/components/gateway).
+    The same port answers server reflection (grpcurl and ghz need no .proto) and the standard
+    grpc.health.v1.Health, and accepts keepalive pings every 5 s (docs/api.md). It speaks plain text: TLS
+    ends at the gateway (k8s/components/gateway).
     """
 
     def Generate(self, request, context):
@@ -212,11 +212,11 @@ class GenerationService:
     model, UNAUTHENTICATED for a missing API key, RESOURCE_EXHAUSTED when the queue is full or a key
     has as much as it may, DEADLINE_EXCEEDED when deadline_ms passed, UNAVAILABLE for what is worth
     trying again. Every error has google.rpc.ErrorInfo in grpc-status-details-bin, and RetryInfo if it
-    says when to come back. A stream that ends with an error has one message before its end, with
-    every field empty.
+    says when to come back.
 
-    Serve's gRPC proxy answers server reflection, so that grpcurl needs no .proto; behind Serve's HAProxy
-    there is none. It speaks plain text: TLS ends at the gateway (k8s/components/gateway).
+    The same port answers server reflection (grpcurl and ghz need no .proto) and the standard
+    grpc.health.v1.Health, and accepts keepalive pings every 5 s (docs/api.md). It speaks plain text: TLS
+    ends at the gateway (k8s/components/gateway).
     """
 
     @staticmethod
