@@ -12,7 +12,6 @@ from typing import Any
 
 import grpc
 from ray.serve._private.proxy_request_response import gRPCStreamingType
-from ray.serve.generated.serve_pb2 import HealthzRequest
 from ray.serve.grpc_util import RayServegRPCContext
 
 from deployments.edge.readiness import Leaving
@@ -87,7 +86,7 @@ class HealthServicer:
 
     async def _status(self, context: Any) -> _Status:
         """Ends the call of a client that may not ask."""
-        code, _ = await _answer(self._proxy_health, HealthzRequest(), context)
+        code, _ = await _answer(self._proxy_health, None, context)  # it reads no message
         is_leaving = self._leaving.has_left(is_healthy=code is grpc.StatusCode.OK)
         code, answer = await _answer(self._service_health, pb.HealthRequest(), context)
         if code is grpc.StatusCode.PERMISSION_DENIED:
