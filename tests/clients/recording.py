@@ -69,8 +69,8 @@ class Recorder:
         if request in self._requests:
             return
         self._requests.append(request)
-        listed = [asdict(one) for one in self._requests]
-        self._file.write_text(json.dumps(listed, indent=1, ensure_ascii=False) + "\n")
+        lines = (json.dumps(asdict(one), ensure_ascii=False) for one in self._requests)
+        self._file.write_text("[\n" + ",\n".join(lines) + "\n]\n")
 
 
 def _kept(headers: list[tuple[bytes, bytes]]) -> dict[str, str]:

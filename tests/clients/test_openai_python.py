@@ -19,6 +19,7 @@ pytest.importorskip("llguidance")
 
 QUESTION: Any = {"role": "user", "content": "Weather in Paris?"}
 ADA: Any = {"role": "user", "content": "Describe Ada as JSON."}
+LONG: Any = {"role": "user", "content": "word " * 1100}
 
 
 class Unit(StrEnum):
@@ -43,6 +44,7 @@ class Person(BaseModel):
 
 
 TOOL: Any = openai.pydantic_function_tool(GetWeather, name="get_weather")
+NAMED: Any = {"type": "function", "function": {"name": "get_weather"}}
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +114,7 @@ def test_a_stream_without_usage_ends_with_the_finish_reason(client: OpenAI) -> N
     assert last.usage is None
 
 
-@pytest.mark.parametrize("choice", ["auto"])
+@pytest.mark.parametrize("choice", ["required", "auto", NAMED])
 def test_a_pydantic_tool_is_called_and_its_result_is_read(client: OpenAI, choice: Any) -> None:
     asked: dict[str, Any] = {"model": MODEL, "tools": [TOOL]}
     first = client.chat.completions.parse(messages=[QUESTION], tool_choice=choice, **asked)
@@ -133,7 +135,7 @@ def test_a_pydantic_tool_is_called_and_its_result_is_read(client: OpenAI, choice
         assert second.choices[0].message.content == "It is 22 degrees in Paris."
 
 
-@pytest.mark.parametrize("choice", ["auto"])
+@pytest.mark.parametrize("choice", ["required", "auto", NAMED])
 def test_a_streamed_call_is_put_together(client: OpenAI, choice: Any) -> None:
     with client.chat.completions.stream(
         model=MODEL, messages=[QUESTION], tools=[TOOL], tool_choice=choice
@@ -168,3 +170,33 @@ def test_json_mode_gives_an_object(client: OpenAI) -> None:
         model=MODEL, messages=[ADA], response_format={"type": "json_object"}
     )
     assert json.loads(answer.choices[0].message.content or "") == {"name": "Ada", "age": 36}
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind", "code", "param"),
+    [
+        ({"model": "gpt-4o"}, openai.NotFoundError, "model_not_found", "model"),
+        ({"messages": [LONG]}, openai.BadRequestError, "context_length_exceeded", "messages"),
+        ({"top_p": 3}, openai.BadRequestError, "decimal_above_max_value", "top_p"),
+        ({"temperature": "hot"}, openai.BadRequestError, "invalid_type", "temperature"),
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_error_is_the_clients_own_exception_with_a_code(
+    client: OpenAI,
+    fields: dict[str, Any],
+    kind: type[openai.APIStatusError],
+    code: str,
+    param: str,
+    stream: bool,
+) -> None:
+    asked = {"model": MODEL, "messages": [QUESTION], "stream": stream} | fields
+    with pytest.raises(kind) as caught:
+        client.chat.completions.create(**asked)
+    assert (caught.value.code, caught.value.param) == (code, param)
+
+
+def test_a_wrong_key_is_an_authentication_error(client: OpenAI) -> None:
+    with pytest.raises(openai.AuthenticationError) as caught:
+        client.with_options(api_key="wrong").models.list()
+    assert caught.value.code == "invalid_api_key"
