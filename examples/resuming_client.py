@@ -46,7 +46,7 @@ def answer(urls: list[str], body: dict[str, Any]) -> Iterator[str]:
                     yield choice["delta"].get("content", "")
             return
         except (OSError, HTTPException) as error:
-            if isinstance(error, HTTPError) and error.code in (400, 401, 404, 409, 422):
+            if isinstance(error, HTTPError) and error.code in (400, 401, 404, 409):
                 raise  # no other address would take it
             time.sleep(0.5)
     raise ConnectionError("no address has answered to the end")

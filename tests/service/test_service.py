@@ -17,6 +17,7 @@ import grpc
 import httpx
 import pytest
 import ray
+from google.rpc import error_details_pb2, status_pb2
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from deployments.app import coordinator_spec
@@ -203,6 +204,7 @@ def test_bad_requests_over_both_proxies(http: httpx.Client, stub: Any) -> None:
         answer = http.post("/v1/completions", json=body)
         assert answer.status_code == status, answer.text
         assert answer.json()["error"]["message"]
+        assert isinstance(answer.json()["error"]["code"], str)
     assert http.post("/v1/completions", content=b"{").status_code == 400
     for ids, code in (([-1], "INVALID_ARGUMENT"), ([10**6], "INVALID_ARGUMENT")):
         message = pb.GenerateRequest(prompt_token_ids=pb.TokenIds(ids=ids))
@@ -210,11 +212,23 @@ def test_bad_requests_over_both_proxies(http: httpx.Client, stub: Any) -> None:
             with pytest.raises(grpc.RpcError) as error:
                 call(message)
             assert error.value.code().name == code
-            assert error.value.details().startswith(f"the prompt: token id {ids[0]} is not in 0..")
+            wrong = f"prompt_token_ids: token id {ids[0]} is not in 0.."
+            assert error.value.details().startswith(wrong)
+            info = _error_info(error.value)
+            assert (info.reason, info.domain) == ("INVALID_VALUE", "specdec")
+            assert info.metadata["param"] == "prompt_token_ids"
     with pytest.raises(grpc.RpcError) as error:
         stub.GenerateOnce(pb.GenerateRequest(model="other", prompt="x"))
     assert error.value.code() is grpc.StatusCode.NOT_FOUND
     assert len(token_ids(http.post("/v1/completions", json=completion()))) == 40
+
+
+def _error_info(error: Any) -> error_details_pb2.ErrorInfo:
+    trailers = dict(error.trailing_metadata())
+    status = status_pb2.Status.FromString(trailers["grpc-status-details-bin"])
+    info = error_details_pb2.ErrorInfo()
+    assert status.details[0].Unpack(info)
+    return info
 
 
 def test_models_and_health(http: httpx.Client, stub: Any) -> None:
