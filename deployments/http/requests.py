@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -19,7 +19,15 @@ from deployments.ingress.ask import Ask, Resume
 from deployments.ingress.output import View
 from deployments.messages import describe, path_of
 from deployments.text.sampling_fields import SamplingFields
-from deployments.text.structured_output import from_response_format, from_structured_outputs
+from deployments.text.structured_output import (
+    choice,
+    from_response_format,
+    from_structured_outputs,
+    json_schema,
+    lark,
+    regex,
+    unknown_names,
+)
 from deployments.text.tool_calls import checked_tools, forced_call
 from specdec_core.errors import InvalidRequestError, check_range
 from specdec_core.grammar import GrammarSpec
@@ -28,15 +36,15 @@ from specdec_core.sampling_params import MAX_LOGPROBS
 DEFAULT_COMPLETION_TOKENS = 16
 """OpenAI's default for completions; chat completions take what the context has room for."""
 
-_AS_STRUCTURED = {
-    "guided_json": "json",
-    "guided_regex": "regex",
-    "guided_choice": "choice",
-    "guided_grammar": "grammar",
-    "json_schema": "json",
-    "regex": "regex",
+_OLDER_NAMES: Mapping[str, Callable[[Any, str], GrammarSpec]] = {
+    "guided_json": json_schema,
+    "guided_regex": regex,
+    "guided_choice": choice,
+    "guided_grammar": lark,
+    "json_schema": json_schema,
+    "regex": regex,
 }
-"""Fields of older vLLM, llama.cpp and SGLang, and the kind of structured output that each is."""
+"""Fields of older vLLM, llama.cpp and SGLang, each for one kind of structured output."""
 
 
 class _Body(BaseModel):
@@ -169,10 +177,10 @@ class CommonBody(_Body, SamplingFields):
             found["response_format"] = from_response_format(self.response_format)
         if self.structured_outputs is not None:
             found["structured_outputs"] = from_structured_outputs(self.structured_outputs)
-        for name, kind in _AS_STRUCTURED.items():
+        for name, read in _OLDER_NAMES.items():
             value = getattr(self, name)
             if value is not None:
-                found[name] = _structured(name, kind, value)
+                found[name] = read(value, name)
         return {name: grammar for name, grammar in found.items() if grammar is not None}
 
     def _grammar(self) -> GrammarSpec | None:
@@ -315,10 +323,13 @@ def parse_body(
     except ValidationError as error:
         raise _translate(error) from None
     extras = list(_extras(body))
+    names = [path for path, _ in extras if path not in _KNOWN]
     if isinstance(body, CommonBody):
         for path, value in extras:
             check_neutral(path, value)
-    body._warnings += unknown.warnings(path for path, _ in extras if path not in _KNOWN)
+        names += unknown_names(body.response_format or {}, "response_format")
+        names += unknown_names(body.structured_outputs or {}, "structured_outputs")
+    body._warnings += unknown.warnings(names)
     return body
 
 
@@ -333,13 +344,6 @@ def _extras(body: _Body, where: str = "") -> Iterator[tuple[str, Any]]:
         inner = getattr(body, name)
         if isinstance(inner, _Body):
             yield from _extras(inner, f"{name}.")
-
-
-def _structured(name: str, kind: str, value: Any) -> GrammarSpec:
-    try:
-        return from_structured_outputs({kind: value})
-    except InvalidRequestError as error:
-        raise InvalidRequestError(f"{name}: {error}", param=name, code=error.code) from None
 
 
 def _translate(error: ValidationError) -> Exception:

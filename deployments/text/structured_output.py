@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from deployments.text.json_text import check_text, checked_json, read_json
@@ -19,6 +19,22 @@ _OPTIONS = ("disable_any_whitespace", "disable_fallback")
 """Names of vLLM that change nothing: JSON has single spaces only, and there is one library."""
 _UNSUPPORTED = ("structural_tag", "whitespace_pattern", "disable_additional_properties")
 """Names of vLLM that would change the answer."""
+_NAMES: Mapping[str, tuple[str, ...]] = {
+    "response_format": ("type", "schema", "json_schema"),
+    "response_format.json_schema": ("name", "description", "schema", "strict"),
+    "structured_outputs": (*_KINDS, *_OPTIONS, *_UNSUPPORTED),
+}
+"""Names that are known in each object."""
+
+
+def unknown_names(given: Mapping[str, Any], where: str) -> Iterator[str]:
+    """Return the paths of names that nobody knows, in the object at `where` and inside it."""
+    for name, value in given.items():
+        path = f"{where}.{name}"
+        if name not in _NAMES[where]:
+            yield path
+        elif path in _NAMES and isinstance(value, dict):
+            yield from unknown_names(value, path)
 
 
 def from_response_format(response_format: Mapping[str, Any]) -> GrammarSpec | None:
@@ -44,7 +60,6 @@ def from_response_format(response_format: Mapping[str, Any]) -> GrammarSpec | No
 def _named_schema(wrapper: Any, where: str) -> GrammarSpec:
     if not isinstance(wrapper, dict) or not isinstance(wrapper.get("schema"), dict | bool):
         raise InvalidRequestError(f"{where}.schema must be a JSON schema", param=f"{where}.schema")
-    _check_names(wrapper, ("name", "description", "schema", "strict"), where)
     for name, kind in (("name", str), ("description", str), ("strict", bool)):
         if not isinstance(wrapper.get(name), kind | None):
             raise _wrong_type(f"{where}.{name}", kind.__name__, wrapper[name])
@@ -62,7 +77,6 @@ def from_structured_outputs(fields: Mapping[str, Any]) -> GrammarSpec:
                 param=f"{where}.{name}",
                 code="unsupported_parameter",
             )
-    _check_names(fields, (*_KINDS, *_OPTIONS, *_UNSUPPORTED), where)
     kinds = [name for name in given if name in _KINDS]
     if len(kinds) != 1:
         raise InvalidRequestError(
@@ -122,13 +136,14 @@ def _text(source: Any, field: str) -> str:
     return source
 
 
-def _check_names(given: Mapping[str, Any], known: Collection[str], where: str) -> None:
-    for name, value in given.items():
-        if name not in known and value is not None:
+def _check_names(given: Mapping[str, Any], used: Collection[str], where: str) -> None:
+    """Refuse known names that have no meaning next to the others."""
+    for name in _NAMES[where]:
+        if name not in used and given.get(name) is not None:
             raise InvalidRequestError(
-                f"unknown field {where}.{name:.80}: known are {', '.join(known)}",
-                param=f"{where}.{name:.80}",
-                code="unknown_parameter",
+                f"{where}.{name} has no meaning here: leave it out, only {', '.join(used)} have",
+                param=f"{where}.{name}",
+                code="unsupported_parameter",
             )
 
 

@@ -201,9 +201,9 @@ def test_older_names_of_structured_output_are_enforced(
 @pytest.mark.parametrize(
     ("fields", "message", "param"),
     [
-        ({"guided_regex": 5}, "guided_regex: ", "guided_regex"),
-        ({"guided_choice": []}, "guided_choice: ", "guided_choice"),
-        ({"json_schema": "{"}, "json_schema: ", "json_schema"),
+        ({"guided_regex": 5}, "guided_regex must be a string", "guided_regex"),
+        ({"guided_choice": []}, "guided_choice is empty", "guided_choice"),
+        ({"json_schema": "{"}, "json_schema is not JSON", "json_schema"),
         (
             {"guided_regex": "a", "guided_choice": ["a"]},
             "guided_regex and guided_choice exclude each other",

@@ -25,6 +25,7 @@ DEEP: list[tuple[dict[str, Any], list[str]]] = [
     ({"stream_options": {"temperature": 1}}, ["stream_options.temperature"]),
     ({"speculative": {"K": 3, "mirostat": 2}}, ["speculative.K", "speculative.mirostat"]),
     ({"resume": {"token_ids": [], "foo": 1}}, ["resume.foo"]),
+    ({"response_format": {"type": "text", "foo": 1}}, ["response_format.foo"]),
     ({"foo": 1, "speculative": {"foo": 1}}, ["foo", "speculative.foo"]),
 ]
 
@@ -45,6 +46,30 @@ def test_an_answer_tells_the_names_that_were_ignored(
                 (choice,) = body["choices"]
                 text = choice.get("text") or choice["message"]["content"]
                 assert text == expected_text("HELLO", 20)
+
+    run(scenario)
+
+
+def test_names_inside_of_structured_output_are_told_too() -> None:
+    pytest.importorskip("llguidance")
+    asked: list[tuple[dict[str, Any], str]] = [
+        (
+            {
+                "response_format": {
+                    "type": "json_schema",
+                    "json_schema": {"schema": {}, "sctrict": True},
+                }
+            },
+            "response_format.json_schema.sctrict",
+        ),
+        ({"structured_outputs": {"regex": "a", "regexp": "b"}}, "structured_outputs.regexp"),
+    ]
+
+    async def scenario() -> None:
+        async with server() as (client, _):
+            for fields, name in asked:
+                answer = await client.post("/v1/completions", json=completion(**fields))
+                assert answer.json()["warnings"] == told([name])
 
     run(scenario)
 
