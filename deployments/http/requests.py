@@ -18,6 +18,7 @@ from deployments.http.unknown_fields import UnknownFields
 from deployments.ingress.ask import Ask, Resume
 from deployments.ingress.output import View
 from deployments.messages import describe, path_of
+from deployments.text.chat_messages import unknown_fields
 from deployments.text.sampling_fields import SamplingFields
 from deployments.text.structured_output import (
     choice,
@@ -329,6 +330,8 @@ def parse_body(
             check_neutral(path, value)
         names += unknown_names(body.response_format or {}, "response_format")
         names += unknown_names(body.structured_outputs or {}, "structured_outputs")
+    if isinstance(body, ChatBody | TokenizeBody):
+        names += unknown_fields(body.messages or [])
     body._warnings += unknown.warnings(names)
     return body
 
