@@ -159,7 +159,7 @@ class _Routes:
         body = await self._body(CompletionBody, request)
         self._service.check_model(body.model)
         given = await self._beside(request, partial(checked_prompts, body.prompt))
-        adds = body.add_special_tokens is not False
+        adds = body.add_special_tokens
         ids = await self._service.encode_all(given, add_special_tokens=adds)
         echoes = await self._echoes(given, ids, body) if body.echo else []
         ask = replace(body.ask(), client=request.state.client)
@@ -237,7 +237,7 @@ class _Routes:
             with answer.respond:
                 return JSONResponse(answer.whole(told))
         first = await anext(pieces)  # decides the status: after it the headers have left
-        wants_usage = body.stream_options is not None and bool(body.stream_options.include_usage)
+        wants_usage = body.stream_options is not None and body.stream_options.include_usage
         lines = _stream(answer, first, pieces, wants_usage=wants_usage)
         return StreamingResponse(lines, media_type="text/event-stream")
 
@@ -270,7 +270,7 @@ class _Routes:
             respond=self._service.pool.times.respond,
             return_token_ids=bool(body.return_token_ids),
             num_prompt_logprobs=body.prompt_logprobs,
-            counts_in_chunks=options is not None and bool(options.continuous_usage_stats),
+            counts_in_chunks=options is not None and options.continuous_usage_stats,
             warnings=body.warnings,
         )
 

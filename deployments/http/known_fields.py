@@ -1,5 +1,6 @@
-"""Request fields of OpenAI, vLLM, llama.cpp, SGLang, TGI and Ollama that a body does not declare.
+"""Request fields of OpenAI and other servers that a body does not declare.
 
+The other servers are vLLM, llama.cpp, SGLang, TGI and Ollama.
 A field that changes no token passes. Every other field passes with the values that change nothing,
 and is refused by name with any other value. null always means that the field is left out.
 """

@@ -53,19 +53,27 @@ class _Body(BaseModel):
 
     _warnings: list[str] = PrivateAttr(default_factory=list)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _leave_null_out(cls, values: Any) -> Any:
+        """null means that a field is left out, in every body and in the objects inside it."""
+        if not isinstance(values, dict):
+            return values
+        return {name: value for name, value in values.items() if value is not None}
+
     @property
     def warnings(self) -> Sequence[str]:
-        """What the response says about names that nobody knows."""
+        """The response's warnings about unknown names."""
         return self._warnings
 
 
 class StreamOptions(_Body):
-    include_usage: bool | None = None
-    continuous_usage_stats: bool | None = None
+    include_usage: bool = False
+    continuous_usage_stats: bool = False
 
 
 class SpeculativeOptions(_Body):
-    enabled: bool | None = None
+    enabled: bool = True
     num_speculative_tokens: int | None = None
     method: str | None = None
 
@@ -107,7 +115,7 @@ class CommonBody(_Body, SamplingFields):
     include_stop_str_in_output: bool | None = None
     truncate_prompt_tokens: int | None = None
     prompt_logprobs: int | None = None
-    priority: int | None = None
+    priority: int = 0
     cache_salt: str | None = None
     request_id: str | None = None
     resume: ResumeOptions | None = None
@@ -126,7 +134,7 @@ class CommonBody(_Body, SamplingFields):
 
     @property
     def most_tokens(self) -> int | None:
-        """Most tokens to emit, by the newer of its two names if both are there."""
+        """Maximum tokens to emit; if both names are there, the newer one holds."""
         newer = self.max_completion_tokens
         return self.max_tokens if newer is None else newer
 
@@ -154,10 +162,10 @@ class CommonBody(_Body, SamplingFields):
                 "grammar": self._grammar(),
             },
             stop=stop,
-            speculation_enabled=speculative.enabled is not False,
+            speculation_enabled=speculative.enabled,
             num_draft_tokens=speculative.num_speculative_tokens,
             spec_method=speculative.method,
-            priority=self.priority or 0,
+            priority=self.priority,
             cache_salt=self.cache_salt or "",
             request_id=self.request_id or "",
             view=View(
@@ -172,7 +180,7 @@ class CommonBody(_Body, SamplingFields):
         )
 
     def _grammars(self) -> dict[str, GrammarSpec]:
-        """What the answer must spell, by the field that says so."""
+        """Grammars of the answer, by the field that asks for each."""
         found: dict[str, GrammarSpec | None] = {}
         if self.response_format is not None:
             found["response_format"] = from_response_format(self.response_format)
@@ -194,7 +202,7 @@ class CommonBody(_Body, SamplingFields):
 
 class CompletionBody(CommonBody):
     prompt: Any
-    add_special_tokens: bool | None = None
+    add_special_tokens: bool = True
     logprobs: int | None = None
     echo: bool | None = None
     best_of: int | None = None

@@ -1,4 +1,4 @@
-"""Names in a request body that nobody knows: one warning for each, or a refusal."""
+"""Unknown names in a request body. Each gets a warning, or the request is refused."""
 
 from __future__ import annotations
 

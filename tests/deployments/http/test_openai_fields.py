@@ -135,6 +135,7 @@ def test_null_is_left_out_in_nested_objects() -> None:
         {"speculative": {}},
         {"resume": {"token_ids": [], "seed": None, "system_fingerprint": None}},
         {"priority": None, "cache_salt": None, "request_id": None, "truncate_prompt_tokens": None},
+        {"foo": None, "n_predict": None, "response_format": None, "tools": None},
         {"add_special_tokens": None, "skip_special_tokens": None, "return_token_ids": None},
     ]
 

@@ -19,7 +19,6 @@ CHAT: dict[str, Any] = {
 }
 DEEP: list[tuple[dict[str, Any], list[str]]] = [
     ({"tempreature": 1}, ["tempreature"]),
-    ({"tempreature": None}, ["tempreature"]),
     ({"foo": {"bar": [1]}, "baz": "x"}, ["foo", "baz"]),
     ({"stream_options": {"include_usage": True, "foo": 1}}, ["stream_options.foo"]),
     ({"stream_options": {"temperature": 1}}, ["stream_options.temperature"]),
