@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from re import _constants as ops  # type: ignore[attr-defined]
 from re import _parser  # type: ignore[attr-defined]
 from typing import Any
@@ -34,18 +35,27 @@ _REFUSED = {
 }
 _STARTS = (ops.AT_BEGINNING, ops.AT_BEGINNING_STRING)
 _ENDS = (ops.AT_END, ops.AT_END_STRING)
-_CATEGORIES = {
-    ops.CATEGORY_DIGIT: ("0-9", r"\p{Nd}"),
-    ops.CATEGORY_NOT_DIGIT: (r"[^\p{Nd}]", "[^0-9]"),
-    ops.CATEGORY_WORD: ("0-9A-Za-z_", r"\p{L}\p{N}\p{M}\p{Pc}\x{200c}\x{200d}"),
-    ops.CATEGORY_NOT_WORD: (r"[^\p{L}\p{N}\p{M}\p{Pc}\x{200c}\x{200d}]", "[^0-9A-Za-z_]"),
-    ops.CATEGORY_SPACE: (r"\x{9}-\x{d}\x{20}", r"\p{White_Space}\x{1c}-\x{1f}\x{feff}"),
-    ops.CATEGORY_NOT_SPACE: (
-        r"[^\p{White_Space}\x{1c}-\x{1f}\x{feff}]",
-        r"[^\x{9}-\x{d}\x{20}]",
-    ),
-}
-"""Each class as a part of a set, and as a part of a negated set, which must exclude more."""
+_WORD, _SPACE = r"\p{L}\p{N}_", r"\p{White_Space}\x{1c}-\x{1f}"
+"""Letters and spaces of Python."""
+_WIDE_WORD, _WIDE_SPACE = rf"{_WORD}\p{{M}}\p{{Pc}}\x{{200c}}\x{{200d}}", rf"{_SPACE}\x{{feff}}"
+
+
+def _classes(
+    digit: str, word: str, space: str, wide_digit: str, wide_word: str, wide_space: str
+) -> dict[Any, tuple[str, str]]:
+    """Each class as a part of a set, and as a part of a negated set."""
+    return {
+        ops.CATEGORY_DIGIT: (digit, wide_digit),
+        ops.CATEGORY_WORD: (word, wide_word),
+        ops.CATEGORY_SPACE: (space, wide_space),
+        ops.CATEGORY_NOT_DIGIT: (f"[^{wide_digit}]", f"[^{digit}]"),
+        ops.CATEGORY_NOT_WORD: (f"[^{wide_word}]", f"[^{word}]"),
+        ops.CATEGORY_NOT_SPACE: (f"[^{wide_space}]", f"[^{space}]"),
+    }
+
+
+_PYTHONS = _classes(r"\p{Nd}", _WORD, _SPACE, r"\p{Nd}", _WORD, _SPACE)
+_ASCII = _classes("0-9", "0-9A-Za-z_", r"\x{9}-\x{d}\x{20}", r"\p{Nd}", _WIDE_WORD, _WIDE_SPACE)
 _OPPOSITES = (
     {ops.CATEGORY_DIGIT, ops.CATEGORY_NOT_DIGIT},
     {ops.CATEGORY_WORD, ops.CATEGORY_NOT_WORD},
@@ -55,21 +65,44 @@ _OTHER_CASES = r"\x{130}\x{131}\x{17f}\x{212a}"
 """Characters outside ASCII that Python takes for another case of i, k or s."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Dialect:
+    """Notation for what depends on the use of an expression."""
+
+    edge: str = ""
+    """What may come before and after a match."""
+    dot: str = r"[^\n]"
+    line_end: str = ""
+    """What may follow the anchor $."""
+    classes: Mapping[Any, tuple[str, str]] = field(default_factory=lambda: _ASCII)
+    knows_case: bool = True
+
+
+_FULL = _Dialect()
+_SEARCH = _Dialect(edge=_ANYTHING, dot=r"[^\n\r\x{2028}\x{2029}]")
+_EXACT = _Dialect(edge=_ANYTHING, line_end=r"\n?", classes=_PYTHONS, knows_case=False)
+
+
 def full_match(source: str) -> str:
     """Return the expression for texts that `re.fullmatch` accepts. Raises InvalidRequestError."""
-    return _rewritten(source, dot=r"[^\n]", edge="")
+    return _rewritten(source, _FULL)
 
 
 def search_match(source: str) -> str:
     """Return the expression for texts in which `re.search`, and ECMAScript, find a match."""
-    dot = r"[^\n\r\x{2028}\x{2029}]"
-    return f"^(?:{_rewritten(source, dot=dot, edge=_ANYTHING)})$"
+    return f"^(?:{_rewritten(source, _SEARCH)})$"
 
 
-def _rewritten(source: str, *, dot: str, edge: str) -> str:
+def exact_match(source: str) -> str:
+    """Return the expression for exactly the texts in which `re.search` finds a match."""
+    return f"^(?:{_rewritten(source, _EXACT)})$"
+
+
+def _rewritten(source: str, dialect: _Dialect) -> str:
     try:
         parsed = _parser.parse(source)
-        return _Writer(dot).sequence(parsed, parsed.state.flags, edge, edge, 0)
+        flags = parsed.state.flags
+        return _Writer(dialect).sequence(parsed, flags, dialect.edge, dialect.edge, 0)
     except re.error as error:
         raise InvalidRequestError(f"the regex {source!r:.80} cannot be read: {error}") from None
     except RecursionError:
@@ -83,8 +116,8 @@ class _Writer:
     whole text. They are None for an item in the middle, which no anchor can match.
     """
 
-    def __init__(self, dot: str) -> None:
-        self._dot = dot
+    def __init__(self, dialect: _Dialect) -> None:
+        self._dialect = dialect
 
     def sequence(
         self, items: Any, flags: int, left: str | None, right: str | None, depth: int
@@ -93,7 +126,8 @@ class _Writer:
         while rest and left is not None and _is_anchor(rest[0], _STARTS, flags):
             rest, left = rest[1:], ""
         while rest and right is not None and _is_anchor(rest[-1], _ENDS, flags):
-            rest, right = rest[:-1], ""
+            right = self._dialect.line_end if rest[-1][1] is ops.AT_END else ""
+            rest = rest[:-1]
         if not rest:
             return (left or "") + (right or "")
         last = len(rest) - 1
@@ -120,19 +154,40 @@ class _Writer:
 
     def _inner(self, op: Any, value: Any, flags: int, depth: int) -> str:
         ignores_case = bool(flags & ops.SRE_FLAG_IGNORECASE)
+        if ignores_case and not self._dialect.knows_case:
+            raise _unsupported("the flag i for the names of properties")
         if op is ops.LITERAL:
-            return _set([(op, value)], ignores_case) if ignores_case else _char(value)
+            return self._set([(op, value)], ignores_case) if ignores_case else _char(value)
         if op is ops.NOT_LITERAL:
-            return _set([(ops.NEGATE, None), (ops.LITERAL, value)], ignores_case)
+            return self._set([(ops.NEGATE, None), (ops.LITERAL, value)], ignores_case)
         if op is ops.IN:
-            return _set(value, ignores_case)
+            return self._set(value, ignores_case)
         if op is ops.ANY:
-            return "(?s:.)" if flags & ops.SRE_FLAG_DOTALL else self._dot
+            return "(?s:.)" if flags & ops.SRE_FLAG_DOTALL else self._dialect.dot
         if op in (ops.MAX_REPEAT, ops.MIN_REPEAT):
             low, high, inner = value
             upper = "" if high is ops.MAXREPEAT else high
             return f"(?:{self.sequence(inner, flags, None, None, depth + 1)}){{{low},{upper}}}"
         raise _unsupported(_REFUSED[op] if op in _REFUSED else _name_of_anchor(value, flags))
+
+    def _set(self, items: Sequence[tuple[Any, Any]], ignores_case: bool) -> str:
+        """Write a character set, such as [a-z]."""
+        negated = items[0][0] is ops.NEGATE
+        categories = {value for op, value in items if op is ops.CATEGORY}
+        if not negated and any(pair <= categories for pair in _OPPOSITES):
+            return "(?s:.)"
+        parts = [
+            self._dialect.classes[category][negated] for category in sorted(categories, key=str)
+        ]
+        for op, value in items:
+            if op in (ops.LITERAL, ops.RANGE):
+                low, high = (value, value) if op is ops.LITERAL else value
+                parts += _ranges(low, high, ignores_case)
+        if not parts:
+            raise _unsupported("half of a surrogate pair")
+        if negated and ignores_case:
+            parts.append(_OTHER_CASES)
+        return f"[{'^' if negated else ''}{''.join(parts)}]"
 
 
 def _is_anchor(item: tuple[Any, Any], anchors: Sequence[Any], flags: int) -> bool:
@@ -148,24 +203,6 @@ def _name_of_anchor(value: Any, flags: int) -> str:
     if flags & ops.SRE_FLAG_MULTILINE:
         return "an anchor, ^ or $, with the flag m"
     return "an anchor, ^ or $, in the middle or in a repeated group"
-
-
-def _set(items: Sequence[tuple[Any, Any]], ignores_case: bool) -> str:
-    """Write a character set, such as [a-z]."""
-    negated = items[0][0] is ops.NEGATE
-    categories = {value for op, value in items if op is ops.CATEGORY}
-    if not negated and any(pair <= categories for pair in _OPPOSITES):
-        return "(?s:.)"
-    parts = [_CATEGORIES[category][negated] for category in sorted(categories, key=str)]
-    for op, value in items:
-        if op in (ops.LITERAL, ops.RANGE):
-            low, high = (value, value) if op is ops.LITERAL else value
-            parts += _ranges(low, high, ignores_case)
-    if not parts:
-        raise _unsupported("half of a surrogate pair")
-    if negated and ignores_case:
-        parts.append(_OTHER_CASES)
-    return f"[{'^' if negated else ''}{''.join(parts)}]"
 
 
 def _ranges(low: int, high: int, ignores_case: bool) -> list[str]:

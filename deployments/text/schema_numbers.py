@@ -30,9 +30,9 @@ def read_numbers(schema: Schema, place: Place) -> dict[str, Any]:
         is_old_style = isinstance(schema.get(exclusive), bool)
         if side in schema:
             name = exclusive if is_old_style and schema[exclusive] else side
-            result[name] = bound(schema[side], place.at(side))
+            result[name] = bound(schema[side], place.at(side)) + 0  # not -0.0
         if exclusive in schema and not is_old_style:
-            result[exclusive] = bound(schema[exclusive], place.at(exclusive))
+            result[exclusive] = bound(schema[exclusive], place.at(exclusive)) + 0
     if "multipleOf" in schema:
         result["multipleOf"] = _multiple(schema["multipleOf"], place.at("multipleOf"))
     return result

@@ -71,7 +71,7 @@ def _read_patterns(value: Any, place: Place) -> dict[str, Any]:
         raise place.unsupported(f"has {len(given)} patterns, the limit is {MAX_PATTERNS}")
     result: dict[str, Any] = {}
     for source, schema in given.items():
-        pattern = read_pattern(source, place.at(source))
+        pattern = read_pattern(source, place.at(source), is_name=True)
         if pattern in result:
             raise place.at(source).unsupported("overlaps with another pattern")
         result[pattern] = place.at(source).read(schema)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from specdec_core.errors import InvalidRequestError
@@ -35,24 +34,36 @@ class Document(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
 class Place:
-    """A JSON pointer, and the number of schemas around it."""
+    """A place in a document. Its JSON pointer is made for messages only, because that costs."""
 
-    document: Document
-    pointer: str = "#"
-    depth: int = 1
-    definition: str = ""
-    """The pointer of the definition that is about the same value as this place; empty if none."""
+    __slots__ = ("definition", "depth", "document", "keys")
+
+    def __init__(
+        self, document: Document, keys: tuple[str | int, ...], depth: int, definition: str
+    ) -> None:
+        self.document = document
+        self.keys = keys
+        self.depth = depth
+        self.definition = definition
+        """The pointer of the definition that is about the same value as this place; else empty."""
+
+    @classmethod
+    def of_definition(cls, document: Document, pointer: str) -> Place:
+        return cls(document, (pointer,), 1, pointer)
+
+    @property
+    def pointer(self) -> str:
+        first, *rest = (str(key) for key in self.keys)
+        return "/".join((first, *(key.replace("~", "~0").replace("/", "~1") for key in rest)))
 
     def at(self, *keys: str | int) -> Place:
         """Return a place below, for a part of the value."""
-        parts = (str(key).replace("~", "~0").replace("/", "~1") for key in keys)
-        return Place(self.document, "/".join((self.pointer, *parts)), self.depth + 1)
+        return Place(self.document, self.keys + keys, self.depth + 1, "")
 
     def beside(self, *keys: str | int) -> Place:
         """Return a place below, for the same value."""
-        return replace(self.at(*keys), definition=self.definition)
+        return Place(self.document, self.keys + keys, self.depth + 1, self.definition)
 
     def read(self, schema: Any) -> Any:
         return self.document.read(schema, self)

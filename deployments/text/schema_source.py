@@ -43,8 +43,14 @@ MAX_LEVELS = 1_000
 """Maximum nesting of schemas, added up over all definitions in use: the library recurses."""
 
 _TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
-_SIMPLE = ("type", *NUMBER_KEYWORDS, *STRING_KEYWORDS, *ARRAY_KEYWORDS, *OBJECT_KEYWORDS)
-_REFUSED = (
+_READERS = (
+    (NUMBER_KEYWORDS, read_numbers),
+    (STRING_KEYWORDS, read_strings),
+    (ARRAY_KEYWORDS, read_arrays),
+    (OBJECT_KEYWORDS, read_objects),
+)
+_SIMPLE = {"type"}.union(*(keywords for keywords, _ in _READERS))
+_REFUSED = {
     "not",
     "if",
     "contains",
@@ -59,7 +65,7 @@ _REFUSED = (
     "extends",
     "disallow",
     "divisibleBy",
-)
+}
 _UNWRITABLE = re.compile("[\x00-\x07\x0b\x0e-\x1f\x7f]")
 """Control characters that have no short escape in JSON."""
 
@@ -87,7 +93,7 @@ class _Document:
         num_levels = 0
         while self._waiting:
             pointer = self._waiting.popleft()
-            place = Place(self, pointer, definition=pointer)
+            place = Place.of_definition(self, pointer)
             self._deepest = 0
             done[self._references[pointer]] = place.read(self._target(pointer, place))
             num_levels += self._deepest
@@ -96,7 +102,7 @@ class _Document:
         self._check_loops()
         root = done.pop("#")
         if root is False:
-            raise Place(self).wrong("is false, which no answer fits")
+            raise Place.of_definition(self, "#").wrong("is false, which no answer fits")
         definitions = {name.removeprefix("#/$defs/"): one for name, one in done.items()}
         return ({} if root is True else root) | {"$defs": definitions}
 
@@ -106,10 +112,10 @@ class _Document:
             return schema
         if "not" in place.mapping(schema) and schema["not"] in (True, {}):
             return False
-        for keyword in _REFUSED:
-            if keyword in schema and not _changes_nothing(keyword, schema):
+        for keyword in schema.keys() & _REFUSED:
+            if not _changes_nothing(keyword, schema):
                 raise place.at(keyword).unsupported()
-        if "$id" in schema and place.pointer != "#":
+        if "$id" in schema and place.keys != ("#",):
             raise place.at("$id").unsupported("is supported only at the top")
         return _read_object(schema, place)
 
@@ -169,7 +175,7 @@ class _Document:
             TopologicalSorter(self._same_value).prepare()
         except CycleError as error:
             loop = " -> ".join(error.args[1])
-            raise Place(self).wrong(
+            raise Place.of_definition(self, "#").wrong(
                 f"has a reference that leads back to itself: {loop:.200}"
             ) from None
 
@@ -215,13 +221,10 @@ def _read_simple(schema: Schema, place: Place) -> dict[str, Any]:
     result: dict[str, Any] = {}
     if "type" in schema:
         result["type"] = _read_type(schema["type"], place.at("type"))
-    return (
-        result
-        | read_numbers(schema, place)
-        | read_strings(schema, place)
-        | read_arrays(schema, place)
-        | read_objects(schema, place)
-    )
+    for keywords, read in _READERS:
+        if not schema.keys().isdisjoint(keywords):
+            result |= read(schema, place)
+    return result
 
 
 def _read_type(value: Any, place: Place) -> str | list[str]:

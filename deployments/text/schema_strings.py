@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from deployments.text.regex_source import search_match
+from deployments.text.regex_source import exact_match, search_match
 from deployments.text.schema_numbers import read_count
 from deployments.text.schema_place import Place, Schema
 from specdec_core.errors import InvalidRequestError
@@ -53,10 +53,13 @@ def read_strings(schema: Schema, place: Place) -> dict[str, Any]:
     return result
 
 
-def read_pattern(source: Any, place: Place) -> str:
-    """Return a regex that is searched in a string."""
+def read_pattern(source: Any, place: Place, *, is_name: bool = False) -> str:
+    """Return a regex that is searched in a string, or in the name of a property.
+
+    Names that do not match are allowed otherwise, so the match must be exact.
+    """
     try:
-        return search_match(place.text(source))
+        return (exact_match if is_name else search_match)(place.text(source))
     except InvalidRequestError as error:
         message = f"JSON schema: {place.pointer} is refused: {error}"
         raise InvalidRequestError(message, code=error.code) from None

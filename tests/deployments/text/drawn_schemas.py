@@ -13,7 +13,7 @@ FORMATS = ["date", "time", "date-time", "duration", "email", "hostname", "ipv4",
 FORMATS += ["uri", "int64", "regex", "iri"]
 PATTERNS = ["^a", "b$", "^x_", "^[a-c]{1,3}$", r"^\d+$", r"\w", r"^\S+$", "a|^b$", "^(a|b)*$", ""]
 PATTERNS += [".", r"^[^\d]$", r"^[^a-z]{2}$", "^é+$", "^[^é]?$", "(?=a)b", r"(a)\1", "^(x_|y)"]
-PATTERNS += [r"^\s?a", "[", r"\bb"]
+PATTERNS += [r"^\s?a", "[", r"\bb", r"^\d*$", r"\D", r"^[\W_]+$", "(?i)k", r"a\Z"]
 PIECES = ["a", "b", "c", "é", "日", r"\d", r"\w", r"\s", r"\D", r"\W", r"\S", ".", r"\.", "-"]
 PIECES += ["[a-c]", "[^a-c]", r"[\d_]", r"[^\d]", r"[^\W]", r"[\s\S]", "[a-é]", "[^é\n]", "[]-]"]
 REFUSED_PIECES = [
@@ -153,7 +153,7 @@ class SchemaDraw:
         if self._random.random() < 0.5:
             schema["additionalProperties"] = self._one(False, False, True, self._schema(depth))
         if self._random.random() < 0.2:
-            patterns = self._few(PATTERNS, 2)
+            patterns = [one or "a" for one in self._few(PATTERNS, 2)]  # jsonschema forgets ""
             schema["patternProperties"] = {one: self._schema(depth) for one in patterns}
         if self._random.random() < 0.1:
             schema["propertyNames"] = self._one(

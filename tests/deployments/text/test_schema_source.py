@@ -72,6 +72,12 @@ ALLOWED: list[tuple[Any, list[str], list[str]]] = [
         ['{"a": 2}'],
     ),
     (
+        {"type": "object", "patternProperties": {r"^(\d|.\w$)": {"type": "null"}}},
+        ['{"٣": null, "aé": null, "é": 1}', '{"a\\n": 1}'],
+        ['{"٣": 1}', '{"aé": 1}', '{"aé\\n": 1}', '{"\u2028a": 1}'],
+    ),
+    ({"exclusiveMinimum": -0.0, "type": "number"}, ["0.5"], ["0", "-0", "0.0"]),
+    (
         {"type": "object", "propertyNames": {"type": "string"}, "additionalProperties": DATE},
         ['{"a": "2024-01-01"}'],
         ['{"a": 1}'],
@@ -121,6 +127,7 @@ REFUSED: list[tuple[Any, str]] = [
     ({"minLength": -1}, "#/minLength must be an integer of at least 0"),
     ({"maxItems": 1.5}, "#/maxItems must be an integer"),
     ({"pattern": r"a\b"}, "#/pattern is refused: a word boundary"),
+    ({"patternProperties": {"(?i)a": {}}}, "the flag i for the names of properties"),
     ({"patternProperties": {"(?!a)": {}}}, r"#/patternProperties/\(\?!a\) is refused: a negative"),
     ({"patternProperties": {"a": {}, r"\u0061": {}}}, r"u0061 overlaps with another pattern"),
     ({"patternProperties": {"a": {}, "b": {}}}, "no name can match two of the patterns"),
