@@ -167,6 +167,26 @@ def test_the_usage_tells_what_of_the_prompt_was_cached() -> None:
             CODE.INVALID_ARGUMENT,
             "the regex '([' cannot be read",
         ),
+        (
+            pb.GenerateRequest(
+                prompt="A",
+                sampling=pb.SamplingParams(
+                    structured_output=pb.StructuredOutput(json_schema="[" * 9_000)
+                ),
+            ),
+            CODE.INVALID_ARGUMENT,
+            "structured_output.json_schema is nested too deeply",
+        ),
+        (
+            pb.GenerateRequest(
+                prompt="A",
+                sampling=pb.SamplingParams(
+                    structured_output=pb.StructuredOutput(json_schema='{"const": 9007199254740993}')
+                ),
+            ),
+            CODE.INVALID_ARGUMENT,
+            "#/const is 9007199254740993",
+        ),
     ],
 )
 def test_bad_requests_get_a_code_and_a_reason(
