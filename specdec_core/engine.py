@@ -177,7 +177,9 @@ class Engine:
         if request.max_len > self.max_model_len:
             raise InvalidRequestError(
                 f"{len(request.prompt_token_ids)} prompt tokens and max_tokens="
-                f"{request.params.max_tokens} exceed the model's {self.max_model_len} positions"
+                f"{request.params.max_tokens} exceed the model's {self.max_model_len} positions",
+                param="max_tokens",
+                code="context_length_exceeded",
             )
 
 

@@ -235,7 +235,15 @@ def test_events_come_back(
         steps=((4, 0), (4, 2)),
         num_cached_tokens=5,
     )
-    failure = Failure(kind=kind, message="no", retry_after_s=1.5, num_queued=3, max_queued=2)
+    failure = Failure(
+        kind=kind,
+        message="no",
+        retry_after_s=1.5,
+        num_queued=3,
+        max_queued=2,
+        param="n",
+        code="invalid_value",
+    )
     is_failed = reason is FinishReason.ERROR
     event = TokenEvent(
         request_id="a",
