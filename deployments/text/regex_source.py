@@ -20,6 +20,9 @@ from specdec_core.errors import InvalidRequestError
 warnings.filterwarnings("ignore", "Possible (nested set|set [a-z]+)", FutureWarning)
 """Python's parser warns of notations that it may read otherwise one day."""
 
+MAX_REGEX_CHARS = 20_000
+"""Maximum length of an expression, and of all patterns of a JSON schema: reading takes Python's
+time, in which no other thread of the process runs."""
 MAX_REGEX_DEPTH = 100
 """Maximum nesting of groups."""
 
@@ -99,6 +102,11 @@ def exact_match(source: str) -> str:
 
 
 def _rewritten(source: str, dialect: _Dialect) -> str:
+    if len(source) > MAX_REGEX_CHARS:
+        raise InvalidRequestError(
+            f"the regex has {len(source)} characters, the limit is {MAX_REGEX_CHARS}. "
+            "Use choice for a list of texts"
+        )
     try:
         parsed = _parser.parse(source)
         flags = parsed.state.flags

@@ -29,6 +29,10 @@ class Document(Protocol):
         """Return a reference to the same definition in the result."""
         ...
 
+    def add_pattern(self, source: str, place: Place) -> None:
+        """Take note of one regex."""
+        ...
+
     def add_multiple(self, value: float, place: Place) -> None:
         """Take note of one `multipleOf`."""
         ...

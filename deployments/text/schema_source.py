@@ -13,6 +13,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any
 from urllib.parse import unquote
 
+from deployments.text.regex_source import MAX_REGEX_CHARS
 from deployments.text.schema_numbers import (
     NUMBER_KEYWORDS,
     has_common_multiple,
@@ -84,6 +85,7 @@ class _Document:
         self._waiting = deque(["#"])
         self._num_schemas = 0
         self._deepest = 0
+        self._pattern_chars = 0
         self._multiples: set[float] = set()
         self._same_value: defaultdict[str, set[str]] = defaultdict(set)
         """The references of each definition that are about the same value."""
@@ -149,6 +151,13 @@ class _Document:
             seen.add(pointer)
             schema = self._target(pointer, place)
         return schema
+
+    def add_pattern(self, source: str, place: Place) -> None:
+        self._pattern_chars += len(source)
+        if self._pattern_chars > MAX_REGEX_CHARS:
+            raise place.unsupported(
+                f"is one pattern too many: all together may have {MAX_REGEX_CHARS} characters"
+            )
 
     def add_multiple(self, value: float, place: Place) -> None:
         self._multiples.add(value)

@@ -58,8 +58,9 @@ def read_pattern(source: Any, place: Place, *, is_name: bool = False) -> str:
 
     Names that do not match are allowed otherwise, so the match must be exact.
     """
+    place.document.add_pattern(place.text(source), place)
     try:
-        return (exact_match if is_name else search_match)(place.text(source))
+        return (exact_match if is_name else search_match)(source)
     except InvalidRequestError as error:
         message = f"JSON schema: {place.pointer} is refused: {error}"
         raise InvalidRequestError(message, code=error.code) from None

@@ -89,7 +89,8 @@ def test_digits_spaces_and_words_are_ascii() -> None:
         (r"[\ud800-\udfff]", "half of a surrogate pair"),
         (r"\p{L}", r"cannot be read: bad escape \\p"),
         ("(" * 150 + "a" + ")" * 150, "nested too deeply: the limit is 100"),
-        ("(" * 50_000, "nested too deeply: the limit is 100"),
+        ("(" * 15_000, "nested too deeply: the limit is 100"),
+        ("a" * 20_001, "the regex has 20001 characters, the limit is 20000|one pattern too many"),
         ("a{3,2}", "cannot be read: min repeat greater"),
     ],
 )

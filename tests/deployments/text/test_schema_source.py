@@ -132,6 +132,7 @@ REFUSED: list[tuple[Any, str]] = [
     ({"patternProperties": {"a": {}, r"\u0061": {}}}, r"u0061 overlaps with another pattern"),
     ({"patternProperties": {"a": {}, "b": {}}}, "no name can match two of the patterns"),
     ({"patternProperties": {str(i): {} for i in range(51)}}, "has 51 patterns, the limit is 50"),
+    ({"anyOf": [{"pattern": "a" * 9_000}] * 3}, "#/anyOf/2/pattern is one pattern too many"),
     ({"format": "uri-template"}, "#/format is uri-template, which is not supported"),
     ({"type": "string", "format": "ipv4", "pattern": "^a"}, "no string fits the pattern"),
     ({"type": ["string", "text"]}, "#/type is 'text': known are null, boolean"),
