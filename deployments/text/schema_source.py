@@ -38,7 +38,7 @@ JSON_STYLE = {
 }
 """As json.dumps writes it. Free white space invites small models to write nothing else, and a name
 with \\u escapes could repeat another name."""
-MAX_SCHEMAS = 50_000
+MAX_SCHEMAS = 20_000
 """Maximum number of schemas and constants."""
 MAX_LEVELS = 1_000
 """Maximum nesting of schemas, added up over all definitions in use: the library recurses."""

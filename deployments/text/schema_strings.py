@@ -46,10 +46,12 @@ def read_strings(schema: Schema, place: Place) -> dict[str, Any]:
         if name in schema:
             is_maximum = name == "maxLength"
             result[name] = read_count(schema[name], place.at(name), is_maximum=is_maximum)
-    if "pattern" in schema:
-        result["pattern"] = read_pattern(schema["pattern"], place.at("pattern"))
     if "format" in schema:
         result |= _read_format(schema["format"], place.at("format"))
+    if "pattern" in schema:
+        if "pattern" in result:
+            result["allOf"] = [{"pattern": result["pattern"]}]
+        result["pattern"] = read_pattern(schema["pattern"], place.at("pattern"))
     return result
 
 
@@ -72,5 +74,5 @@ def _read_format(name: Any, place: Place) -> dict[str, Any]:
         enforced = ", ".join(sorted((*_PATTERNS, *_KNOWN_TO_LIBRARY)))
         raise place.unsupported(f"is {name}, which is not supported. Supported are {enforced}")
     if name in _PATTERNS:
-        return {"allOf": [{"pattern": _PATTERNS[name]}]}
+        return {"pattern": _PATTERNS[name]}
     return {"format": name} if name in _KNOWN_TO_LIBRARY else {}
