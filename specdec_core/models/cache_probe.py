@@ -30,13 +30,14 @@ def check_cache_use(name: str, kv: PagedKV, forward: Forward) -> None:
     try:
         _mark((*keys, *values))
         forward([Piece(slot, 0, (0,), 1)])
-        num_written = sum(map(_is_written, keys, values))
-        if num_written != len(keys):
+        num_unwritten = _num_marked(keys, values)
+        if num_unwritten:
             raise ModelNotSupportedError(
-                f"{name}: {num_written} of {len(keys)} layers write keys and values to the cache"
+                f"{name}: {len(keys) - num_unwritten} of {len(keys)} layers write keys and values "
+                "to the cache"
             )
         _mark(values)
-        if not forward([Piece(slot, 1, (0,), 1)]).isnan().any():
+        if forward([Piece(slot, 1, (0,), 1)]).isfinite().all().tolist():
             raise ModelNotSupportedError(f"{name}: no layer reads keys and values from the cache")
     finally:
         for row in (*keys, *values):
@@ -49,5 +50,10 @@ def _mark(rows: Sequence[Tensor]) -> None:
         row.fill_(math.nan)
 
 
-def _is_written(key: Tensor, value: Tensor) -> bool:
-    return not bool(torch.stack([key, value]).isnan().flatten(1).all(1).any())
+def _num_marked(keys: Sequence[Tensor], values: Sequence[Tensor]) -> int:
+    """Return the number of layers whose key or value is still marked."""
+    marked = [
+        torch.stack(pair).isnan().flatten(1).all(1).any() for pair in zip(keys, values, strict=True)
+    ]
+    found: list[bool] = torch.stack(marked).tolist()
+    return sum(found)
