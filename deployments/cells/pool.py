@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from typing import Protocol
+from collections.abc import AsyncGenerator, Callable
+from typing import Protocol, TypeAlias
 
 from deployments.metrics.ingress_times import IngressTimes
 from specdec.v1 import coordination_pb2 as pb
 from specdec.v1 import generation_pb2 as public_pb
 from specdec_core.request import Request, TokenEvent
+
+OnAccepted: TypeAlias = Callable[[str], None]
+"""Called with the ID of a request when a coordinator has queued it, maybe more than once."""
 
 
 class Pool(Protocol):
@@ -36,8 +39,11 @@ class Pool(Protocol):
     def new_request_id(self) -> str:
         """For a request whose client named none."""
 
-    def generate(self, request: Request) -> AsyncGenerator[TokenEvent]:
-        """Token events until the last one; leaving early aborts the request.
+    def generate(
+        self, request: Request, *, on_accepted: OnAccepted | None = None
+    ) -> AsyncGenerator[TokenEvent]:
+        """Token events until the last one; leaving early aborts the request. `on_accepted` is
+        called when a coordinator has queued it, unless that coordinator is too old to say so.
 
         Raises what the pool refused it with, or PoolUnavailableError.
         """

@@ -19,6 +19,7 @@ from typing import Protocol
 
 from deployments.cells.merging import merged_state, merged_status
 from deployments.cells.placing import less_loaded, new_id_of, order_of
+from deployments.cells.pool import OnAccepted
 from deployments.errors import ClientLimitError, PoolUnavailableError, ReleasedError
 from deployments.metrics.ingress_times import IngressTimes
 from deployments.telemetry.json_logs import about
@@ -56,7 +57,9 @@ class CellClient(Protocol):
 
     async def run(self) -> None: ...
 
-    def generate(self, request: Request, *, resume: bool = False) -> AsyncGenerator[TokenEvent]: ...
+    def generate(
+        self, request: Request, *, resume: bool = False, on_accepted: OnAccepted | None = None
+    ) -> AsyncGenerator[TokenEvent]: ...
 
     def open_requests(self) -> list[Request]: ...
 
@@ -135,7 +138,9 @@ class CellRouter:
         self._promised[request_id] = home
         return request_id
 
-    async def generate(self, request: Request) -> AsyncGenerator[TokenEvent]:
+    async def generate(
+        self, request: Request, *, on_accepted: OnAccepted | None = None
+    ) -> AsyncGenerator[TokenEvent]:
         request_id, is_moved = request.request_id, False
         refusals: dict[int, ClientLimitError] = {}
         if request_id in self._place:
@@ -144,7 +149,8 @@ class CellRouter:
         try:
             while True:
                 self._promised.pop(request_id, None)
-                attempt = self._cells[self._place[request_id]].generate(request, resume=is_moved)
+                cell = self._cells[self._place[request_id]]
+                attempt = cell.generate(request, resume=is_moved, on_accepted=on_accepted)
                 try:
                     async with contextlib.aclosing(attempt) as events:
                         async for event in events:

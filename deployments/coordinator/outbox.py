@@ -64,6 +64,8 @@ class Flush(NamedTuple):
     deliveries: tuple[Delivery, ...] = ()
     state: PoolState | None = None
     aborts: tuple[tuple[str, bool], ...] = ()
+    accepted: tuple[str, ...] = ()
+    """Requests that were queued."""
 
 
 class _Outbox:
@@ -113,6 +115,7 @@ class IngressOutbox(_Outbox):
         """The same; a request is in one of them."""
         self._state: PoolState | None = None
         self._aborts: list[tuple[str, bool]] = []
+        self._accepted: list[str] = []
 
     def put(self, delivery: Delivery) -> None:
         """Add news, merged into unread news of the same request."""
@@ -131,6 +134,10 @@ class IngressOutbox(_Outbox):
 
     def put_abort(self, request_id: str, was_live: bool) -> None:
         self._aborts.append((request_id, was_live))
+        self._news.set()
+
+    def put_accepted(self, request_id: str) -> None:
+        self._accepted.append(request_id)
         self._news.set()
 
     def _set_alarm(self) -> None:
@@ -157,11 +164,11 @@ class IngressOutbox(_Outbox):
         self._read()
         if self._is_closed:
             self._release()
-        if not (self._due or self._state or self._aborts):
+        if not (self._due or self._state or self._aborts or self._accepted):
             return None if self._is_closed else Flush()
         deliveries = tuple(chain.from_iterable(self._due.values()))
-        flush = Flush(deliveries, self._state, tuple(self._aborts))
-        self._due, self._state, self._aborts = {}, None, []
+        flush = Flush(deliveries, self._state, tuple(self._aborts), tuple(self._accepted))
+        self._due, self._state, self._aborts, self._accepted = {}, None, [], []
         return flush
 
 

@@ -138,8 +138,10 @@ class PoolDriver:
         *,
         resume: bool,
         trace: pb.TraceContext | None = None,
+        acknowledge: bool = False,
     ) -> None:
-        """Queue a request; a refusal is told to its ingress alone."""
+        """Queue a request; a refusal is sent to its ingress alone. `acknowledge`: send the ingress
+        word that it is queued."""
         self._tell_held()
         request_id = request.request_id
         if request_id in self.owners and not resume:
@@ -155,6 +157,8 @@ class PoolDriver:
             if trace is not None:
                 self.spans.begin(request, self.pool.sequence_id(request_id), trace)
             self.requests.began(request, is_resumed=resume)
+            if acknowledge and self.failure is None:
+                outbox.put_accepted(request_id)
         except (ClientLimitError, InvalidRequestError, QueueFullError) as error:
             self.owners.forget(request_id)
             self._guard(partial(self.pool.abort, request_id))  # an older attempt

@@ -136,7 +136,9 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
             self._driver.refuse(outbox, message.request_id, error)
             return
         trace = message.trace if message.HasField("trace") else None
-        self._driver.submit(outbox, request, resume=message.resume, trace=trace)
+        self._driver.submit(
+            outbox, request, resume=message.resume, trace=trace, acknowledge=message.acknowledge
+        )
 
     async def _register(
         self,
@@ -209,6 +211,7 @@ def _flush_to_pb(flush: Flush) -> pb.GenerateDown:
         message.state.CopyFrom(_state_to_pb(flush.state))
     for request_id, was_live in flush.aborts:
         message.aborts.add(request_id=request_id, aborted=was_live)
+    message.accepted.extend(flush.accepted)
     add = message.events.add
     for event, failure in flush.deliveries:
         write_event(add(), event, failure)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from deployments.cells.pool import Pool
+from deployments.cells.pool import OnAccepted, Pool
 from deployments.errors import ContextLengthError, PoolUnavailableError, UnknownModelError
 from deployments.ingress.ask import Ask, Generation
 from deployments.ingress.choices import choices_of
@@ -229,13 +229,19 @@ class GenerationService:
         return found if ask.resume is None else resumed(found, ask, ask.resume, self.text)
 
     def run_choices(
-        self, generations: Sequence[Generation], *, streams: bool = False
+        self,
+        generations: Sequence[Generation],
+        *,
+        streams: bool = False,
+        on_accepted: OnAccepted | None = None,
     ) -> AsyncGenerator[tuple[int, Piece]]:
         """Pieces of all, each with its place, as they come. What ends one by an abort or an error
-        ends the others. `streams`: they are told as they come."""
+        ends the others. `streams`: they are told as they come. `on_accepted`: called for each when
+        the pool has queued it."""
         method = draft_method(self._speculation, generations[0].request)
         current_record().begin(generations, method)
-        runs = [self._run_untold(one) if streams else self.run(one) for one in generations]
+        run = self._run_untold if streams else self.run
+        runs = [run(one, on_accepted) for one in generations]
         return observed(generations, self._run_choices(generations, runs), streams=streams)
 
     async def _run_choices(
@@ -251,18 +257,22 @@ class GenerationService:
                     for generation in generations:
                         await self.pool.abort(generation.request.request_id)
 
-    def _run_untold(self, one: Generation) -> AsyncGenerator[Piece]:
+    def _run_untold(
+        self, one: Generation, on_accepted: OnAccepted | None = None
+    ) -> AsyncGenerator[Piece]:
         """As `run`, without what the client has brought back."""
-        num_resumed = len(one.request.resume_token_ids)
-        return untold(self.run(one), num_resumed) if num_resumed else self.run(one)
+        num_resumed, pieces = len(one.request.resume_token_ids), self.run(one, on_accepted)
+        return untold(pieces, num_resumed) if num_resumed else pieces
 
-    async def run(self, generation: Generation) -> AsyncGenerator[Piece]:
+    async def run(
+        self, generation: Generation, on_accepted: OnAccepted | None = None
+    ) -> AsyncGenerator[Piece]:
         """Pieces until the last; leaving early aborts the request in the pool."""
         params = generation.request.params
         num_resumed = len(generation.request.resume_token_ids)
         prompt = generation.request.prompt_token_ids
         output = Output(self.text, params, generation.stop, generation.view, prompt)
-        asked = self.pool.generate(generation.request)
+        asked = self.pool.generate(generation.request, on_accepted=on_accepted)
         if num_resumed:
             asked = divided(asked, num_resumed)
         watch = RequestWatch(generation.request)

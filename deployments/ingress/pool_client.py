@@ -15,6 +15,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 
 import grpc
 
+from deployments.cells.pool import OnAccepted
 from deployments.config import RESUME_TIMEOUT_S
 from deployments.errors import PoolUnavailableError, ReleasedError, error_of
 from deployments.ingress.pace import Pace
@@ -129,21 +130,25 @@ class PoolClient:
         return uuid.uuid4().hex
 
     async def generate(
-        self, request: Request, *, resume: bool = False
+        self,
+        request: Request,
+        *,
+        resume: bool = False,
+        on_accepted: OnAccepted | None = None,
     ) -> AsyncGenerator[TokenEvent]:
         """Token events until the last one; leaving early aborts the request. `resume`: it began in
-        another cell.
+        another cell. `on_accepted`: called when the coordinator has queued it.
 
         Raises what the pool refused it with, PoolUnavailableError, or ReleasedError.
         """
         if self._targets_lost_at is not None and not self.is_serving:
             raise PoolUnavailableError(NO_TARGET)
-        trace = carried_trace()
-        submit = pb.GenerateUp(submit=submit_to_pb(request, resume=resume, trace=trace))
+        trace, asks = carried_trace(), on_accepted is not None
+        submit = submit_to_pb(request, resume=resume, trace=trace, acknowledge=asks)
         was_sent = resume or self._outgoing is not None
-        self._open.begin(request, trace, was_sent=was_sent)
+        self._open.begin(request, trace, was_sent=was_sent, on_accepted=on_accepted)
         events = self._events[request.request_id] = Events()
-        self._send(submit)
+        self._send(pb.GenerateUp(submit=submit))
         try:
             while True:
                 event = await events.get()
@@ -247,11 +252,15 @@ class PoolClient:
 
     def _submit(self, request: Request, *, resume: bool) -> None:
         trace = self._open.trace_of(request.request_id)
-        self._send(pb.GenerateUp(submit=submit_to_pb(request, resume=resume, trace=trace)))
+        asks = self._open.awaits_acceptance(request.request_id)
+        submit = submit_to_pb(request, resume=resume, trace=trace, acknowledge=asks)
+        self._send(pb.GenerateUp(submit=submit))
 
     def _take_in(self, message: pb.GenerateDown) -> None:
         if message.HasField("state"):
             self._note_state(message.state)
+        for request_id in message.accepted:
+            self._open.accept(request_id)
         for event in message.events:
             self._take_event(event)
         if self._pace is not None and message.events:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from deployments.cells.pool import OnAccepted
 from deployments.telemetry.json_logs import about
 from specdec_core.errors import InvalidRequestError
 from specdec_core.request import Request, TokenEvent
@@ -30,6 +31,7 @@ class _OpenRequest:
     pinned_fingerprint: str = ""
     """Of the exact targets that chose what was emitted; see Request."""
     trace: pb.TraceContext | None = None
+    on_accepted: OnAccepted | None = None
     was_sent: bool = False
     """A coordinator may know it, and goes on with it; any other has yet to be let in."""
 
@@ -76,7 +78,12 @@ class OpenRequests:
         return len(self._open)
 
     def begin(
-        self, request: Request, trace: pb.TraceContext | None = None, *, was_sent: bool
+        self,
+        request: Request,
+        trace: pb.TraceContext | None = None,
+        *,
+        was_sent: bool,
+        on_accepted: OnAccepted | None = None,
     ) -> None:
         """`trace`: whose span it is part of, if it is traced. `was_sent`: on a stream, which may
         break before it arrives, or to another cell."""
@@ -84,11 +91,23 @@ class OpenRequests:
             raise InvalidRequestError(
                 f"request_id {request.request_id!r} is in use", param="request_id"
             )
-        self._open[request.request_id] = _OpenRequest(request, trace=trace, was_sent=was_sent)
+        self._open[request.request_id] = _OpenRequest(
+            request, trace=trace, was_sent=was_sent, on_accepted=on_accepted
+        )
 
     def trace_of(self, request_id: str) -> pb.TraceContext | None:
         """Of an open request."""
         return self._open[request_id].trace
+
+    def awaits_acceptance(self, request_id: str) -> bool:
+        """Whether somebody waits until a coordinator has queued an open request."""
+        return self._open[request_id].on_accepted is not None
+
+    def accept(self, request_id: str) -> None:
+        """A coordinator has queued it; unknown ones are ignored."""
+        entry = self._open.get(request_id)
+        if entry is not None and entry.on_accepted is not None:
+            entry.on_accepted(request_id)
 
     def end(self, request_id: str) -> bool:
         """Nobody waits for it any more; False when it was not open."""

@@ -140,7 +140,11 @@ def logprobs_from_pb(message: public_pb.Logprobs) -> tuple[TokenLogprobs, ...]:
 
 
 def submit_to_pb(
-    request: Request, *, resume: bool, trace: pb.TraceContext | None = None
+    request: Request,
+    *,
+    resume: bool,
+    trace: pb.TraceContext | None = None,
+    acknowledge: bool = False,
 ) -> pb.Submit:
     return pb.Submit(
         request_id=request.request_id,
@@ -161,6 +165,7 @@ def submit_to_pb(
         timeout_s=request.timeout_s,
         cache_salt=request.cache_salt,
         trace=trace,
+        acknowledge=acknowledge,
     )
 
 

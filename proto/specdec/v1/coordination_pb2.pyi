@@ -80,7 +80,7 @@ class IngressTimes(_message.Message):
     def __init__(self, num_pieces: _Optional[int] = ..., detokenise_s: _Optional[float] = ..., respond_s: _Optional[float] = ..., requests: _Optional[_Iterable[_Union[_generation_pb2.HistogramStatus, _Mapping]]] = ...) -> None: ...
 
 class Submit(_message.Message):
-    __slots__ = ("request_id", "prompt_token_ids", "emitted_token_ids", "resume", "sampling", "end_token_ids", "speculative", "priority", "pinned_fingerprint", "client", "cache_salt", "resume_token_ids", "timeout_s", "trace")
+    __slots__ = ("request_id", "prompt_token_ids", "emitted_token_ids", "resume", "sampling", "end_token_ids", "speculative", "priority", "pinned_fingerprint", "client", "cache_salt", "resume_token_ids", "acknowledge", "timeout_s", "trace")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     PROMPT_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     EMITTED_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
@@ -93,6 +93,7 @@ class Submit(_message.Message):
     CLIENT_FIELD_NUMBER: _ClassVar[int]
     CACHE_SALT_FIELD_NUMBER: _ClassVar[int]
     RESUME_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    ACKNOWLEDGE_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
     TRACE_FIELD_NUMBER: _ClassVar[int]
     request_id: str
@@ -107,9 +108,10 @@ class Submit(_message.Message):
     client: str
     cache_salt: str
     resume_token_ids: bytes
+    acknowledge: bool
     timeout_s: float
     trace: TraceContext
-    def __init__(self, request_id: _Optional[str] = ..., prompt_token_ids: _Optional[bytes] = ..., emitted_token_ids: _Optional[bytes] = ..., resume: _Optional[bool] = ..., sampling: _Optional[_Union[_generation_pb2.SamplingParams, _Mapping]] = ..., end_token_ids: _Optional[bytes] = ..., speculative: _Optional[_Union[_generation_pb2.Speculative, _Mapping]] = ..., priority: _Optional[int] = ..., pinned_fingerprint: _Optional[str] = ..., client: _Optional[str] = ..., cache_salt: _Optional[str] = ..., resume_token_ids: _Optional[bytes] = ..., timeout_s: _Optional[float] = ..., trace: _Optional[_Union[TraceContext, _Mapping]] = ...) -> None: ...
+    def __init__(self, request_id: _Optional[str] = ..., prompt_token_ids: _Optional[bytes] = ..., emitted_token_ids: _Optional[bytes] = ..., resume: _Optional[bool] = ..., sampling: _Optional[_Union[_generation_pb2.SamplingParams, _Mapping]] = ..., end_token_ids: _Optional[bytes] = ..., speculative: _Optional[_Union[_generation_pb2.Speculative, _Mapping]] = ..., priority: _Optional[int] = ..., pinned_fingerprint: _Optional[str] = ..., client: _Optional[str] = ..., cache_salt: _Optional[str] = ..., resume_token_ids: _Optional[bytes] = ..., acknowledge: _Optional[bool] = ..., timeout_s: _Optional[float] = ..., trace: _Optional[_Union[TraceContext, _Mapping]] = ...) -> None: ...
 
 class TraceContext(_message.Message):
     __slots__ = ("traceparent", "tracestate")
@@ -120,14 +122,16 @@ class TraceContext(_message.Message):
     def __init__(self, traceparent: _Optional[str] = ..., tracestate: _Optional[str] = ...) -> None: ...
 
 class GenerateDown(_message.Message):
-    __slots__ = ("events", "state", "aborts")
+    __slots__ = ("events", "state", "aborts", "accepted")
     EVENTS_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     ABORTS_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     events: _containers.RepeatedCompositeFieldContainer[TokenEvent]
     state: PoolState
     aborts: _containers.RepeatedCompositeFieldContainer[AbortOutcome]
-    def __init__(self, events: _Optional[_Iterable[_Union[TokenEvent, _Mapping]]] = ..., state: _Optional[_Union[PoolState, _Mapping]] = ..., aborts: _Optional[_Iterable[_Union[AbortOutcome, _Mapping]]] = ...) -> None: ...
+    accepted: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, events: _Optional[_Iterable[_Union[TokenEvent, _Mapping]]] = ..., state: _Optional[_Union[PoolState, _Mapping]] = ..., aborts: _Optional[_Iterable[_Union[AbortOutcome, _Mapping]]] = ..., accepted: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class AbortOutcome(_message.Message):
     __slots__ = ("request_id", "aborted")

@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine
 from random import Random
 from typing import Any
 
+from deployments.cells.pool import OnAccepted
 from deployments.cells.router import CellRouter
 from deployments.errors import PoolUnavailableError, ReleasedError
 from deployments.metrics.ingress_times import IngressTimes
@@ -63,11 +64,13 @@ class FakeCell:
         await asyncio.Event().wait()
 
     async def generate(
-        self, request: Request, *, resume: bool = False
+        self, request: Request, *, resume: bool = False, on_accepted: OnAccepted | None = None
     ) -> AsyncGenerator[TokenEvent]:
         self.num_begun += 1
         if self._refusal is not None:
             raise self._refusal
+        if on_accepted is not None:
+            on_accepted(request.request_id)
         if resume:
             self.resumed.append(request)
         events: asyncio.Queue[TokenEvent | Exception] = asyncio.Queue()

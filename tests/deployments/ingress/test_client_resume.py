@@ -57,7 +57,7 @@ class ScriptedPool:
         self.num_aborted += 1
         return True
 
-    async def generate(self, request: Request) -> AsyncIterator[TokenEvent]:
+    async def generate(self, request: Request, **_: Any) -> AsyncIterator[TokenEvent]:
         index = 0
         while True:
             tokens = self._ids[index : index + self._chance.randint(1, 6)]

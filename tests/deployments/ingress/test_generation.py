@@ -62,7 +62,7 @@ class HangingPool:
     def new_request_id(self) -> str:
         return "hanging"
 
-    async def generate(self, request: Request) -> AsyncIterator[TokenEvent]:
+    async def generate(self, request: Request, **_: Any) -> AsyncIterator[TokenEvent]:
         yield TokenEvent(request_id=request.request_id, index=0, token_ids=(1, 2, 3, 4))
         await asyncio.Event().wait()
 
@@ -115,7 +115,7 @@ class _TellingPool:
     def new_request_id(self) -> str:
         return "telling"
 
-    async def generate(self, request: Request) -> AsyncIterator[TokenEvent]:
+    async def generate(self, request: Request, **_: Any) -> AsyncIterator[TokenEvent]:
         try:
             for index in range(request.params.max_tokens):
                 await self.told.wait()

@@ -372,7 +372,7 @@ def test_who_finds_no_target_is_told_when_to_come_back() -> None:
     run(scenario)
 
 
-async def no_target(request: Request) -> AsyncIterator[TokenEvent]:
+async def no_target(request: Request, **_: object) -> AsyncIterator[TokenEvent]:
     raise PoolUnavailableError("no target")
     yield
 
