@@ -269,6 +269,28 @@ ApiKey = Annotated[
     str | None, _address(help="Key that clients must send; separate several by commas.")
 ]
 ApiKeyFile = Annotated[Path | None, _address(help="Lines of a name and a key.")]
+MetricsApiKey = Annotated[
+    str | None,
+    _address(
+        metavar="KEY", help="Key that reads the figures of all API keys on /metrics, nothing else."
+    ),
+]
+CorsOrigins = Annotated[
+    str | None,
+    _address(
+        metavar="ORIGINS",
+        help="Origins of web pages that may call the server, separated by commas; * for all. "
+        "Default: none.",
+    ),
+]
+AllowedHosts = Annotated[
+    str | None,
+    _address(
+        metavar="NAMES",
+        help="Host names that a server on a loopback address answers besides localhost, separated "
+        "by commas; * for all.",
+    ),
+]
 CoordinatorTlsCert = Annotated[
     Path | None,
     _address(resolve_path=True, help="PEM certificate for the streams between processes: TLS."),

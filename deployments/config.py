@@ -28,6 +28,7 @@ from deployments.nodes.settings import NodeSettings
 from deployments.telemetry.settings import TelemetrySettings
 from deployments.text.template_input import SpecialTokensInText
 from deployments.tls.settings import TlsSettings
+from deployments.web_settings import WebSettings
 from specdec_core.config import (
     DType,
     KPolicyName,
@@ -76,7 +77,13 @@ class GenerationConfig(StrEnum):
 
 
 class ServiceConfig(
-    PoolSettings, ScaleSettings, GpuSettings, TelemetrySettings, TlsSettings, NodeSettings
+    PoolSettings,
+    ScaleSettings,
+    GpuSettings,
+    TelemetrySettings,
+    TlsSettings,
+    NodeSettings,
+    WebSettings,
 ):
     """Everything `specdec serve` and serveConfigV2 may say."""
 
@@ -296,8 +303,10 @@ class ServiceConfig(
 
     def deployable(self) -> dict[str, Any]:
         """What travels to the cluster: only what differs from the defaults, keys as digests."""
-        kept_here = {"api_keys", "api_key_file", "ready_timeout_s"}
+        kept_here = {"api_keys", "api_key_file", "metrics_api_key", "ready_timeout_s"}
         values = self.model_dump(mode="json", exclude_defaults=True, exclude=kept_here)
+        if self.metrics_key_digest:
+            values["metrics_api_key_sha256"] = self.metrics_key_digest
         if self.named_keys:
             values["api_key_sha256"] = [
                 digest if name == default_name(digest) else f"{name}:{digest}"

@@ -15,6 +15,7 @@ from deployments.errors import (
     DeadlineError,
     FingerprintError,
     ForbiddenError,
+    MediaTypeError,
     PoolUnavailableError,
     RequestFailedError,
     UnauthorizedError,
@@ -54,6 +55,9 @@ _TABLE: dict[type[Exception], Status] = {
     FingerprintError: Status(409, _C.FAILED_PRECONDITION, "conflict_error", "fingerprint_mismatch"),
     BodyTooLargeError: Status(
         413, _C.RESOURCE_EXHAUSTED, "invalid_request_error", "request_too_large"
+    ),
+    MediaTypeError: Status(
+        415, _C.INVALID_ARGUMENT, "invalid_request_error", "unsupported_media_type"
     ),
     ClientLimitError: _RATE,
     QueueFullError: _RATE,

@@ -51,6 +51,10 @@ class ForbiddenError(SpecdecError):
     """The caller's address may not use this server."""
 
 
+class MediaTypeError(SpecdecError):
+    """The body has a content type or a coding that the server does not read."""
+
+
 class BodyTooLargeError(SpecdecError):
     """The request is larger than the server reads."""
 

@@ -60,7 +60,12 @@ class Ingress:
         begin_replica_logs(process, config.log_format, tells_requests=config.request_log)
         self._tracing = begin_tracing(process)
         self._config = config
-        self._access = Access(config.named_keys, config.host)
+        self._access = Access(
+            config.named_keys,
+            config.host,
+            allowed_hosts=config.allowed_hosts,
+            metrics_key_digest=config.metrics_key_digest,
+        )
         pace = Pace() if config.stream_interval is None else None
         pool = pool_of(coordinators, config.resume_timeout_s, pace)
         loop = asyncio.get_running_loop()
@@ -97,6 +102,8 @@ class Ingress:
             metrics=self._config.per_request_spec_decode_metrics,
             metrics_compat=self._config.metrics_compat,
             unknown_fields=self._config.unknown_fields,
+            cors_origins=self._config.cors_origins,
+            keep_alive_s=self._config.stream_keep_alive_s,
         )
 
     async def __del__(self) -> None:

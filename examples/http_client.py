@@ -18,8 +18,8 @@ body = {
 request = urllib.request.Request(f"{url}/v1/chat/completions", json.dumps(body).encode())
 with urllib.request.urlopen(request) as lines:
     for line in lines:
-        data = line.decode().removeprefix("data: ").strip()
-        if not data or data == "[DONE]":
+        kind, _, data = line.decode().strip().partition(": ")
+        if kind != "data" or data == "[DONE]":  # a line of another kind is a comment
             continue
         chunk = json.loads(data)
         for choice in chunk["choices"]:

@@ -22,15 +22,21 @@ def chunks(url: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
     request = urllib.request.Request(f"{url}/v1/chat/completions", json.dumps(body).encode())
     with urllib.request.urlopen(request, timeout=60) as lines:
         for line in lines:
-            data = line.decode().removeprefix("data: ").strip()
+            kind, _, data = line.decode().strip().partition(": ")
             if data == "[DONE]":
                 return
-            if data and line.endswith(b"\n"):
+            if kind == "data" and line.endswith(b"\n"):  # other lines are comments
                 chunk = json.loads(data)
                 if "error" in chunk:
-                    raise ConnectionError(chunk["error"]["message"])
+                    raise failure(chunk["error"])
                 yield chunk
     raise ConnectionError("the stream broke")
+
+
+def failure(error: dict[str, Any]) -> Exception:
+    """The error of a stream: another address would refuse a wrong request as well."""
+    is_ours = error["type"] == "invalid_request_error"
+    return (ValueError if is_ours else ConnectionError)(error["message"])
 
 
 def answer(urls: list[str], body: dict[str, Any]) -> Iterator[str]:

@@ -9,16 +9,20 @@ from functools import partial
 from typing import Any, TypeVar
 
 from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 
 from deployments.config import SpecMetrics, UnknownFieldsMode
 from deployments.error_status import error_body
+from deployments.http.body_coding import BodyCoding
 from deployments.http.body_limit import BODY_TIMEOUT_S, BodyLimit
 from deployments.http.call_spans import traced
 from deployments.http.completion_prompts import checked_prompts
-from deployments.http.errors import error_response, log_unexpected, unknown_route
+from deployments.http.errors import error_response, log_unexpected
+from deployments.http.event_stream import EventStream
 from deployments.http.events import END, server_sent
+from deployments.http.head import HeadAsGet
 from deployments.http.logprob_json import Echo
 from deployments.http.openapi import STATUS, answers, body_of, path_parameter, refusals
 from deployments.http.request_lines import RequestLines
@@ -35,13 +39,17 @@ from deployments.http.response_choice import Choice
 from deployments.http.responses import CHAT, COMPLETION, Shape, with_warnings
 from deployments.http.responses import Response as Answer
 from deployments.http.unknown_fields import UnknownFields
+from deployments.http.unknown_routes import unknown_route
+from deployments.http.web_guard import WebGuard
 from deployments.ingress.access import Access
+from deployments.ingress.admission import Admission, Begun, begin
 from deployments.ingress.ask import Ask, Generation
 from deployments.ingress.generation import GenerationService
 from deployments.ingress.output import Piece, joined
 from deployments.ingress.request_limits import last_ids
 from deployments.ingress.request_record import current_record
 from deployments.metrics.page import CONTENT_TYPE, MetricsCompat, metrics_page
+from deployments.metrics.visibility import visible
 from deployments.text.chat_messages import checked_messages
 from deployments.text.tool_calls import ToolCallParser
 from deployments.version import package_version
@@ -49,6 +57,17 @@ from deployments.version import package_version
 _BYTES_PER_CHAR = 10
 """Reading so many bytes of JSON takes as long as tokenizing a character."""
 Result = TypeVar("Result")
+KEEP_ALIVE_S = 15.0
+"""Seconds of silence after which a stream sends a comment line."""
+_REFUSED = (400, 401, 403, 404, 413, 415, 500)
+_REFUSED_GENERATION = (408, 409, 429, 503)
+"""Statuses of the routes with a body."""
+_CORS: dict[str, Any] = {
+    "allow_methods": ("GET", "HEAD", "POST"),
+    "allow_headers": ("*",),
+    "expose_headers": ("Retry-After", "WWW-Authenticate"),
+    "allow_private_network": True,  # Chromium asks for it when the server's address is private
+}
 
 
 def build_http_app(
@@ -60,17 +79,27 @@ def build_http_app(
     metrics_compat: MetricsCompat = MetricsCompat.NONE,
     unknown_fields: UnknownFieldsMode = UnknownFieldsMode.WARN,
     body_timeout_s: float = BODY_TIMEOUT_S,
+    cors_origins: Sequence[str] = (),
+    keep_alive_s: float = KEEP_ALIVE_S,
 ) -> FastAPI:
     app = FastAPI(title="specdec", version=package_version(), docs_url=None, redoc_url=None)
+    # The last one is the first that sees a request.
+    app.add_middleware(BodyCoding, max_bytes=max_body_bytes)
     app.add_middleware(BodyLimit, max_bytes=max_body_bytes, timeout_s=body_timeout_s)
+    app.add_middleware(WebGuard, access=access, origins=cors_origins)
     app.add_middleware(RequestLines, paths=("/v1/completions", "/v1/chat/completions"))
+    app.add_middleware(HeadAsGet)
+    app.add_middleware(CORSMiddleware, allow_origins=cors_origins, **_CORS)
     app.add_exception_handler(HTTPException, unknown_route)
-    routes = _Routes(service, access, metrics, metrics_compat, UnknownFields(unknown_fields))
+    unknown = UnknownFields(unknown_fields)
+    routes = _Routes(service, access, metrics, metrics_compat, unknown, keep_alive_s)
     app.get("/health")(routes.health)
     app.get("/ready", response_model=None, responses=STATUS)(routes.ready)
     app.get("/version")(_version)
-    app.get("/metrics", response_class=PlainTextResponse, responses=refusals(503))(routes.metrics)
-    get = partial(app.get, response_model=None, responses=answers(401, 404, 500))
+    app.get("/metrics", response_class=PlainTextResponse, responses=refusals(401, 403, 503))(
+        routes.metrics
+    )
+    get = partial(app.get, response_model=None, responses=answers(401, 403, 404, 500))
     for path in ("/v1/models", "/v1/models/"):
         get(path, name="models")(routes.guarded(routes.models))
     named = path_parameter("name")
@@ -84,7 +113,7 @@ def build_http_app(
         generates = issubclass(kind, CommonBody)
         shape = CHAT if kind is ChatBody else COMPLETION
         route = traced(service, shape, call) if generates else call
-        refused = (400, 401, 404, 413, 500, *((408, 409, 429, 503) if generates else ()))
+        refused = _REFUSED + (_REFUSED_GENERATION if generates else ())
         app.post(
             path,
             name=path.strip("/").replace("/", "_"),
@@ -103,12 +132,14 @@ class _Routes:
         metrics: SpecMetrics,
         metrics_compat: MetricsCompat,
         unknown: UnknownFields,
+        keep_alive_s: float,
     ) -> None:
         self._service = service
         self._access = access
         self._metrics = metrics
         self._metrics_compat = metrics_compat
         self._unknown = unknown
+        self._keep_alive_s = keep_alive_s
 
     def guarded(self, call: Callable[[Request], Any]) -> Callable[[Request], Any]:
         """The route behind the API key, its errors in OpenAI's shape."""
@@ -139,10 +170,14 @@ class _Routes:
             }
         )
 
-    async def metrics(self) -> Response:
-        """The pool's totals; 503 while it is away, so that nobody reads zeros."""
+    async def metrics(self, request: Request) -> Response:
+        """The pool's totals, and the figures of the API keys that the caller may see.
+
+        503 while the pool is away: zeros would be wrong.
+        """
         try:
-            status = await self._service.pool.pool_status()
+            names = self._access.visible_names(request.headers.get("authorization"))
+            status = visible(await self._service.pool.pool_status(), names)
         except Exception as error:
             return error_response(error)
         page = metrics_page(status, self._service.model_name, self._metrics_compat)
@@ -231,15 +266,16 @@ class _Routes:
     ) -> Response:
         generations = self._service.prepare_choices(prompts, ask, body.num_choices)
         answer = self._start(shape, generations, body, echoes)
-        pieces = self._service.run_choices(generations, streams=bool(body.stream))
         if not body.stream:
-            told = await _collect(pieces, answer)
+            told = await _collect(self._service.run_choices(generations), answer)
             with answer.respond:
                 return JSONResponse(answer.whole(told))
-        first = await anext(pieces)  # decides the status: after it the headers have left
+        admission = Admission(one.request.request_id for one in generations)
+        pieces = self._service.run_choices(generations, streams=True, on_accepted=admission.accept)
+        begun = await begin(pieces, admission, self._keep_alive_s)
         wants_usage = body.stream_options is not None and body.stream_options.include_usage
-        lines = _stream(answer, first, pieces, wants_usage=wants_usage)
-        return StreamingResponse(lines, media_type="text/event-stream")
+        lines = _stream(answer, begun, wants_usage=wants_usage)
+        return EventStream(lines, keep_alive_s=self._keep_alive_s, on_end=begun.aclose)
 
     def _start(
         self,
@@ -295,26 +331,22 @@ async def _collect(pieces: AsyncGenerator[tuple[int, Piece]], answer: Answer) ->
 
 
 async def _stream(
-    answer: Answer,
-    first: tuple[int, Piece],
-    pieces: AsyncGenerator[tuple[int, Piece]],
-    *,
-    wants_usage: bool,
+    answer: Answer, begun: Begun[tuple[int, Piece]], *, wants_usage: bool
 ) -> AsyncIterator[str]:
-    """Server-sent events; closing it closes `pieces`, which aborts the request."""
-    async with contextlib.aclosing(pieces):
+    """Server-sent events. A request that fails now ends with an error event."""
+    try:
+        first = await begun.first
         for chunk in answer.first_chunks():
             yield server_sent(chunk)
         yield answer.event(*first)
-        try:
-            async for place, piece in pieces:
-                yield answer.event(place, piece)
-            if wants_usage:
-                yield server_sent(answer.usage_chunk())
-        except Exception as error:
-            log_unexpected(error)
-            yield server_sent(error_body(error))
-        yield END
+        async for place, piece in begun.rest:
+            yield answer.event(place, piece)
+        if wants_usage:
+            yield server_sent(answer.usage_chunk())
+    except Exception as error:
+        log_unexpected(error)
+        yield server_sent(error_body(error))
+    yield END
 
 
 async def _version() -> dict[str, str]:

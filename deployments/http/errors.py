@@ -5,18 +5,14 @@ from __future__ import annotations
 import logging
 import math
 
-from fastapi import Request
 from fastapi.responses import JSONResponse
-from starlette.exceptions import HTTPException
 
 from deployments.error_status import error_body, status_of
-from deployments.errors import RequestFailedError
+from deployments.errors import RequestFailedError, UnauthorizedError
 from deployments.ingress.request_record import current_record
 from specdec_core.errors import TryAgainError
 
 logger = logging.getLogger(__name__)
-
-_ROUTE_CODES = {404: "unknown_url", 405: "method_not_supported"}
 
 
 def error_response(error: Exception) -> JSONResponse:
@@ -27,6 +23,8 @@ def error_response(error: Exception) -> JSONResponse:
     headers = {}
     if isinstance(error, TryAgainError):
         headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
+    if isinstance(error, UnauthorizedError):
+        headers["WWW-Authenticate"] = "Bearer"
     return JSONResponse(error_body(error), status_code=status.http, headers=headers)
 
 
@@ -35,15 +33,3 @@ def log_unexpected(error: Exception) -> None:
     current_record().error = error
     if status_of(error).http == 500 and not isinstance(error, RequestFailedError):
         logger.error("a request failed unexpectedly", exc_info=error)
-
-
-async def unknown_route(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, HTTPException)
-    kind = "not_found_error" if error.status_code == 404 else "invalid_request_error"
-    message = {
-        "message": f"{request.method} {request.url.path}: {error.detail}",
-        "type": kind,
-        "param": None,
-        "code": _ROUTE_CODES.get(error.status_code),
-    }
-    return JSONResponse({"error": message}, status_code=error.status_code)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -319,7 +320,9 @@ def parse_body(
     before the types of their entries are checked.
     """
     try:
-        values = from_json(raw)  # unlike json it refuses half a character, "\ud800"
+        values = from_json(
+            raw.removeprefix(BOM_UTF8)
+        )  # unlike json it refuses half a character, "\ud800"
     except ValueError as error:
         raise InvalidRequestError(f"the body is not JSON: {error}", code="invalid_json") from None
     if not isinstance(values, dict):

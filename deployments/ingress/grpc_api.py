@@ -25,6 +25,7 @@ from deployments.ingress.grpc_chat import chat_of
 from deployments.ingress.grpc_requests import ask_of
 from deployments.ingress.output import Piece, joined
 from deployments.ingress.request_record import current_record, recorded
+from deployments.metrics.visibility import visible
 from deployments.telemetry.grpc_calls import traced
 from deployments.version import package_version
 from deployments.wire.translation import FINISH_REASONS, logprobs_to_pb, stats_to_pb
@@ -141,8 +142,13 @@ class GrpcApi:
         self, message: pb.PoolStatusRequest, context: CallContext
     ) -> pb.PoolStatusResponse:
         with _answering(context):
-            self._admit(message, context)
-            return await self._service.pool.pool_status()
+            authorization = _authorization(context)
+            if self._access.is_monitor(authorization):
+                self._access.check_peer(context.peer())
+            else:
+                self._admit(message, context)
+            names = self._access.visible_names(authorization)
+            return visible(await self._service.pool.pool_status(), names)
         return pb.PoolStatusResponse()
 
     async def health(self, message: pb.HealthRequest, context: CallContext) -> pb.HealthResponse:
@@ -163,8 +169,7 @@ class GrpcApi:
         """The name of the caller's key. Raises for a caller that may not call, or a message that is
         too large."""
         self._access.check_peer(context.peer())
-        metadata = {key.lower(): value for key, value in context.invocation_metadata()}
-        client = self._access.check_key(metadata.get("authorization"))
+        client = self._access.check_key(_authorization(context))
         current_record().key = client
         if message.ByteSize() > self._max_body_bytes:
             raise BodyTooLargeError(
@@ -224,6 +229,11 @@ class GrpcApi:
             response.speculation.CopyFrom(stats_to_pb(stats))
             response.speculation.num_spec_tokens = self._service.num_spec_tokens(request)
         return response
+
+
+def _authorization(context: CallContext) -> str | None:
+    metadata = {key.lower(): value for key, value in context.invocation_metadata()}
+    return metadata.get("authorization")
 
 
 @contextlib.contextmanager

@@ -16,7 +16,8 @@ The same totals are told in four places; all count from the start of their coord
 
 - `GET /metrics` of any ingress: the names below. Every series has `model_name`, and `cell` where
   there are several cells. With `--metrics-compat vllm` those marked vLLM stand there under `vllm:`
-  too.
+  too. On a server with API keys, series with a label `client` need a key
+  ([who sees them](operations.md#figures-of-api-keys)).
 - Ray's metrics port of the node that has the coordinator: `ray_` before the name, and labels
   `model_name`, `application` and `cell` besides Ray's own. Told every 5 s, passed on by Ray every
   10 s. There the word behind `# TYPE` is always gauge: Ray's counters cannot begin at zero, and its

@@ -9,11 +9,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import httpx
+import uvicorn
 from fastapi import FastAPI
 from opentelemetry.trace import Tracer
 
 from deployments.api_keys import key_digest
 from deployments.config import SpecMetrics, UnknownFieldsMode
+from deployments.coordinator.client_ledger import ClientLimits
 from deployments.http.api import build_http_app
 from deployments.ingress.access import Access
 from deployments.ingress.generation import GenerationService
@@ -52,9 +54,15 @@ async def application(
     model_name: str = "fake",
     make_target: Callable[[], Any] | None = None,
     unknown_fields: UnknownFieldsMode = UnknownFieldsMode.WARN,
+    limits_per_key: ClientLimits | None = None,
+    host: str = "127.0.0.1",
+    allowed_hosts: tuple[str, ...] = (),
+    metrics_key: str = "",
+    cors_origins: tuple[str, ...] = (),
+    keep_alive_s: float = 15.0,
 ) -> AsyncIterator[tuple[FastAPI, Cell]]:
     """`make_target`: makes a target replica of another kind; it understands `text`."""
-    async with cell(config, tracer=tracer) as parts:
+    async with cell(config, limits=limits_per_key, tracer=tracer) as parts:
         for number in range(targets):
             parts.start_replica(f"t{number}", Role.TARGET, make_target and make_target())
         for number in range(drafts):
@@ -74,7 +82,12 @@ async def application(
             stream_interval=stream_interval,
             spans=RequestSpans(tracer, model_name=model_name),
         )
-        access = Access({key_digest(key): f"name of {key}" for key in keys}, "127.0.0.1")
+        access = Access(
+            {key_digest(key): f"name of {key}" for key in keys},
+            host,
+            allowed_hosts=allowed_hosts,
+            metrics_key_digest=key_digest(metrics_key) if metrics_key else "",
+        )
         app = build_http_app(
             service,
             access,
@@ -83,6 +96,8 @@ async def application(
             metrics_compat=compat,
             unknown_fields=unknown_fields,
             body_timeout_s=body_timeout_s,
+            cors_origins=cors_origins,
+            keep_alive_s=keep_alive_s,
         )
         yield app, parts
 
@@ -92,8 +107,23 @@ async def server(**settings: Any) -> AsyncIterator[tuple[httpx.AsyncClient, Cell
     """A client of an `application` with these settings."""
     async with application(**settings) as (app, parts):
         transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             yield client, parts
+
+
+@contextlib.asynccontextmanager
+async def listening(app: FastAPI) -> AsyncIterator[str]:
+    """The address of a real server of `app`: its answers come piece by piece."""
+    config = uvicorn.Config(app, port=0, log_level="warning", lifespan="off")
+    listener = uvicorn.Server(config)
+    serving = asyncio.create_task(listener.serve())
+    while not listener.started:
+        await asyncio.sleep(0.01)
+    try:
+        yield f"http://127.0.0.1:{listener.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        listener.should_exit = True
+        await serving
 
 
 def run(scenario: Callable[[], Awaitable[None]]) -> None:

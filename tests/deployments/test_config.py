@@ -307,3 +307,44 @@ def _deployments(application: Any) -> list[Any]:
 def test_threads_are_shared_among_replicas(replicas: int, cores: int, threads: int) -> None:
     config = ServiceConfig(target_replicas=replicas, spec_method="ngram")
     assert config.threads_per_replica(cores) == threads
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"cors_origins": ["chat.example.com"]}, "write scheme://host"),
+        ({"cors_origins": "https://chat.example.com/"}, "without a path"),
+        ({"cors_origins": "https://a.example,https://B.example"}, "lower case"),
+        ({"allowed_hosts": "http://llm.example"}, "without scheme and port"),
+        ({"allowed_hosts": ["llm.example:8000"]}, "without scheme and port"),
+        ({"stream_keep_alive_s": 0}, "greater than 0"),
+    ],
+)
+def test_mistakes_in_the_settings_of_http_are_refused(
+    settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValidationError, match=message):
+        ServiceConfig(**settings)
+
+
+def test_origins_and_hosts_are_lists_or_separated_by_commas(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SPECDEC_CORS_ORIGINS", "https://a.example, http://localhost:3000")
+    config = ServiceConfig(allowed_hosts=["LLM.example", "*"])
+    assert config.cors_origins == ("https://a.example", "http://localhost:3000")
+    assert config.allowed_hosts == ("llm.example", "*")
+    arrived = ServiceConfig.model_validate(config.deployable())
+    assert arrived.cors_origins == config.cors_origins
+    assert arrived.allowed_hosts == config.allowed_hosts
+
+
+def test_the_metrics_key_travels_as_a_digest(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = ServiceConfig(metrics_api_key="watch")
+    assert config.metrics_key_digest == key_digest("watch")
+    assert "watch" not in str(config.deployable())
+    arrived = ServiceConfig.model_validate(config.deployable())
+    assert arrived.metrics_key_digest == config.metrics_key_digest
+    assert ServiceConfig().metrics_key_digest == ""
+    monkeypatch.setenv("SPECDEC_METRICS_API_KEY", "other")
+    assert ServiceConfig().with_environment().metrics_key_digest == key_digest("other")

@@ -42,6 +42,7 @@ from tests.service.tiny_folder import save_tiny_llama
 
 KEY = "the key of the tests"
 LIMITED_KEY = "a key whose limit is reached"
+METRICS_KEY = "a key that reads the figures of all keys"
 MAX_CONCURRENT = 40
 """Of one key; more than any test but that of the limit has running at a time."""
 NUM_INGRESSES = 3
@@ -99,7 +100,7 @@ class Service:
         return grpc.intercept_channel(channel, _Keyed(tuple(self.headers(key).items())))
 
     def status(self) -> pb.PoolStatusResponse:
-        with self.channel() as channel:
+        with self.channel(METRICS_KEY) as channel:
             stub = pb_grpc.GenerationServiceStub(channel)
             answer: pb.PoolStatusResponse = stub.PoolStatus(pb.PoolStatusRequest(), timeout=20)
             return answer
@@ -211,8 +212,10 @@ def service(
         ingress_replicas=NUM_INGRESSES,
         max_ingress_replicas=NUM_INGRESSES,
         api_keys=(SecretStr(KEY), SecretStr(LIMITED_KEY)),
+        metrics_api_key=SecretStr(METRICS_KEY),
         max_concurrent_per_key=MAX_CONCURRENT,
         log_format=LogFormat.JSON,
+        stream_keep_alive_s=0.5,
         port=free_port(),
         grpc_port=free_port(),
         graceful_shutdown_s=5,

@@ -23,7 +23,13 @@ import pytest
 from deployments.api_keys import default_name, key_digest
 from specdec.v1 import generation_pb2 as pb
 from specdec.v1 import generation_pb2_grpc as pb_grpc
-from tests.service.conftest import LIMITED_KEY, MAX_CONCURRENT, NUM_INGRESSES, Service
+from tests.service.conftest import (
+    LIMITED_KEY,
+    MAX_CONCURRENT,
+    METRICS_KEY,
+    NUM_INGRESSES,
+    Service,
+)
 from tests.service.test_hung import stopped
 
 pytestmark = pytest.mark.slow
@@ -143,7 +149,8 @@ def test_figures_are_the_same_through_all_of_them(service: Service) -> None:
     told: set[frozenset[str]] = set()
     for _ in range(NUM_CALLS):
         with httpx.Client(base_url=service.url, timeout=60) as client:
-            page = client.get("/metrics").raise_for_status().text
+            headers = service.headers(METRICS_KEY)
+            page = client.get("/metrics", headers=headers).raise_for_status().text
         told.add(frozenset(line for line in page.splitlines() if "replica_" not in line))
     assert frozenset.union(*told) - frozenset.intersection(*told) == set()
 

@@ -173,7 +173,7 @@ async def ingress(parts: Cell, name: str) -> httpx.AsyncClient:
     )
     return httpx.AsyncClient(
         transport=httpx.ASGITransport(app),
-        base_url="http://test",
+        base_url="http://localhost",
         headers={"Authorization": "Bearer a-key"},
     )
 

@@ -40,7 +40,7 @@ def client(text: TextModel) -> Iterator[TestClient]:
     app = build_http_app(
         service, Access({}, "127.0.0.1"), max_body_bytes=10_000, metrics=SpecMetrics.NONE
     )
-    with TestClient(app) as client:
+    with TestClient(app, base_url="http://localhost") as client:
         yield client
 
 

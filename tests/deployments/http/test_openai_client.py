@@ -25,7 +25,7 @@ async def client(*keys: str) -> AsyncIterator[tuple[AsyncOpenAI, Cell]]:
     async with server(keys=keys) as (http, parts):
         inner = httpx.AsyncClient(transport=http._transport)
         async with AsyncOpenAI(
-            base_url="http://test/v1", api_key=keys[0] if keys else "-", http_client=inner
+            base_url="http://localhost/v1", api_key=keys[0] if keys else "-", http_client=inner
         ) as asked:
             yield asked, parts
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import httpx
@@ -136,6 +137,12 @@ REFUSALS: list[tuple[dict[str, Any], int, str]] = [
 
 async def refused(client: httpx.AsyncClient, body: dict[str, Any]) -> tuple[int, str]:
     answer = await client.post(PATH, json=body)
+    if answer.status_code == 200:  # a stream, whose ids were compared after its headers had left
+        event, end = answer.text.removesuffix("\n\n").split("\n\n")
+        assert end == "data: [DONE]"
+        error = json.loads(event.removeprefix("data: "))["error"]
+        assert error["type"] == "invalid_request_error"
+        return 400, error["message"]
     return answer.status_code, answer.json()["error"]["message"]
 
 

@@ -116,8 +116,10 @@ def test_the_operators_time_limit_ends_the_wait_over_http(is_stream: bool) -> No
         async with full_service(RequestLimits(timeout_s=0.2)) as (service, parts, replica):
             async with _client(service) as client:
                 answer = await client.post("/v1/completions", json=completion(stream=is_stream))
-            assert answer.status_code == 408
-            assert "not finished within 0.2 s" in answer.json()["error"]["message"]
+            # The headers of a stream leave when it is queued.
+            assert answer.status_code == (200 if is_stream else 408)
+            assert "not finished within 0.2 s" in answer.text
+            assert "timeout_error" in answer.text
             await nobody_worked_for_it(parts, replica)
 
     run(scenario)
@@ -141,4 +143,4 @@ def test_a_client_that_gives_up_waiting_leaves_the_queue(is_stream: bool) -> Non
 def _client(service: GenerationService) -> httpx.AsyncClient:
     access = Access({}, "127.0.0.1")
     app = build_http_app(service, access, max_body_bytes=10_000, metrics=SpecMetrics.NONE)
-    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test")
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost")

@@ -266,7 +266,7 @@ async def tool_server() -> AsyncIterator[tuple[httpx.AsyncClient, GenerationServ
             service, Access({}, "127.0.0.1"), max_body_bytes=10_000, metrics=SpecMetrics.NONE
         )
         transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             yield client, service, parts
 
 

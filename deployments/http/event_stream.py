@@ -1,0 +1,79 @@
+"""A response of server-sent events that is never silent for long.
+
+Proxies cut a response that sends nothing for a while, often for 60 s. A comment line fills the time
+that a request waits in the queue, in the prefill of its prompt, or for a replica that restarts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from fastapi.responses import StreamingResponse
+from starlette.types import Message, Receive, Scope, Send
+
+COMMENT = ": keep-alive\n\n"
+"""Clients ignore a line that begins with a colon."""
+_HEADERS = {
+    "Cache-Control": "no-cache",
+    "X-Accel-Buffering": "no",  # nginx passes every event on at once
+}
+
+
+class EventStream(StreamingResponse):
+    """Events, and a comment after every `keep_alive_s` seconds without one."""
+
+    def __init__(
+        self,
+        events: AsyncIterator[str],
+        *,
+        keep_alive_s: float,
+        on_end: Callable[[], Awaitable[None]],
+    ) -> None:
+        """`on_end`: called when the response has ended, also if `events` was never read."""
+        super().__init__(events, headers=_HEADERS, media_type="text/event-stream")
+        self._keep_alive_s = keep_alive_s
+        self._on_end = on_end
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            await self._on_end()
+
+    async def stream_response(self, send: Send) -> None:
+        pulse = _Pulse(send, self._keep_alive_s)
+        beating = asyncio.create_task(pulse.beat())
+        try:
+            await super().stream_response(pulse.send)
+        finally:
+            beating.cancel()
+
+
+class _Pulse:
+    """Passes messages on, and comments after silence."""
+
+    def __init__(self, send: Send, interval_s: float) -> None:
+        self._pass_on = send
+        self._interval_s = interval_s
+        self._clock = asyncio.get_running_loop().time
+        self._last_s = self._clock()
+        self._is_over = False
+
+    def send(self, message: Message) -> Awaitable[None]:
+        """Called once for every event: it notes the time and nothing else."""
+        self._last_s = self._clock()
+        self._is_over = not message.get("more_body", True)
+        return self._pass_on(message)
+
+    async def beat(self) -> None:
+        comment = {"type": "http.response.body", "body": COMMENT.encode(), "more_body": True}
+        # If the client or the proxy is gone, sending the next event fails as well.
+        with contextlib.suppress(OSError, RuntimeError):
+            while not self._is_over:
+                left_s = self._last_s + self._interval_s - self._clock()
+                if left_s > 0:
+                    await asyncio.sleep(left_s)
+                else:
+                    await self.send(comment)
