@@ -26,6 +26,7 @@ from deployments.gpu_settings import GpuSettings
 from deployments.metrics.page import MetricsCompat
 from deployments.nodes.settings import NodeSettings
 from deployments.telemetry.settings import TelemetrySettings
+from deployments.text.grammar_limits import DEFAULT_LIMITS, GrammarLimits
 from deployments.text.template_input import SpecialTokensInText
 from deployments.tls.settings import TlsSettings
 from deployments.web_settings import WebSettings
@@ -172,6 +173,12 @@ class ServiceConfig(
     """Maximum messages of one chat."""
     max_output_tokens: int | None = Field(default=None, ge=1)
     """Of one request and choice. None: as far as the model's context reaches."""
+    max_grammar_chars: int = Field(default=DEFAULT_LIMITS.max_chars, ge=1)
+    """Maximum characters of one structured-output grammar."""
+    max_grammar_seconds: float = Field(default=DEFAULT_LIMITS.max_seconds, gt=0)
+    """Maximum CPU time for reading one grammar, in seconds, before its request is queued."""
+    max_grammar_states: int = Field(default=DEFAULT_LIMITS.max_states, ge=1000)
+    """Maximum lexer states that one structured answer may need. Each takes about 350 bytes."""
     request_timeout_s: float | None = Field(default=None, gt=0)
     stream_interval: int | None = Field(default=None, ge=1)
     """Minimum tokens of a stream's chunk; the first and the last may have fewer. None: what a round
@@ -262,6 +269,14 @@ class ServiceConfig(
         filed = read_key_file(self.api_key_file) if self.api_key_file else {}
         given = [key_digest(key.get_secret_value()) for key in self.api_keys]
         return named | filed | {digest: default_name(digest) for digest in given}
+
+    @property
+    def grammar_limits(self) -> GrammarLimits:
+        return GrammarLimits(
+            max_chars=self.max_grammar_chars,
+            max_seconds=self.max_grammar_seconds,
+            max_states=self.max_grammar_states,
+        )
 
     def client_limits(self, cell: int) -> ClientLimits:
         return ClientLimits(

@@ -91,6 +91,7 @@ class Ingress:
                 max_prompt_chars=config.max_prompt_chars,
                 max_messages=config.max_messages,
             ),
+            grammar_limits=config.grammar_limits,
         )
         self._grpc = GrpcApi(self._service, self._access, max_body_bytes=config.max_body_bytes)
 

@@ -32,20 +32,28 @@ class GrammarSpec:
 class Grammar(Protocol):
     """A compiled grammar over one tokenizer, for one sequence."""
 
-    def allowed(self, output: Sequence[int]) -> bytes | None:
-        """Which ids may follow the emitted ids `output`: a byte for each, 0 for those that may not;
-        end ids may where the output may end. None behind an output that does not conform: nothing
-        of it is ever kept. No id at all once the grammar has failed.
+    def prepare(self, output: Sequence[int], timeout_s: float = 0.0) -> bool:
+        """Return whether `allowed(output)` has its answer, after waiting at most `timeout_s`.
 
-        A function of `output` alone, whatever was asked before.
+        While it is False, the work continues in another thread: ask again later.
+        """
+        ...
+
+    def allowed(self, output: Sequence[int]) -> bytes | None:
+        """Return which token IDs may follow the emitted IDs `output`: a byte for each, 0 or
+        none for those that may not. End IDs may follow if the output may end. None if `output` does
+        not conform: nothing of it is ever kept. No ID may follow once the grammar has failed, or
+        while it is not prepared.
+
+        Apart from `prepare`, the answer is a function of `output` alone, whatever was asked before.
         """
         ...
 
     @property
     def failure(self) -> str | None:
-        """Why it cannot go on (it is too complex, say); None while it can."""
+        """The reason why no ID may follow, such as a limit that the grammar exceeds; else None."""
         ...
 
 
 GrammarCompiler = Callable[[GrammarSpec], Grammar]
-"""Raises InvalidRequestError for a grammar that it cannot read."""
+"""Returns at once; raises InvalidRequestError for a grammar that it can refuse by then."""

@@ -152,6 +152,8 @@ class RowStatus(StrEnum):
     """This row alone failed; `error` says how."""
     INVALID = "invalid"
     """What this row's rules ask cannot be done; `error` says why."""
+    NOT_READY = "not_ready"
+    """TARGET: the row's grammar is still being computed; nothing was fed. Lease the row again."""
 
 
 class RowResult(NamedTuple):

@@ -33,6 +33,10 @@ from specdec_core.sampling import NO_CHOICE
 from specdec_core.verification import Verdict
 
 _TARGET, _OK = Role.TARGET, RowStatus.OK  # to name a member takes as long as a call
+_PATIENCE_S = 0.004
+"""Seconds that a pass waits for the grammars of its rows, while other rows could run."""
+_PATIENCE_ALONE_S = 0.02
+"""As `_PATIENCE_S`, if no other row could run."""
 
 
 @dataclass(eq=False, slots=True)
@@ -109,7 +113,7 @@ class Replica:
         answers: dict[int, RowResult] = {}
         ready: list[_ReadyRow] = []
         num_free = self._model.num_free_blocks
-        for row, cached in zip(lease.rows, found, strict=True):
+        for row, cached in self._prepared(lease.rows, found):
             if isinstance(cached, RowResult):
                 answers[row.sequence_id] = cached
                 continue
@@ -159,6 +163,27 @@ class Replica:
             return _failure(row, str(error), RowStatus.INVALID)
         cached = self._sequences[row.sequence_id] = _CachedSequence(self._model.allocate(), rules)
         return cached
+
+    def _prepared(
+        self, rows: Sequence[LeaseRow], found: list[_CachedSequence | RowResult]
+    ) -> Iterable[tuple[LeaseRow, _CachedSequence | RowResult]]:
+        """The rows; NOT_READY for each whose grammar has yet to be computed for its next token.
+
+        A draft proposes nothing for such a row, and the positions behind the first end a proposal.
+        """
+        if self._role is _TARGET:
+            waiting = [
+                place
+                for place, (row, cached) in enumerate(zip(rows, found, strict=True))
+                if not _is_prepared(row, cached, 0.0)
+            ]
+            patience_s = _PATIENCE_S if len(waiting) < len(rows) else _PATIENCE_ALONE_S
+            deadline = time.perf_counter() + patience_s
+            for place in waiting:
+                left_s = max(deadline - time.perf_counter(), 0.0)
+                if not _is_prepared(rows[place], found[place], left_s):
+                    found[place] = _not_ready(rows[place])
+        return zip(rows, found, strict=True)
 
     def _new_blocks(self, row: LeaseRow) -> int:
         """Blocks the row takes beyond those that its base_len positions hold."""
@@ -278,6 +303,18 @@ _NO_ID_LEFT = (
     "allowed_token_ids, bad_words, min_tokens and structured output together ban every token: "
     "relax one of them"
 )
+
+
+def _is_prepared(row: LeaseRow, cached: _CachedSequence | RowResult, timeout_s: float) -> bool:
+    """Return whether the row's next token can be chosen; wait for it at most `timeout_s`."""
+    if not row.num_choices or isinstance(cached, RowResult) or cached.rules.grammar is None:
+        return True
+    ids = (*cached.ids, *row.new_ids)
+    return cached.rules.grammar.prepare(ids[cached.rules.prompt_len :], timeout_s)
+
+
+def _not_ready(row: LeaseRow) -> RowResult:
+    return RowResult(row.sequence_id, RowStatus.NOT_READY)
 
 
 def _failure(row: LeaseRow, error: str, status: RowStatus = RowStatus.FAILED) -> RowResult:

@@ -264,7 +264,7 @@ class _Routes:
         ask: Ask,
         echoes: Sequence[Echo] = (),
     ) -> Response:
-        generations = self._service.prepare_choices(prompts, ask, body.num_choices)
+        generations = await self._service.checked_choices(prompts, ask, body.num_choices)
         answer = self._start(shape, generations, body, echoes)
         if not body.stream:
             told = await _collect(self._service.run_choices(generations), answer)

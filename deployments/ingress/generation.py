@@ -26,6 +26,7 @@ from deployments.ingress.client_resume import (
 from deployments.ingress.deadline import within
 from deployments.ingress.echo import echo_of
 from deployments.ingress.gathering import gathered
+from deployments.ingress.grammar_check import GrammarCheck
 from deployments.ingress.interleaving import interleaved
 from deployments.ingress.lanes import INLINE, Lanes
 from deployments.ingress.output import Output, Piece
@@ -42,7 +43,7 @@ from deployments.ingress.sampling_request import resolve_sampling
 from deployments.metrics.request_times import RequestWatch
 from deployments.telemetry.requests import RequestSpans, observed
 from deployments.text.chat_template import ChatOptions
-from deployments.text.grammars import check_grammar
+from deployments.text.grammar_limits import DEFAULT_LIMITS, GrammarLimits
 from deployments.text.model import TextModel
 from specdec_core.config import SpecMethod, SpeculationConfig
 from specdec_core.drafting.limits import draft_limit, draft_method
@@ -70,6 +71,7 @@ class GenerationService:
         speculation: SpeculationConfig,
         sampling_defaults: Mapping[str, Any] | None = None,
         limits: RequestLimits | None = None,
+        grammar_limits: GrammarLimits = DEFAULT_LIMITS,
         trusts_chat_templates: bool = False,
         stream_interval: int = 1,
         stats_wait_s: float = 2.0,
@@ -87,6 +89,7 @@ class GenerationService:
         self._trusts_chat_templates = trusts_chat_templates
         self._places_for_own_templates = asyncio.Semaphore(_OWN_TEMPLATES)
         self.limits = limits or RequestLimits()
+        self._grammars = GrammarCheck(grammar_limits)
         self._fewest = stream_interval
         self._stats_wait_s = stats_wait_s
 
@@ -182,7 +185,7 @@ class GenerationService:
     def prepare(
         self, prompt_token_ids: Sequence[int], ask: Ask, params: SamplingParams | None = None
     ) -> Generation:
-        """Check everything that can be checked here. Raises InvalidRequestError and kin.
+        """Check everything but the grammar. Raises InvalidRequestError and kin.
 
         `params` are those of another prompt of the same request, which were checked.
         """
@@ -209,6 +212,14 @@ class GenerationService:
             cache_salt=ask.cache_salt,
         )
         return Generation(request=request, stop=tuple(ask.stop), view=ask.view)
+
+    async def checked_choices(
+        self, prompts: Sequence[Sequence[int]], ask: Ask, n: int
+    ) -> list[Generation]:
+        """As `prepare_choices`; the grammar is checked too, while other requests continue."""
+        generations = self.prepare_choices(prompts, ask, n)
+        await self._grammars.check(generations[0].request.params.grammar)
+        return generations
 
     def prepare_choices(
         self, prompts: Sequence[Sequence[int]], ask: Ask, n: int
@@ -354,8 +365,6 @@ class GenerationService:
             seed = random.randrange(_DRAWN_SEEDS)
             defaults = SamplingParams(**own | {"seed": seed, "max_tokens": longest})
             params = resolve_sampling(ask.sampling, self.text, defaults)
-            if params.grammar is not None:
-                check_grammar(params.grammar)
         else:
             params = replace(resolved, max_tokens=longest) if most is None else resolved
         self.limits.check_output(params.max_tokens, field)

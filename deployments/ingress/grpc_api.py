@@ -181,7 +181,8 @@ class GrpcApi:
         """One for every choice."""
         self._service.check_model(message.model)
         ask = replace(ask_of(message), client=client)
-        return self._service.prepare_choices([await self._prompt(message)], ask, message.n or 1)
+        prompts = [await self._prompt(message)]
+        return await self._service.checked_choices(prompts, ask, message.n or 1)
 
     async def _prompt(self, message: pb.GenerateRequest) -> tuple[int, ...]:
         match message.WhichOneof("input"):

@@ -11,6 +11,7 @@ from deployments.config import ServiceConfig
 from deployments.demo_models import resolve_model
 from deployments.memory import trim
 from deployments.replica.gpu_memory import memory_share
+from deployments.text.grammar_workers import GrammarThreads
 from deployments.text.grammars import Compiler
 from deployments.text.model import load_text_model
 from specdec_core.leases import ReplicaInfo, Role
@@ -93,7 +94,9 @@ def host_model(
     )
     # Draft and target share the tokenizer: a grammar means the same to both.
     grammars = Compiler(
-        lambda: load_text_model(resolve_model(config.model), revision=config.revision)
+        lambda: load_text_model(resolve_model(config.model), revision=config.revision),
+        config.grammar_limits,
+        GrammarThreads(),
     )
     trim()  # what reading and packing weights has left: twice the demo model
     loaded = timed(loaded, role)

@@ -1,102 +1,231 @@
-"""Grammars over a tokenizer, by llguidance (the `grammar` extra).
+"""Compiled grammars of a replica or an engine.
 
-Why this one: docs/decisions/0006-structured-output.md.
+Invariant: what a grammar answers is a function of the output alone. Requests share the states that
+the library builds on the way, because those are the expensive part. Where a shared matcher meets a
+limit, a fresh one that has seen nothing but this output decides.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from time import perf_counter
 from typing import Any
 
-from deployments.extras import install_command
-from deployments.text.grammar_source import library_text, refusal
+from deployments.text.grammar_library import MatcherFactory, tokenizer_of
+from deployments.text.grammar_limits import DEFAULT_LIMITS, GrammarLimits
+from deployments.text.grammar_workers import AtOnce, Workers
 from deployments.text.model import TextModel
-from deployments.text.structured_output import MAX_GRAMMAR_CHARS
 from specdec_core.errors import InvalidRequestError
 from specdec_core.grammar import GrammarSpec
 
-_NUM_CACHED = 64
-"""Grammars that a replica keeps compiled, and that an ingress knows to be fine."""
+_NUM_CACHED = 16
+"""Grammars that stay compiled."""
+_NUM_MASKS = 4096
+"""Masks after which new requests get a fresh matcher: each mask may add states to the shared one.
+"""
+_STRIDE = 64
+"""Output tokens that a matcher takes before another mask renews its fuel."""
+_SLOW_S = 0.01
+"""Time for one answer from which a sequence's further answers are computed apart from others."""
+_PATIENCE_S = 0.004
+"""Time that the caller waits for the answer to a drafted output."""
+_NOTHING = b"\0"
+"""The answer that no token ID may follow."""
 
 
-@lru_cache(_NUM_CACHED)
-def check_grammar(spec: GrammarSpec) -> None:
-    """Raises InvalidRequestError for a grammar that cannot be read, or where no library is.
+class _LimitError(Exception):
+    """A matcher has met a limit and answers no more."""
 
-    One that was fine is not read again: the prompts of a request share it, and so do requests.
-    """
-    if len(spec.source) > MAX_GRAMMAR_CHARS:
-        raise InvalidRequestError(
-            f"the grammar has {len(spec.source)} characters, the limit is {MAX_GRAMMAR_CHARS}"
-        )
-    matcher = _library().LLMatcher
-    error = matcher.validate_grammar(library_text(matcher, spec))
-    if error and not error.startswith("WARNING"):
-        raise refusal(error, spec)
+
+@dataclass(eq=False, slots=True)
+class _Lexer:
+    """A matcher at the start, and the states that its copies share with it."""
+
+    matcher: Any
+    is_patient: bool = False
+    num_masks: int = 0
+
+    def walk(self) -> _Walk:
+        return _Walk(self, self.matcher.deep_copy())
+
+
+class _Walk:
+    """One sequence's copy of a matcher, moved to wherever it is asked about."""
+
+    def __init__(self, lexer: _Lexer, matcher: Any) -> None:
+        self.is_slow = False
+        self._lexer = lexer
+        self._matcher = matcher
+        self._consumed: list[int] = []
+        self._asked: list[int] | None = None
+        self._weights: bytes | None = None
+
+    def knows(self, output: list[int]) -> bool:
+        return self._asked == output
+
+    def weights(self, output: list[int]) -> bytes | None:
+        """A byte for each token ID, 0 for those that may not follow; None if `output` does not
+        conform. Raises _LimitError."""
+        if self._asked != output:
+            began_s = perf_counter()
+            self._weights = self._compute() if self._move_to(output) else None
+            self._asked = output
+            self.is_slow = perf_counter() - began_s > _SLOW_S
+        return self._weights
+
+    def _compute(self) -> bytes:
+        self._lexer.num_masks += 1
+        weights: bytes = self._matcher.compute_logit_bias()
+        self._check()
+        return weights
+
+    def _move_to(self, output: list[int]) -> bool:
+        """Whether the matcher stands behind the whole output."""
+        self._asked = None
+        common = _common_length(self._consumed, output)
+        if common < len(self._consumed):
+            if not self._matcher.rollback(len(self._consumed) - common):
+                raise _LimitError(self._matcher.get_error())
+            del self._consumed[common:]
+        while len(self._consumed) < len(output):
+            rest = output[len(self._consumed) :][:_STRIDE]
+            count = self._matcher.try_consume_tokens(rest)
+            self._check()
+            self._consumed += rest[:count]
+            if count < len(rest):
+                self._compute()  # tells a token that does not conform from a limit
+                return False
+            if len(self._consumed) < len(output):
+                self._compute()
+        return True
+
+    def _check(self) -> None:
+        if self._matcher.is_error():
+            self._lexer.num_masks = _NUM_MASKS  # its states are of no more use to anybody
+            raise _LimitError(self._matcher.get_error())
 
 
 class Compiler:
-    """A GrammarCompiler for one tokenizer, which is read when the first grammar comes."""
+    """A GrammarCompiler for one tokenizer. Call it, and its grammars, from one thread."""
 
-    def __init__(self, load_text: Callable[[], TextModel]) -> None:
-        self._load_text = load_text
-        self._tokenizer: Any = None
-        self._matcher_of = lru_cache(_NUM_CACHED)(self._compile)
+    def __init__(
+        self,
+        load_text: Callable[[], TextModel],
+        limits: GrammarLimits = DEFAULT_LIMITS,
+        workers: Workers | None = None,
+    ) -> None:
+        """`workers` do what may take long; None: the caller does."""
+        self.workers: Workers = workers or AtOnce()
+        self._factory = MatcherFactory(lambda: tokenizer_of(load_text()), limits)
+        self._lexers: OrderedDict[GrammarSpec, Future[_Lexer]] = OrderedDict()
 
     def __call__(self, spec: GrammarSpec) -> CompiledGrammar:
-        matcher = self._matcher_of(spec).deep_copy()
-        return CompiledGrammar(matcher, self._tokenizer.vocab_size)
+        lexer = self._lexer(spec)
+        if lexer.done():
+            lexer.result()  # raises for a grammar that was refused
+        return CompiledGrammar(self, spec, lexer)
 
-    def _compile(self, spec: GrammarSpec) -> Any:
-        library = _library()
-        if self._tokenizer is None:
-            text = self._load_text()
-            ends = sorted(text.end_token_ids)
-            self._tokenizer = library.LLTokenizer(
-                text.backend.to_str(), n_vocab=text.vocab_size, eos_token=ends
-            )
-        matcher = library.LLMatcher(
-            self._tokenizer, library_text(library.LLMatcher, spec), log_level=0
-        )
+    def walked(self, spec: GrammarSpec, walk: _Walk, output: list[int]) -> _Walk:
+        """A walk that knows `output`: `walk`, or one of a fresh matcher. A patient matcher comes
+        last and decides. Raises InvalidRequestError."""
+        tries: list[Callable[[], _Walk]] = [
+            lambda: walk,
+            lambda: self._fresh(spec, is_patient=False).walk(),
+            lambda: self._fresh(spec, is_patient=True).walk(),
+        ]
+        reason = ""
+        for make in tries:
+            try:
+                one = make()
+                one.weights(output)
+            except _LimitError as error:
+                reason = str(error)
+            else:
+                return one
+        raise self._factory.limits.refusal(reason, spec)
+
+    def _lexer(self, spec: GrammarSpec) -> Future[_Lexer]:
+        """The shared one, which is made anew once it has served for long."""
+        lexer = self._lexers.pop(spec, None)
+        if lexer is None or _is_worn(lexer):
+            lexer = self.workers.submit(partial(self._shared, spec), is_slow=True)
+        self._lexers[spec] = lexer
+        if len(self._lexers) > _NUM_CACHED:
+            self._lexers.popitem(last=False)
+        return lexer
+
+    def _shared(self, spec: GrammarSpec) -> _Lexer:
+        try:
+            return self._fresh(spec, is_patient=False)
+        except _LimitError:
+            return self._fresh(spec, is_patient=True)
+
+    def _fresh(self, spec: GrammarSpec, *, is_patient: bool) -> _Lexer:
+        """A lexer with the first mask, which every output needs. Raises InvalidRequestError for a
+        grammar that cannot be read or that no output can follow, else _LimitError."""
+        matcher = self._factory.make(spec, is_patient=is_patient)
+        matcher.compute_logit_bias()
+        if matcher.is_error() and is_patient:
+            raise self._factory.limits.refusal(matcher.get_error(), spec)
         if matcher.is_error():
-            raise refusal(matcher.get_error(), spec)
-        return matcher
+            raise _LimitError(matcher.get_error())
+        return _Lexer(matcher, is_patient)
 
 
 class CompiledGrammar:
-    """A Grammar: one matcher, moved to wherever it is asked about."""
+    """A Grammar: one sequence's walk, or the work in another thread that it waits for."""
 
-    def __init__(self, matcher: Any, vocab_size: int) -> None:
-        self._matcher = matcher
-        self._vocab_size = vocab_size
-        self._consumed: list[int] = []
+    def __init__(self, compiler: Compiler, spec: GrammarSpec, lexer: Future[_Lexer]) -> None:
+        self._compiler = compiler
+        self._spec = spec
+        self._walk: _Walk | None = None
+        self._work: Future[_Lexer] | Future[_Walk] | None = lexer
+        self._failure: str | None = None
 
     @property
     def failure(self) -> str | None:
-        if not self._matcher.is_error():
-            return None
-        first_line, _, _ = self._matcher.get_error().partition("\n")
-        return f"structured output: {first_line:.200}"
+        return self._failure
+
+    def prepare(self, output: Sequence[int], timeout_s: float = 0.0) -> bool:
+        asked = list(output)
+        began_s = perf_counter()
+        if not self._has_walk(timeout_s):
+            return False
+        if self._walk is None or self._walk.knows(asked):
+            return True
+        walk, self._walk = self._walk, None
+        work = partial(self._compiler.walked, self._spec, walk, asked)
+        self._work = self._compiler.workers.submit(work, is_slow=walk.is_slow)
+        return self._has_walk(max(timeout_s - (perf_counter() - began_s), 0.0))
 
     def allowed(self, output: Sequence[int]) -> bytes | None:
-        conforms = self._move_to(list(output))
-        weights = self._matcher.compute_logit_bias() if conforms else b""
-        if self._matcher.is_error():
-            return bytes(self._vocab_size)
-        return weights if conforms else None
+        if not self.prepare(output, _PATIENCE_S) or self._walk is None:
+            return _NOTHING
+        return self._walk.weights(list(output))
 
-    def _move_to(self, output: list[int]) -> bool:
-        if self._matcher.is_error():
+    def _has_walk(self, timeout_s: float) -> bool:
+        """Whether no work is under way. Without a walk the grammar has then failed."""
+        if self._work is None:
+            return True
+        try:
+            done = self._work.result(timeout_s)
+            self._walk = done.walk() if isinstance(done, _Lexer) else done
+        except TimeoutError:
             return False
-        common = _common_length(self._consumed, output)
-        if common < len(self._consumed):
-            assert self._matcher.rollback(len(self._consumed) - common), self._matcher.get_error()
-            del self._consumed[common:]
-        rest = output[common:]
-        count = self._matcher.try_consume_tokens(rest) if rest else 0
-        self._consumed += rest[:count]
-        return count == len(rest)
+        except InvalidRequestError as error:
+            self._failure = str(error)
+        self._work = None
+        return True
+
+
+def _is_worn(lexer: Future[_Lexer]) -> bool:
+    if not lexer.done() or lexer.exception() is not None:
+        return False
+    return lexer.result().num_masks >= _NUM_MASKS
 
 
 def _common_length(first: list[int], second: list[int]) -> int:
@@ -104,13 +233,3 @@ def _common_length(first: list[int], second: list[int]) -> int:
         return len(first)
     pairs = enumerate(zip(first, second, strict=False))
     return next((i for i, (a, b) in pairs if a != b), min(len(first), len(second)))
-
-
-def _library() -> Any:
-    try:
-        import llguidance
-    except ImportError:
-        raise InvalidRequestError(
-            f"structured output needs llguidance: {install_command('grammar')}"
-        ) from None
-    return llguidance

@@ -12,7 +12,6 @@ from specdec_core.errors import InvalidRequestError
 from specdec_core.grammar import GrammarKind, GrammarSpec
 
 ANY_OBJECT = GrammarSpec(GrammarKind.JSON_SCHEMA, '{"type": "object"}')
-MAX_GRAMMAR_CHARS = 200_000
 
 _KINDS = ("json", "regex", "choice", "grammar", "json_object")
 _OPTIONS = ("disable_any_whitespace", "disable_fallback")

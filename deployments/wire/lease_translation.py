@@ -40,6 +40,7 @@ _ROW_STATUSES = {
     RowStatus.NO_ROOM: pb.ROW_STATUS_NO_ROOM,
     RowStatus.FAILED: pb.ROW_STATUS_FAILED,
     RowStatus.INVALID: pb.ROW_STATUS_INVALID,
+    RowStatus.NOT_READY: pb.ROW_STATUS_NOT_READY,
 }
 _ROW_STATUSES_BACK = {int(value): status for status, value in _ROW_STATUSES.items()}
 _TOO_FEW_IDS = "a message has fewer ids than its shapes say"

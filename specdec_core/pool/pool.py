@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from specdec_core.config import PoolConfig
 from specdec_core.errors import InvalidRequestError, QueueFullError
-from specdec_core.leases import GroupResult, ReplicaInfo
+from specdec_core.leases import GroupResult, ReplicaInfo, RowStatus
 from specdec_core.pool.commands import Command
 from specdec_core.pool.compatibility import check_compatible
 from specdec_core.pool.counters import PoolCounters, Tally, dense
@@ -29,6 +29,8 @@ from specdec_core.pool.settlement import Settlement
 from specdec_core.pool.timeouts import Timeouts
 from specdec_core.pool.verification_budget import VerificationBudget
 from specdec_core.request import FinishReason, Request, cut_at_stop
+
+_NOT_READY = RowStatus.NOT_READY  # to name the member of an enumeration takes as long as a call
 
 
 class SequencePool:
@@ -178,8 +180,8 @@ class SequencePool:
             self._drain(replica)
 
     def _observe(self, open_: OpenLease, seconds: float, result: GroupResult) -> None:
-        """Who decides by what groups take hears of one."""
-        if open_.is_resuming:
+        """Report a group's seconds to the policies; not those of a pass that left rows out."""
+        if open_.is_resuming or any([row.status is _NOT_READY for row in result.rows]):
             return
         self._k_policy.observe(open_.lease, result, seconds)
         if self._fleet.drafts:

@@ -76,6 +76,8 @@ class Settlement:
     def _not_run(
         self, replica: ReplicaRecord, sequence: Sequence, row: LeaseRow, answer: RowResult
     ) -> None:
+        if answer.status is RowStatus.NOT_READY and replica.role is Role.TARGET:
+            return  # the place is as it was: the next plan leases the same row
         can_send_more = row.base_len > 0 or row.rules is None
         if answer.status is RowStatus.KV_MISS and can_send_more:
             self._tally.num_kv_misses += 1

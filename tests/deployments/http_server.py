@@ -23,6 +23,7 @@ from deployments.ingress.pace import Pace
 from deployments.ingress.request_limits import RequestLimits
 from deployments.metrics.page import MetricsCompat
 from deployments.telemetry.requests import RequestSpans
+from deployments.text.grammar_limits import DEFAULT_LIMITS, GrammarLimits
 from deployments.text.model import TextModel
 from specdec_core.config import PoolConfig, SpeculationConfig
 from specdec_core.leases import Role
@@ -44,6 +45,7 @@ async def application(
     compat: MetricsCompat = MetricsCompat.NONE,
     metrics: SpecMetrics = SpecMetrics.SUMMARY,
     limits: RequestLimits | None = None,
+    grammar_limits: GrammarLimits = DEFAULT_LIMITS,
     trusts_chat_templates: bool = False,
     body_timeout_s: float = 60.0,
     stream_interval: int = 1,
@@ -78,6 +80,7 @@ async def application(
             model_name=model_name,
             speculation=SPECULATION,
             limits=limits,
+            grammar_limits=grammar_limits,
             trusts_chat_templates=trusts_chat_templates,
             stream_interval=stream_interval,
             spans=RequestSpans(tracer, model_name=model_name),

@@ -12,6 +12,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from deployments.text.grammar_workers import GrammarThreads, Workers
 from deployments.text.grammars import Compiler
 from deployments.text.model import TextModel, load_text_model
 from deployments.text.structured_output import choice, json_schema
@@ -110,6 +111,7 @@ def engine(
     name: AlgorithmName,
     draft: LoadedModel | None = None,
     batch: int = 4,
+    workers: Workers | None = None,
 ) -> Engine:
     method = SpecMethod.NGRAM if draft is None else SpecMethod.HYBRID
     return Engine(
@@ -124,7 +126,7 @@ def engine(
         ),
         algorithm=name,
         end_token_ids=text.end_token_ids,
-        grammars=Compiler(lambda: text),
+        grammars=Compiler(lambda: text, workers=workers),
     )
 
 
@@ -177,6 +179,20 @@ def test_speculation_changes_no_structured_answer(
     speculating = engine(target, text, name, draft if drafts else None)
     assert answers(speculating, requests(text, temperature)) == alone(temperature)
     assert speculating.stats.num_accepted > 0
+
+
+@pytest.mark.parametrize("drafts", [False, True])
+def test_grammars_that_are_computed_by_other_threads_change_no_answer(
+    target: LoadedModel,
+    draft: LoadedModel,
+    text: TextModel,
+    alone: Callable[[float], Answers],
+    drafts: bool,
+) -> None:
+    """As in a service, whose passes leave out rows that are not ready."""
+    twin = draft if drafts else None
+    served = engine(target, text, AlgorithmName.EXSPEC, twin, workers=GrammarThreads())
+    assert answers(served, requests(text, 0.8)) == alone(0.8)
 
 
 @pytest.mark.thorough

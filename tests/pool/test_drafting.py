@@ -274,7 +274,7 @@ def test_a_dead_draft_delays_nobody_and_is_used_again_when_it_returns() -> None:
     assert len(leases_of(cell, Role.DRAFT)) > num_before
 
 
-@pytest.mark.parametrize("status", [RowStatus.FAILED, RowStatus.NO_ROOM])
+@pytest.mark.parametrize("status", [RowStatus.FAILED, RowStatus.NO_ROOM, RowStatus.NOT_READY])
 def test_a_draft_that_refuses_a_row_never_ends_the_request(status: RowStatus) -> None:
     cell = with_draft(make_cell(SpecMethod.DRAFT_MODEL))
     client = cell.add(request("a", max_tokens=9))

@@ -339,3 +339,16 @@ def test_a_row_that_asks_what_no_target_can_do_is_its_client_s_mistake() -> None
     cell.advance()
     assert client.last is not None
     assert (client.last.error_kind, client.last.error) == (ErrorKind.INVALID, "no such grammar")
+
+
+def test_a_row_that_is_not_ready_is_leased_again_as_it_was() -> None:
+    cell, client = leased_cell()
+    for _ in range(3):
+        before = cell.leases[-1].rows[0]
+        cell.handle("t1")
+        cell.answer_with("t1", RowStatus.NOT_READY)
+        cell.advance()
+        assert cell.leases[-1].rows[0] == before._replace(rules=None)
+    assert cell.pool.counters().num_kv_misses == 0
+    finish(cell, client)
+    client.check_plain()

@@ -32,6 +32,7 @@ class RowStatus(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ROW_STATUS_NO_ROOM: _ClassVar[RowStatus]
     ROW_STATUS_FAILED: _ClassVar[RowStatus]
     ROW_STATUS_INVALID: _ClassVar[RowStatus]
+    ROW_STATUS_NOT_READY: _ClassVar[RowStatus]
 FAILURE_KIND_UNSPECIFIED: FailureKind
 FAILURE_KIND_INVALID_REQUEST: FailureKind
 FAILURE_KIND_QUEUE_FULL: FailureKind
@@ -48,6 +49,7 @@ ROW_STATUS_KV_MISS: RowStatus
 ROW_STATUS_NO_ROOM: RowStatus
 ROW_STATUS_FAILED: RowStatus
 ROW_STATUS_INVALID: RowStatus
+ROW_STATUS_NOT_READY: RowStatus
 
 class GenerateUp(_message.Message):
     __slots__ = ("submit", "abort", "times", "pace")

@@ -26,7 +26,7 @@ from deployments.ingress.ask import Ask, Generation
 from deployments.ingress.generation import GenerationService
 from deployments.ingress.output import Piece
 from deployments.text.chat_template import ChatOptions, compile_template
-from deployments.text.grammars import check_grammar
+from deployments.text.grammar_library import try_grammar
 from deployments.text.tool_calls import (
     CLOSING,
     OPENING,
@@ -211,7 +211,7 @@ def test_a_demand_that_cannot_be_a_grammar_is_refused() -> None:
         ({"properties": {"a": {"$ref": "#/$defs/b"}}}, "which leads to nothing"),
     ):
         with pytest.raises(InvalidRequestError, match=reason) as refused:
-            check_grammar(forced_call([TOOL, tool("bad", parameters)], None))
+            try_grammar(forced_call([TOOL, tool("bad", parameters)], None))
         assert refused.value.param == "tools"
 
 

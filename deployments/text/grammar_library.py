@@ -1,0 +1,99 @@
+"""The grammar library llguidance: what it reads, the limits it runs under, what its errors mean.
+
+Why this library: docs/decisions/0006-structured-output.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from deployments.extras import install_command
+from deployments.text.grammar_limits import DEFAULT_LIMITS, GrammarLimits
+from deployments.text.grammar_source import library_text
+from specdec_core.errors import InvalidRequestError
+from specdec_core.grammar import GrammarSpec
+
+if TYPE_CHECKING:
+    from deployments.text.model import TextModel
+
+_STEP_FUEL = 100_000
+"""Maximum cost of one mask in a matcher that sequences share."""
+_STEP_ITEMS = 50_000
+"""As `_STEP_FUEL`, in parser items."""
+_PATIENCE = 8
+"""A patient matcher has so many times the limits of a shared one."""
+
+
+def library_limits(limits: GrammarLimits, *, is_patient: bool) -> Any:
+    """Return the library's own limits. Both kinds of matchers compile alike.
+
+    A patient matcher has an answer wherever a shared one has: the shared one has at most an eighth
+    of the states, whoever needed them.
+    """
+    more = _PATIENCE if is_patient else 1
+    return library().LLParserLimits(
+        max_lexer_states=max(limits.max_states * more // _PATIENCE, 1),
+        step_lexer_fuel=_STEP_FUEL * more,
+        step_max_items=_STEP_ITEMS * more,
+    )
+
+
+class MatcherFactory:
+    """Makes matchers over one tokenizer, which is read when the first grammar comes."""
+
+    def __init__(self, load: Callable[[], Any], limits: GrammarLimits) -> None:
+        self.limits = limits
+        self._load = load
+        self._tokenizer: Any = None
+        self._lock = Lock()
+
+    @property
+    def tokenizer(self) -> Any:
+        with self._lock:
+            if self._tokenizer is None:
+                self._tokenizer = self._load()
+        return self._tokenizer
+
+    def make(self, spec: GrammarSpec, *, is_patient: bool) -> Any:
+        """A matcher at the start. Raises InvalidRequestError for a grammar that it cannot read."""
+        self.limits.check_size(spec)
+        limits = library_limits(self.limits, is_patient=is_patient)
+        matcher = library().LLMatcher(
+            self.tokenizer, library_text(library().LLMatcher, spec), log_level=0, limits=limits
+        )
+        if matcher.is_error():
+            raise self.limits.refusal(matcher.get_error(), spec)
+        return matcher
+
+
+def try_grammar(spec: GrammarSpec, limits: GrammarLimits = DEFAULT_LIMITS) -> None:
+    """Compile a grammar over bytes, and raise InvalidRequestError if that fails.
+
+    It takes as long as the grammar costs, and may end the process if the grammar nests too deeply.
+    """
+    matcher = MatcherFactory(lambda: library().LLTokenizer("byte"), limits).make(
+        spec, is_patient=False
+    )
+    matcher.compute_logit_bias()
+    if matcher.is_error():
+        raise limits.refusal(matcher.get_error(), spec)
+
+
+def tokenizer_of(text: TextModel) -> Any:
+    """Return the library's own tokenizer."""
+    return library().LLTokenizer(
+        text.backend.to_str(), n_vocab=text.vocab_size, eos_token=sorted(text.end_token_ids)
+    )
+
+
+def library() -> Any:
+    """The module. Raises InvalidRequestError if it is not installed."""
+    try:
+        import llguidance
+    except ImportError:
+        raise InvalidRequestError(
+            f"structured output needs llguidance: {install_command('grammar')}"
+        ) from None
+    return llguidance
