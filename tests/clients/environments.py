@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
-INSTALL_S, RUN_S = 600, 120
+INSTALL_S, RUN_S = 600, 300
 
 
 class EnvironmentMissingError(Exception):

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -47,18 +48,30 @@ async def scripted_application(script: Path = SCRIPT, **settings: Any) -> AsyncI
 
 
 async def _serve(
-    port: int, script: Path, recording: Path | None, started: threading.Event, **settings: Any
+    port: int,
+    script: Path,
+    recording: Path | None,
+    started: Future[uvicorn.Server],
+    **settings: Any,
 ) -> None:
+    """Serve until the server in `started` is told to exit."""
     async with scripted_application(script, **settings) as app:
         served = app if recording is None else Recorder(app, recording)
         server = uvicorn.Server(
-            uvicorn.Config(served, host="127.0.0.1", port=port, lifespan="off", log_level="warning")
+            uvicorn.Config(
+                served,
+                host="127.0.0.1",
+                port=port,
+                lifespan="off",
+                log_level="warning",
+                timeout_graceful_shutdown=1,
+            )
         )
-        running = asyncio.create_task(server.serve())
-        while not server.started and not running.done():
+        serving = asyncio.create_task(server.serve())
+        while not (server.started or serving.done()):
             await asyncio.sleep(0.01)
-        started.set()
-        await running
+        started.set_result(server)
+        await serving
 
 
 @contextlib.contextmanager
@@ -66,22 +79,24 @@ def scripted_server(
     script: Path = SCRIPT, recording: Path | None = None, **settings: Any
 ) -> Iterator[str]:
     """The server in a thread; yields its URL up to /v1."""
-    port, started = free_port(), threading.Event()
-    loop = asyncio.new_event_loop()
-    task = loop.create_task(_serve(port, script, recording, started, **settings))
+    port = free_port()
+    started: Future[uvicorn.Server] = Future()
 
     def run() -> None:
-        with contextlib.suppress(asyncio.CancelledError):
-            loop.run_until_complete(task)
-        loop.close()
+        try:
+            asyncio.run(_serve(port, script, recording, started, **settings))
+        except BaseException as error:
+            if started.done():
+                raise
+            started.set_exception(error)
 
     thread = threading.Thread(target=run, name="scripted server")
     thread.start()
+    server = started.result(_START_S)
     try:
-        assert started.wait(_START_S), "the scripted server did not start"
         yield f"http://127.0.0.1:{port}/v1"
     finally:
-        loop.call_soon_threadsafe(task.cancel)
+        server.should_exit = True
         thread.join()
 
 
@@ -91,9 +106,8 @@ def main() -> None:
     parser.add_argument("--script", type=Path, default=SCRIPT, help="Rules: a JSON file.")
     parser.add_argument("--record", type=Path, help="Write the requests to this JSON file.")
     options = parser.parse_args()
-    started = threading.Event()
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(_serve(options.port, options.script, options.record, started))
+        asyncio.run(_serve(options.port, options.script, options.record, Future()))
 
 
 if __name__ == "__main__":

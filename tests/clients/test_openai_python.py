@@ -13,6 +13,7 @@ import pytest
 from openai import OpenAI
 from pydantic import BaseModel
 
+from deployments.coordinator.client_ledger import ClientLimits
 from tests.clients.server import MODEL, scripted_server
 
 pytest.importorskip("llguidance")
@@ -50,7 +51,7 @@ NAMED: Any = {"type": "function", "function": {"name": "get_weather"}}
 @pytest.fixture(scope="module")
 def client(demo_model: Path) -> Iterator[OpenAI]:
     with (
-        scripted_server(keys=("secret",)) as url,
+        scripted_server(keys=("secret",), keep_alive_s=0.002) as url,  # comments in streams
         OpenAI(base_url=url, api_key="secret", max_retries=0) as asked,
     ):
         yield asked
@@ -200,3 +201,21 @@ def test_a_wrong_key_is_an_authentication_error(client: OpenAI) -> None:
     with pytest.raises(openai.AuthenticationError) as caught:
         client.with_options(api_key="wrong").models.list()
     assert caught.value.code == "invalid_api_key"
+
+
+def test_a_key_that_asks_too_much_gets_a_rate_limit_error(demo_model: Path) -> None:
+    limits = ClientLimits(requests_per_minute=1)
+    with (
+        scripted_server(keys=("secret",), limits_per_key=limits) as url,
+        OpenAI(base_url=url, api_key="secret", max_retries=0) as asked,
+    ):
+        asked.chat.completions.create(model=MODEL, messages=[ADA])
+        with pytest.raises(openai.RateLimitError) as caught:
+            asked.chat.completions.create(model=MODEL, messages=[ADA])
+    assert caught.value.code == "rate_limit_exceeded"
+    assert 0 < int(caught.value.response.headers["retry-after"]) <= 60
+
+
+def test_the_responses_route_points_to_chat_completions(client: OpenAI) -> None:
+    with pytest.raises(openai.NotFoundError, match="/v1/chat/completions"):
+        client.responses.create(model=MODEL, input="Hello")

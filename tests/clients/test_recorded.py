@@ -45,7 +45,7 @@ def test_a_recorded_request_is_answered(client: httpx.Client, request_: Recorded
     )
     assert answer.status_code == request_.status, answer.text
     if request_.status >= 400:
-        check_error(request_.status, answer.text)
+        check_error(answer.text)
     elif request_.body is not None:
         check_answer(request_.body, answer.text)
 
