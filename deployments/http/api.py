@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -15,6 +15,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 from deployments.config import SpecMetrics, UnknownFieldsMode
 from deployments.error_status import error_body
+from deployments.http import telling
 from deployments.http.body_coding import BodyCoding
 from deployments.http.body_limit import BODY_TIMEOUT_S, BodyLimit
 from deployments.http.call_spans import traced
@@ -268,13 +269,13 @@ class _Routes:
         answer = self._start(shape, generations, body, echoes)
         if not body.stream:
             told = await _collect(self._service.run_choices(generations), answer)
-            with answer.respond:
-                return JSONResponse(answer.whole(told))
+            return await telling.whole(answer, told, self._service.lanes)
         admission = Admission(one.request.request_id for one in generations)
         pieces = self._service.run_choices(generations, streams=True, on_accepted=admission.accept)
         begun = await begin(pieces, admission, self._keep_alive_s)
         wants_usage = body.stream_options is not None and body.stream_options.include_usage
-        lines = _stream(answer, begun, wants_usage=wants_usage)
+        tell = partial(telling.event, answer, lanes=self._service.lanes)
+        lines = _stream(answer, tell, begun, wants_usage=wants_usage)
         return EventStream(lines, keep_alive_s=self._keep_alive_s, on_end=begun.aclose)
 
     def _start(
@@ -331,16 +332,20 @@ async def _collect(pieces: AsyncGenerator[tuple[int, Piece]], answer: Answer) ->
 
 
 async def _stream(
-    answer: Answer, begun: Begun[tuple[int, Piece]], *, wants_usage: bool
+    answer: Answer,
+    tell: Callable[[int, Piece], Awaitable[str]],
+    begun: Begun[tuple[int, Piece]],
+    *,
+    wants_usage: bool,
 ) -> AsyncIterator[str]:
     """Server-sent events. A request that fails now ends with an error event."""
     try:
         first = await begun.first
         for chunk in answer.first_chunks():
             yield server_sent(chunk)
-        yield answer.event(*first)
+        yield await tell(*first)
         async for place, piece in begun.rest:
-            yield answer.event(place, piece)
+            yield await tell(place, piece)
         if wants_usage:
             yield server_sent(answer.usage_chunk())
     except Exception as error:

@@ -152,7 +152,7 @@ def test_sampling_is_resolved_once_for_all_prompts() -> None:
     assert {one.bad_words for one in params} == {params[0].bad_words}
     assert [one.max_tokens for one in params] == [503, 507, 492]
     named = Ask(sampling={"max_tokens": 500})
-    with pytest.raises(InvalidRequestError, match="a prompt of 20 tokens exceed"):
+    with pytest.raises(InvalidRequestError, match="max_tokens=500, the prompt has 20 tokens"):
         service.prepare_choices([(1,) * 9, (1,) * 20], named, 1)
 
 
