@@ -66,6 +66,11 @@ def _call(city: str, number: int = 1, name: str = "weather") -> dict[str, Any]:
 
 CALL: dict[str, Any] = {"role": "assistant", "content": None, "tool_calls": [_call("Rome")]}
 RESULT = {"role": "tool", "tool_call_id": "call00001", "content": '{"celsius": 20}'}
+LONG_ID = "call_0123456789abcdef01234567"
+LONG_IDS = [
+    CALL | {"tool_calls": [_call("Rome") | {"id": LONG_ID}]},
+    RESULT | {"tool_call_id": LONG_ID},
+]
 CALLS = CALL | {"tool_calls": [_call("Rome"), _call("Oslo", 2, "population")]}
 RESULTS = [RESULT, RESULT | {"tool_call_id": "call00002", "content": "700000 people"}]
 
@@ -103,6 +108,7 @@ CASES = (
     Case("system and tools", [SYSTEM, USER, ANSWER, THANKS], TOOLS),
     Case("call", [USER, CALL, RESULT], TOOLS),
     Case("call without tools", [USER, CALL, RESULT, ANSWER, THANKS]),
+    Case("long IDs", [USER, *LONG_IDS], TOOLS),
     Case("calls", [SYSTEM, USER, CALLS, *RESULTS, ANSWER, THANKS], TOOLS),
     Case("text and call", [USER, CALL | {"content": "Let me look."}, RESULT], TOOLS),
     Case("reasoned call", [USER, CALL | {"reasoning": "Rome, Italy."}, RESULT], TOOLS),

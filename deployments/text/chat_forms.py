@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from functools import reduce
+from hashlib import blake2b
+from itertools import combinations
 
 from deployments.text.template_input import Message
 
@@ -11,16 +14,14 @@ _REASONING_FIELDS = ("reasoning", "reasoning_content", "thinking")
 
 
 def forms(messages: list[Message]) -> Iterator[list[Message]]:
-    """Yield the conversation as it is, then with each change alone, then with several changes."""
-    yield messages
-    changes = [change for change in _CHANGES if change(messages) != messages]
-    for change in changes:
-        yield change(messages)
-    together = messages
-    for number, change in enumerate(changes):
-        together = change(together)
-        if number:
-            yield together
+    """Yield the conversation as it is, then with one change, with two and with three."""
+    tried: list[list[Message]] = []
+    for size in range(4):
+        for changes in combinations(_CHANGES, size):
+            form = reduce(lambda form, change: change(form), changes, messages)
+            if form not in tried:
+                tried.append(form)
+                yield form
 
 
 def system_for_developer(messages: list[Message]) -> list[Message]:
@@ -37,16 +38,34 @@ def _null_content(messages: list[Message]) -> list[Message]:
 
 def _text_arguments(messages: list[Message]) -> list[Message]:
     """Give the arguments of calls as JSON. DeepSeek's and Functionary's templates print them so."""
-    return [
-        {**m, "tool_calls": list(map(_with_text, m["tool_calls"]))} if m.get("tool_calls") else m
-        for m in messages
-    ]
+    return _with_calls(messages, _with_text_arguments)
 
 
-def _with_text(call: Message) -> Message:
+def _with_text_arguments(call: Message) -> Message:
     function = call["function"]
     arguments = json.dumps(function["arguments"], ensure_ascii=False)
     return {**call, "function": {**function, "arguments": arguments}}
+
+
+def _short_ids(messages: list[Message]) -> list[Message]:
+    """Give calls IDs of nine letters and digits. Mistral's templates refuse all others."""
+    shortened = _with_calls(messages, lambda call: _with_short(call, "id"))
+    return [_with_short(message, "tool_call_id") for message in shortened]
+
+
+def _with_short(holder: Message, name: str) -> Message:
+    call_id = holder.get(name)
+    if not isinstance(call_id, str) or (len(call_id) == 9 and call_id.isalnum()):
+        return holder
+    return {**holder, name: blake2b(call_id.encode(), digest_size=8).hexdigest()[:9]}
+
+
+def _with_calls(messages: list[Message], change: Callable[[Message], Message]) -> list[Message]:
+    """Return the messages with each of their calls changed."""
+    return [
+        {**m, "tool_calls": list(map(change, m["tool_calls"]))} if m.get("tool_calls") else m
+        for m in messages
+    ]
 
 
 def _one_part_each(messages: list[Message]) -> list[Message]:
@@ -86,8 +105,9 @@ def _without_reasoning(messages: list[Message]) -> list[Message]:
 
 _CHANGES: tuple[Callable[[list[Message]], list[Message]], ...] = (
     system_for_developer,
+    _short_ids,
+    _one_part_each,
     _null_content,
     _text_arguments,
-    _one_part_each,
     _without_reasoning,
 )

@@ -7,6 +7,7 @@ shown. A text whose mark is not in the second rendering is missing in the first.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -16,6 +17,8 @@ from deployments.text.template_input import Message, TemplateInput
 from deployments.text.template_marks import Marks
 from specdec_core.errors import InvalidRequestError
 
+_FORMS_S = 2.0
+"""CPU seconds after which no further form of a conversation is tried."""
 _TAG = "CONTINUE_FINAL_MESSAGE_TAG "
 """Marks the end of the text to continue. Its space shows whether the template strips texts."""
 
@@ -27,8 +30,11 @@ def render(template: ChatTemplate, given: TemplateInput) -> str:
     whole is rendered.
     """
     template = template.for_tools(given.tools)
-    refusals = []
+    refusals: list[InvalidRequestError] = []
+    started_s = time.thread_time()
     for messages in forms(known_roles(template, given.messages)):
+        if refusals and time.thread_time() - started_s > _FORMS_S:
+            break
         try:
             return _checked(template, replace(given, messages=messages))
         except InvalidRequestError as error:

@@ -113,8 +113,8 @@ def check(template: ChatTemplate, given_input: TemplateInput, words: list[str]) 
         _check_refusal(chosen, base, words, str(error))
         return False
     assert [word for word in words if word not in prompt] == []
-    renderings = [_theirs(chosen, replace(base, messages=form)) for form in forms([*base.messages])]
-    assert prompt in renderings
+    equal_forms = forms(list(base.messages))
+    assert any(prompt == _theirs(chosen, replace(base, messages=form)) for form in equal_forms)
     return True
 
 

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks.chat_templates import CALL, CALLS, CASES, RESULT, RESULTS, TOOLS, main, verdict
+from benchmarks.chat_templates import (
+    CALL,
+    CALLS,
+    CASES,
+    LONG_IDS,
+    RESULT,
+    RESULTS,
+    TOOLS,
+    main,
+    verdict,
+)
 from benchmarks.chat_templates import theirs as theirs_of
+from deployments.text import chat_rendering
 from deployments.text.chat_messages import checked_messages
 from deployments.text.chat_rendering import render
 from deployments.text.chat_template import compile_template
@@ -146,6 +158,26 @@ def test_calls_of_one_answer_have_a_message_each_where_only_one_is_shown(name: s
 def test_calls_are_shown_by_templates_that_look_for_null_content_and_text_arguments() -> None:
     prompt = render(STAND_INS["null content"], given(user("x"), CALL, RESULT))
     assert '<Call>weather\n```json\n{"city": "Rome", "days": 3}\n```' in prompt
+
+
+def test_calls_have_short_ids_where_a_template_refuses_all_others() -> None:
+    """Mistral's templates do. A call and its result keep the same ID."""
+    source = (
+        "{% for m in messages %}{% for one in (m.tool_calls or []) + [m] %}"
+        "{% set id = one.id or one.tool_call_id %}{% if id and id | length != 9 %}"
+        "{{ raise_exception('Tool call IDs should have length 9!') }}{% endif %}"
+        "[{{ id }}]{{ one.function }}{% endfor %}{{ m.content }}{% endfor %}"
+    )
+    prompt = render(compile_template(source), given(user("x"), *LONG_IDS))
+    shown = [part for part in re.findall(r"\[(\w*)\]", prompt) if part]
+    assert len(shown) == 2
+    assert shown[0] == shown[1]
+    assert "[call00001]" in render(compile_template(source), given(user("x"), CALL, RESULT))
+
+
+def test_other_forms_are_tried_for_a_limited_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat_rendering, "_FORMS_S", -1.0)
+    assert "does not show" in str(refusal("null content", given(user("x"), CALL, RESULT)))
 
 
 PREFILLS = ["<", "", " ", "x", "The", "  both  ends \n", "a\n", "\n\nb", "user", "<think>\nso"]
