@@ -28,6 +28,7 @@ from deployments.text.schema_objects import (
 )
 from deployments.text.schema_place import Place, Schema
 from deployments.text.schema_strings import STRING_KEYWORDS, read_strings
+from deployments.text.schema_unions import are_told_apart
 from specdec_core.errors import InvalidRequestError
 
 JSON_STYLE = {
@@ -220,7 +221,9 @@ def _read_object(schema: Schema, place: Place) -> dict[str, Any]:
             ]
         elif keyword in ("allOf", "anyOf", "oneOf"):
             given = _filled(value, place.at(keyword))
-            result[keyword] = [place.beside(keyword, i).read(one) for i, one in enumerate(given)]
+            options = [place.beside(keyword, i).read(one) for i, one in enumerate(given)]
+            is_any = keyword == "oneOf" and "anyOf" not in schema and are_told_apart(given, place)
+            result["anyOf" if is_any else keyword] = options
     if extra:
         result["allOf"] = result.get("allOf", []) + extra
     return result

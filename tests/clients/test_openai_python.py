@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import openai
 import pytest
 from openai import OpenAI
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from deployments.coordinator.client_ledger import ClientLimits
 from tests.clients.server import MODEL, scripted_server
@@ -42,6 +43,25 @@ class Person(BaseModel):
 
     name: str
     age: int
+
+
+class Cat(BaseModel):
+    kind: Literal["cat"]
+    lives: int
+
+
+class Dog(BaseModel):
+    kind: Literal["dog"]
+    parents: list[Dog]
+
+
+class Sheet(BaseModel):
+    """What pydantic offers: a union by a tag, recursion, lists, dates and null."""
+
+    pet: Annotated[Cat | Dog, Field(discriminator="kind")]
+    owners: list[Person]
+    born: datetime.date
+    note: str | None
 
 
 TOOL: Any = openai.pydantic_function_tool(GetWeather, name="get_weather")
@@ -164,6 +184,18 @@ def test_structured_output_is_parsed(client: OpenAI) -> None:
     with client.chat.completions.stream(**asked) as stream:
         final = stream.get_final_completion()
     assert final.choices[0].message.parsed == Person(name="Ada", age=36)
+
+
+def test_nested_models_are_parsed(client: OpenAI) -> None:
+    answer = client.chat.completions.parse(
+        model=MODEL,
+        messages=[{"role": "user", "content": "Describe Rex as JSON."}],
+        response_format=Sheet,
+    )
+    rex = Dog(kind="dog", parents=[Dog(kind="dog", parents=[])])
+    owners, born = [Person(name="Ada", age=36)], datetime.date(2020, 5, 17)
+    expected = Sheet(pet=rex, owners=owners, born=born, note=None)
+    assert answer.choices[0].message.parsed == expected
 
 
 def test_json_mode_gives_an_object(client: OpenAI) -> None:

@@ -16,6 +16,29 @@ from tests.deployments.text.walks import matcher_of
 
 DATE = {"type": "string", "format": "date"}
 NAMED = {"$defs": {"a/b": {"type": "null"}, "c%d": {"const": 3}}}
+PETS: Any = {
+    "$defs": {
+        "cat": {
+            "type": "object",
+            "properties": {"kind": {"$ref": "#/$defs/tag"}, "n": {"type": "integer"}},
+            "required": ["kind", "n"],
+        },
+        "tag": {"const": "cat"},
+        "dog": {
+            "type": "object",
+            "properties": {"kind": {"enum": ["dog", "wolf"]}, "next": {"$ref": "#/$defs/dog"}},
+            "required": ["kind"],
+        },
+        "pet": {
+            "type": "object",
+            "properties": {"kind": {"enum": ["cat", "cow"]}},
+            "required": ["kind"],
+        },
+        "any": {"type": "object", "properties": {"kind": {"const": "dog"}}},
+        "not": {"properties": {"kind": {"const": "dog"}}, "required": ["kind"]},
+    }
+}
+"""Objects with a tag. `pet` shares one with `cat`, `any` may lack it, `not` may be no object."""
 ALLOWED: list[tuple[Any, list[str], list[str]]] = [
     ({"enum": [1.0, -0.0, 9007199254740992]}, ["1", "0", "9007199254740992"], ["1.0", "2"]),
     ({"const": {"a": [True, None, "é"]}}, ['{"a": [true, null, "é"]}'], ['{"a": []}']),
@@ -95,6 +118,16 @@ ALLOWED: list[tuple[Any, list[str], list[str]]] = [
     ({"properties": {"a": {"$ref": "#"}}, "type": "object"}, ['{"a": {"a": {}}}'], ['{"a": 1}']),
     ({"items": [{"const": 1}, {"$ref": "#/items/0"}], "type": "array"}, ["[1, 1]"], ["[1, 2]"]),
     ({"oneOf": [{"type": "null"}, {"type": "boolean"}]}, ["null", "true"], ["1"]),
+    (
+        PETS | {"oneOf": [{"$ref": "#/$defs/cat"}, {"$ref": "#/$defs/dog"}]},
+        ['{"kind": "cat", "n": 1}', '{"kind": "dog", "next": {"kind": "wolf"}}'],
+        ['{"kind": "cat"}', '{"kind": "cow"}', '{"kind": "dog", "next": {"kind": "cat"}}'],
+    ),
+    (
+        PETS | {"properties": {"a": {"oneOf": [{"$ref": "#/$defs/dog"}]}}, "type": "object"},
+        ['{"a": {"kind": "dog"}}'],
+        ['{"a": {"kind": "cat", "n": 1}}'],
+    ),
     ({"allOf": [{"minimum": 2}, {"maximum": 3}], "type": "integer"}, ["2", "3"], ["1", "4"]),
     ({"x-guidance": {"lenient": True}, "uniqueItems": False, "type": "null"}, ["null"], ["1"]),
     ({"title": 1, "default": 2, "examples": 3, "$comment": 4, "type": "null"}, ["null"], ["1"]),
@@ -146,6 +179,9 @@ REFUSED: list[tuple[Any, str]] = [
     ({"properties": {"a": {}}, "minProperties": 1}, "beside optional properties"),
     ({"propertyNames": {"minLength": 2}}, "#/propertyNames is supported only as"),
     ({"oneOf": [{"type": "number"}, {"type": "integer"}]}, "oneOf is supported only if"),
+    (PETS | {"oneOf": [{"$ref": "#/$defs/cat"}, {"$ref": "#/$defs/pet"}]}, "oneOf is supported"),
+    (PETS | {"oneOf": [{"$ref": "#/$defs/cat"}, {"$ref": "#/$defs/any"}]}, "oneOf is supported"),
+    (PETS | {"oneOf": [{"$ref": "#/$defs/cat"}, {"$ref": "#/$defs/not"}]}, "oneOf is supported"),
     ({"not": {"type": "null"}}, "#/not is not supported"),
     ({"if": {}, "then": {}}, "#/if is not supported"),
     ({"uniqueItems": True}, "#/uniqueItems is not supported"),
