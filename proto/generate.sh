@@ -10,7 +10,7 @@ trap 'rm -rf "$scratch"' EXIT
   --python_out=. --pyi_out=. --grpc_python_out=. \
   --include_source_info --descriptor_set_out="$scratch/described" specdec/v1/*.proto
 "$python" document.py "$scratch/described" specdec/v1/generation.proto > "$docs"
-# As grpc/health/v1 its Python package would hide grpcio.
-"$python" -m grpc_tools.protoc -I grpc/health/v1=specdec/health \
+# Under its name in the descriptor pool, and kept where no package of others is hidden.
+"$python" -m grpc_tools.protoc -I grpc_health/v1=specdec/health \
   --python_out="$scratch" --pyi_out="$scratch" specdec/health/health.proto
-mv "$scratch"/grpc/health/v1/health_pb2.py* specdec/health/
+mv "$scratch"/grpc_health/v1/health_pb2.py* specdec/health/

@@ -1,6 +1,6 @@
 """The standard health service, grpc.health.v1.Health, of Serve's proxies.
 
-The proxy answers it by itself, from what an ingress replica answers to GenerationService.Health. So
+The proxy itself answers it, from what an ingress replica answers to GenerationService.Health. So
 there is an answer when no replica is there, and a Watch outlives the replicas that it asks.
 """
 

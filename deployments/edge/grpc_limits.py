@@ -3,8 +3,8 @@
 By default gRPC cancels a call that the server did not accept within 30 s, and refuses calls when
 1000 to 3000 wait. The client gets CANCELLED, which names no reason and no time for a retry.
 
-By default gRPC also ends a connection with UNAVAILABLE "Too many pings" when pings come more often
-than every five minutes while the server sends nothing, as to a stream that waits in the queue.
+By default gRPC also accepts one ping in five minutes while the server sends nothing, as to a stream
+that waits in the queue. After the third ping too many it ends the connection with UNAVAILABLE.
 """
 
 from __future__ import annotations

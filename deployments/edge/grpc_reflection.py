@@ -32,7 +32,7 @@ class MethodFindingPool:
 
 
 def add_reflection(server: Any, services: Sequence[str]) -> None:
-    """Let `server`, the server of Serve's proxy, describe `services` by itself."""
+    """Let `server`, the server of Serve's proxy, describe `services` without a replica."""
     server.add_passthrough_service(reflection.SERVICE_NAME)
     names = (*services, reflection.SERVICE_NAME)
     reflection.enable_server_reflection(names, server, pool=MethodFindingPool())

@@ -91,11 +91,11 @@ def test_grpcurl_calls(tools: Path, service: Service) -> None:
     checked = grpcurl(tools, service, f"{HEALTH}/Check")
     assert json.loads(checked) == {"status": "SERVING"}
     whole = json.loads(grpcurl(tools, service, f"{GENERATION}/GenerateOnce", data=REQUEST))
-    assert len(whole["tokenIds"]) == 8
+    assert len(whole["token_ids"]) == 8
     stream = grpcurl(tools, service, f"{GENERATION}/Generate", data=REQUEST)
     messages = json.loads("[" + stream.strip().replace("\n}\n{", "\n},\n{") + "]")
-    assert [one for part in messages for one in part.get("tokenIds", ())] == whole["tokenIds"]
-    assert messages[-1]["finishReason"] == "FINISH_REASON_LENGTH"
+    assert [one for part in messages for one in part.get("token_ids", ())] == whole["token_ids"]
+    assert messages[-1]["finish_reason"] == "FINISH_REASON_LENGTH"
 
 
 @pytest.mark.parametrize(

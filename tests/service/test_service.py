@@ -208,7 +208,7 @@ def test_bad_requests_over_both_proxies(http: httpx.Client, stub: Any) -> None:
     assert http.post("/v1/completions", content=b"{").status_code == 400
     for ids, code in (([-1], "INVALID_ARGUMENT"), ([10**6], "INVALID_ARGUMENT")):
         message = pb.GenerateRequest(prompt_token_ids=pb.TokenIds(ids=ids))
-        for call in (stub.GenerateOnce, lambda m: list(stub.Generate(m))):
+        for call in (stub.GenerateOnce, lambda m: next(stub.Generate(m))):
             with pytest.raises(grpc.RpcError) as error:
                 call(message)
             assert error.value.code().name == code

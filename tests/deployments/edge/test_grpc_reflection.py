@@ -18,6 +18,8 @@ from specdec.v1 import generation_pb2
 
 GENERATION = "specdec.v1.GenerationService"
 HEALTH = "grpc.health.v1.Health"
+HEALTH_FILE = "grpc_health/v1/health.proto"
+"""As in grpcio-health-checking: a process can import both only if the names are equal."""
 Request, Response = (
     reflection_pb2.ServerReflectionRequest,
     reflection_pb2.ServerReflectionResponse,
@@ -65,7 +67,7 @@ def symbols() -> list[tuple[str, str]]:
 def test_every_symbol_is_found_by_its_name() -> None:
     expected = symbols()
     assert (f"{GENERATION}.Generate", "specdec/v1/generation.proto") in expected
-    assert (f"{HEALTH}.Check", "grpc/health/v1/health.proto") in expected
+    assert (f"{HEALTH}.Check", HEALTH_FILE) in expected
     found = answers([Request(file_containing_symbol=symbol) for symbol, _ in expected])
     for (symbol, file), answer in zip(expected, found, strict=True):
         assert files(answer)[0] == file, symbol
@@ -81,5 +83,5 @@ def test_an_unknown_symbol_is_not_found(symbol: str) -> None:
 
 
 def test_a_file_is_found_by_its_name() -> None:
-    (answer,) = answers([Request(file_by_filename="grpc/health/v1/health.proto")])
-    assert files(answer) == ["grpc/health/v1/health.proto"]
+    (answer,) = answers([Request(file_by_filename=HEALTH_FILE)])
+    assert files(answer) == [HEALTH_FILE]
