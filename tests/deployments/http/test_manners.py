@@ -204,14 +204,14 @@ def test_a_mark_of_the_byte_order_is_no_part_of_the_body(path: str) -> None:
         ("/", "/v1/chat/completions"),
     ],
 )
-@pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
-def test_an_unknown_url_names_the_route_to_use(method: str, path: str, hint: str) -> None:
+def test_an_unknown_url_names_the_route_to_use(path: str, hint: str) -> None:
     async def scenario() -> None:
         async with server(keys=("k",)) as (client, _):
-            answer = await client.request(method, path)
-            error = answer.json()["error"]
-            assert (answer.status_code, error["code"]) == (404, "unknown_url")
-            assert hint in error["message"]
-            assert f"{method} {path}" in error["message"]
+            for method in ("GET", "POST", "DELETE"):
+                answer = await client.request(method, path)
+                error = answer.json()["error"]
+                assert (answer.status_code, error["code"]) == (404, "unknown_url")
+                assert hint in error["message"]
+                assert f"{method} {path}" in error["message"]
 
     run(scenario)
