@@ -52,7 +52,7 @@ def _wide_schema() -> Input:
 
 def _deep_schema() -> Input:
     schema: dict[str, Any] = {"type": "integer"}
-    for number in range(100):
+    for number in range(60):
         schema = {
             "type": "object",
             "properties": {f"a{number}": schema, f"b{number}": {"type": "string"}},

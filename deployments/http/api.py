@@ -198,7 +198,7 @@ class _Routes:
         adds = body.add_special_tokens
         ids = await self._service.encode_all(given, add_special_tokens=adds)
         echoes = await self._echoes(given, ids, body) if body.echo else []
-        ask = replace(body.ask(), client=request.state.client)
+        ask = replace(await self._beside(request, body.ask), client=request.state.client)
         return await self._answer(COMPLETION, ids, body, ask, echoes)
 
     async def chat_completions(self, request: Request) -> Response:
@@ -206,7 +206,7 @@ class _Routes:
         self._service.check_model(body.model)
         messages = await self._beside(request, partial(checked_messages, body.messages))
         ids = await self._service.encode_chat(messages, body.chat_options)
-        ask = replace(body.ask(), client=request.state.client)
+        ask = replace(await self._beside(request, body.ask), client=request.state.client)
         return await self._answer(CHAT, [ids], body, ask)
 
     async def tokenize(self, request: Request) -> JSONResponse:
