@@ -1,1 +1,1 @@
-"""How long a stream stands still beside requests that are made to hold it up."""
+"""Longest gap of a stream next to requests that are made to hold it up."""

@@ -55,10 +55,10 @@ def neighbours(
     ] = "",
     output: Annotated[Path | None, typer.Option(help="File for the figures, as JSON.")] = None,
 ) -> None:
-    """Longest gap of one stream beside hostile and harmless requests, and beside 32 of a schema.
+    """Measure the longest gap of one stream next to hostile requests.
 
-    Beside a hostile request it may be 100 ms longer than beside a harmless one of as many prompt
-    tokens, beside 32 requests of one schema 20 ms longer than beside 32 without.
+    The limit is 100 ms over the gap next to a harmless request of as many prompt tokens. Next to 32
+    requests of one schema, the limit is 20 ms over the gap next to 32 requests without a schema.
     """
     names = [name.strip() for name in only.split(",") if name.strip()] or list(HOSTILE)
     unknown = sorted(set(names) - HOSTILE.keys())

@@ -30,7 +30,7 @@ _NEIGHBOUR = {
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """The neighbour beside some requests."""
+    """One measurement of the neighbour next to some requests."""
 
     longest_gap_ms: float
     seconds: float
@@ -60,7 +60,7 @@ class Neighbour:
 
 
 async def trial(server: Server, inputs: Sequence[Input]) -> Trial:
-    """Run the requests beside a new stream. Raises SpecdecError if the stream ends before them."""
+    """Run the requests next to a new stream. Raises SpecdecError if the stream ends before them."""
     requests = [post(server, given.path, {"model": server.model, **given.body}) for given in inputs]
     neighbour = Neighbour()
     async with connection(server.host, server.port) as (reader, writer):

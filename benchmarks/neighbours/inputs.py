@@ -1,4 +1,4 @@
-"""The requests that run beside the neighbour: hostile ones, and harmless ones of as many tokens.
+"""Hostile requests that run next to the neighbour, and harmless ones of as many tokens.
 
 Prompts are token IDs of equal number. The hostile prompts and messages are longer than the model's
 context, so the server refuses them and the target computes none of their tokens.

@@ -16,7 +16,7 @@ MAX_OVER_HARMLESS_MS = 100.0
 MAX_OVER_CROWD_MS = 20.0
 
 Trials = Mapping[str, Sequence[Trial]]
-"""Trials by the name of what ran beside the neighbour, one for each turn."""
+"""Trials by the name of the input next to the neighbour, one for each turn."""
 
 
 def median_ms(trials: Sequence[Trial]) -> float:

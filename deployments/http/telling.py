@@ -1,5 +1,8 @@
-"""Answers as bytes for the client. Log-probabilities of a long prompt are many, so they are told in
-a thread, and other requests continue meanwhile."""
+"""Answers as bytes for the client.
+
+A long prompt has many log-probabilities. A thread writes them, and other requests continue
+meanwhile.
+"""
 
 from __future__ import annotations
 

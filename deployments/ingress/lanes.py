@@ -1,7 +1,7 @@
 """Threads for work whose cost the caller chooses, such as tokenizing and rendering.
 
-The size of the work decides the thread, so short work never waits for long work, and a flood of
-long work keeps one thread busy. The event loop does the shortest work itself.
+The size of the work decides the thread, so short work never waits for long work. A flood of long
+work keeps one thread busy. The event loop does the shortest work itself.
 """
 
 from __future__ import annotations

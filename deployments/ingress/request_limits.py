@@ -16,10 +16,10 @@ from specdec_core.errors import InvalidRequestError, check_range
 
 MAX_STOP_STRINGS = 16
 MAX_STOP_CHARS = 4_096
-"""Of all stop strings: each is searched for after every token."""
+"""Maximum characters of all stop strings. Each is searched for after every token."""
 MAX_TOOLS = 1_024
 MAX_ALLOWED_IDS = 500_000
-"""Allowed IDs of all choices of a request."""
+"""Maximum allowed IDs of all choices of a request."""
 MAX_REQUEST_ID_LEN = 128
 MAX_CHOICES = 128
 """Of one request, all its prompts together."""

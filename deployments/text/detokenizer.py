@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Protocol
 
 _INCOMPLETE = "\ufffd"
-"""What a decoder writes for bytes that are not a whole character yet."""
+"""Character that a decoder writes for bytes that are not a whole character yet."""
 _MAX_WINDOW = 3
 """Maximum IDs that stay in the window. A longer one is decoded less often, at a higher cost."""
 _MAX_WAITING = 8
