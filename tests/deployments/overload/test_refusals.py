@@ -34,9 +34,9 @@ class ProxiedCall:
     def retry_after_s(self) -> float:
         packed = self.trailers["grpc-status-details-bin"]
         assert isinstance(packed, bytes)
-        (detail,) = status_pb2.Status.FromString(packed).details
         info = error_details_pb2.RetryInfo()
-        assert detail.Unpack(info)
+        details = status_pb2.Status.FromString(packed).details
+        assert [detail.Unpack(info) for detail in details].count(True) == 1
         return float(info.retry_delay.ToMicroseconds()) / 1e6
 
 
@@ -58,13 +58,14 @@ def test_a_refused_stream_says_when_to_come_back(num_choices: int) -> None:
     run(scenario)
 
 
-def test_another_refusal_has_no_message_at_all() -> None:
+def test_any_refusal_has_one_empty_message_with_the_trailers() -> None:
     async def scenario() -> None:
         async with api(keys=("one",)) as (calls, _):
             refused = ProxiedCall()
             message = pb.GenerateRequest(prompt="HELLO", sampling=GREEDY)
             await asyncio.wait_for(refused.read(calls, message, FakeContext(key="x")), 5)
             assert refused.code is grpc.StatusCode.UNAUTHENTICATED
-            assert not refused.messages
+            assert refused.messages == [pb.GenerateResponse()]
+            assert "grpc-status-details-bin" in refused.trailers
 
     run(scenario)
