@@ -1,6 +1,7 @@
 """Every seeded defect, by area."""
 
 from tests.mutants import (
+    chats,
     drafting,
     exact,
     forward,
@@ -43,6 +44,7 @@ MUTANTS = (
     *drafting.MUTANTS,
     *k_control.MUTANTS,
     *grammar.MUTANTS,
+    *chats.MUTANTS,
     *schemas.MUTANTS,
     *pool_rounds.MUTANTS,
     *pool_life.MUTANTS,
