@@ -100,6 +100,7 @@ def host_model(
     )
     trim()  # what reading and packing weights has left: twice the demo model
     loaded = timed(loaded, role)
+    grammars.begin()
     is_open = is_target and config.max_num_seqs is None
     rows = rows_of_a_group(loaded.model) if is_open else 0
     return HostedModel(Replica(loaded.model, role, grammars), loaded, role, rows)

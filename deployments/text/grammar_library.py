@@ -49,8 +49,8 @@ class MatcherFactory:
         self._tokenizer: Any = None
         self._lock = Lock()
 
-    @property
-    def tokenizer(self) -> Any:
+    def read_tokenizer(self) -> Any:
+        """Return the tokenizer, which is read once."""
         with self._lock:
             if self._tokenizer is None:
                 self._tokenizer = self._load()
@@ -61,7 +61,10 @@ class MatcherFactory:
         self.limits.check_size(spec)
         limits = library_limits(self.limits, is_patient=is_patient)
         matcher = library().LLMatcher(
-            self.tokenizer, library_text(library().LLMatcher, spec), log_level=0, limits=limits
+            self.read_tokenizer(),
+            library_text(library().LLMatcher, spec),
+            log_level=0,
+            limits=limits,
         )
         if matcher.is_error():
             raise self.limits.refusal(matcher.get_error(), spec)

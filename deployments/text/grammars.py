@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 from typing import Any
 
-from deployments.text.grammar_library import MatcherFactory, tokenizer_of
+from deployments.text.grammar_library import MatcherFactory, library, tokenizer_of
 from deployments.text.grammar_limits import DEFAULT_LIMITS, GrammarLimits
 from deployments.text.grammar_workers import AtOnce, Workers
 from deployments.text.model import TextModel
@@ -122,6 +123,13 @@ class Compiler:
         self.workers: Workers = workers or AtOnce()
         self._factory = MatcherFactory(lambda: tokenizer_of(load_text()), limits)
         self._lexers: OrderedDict[GrammarSpec, Future[_Lexer]] = OrderedDict()
+
+    def begin(self) -> None:
+        """Read the tokenizer now, if the library is there: it takes half a second, in which no
+        other thread runs."""
+        with suppress(InvalidRequestError):
+            library()
+            self._factory.read_tokenizer()
 
     def __call__(self, spec: GrammarSpec) -> CompiledGrammar:
         lexer = self._lexer(spec)

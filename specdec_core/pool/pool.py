@@ -181,7 +181,9 @@ class SequencePool:
 
     def _observe(self, open_: OpenLease, seconds: float, result: GroupResult) -> None:
         """Report a group's seconds to the policies; not those of a pass that left rows out."""
-        if open_.is_resuming or any([row.status is _NOT_READY for row in result.rows]):
+        if open_.is_resuming:
+            return
+        if any([row.status is _NOT_READY for row in result.rows]):
             return
         self._k_policy.observe(open_.lease, result, seconds)
         if self._fleet.drafts:

@@ -10,6 +10,7 @@ _LEDGER = "deployments/coordinator/client_ledger.py"
 _GENERATION = "deployments/ingress/generation.py"
 _EQUIVALENCE = "tests/equivalence/test_structured_output.py::"
 _COMPILED = "tests/deployments/text/test_structured_output.py::"
+_WALKS = "tests/deployments/text/test_grammar_walks.py::"
 _LEDGER_TESTS = "tests/deployments/coordinator/test_client_ledger.py::"
 _KEY_LIMITS = "tests/deployments/cells/test_key_limits.py::"
 _ROUND_TESTS = "tests/core/test_speculative_round.py::"
@@ -46,6 +47,34 @@ MUTANTS = (
         new="        if False:\n",
         breaks="a rejected draft stays in the grammar's state",
         killed_by=(_COMPILED + "test_an_answer_depends_on_the_output_alone",),
+    ),
+    Mutant(
+        name="shared-matcher-decides",
+        path=_MATCHER,
+        old="            lambda: self._fresh(spec, is_patient=False).walk(),\n"
+        "            lambda: self._fresh(spec, is_patient=True).walk(),\n",
+        new="",
+        breaks="a grammar is refused after some number of answers",
+        killed_by=(_WALKS + "test_a_refusal_depends_on_the_output_alone",),
+    ),
+    Mutant(
+        name="limit-taken-for-a-mistake",
+        path=_MATCHER,
+        old="                self._compute()  # tells a token that does not conform from a limit\n",
+        new="",
+        breaks="an output counts as wrong because another one has met a limit",
+        killed_by=(_WALKS + "test_a_refusal_depends_on_the_output_alone",),
+    ),
+    Mutant(
+        name="grammar-not-waited-for",
+        path="specdec_core/replica.py",
+        old="                    found[place] = _not_ready(rows[place])\n",
+        new="                    pass\n",
+        breaks="a row whose grammar is being compiled fails",
+        killed_by=(
+            "tests/core/test_replica_grammars.py::"
+            "test_a_row_whose_grammar_is_not_ready_is_left_out_and_can_be_leased_again",
+        ),
     ),
     Mutant(
         name="unsure-draft-is-proposed",

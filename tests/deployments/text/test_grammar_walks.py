@@ -105,7 +105,7 @@ class Oracle:
 
     def __init__(self, factory: MatcherFactory, spec: GrammarSpec) -> None:
         self._matcher = llguidance.LLMatcher(
-            factory.tokenizer, library_text(llguidance.LLMatcher, spec), log_level=0
+            factory.read_tokenizer(), library_text(llguidance.LLMatcher, spec), log_level=0
         )
 
     def allowed(self) -> bytes:

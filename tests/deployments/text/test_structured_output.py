@@ -306,4 +306,5 @@ def test_the_tokenizer_is_read_once_and_only_for_a_grammar(text: TextModel, tmp_
     assert not reads
     for _ in range(3):
         compiler(WORDS)
+    compiler.begin()
     assert len(reads) == 1
