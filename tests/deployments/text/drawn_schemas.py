@@ -165,8 +165,16 @@ class SchemaDraw:
         return schema
 
     def _combined(self, depth: int) -> dict[str, Any]:
+        if self._random.random() < 0.2:
+            return {"oneOf": [self._tagged(depth, tag) for tag in self._few("abcc")]}
         name = self._one("anyOf", "anyOf", "allOf", "oneOf")
         return {name: [self._schema(depth) for _ in range(self._random.randint(1, 3))]}
+
+    def _tagged(self, depth: int, tag: str) -> dict[str, Any]:
+        tags = self._one({"const": tag}, {"const": tag}, {"enum": [tag, f"{tag}{tag}"]})
+        schema = self._objects(depth)
+        properties = {"tag": tags} | schema.get("properties", {})
+        return schema | {"type": "object", "properties": properties, "required": ["tag"]}
 
     def _reference(self, _depth: int) -> dict[str, Any]:
         return {"$ref": self._one("#", "#/$defs/x", "#/$defs/y~1z", "#/$defs/x", "#/$defs/no")}
