@@ -100,11 +100,11 @@ class Found:
 
 def main(
     answers: Annotated[int, typer.Option(help="Number of answers, of all grammars.")] = 10_000,
-    max_tokens: Annotated[int, typer.Option(help="Maximum tokens of an answer.")] = 24,
+    max_tokens: Annotated[int, typer.Option(help="Maximum tokens of an answer.")] = 16,
     output: Annotated[Path | None, typer.Option(help="Write the result as JSON.")] = None,
     model: Annotated[str, typer.Option(help="Folder, hub ID or demo model.")] = "smollm2-135m",
     kv_cache_tokens: Annotated[int, typer.Option(help="The service's setting.")] = 8192,
-    concurrency: Annotated[int, typer.Option(help="Requests at a time.")] = 16,
+    concurrency: Annotated[int, typer.Option(help="Requests at a time.")] = 32,
     seed: Annotated[int, typer.Option(help="Seed of the first answer.")] = 1,
     port: Annotated[int, typer.Option(help="HTTP port of the service.")] = 8124,
 ) -> None:
