@@ -36,7 +36,7 @@ class GrammarReader:
 
     def check(self, spec: GrammarSpec) -> None:
         """Raise InvalidRequestError for a grammar that cannot be read, or costs too much."""
-        process = self._process or self._start()
+        process = self._running()
         assert process.stdin is not None
         assert process.stdout is not None
         asked = {"kind": spec.kind, "source": spec.source, "max_seconds": self._limits.max_seconds}
@@ -61,6 +61,13 @@ class GrammarReader:
         if process is not None:
             process.kill()
             process.communicate()
+
+    def _running(self) -> subprocess.Popen[str]:
+        """Return the process; a new one if something ended the last one between two grammars."""
+        if self._process is not None and self._process.poll() is None:
+            return self._process
+        self.close()
+        return self._start()
 
     def _start(self) -> subprocess.Popen[str]:
         # Nothing of this process's environment: it may hold API keys.

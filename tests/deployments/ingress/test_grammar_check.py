@@ -106,3 +106,15 @@ def test_a_refusal_comes_before_the_headers_of_a_stream() -> None:
             assert "max_grammar_chars=50" in answer.json()["error"]["message"]
 
     run(scenario)
+
+
+def test_a_reader_whose_process_was_ended_starts_another() -> None:
+    reader = GrammarReader(DEFAULT_LIMITS)
+    try:
+        reader.check(json_schema({"type": "object"}))
+        assert reader._process is not None
+        reader._process.kill()
+        reader._process.wait()
+        reader.check(json_schema({"type": "array"}))
+    finally:
+        reader.close()
