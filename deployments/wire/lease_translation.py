@@ -30,7 +30,7 @@ from specdec_core.leases import (
 from specdec_core.models.numerics import Numerics
 from specdec_core.step_times import StepTime
 
-PROTOCOL_VERSION = 6
+PROTOCOL_VERSION = 7
 
 _ROLES = {Role.TARGET: pb.ROLE_TARGET, Role.DRAFT: pb.ROLE_DRAFT}
 _ROLES_BACK = {value: role for role, value in _ROLES.items()}
