@@ -19,6 +19,7 @@ from deployments.http import telling
 from deployments.http.body_coding import BodyCoding
 from deployments.http.body_limit import BODY_TIMEOUT_S, BodyLimit
 from deployments.http.call_spans import traced
+from deployments.http.chat_fields import ChatFields
 from deployments.http.completion_prompts import checked_prompts
 from deployments.http.errors import error_response, log_unexpected
 from deployments.http.event_stream import EventStream
@@ -52,11 +53,10 @@ from deployments.ingress.request_record import current_record
 from deployments.metrics.page import CONTENT_TYPE, MetricsCompat, metrics_page
 from deployments.metrics.visibility import visible
 from deployments.text.chat_messages import checked_messages
+from deployments.text.chat_template import ChatOptions
 from deployments.text.tool_calls import ToolCallParser
 from deployments.version import package_version
 
-_BYTES_PER_CHAR = 10
-"""Reading so many bytes of JSON takes as long as tokenizing a character."""
 Result = TypeVar("Result")
 KEEP_ALIVE_S = 15.0
 """Seconds of silence after which a stream sends a comment line."""
@@ -204,8 +204,7 @@ class _Routes:
     async def chat_completions(self, request: Request) -> Response:
         body = await self._body(ChatBody, request)
         self._service.check_model(body.model)
-        messages = await self._beside(request, partial(checked_messages, body.messages))
-        ids = await self._service.encode_chat(messages, body.chat_options)
+        ids = await self._chat_ids(request, body.messages, body)
         ask = replace(await self._beside(request, body.ask), client=request.state.client)
         return await self._answer(CHAT, [ids], body, ask)
 
@@ -234,13 +233,23 @@ class _Routes:
 
     async def _beside(self, request: Request, call: Callable[[], Result]) -> Result:
         """Return `call()`, whose cost grows with the body. Other requests continue meanwhile."""
-        size = len(await request.body())
-        return await self._service.lanes.run(size // _BYTES_PER_CHAR, call)
+        return await self._service.lanes.read(len(await request.body()), call)
+
+    async def _chat_ids(
+        self, request: Request, messages: list[dict[str, Any]], fields: ChatFields
+    ) -> tuple[int, ...]:
+        """Return the IDs of a conversation; its messages and tools are read beside the loop."""
+
+        def read() -> tuple[list[dict[str, Any]], ChatOptions]:
+            return checked_messages(messages), fields.chat_options
+
+        num_bytes = len(await request.body())
+        checked, options = await self._beside(request, read)
+        return await self._service.encode_chat(checked, options, num_bytes=num_bytes)
 
     async def _ids_to_count(self, request: Request, body: TokenizeBody) -> Sequence[int]:
         if body.messages is not None:
-            messages = await self._beside(request, partial(checked_messages, body.messages))
-            return await self._service.encode_chat(messages, body.chat_options)
+            return await self._chat_ids(request, body.messages, body)
         assert body.prompt is not None, "a body has one of the two"
         adds = body.add_special_tokens is not False
         return await self._service.encode(body.prompt, add_special_tokens=adds)

@@ -136,9 +136,14 @@ class GenerationService:
         return await self.lanes.run(num_chars, encoded)
 
     async def encode_chat(
-        self, messages: Sequence[Mapping[str, Any]], options: ChatOptions | None = None
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        options: ChatOptions | None = None,
+        *,
+        num_bytes: int = 0,
     ) -> tuple[int, ...]:
-        size = self.limits.check_messages(messages)
+        """`num_bytes`: size of the request, whose tools and calls are rendered and encoded too."""
+        size = max(self.limits.check_messages(messages), num_bytes)
         call = partial(self.text.encode_chat, messages, options)
         if options is None or options.template is None:
             # A template's cost is not known from its input, so the event loop never renders one.

@@ -10,6 +10,7 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol
 
 import grpc
@@ -180,7 +181,8 @@ class GrpcApi:
     async def _prepare(self, message: pb.GenerateRequest, client: str) -> list[Generation]:
         """One for every choice."""
         self._service.check_model(message.model)
-        ask = replace(ask_of(message), client=client)
+        asked = await self._service.lanes.read(message.ByteSize(), partial(ask_of, message))
+        ask = replace(asked, client=client)
         prompts = [await self._prompt(message)]
         return await self._service.checked_choices(prompts, ask, message.n or 1)
 
@@ -191,8 +193,9 @@ class GrpcApi:
             case "prompt_token_ids":
                 return tuple(message.prompt_token_ids.ids)
             case "chat":
-                messages, options = chat_of(message.chat)
-                return await self._service.encode_chat(messages, options)
+                num_bytes = message.ByteSize()
+                chat = await self._service.lanes.read(num_bytes, partial(chat_of, message.chat))
+                return await self._service.encode_chat(*chat, num_bytes=num_bytes)
         raise InvalidRequestError(
             "prompt, prompt_token_ids or chat is needed",
             param="prompt",

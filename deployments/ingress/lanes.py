@@ -16,6 +16,8 @@ INLINE = 2_000
 """Maximum size, in characters or IDs, of the event loop's own work: at most 2 ms."""
 _BOUNDS = (20_000, 200_000)
 """Maximum sizes of the lanes but the last one."""
+_BYTES_PER_CHAR = 10
+"""Bytes of a message that are read in the time in which one character is tokenized."""
 
 Result = TypeVar("Result")
 
@@ -34,3 +36,7 @@ class Lanes:
             return call()
         thread = self._threads[bisect_left(_BOUNDS, size)]
         return await asyncio.get_running_loop().run_in_executor(thread, call)
+
+    async def read(self, num_bytes: int, call: Callable[[], Result]) -> Result:
+        """Return `call()`, which reads a message of `num_bytes`."""
+        return await self.run(num_bytes // _BYTES_PER_CHAR, call)
