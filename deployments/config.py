@@ -27,7 +27,7 @@ from deployments.metrics.page import MetricsCompat
 from deployments.nodes.settings import NodeSettings
 from deployments.telemetry.settings import TelemetrySettings
 from deployments.text.grammar_limits import DEFAULT_LIMITS, GrammarLimits
-from deployments.text.template_input import SpecialTokensInText
+from deployments.text.template_input import MAX_TEMPLATE_SECONDS, SpecialTokensInText
 from deployments.tls.settings import TlsSettings
 from deployments.web_settings import WebSettings
 from specdec_core.config import (
@@ -107,6 +107,8 @@ class ServiceConfig(
 
     trust_request_chat_template: bool = False
     """Whether chats may bring a template of their own: sandboxed, in a process of its own."""
+    max_template_seconds: float = Field(default=MAX_TEMPLATE_SECONDS, gt=0)
+    """Maximum CPU time for rendering a chat's own template, in seconds."""
 
     special_tokens_in_text: SpecialTokensInText = SpecialTokensInText.ALLOW
     """Treatment of control tokens, such as `<|im_end|>`, in the texts of a conversation."""

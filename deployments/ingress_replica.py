@@ -212,4 +212,5 @@ def text_model(config: ServiceConfig) -> TextModel:
         chat_template=config.chat_template,
         max_model_len=config.max_model_len,
         special_tokens_in_text=config.special_tokens_in_text,
+        max_template_seconds=config.max_template_seconds,
     )

@@ -66,7 +66,8 @@ class _Plain:
         self._left -= len(body)
         if self._left < 0:
             raise BodyTooLargeError(
-                f"the body has more than {self._max_bytes} bytes when it is unpacked, the limit"
+                f"the body has more than {self._max_bytes} bytes when it is unpacked, "
+                "the limit (max_body_bytes)"
             )
         if self._reader.unused_data:
             raise self._wrong("something follows its end")

@@ -56,7 +56,7 @@ class BodyLimit:
         await error_response(BodyTooLargeError(self._message()))(scope, receive, send)
 
     def _message(self) -> str:
-        return f"the body has more than {self._max_bytes} bytes, the limit"
+        return f"the body has more than {self._max_bytes} bytes, the limit (max_body_bytes)"
 
 
 def _declared_length(scope: Scope) -> int:

@@ -174,7 +174,8 @@ class GrpcApi:
         current_record().key = client
         if message.ByteSize() > self._max_body_bytes:
             raise BodyTooLargeError(
-                f"the message has {message.ByteSize()} bytes, the limit is {self._max_body_bytes}"
+                f"the message has {message.ByteSize()} bytes, "
+                f"the limit is {self._max_body_bytes} (max_body_bytes)"
             )
         return client
 

@@ -80,7 +80,8 @@ class RequestLimits:
         limit = self.max_prompt_tokens
         if limit is not None and prompt_len > limit:
             raise InvalidRequestError(
-                f"the prompt has {prompt_len} tokens, this server takes at most {limit}",
+                f"the prompt has {prompt_len} tokens, this server takes at most {limit} "
+                "(max_prompt_tokens)",
                 param=param,
                 code="context_length_exceeded",
             )
@@ -90,7 +91,7 @@ class RequestLimits:
         limit = self.max_output_tokens
         if limit is not None and max_tokens > limit:
             raise InvalidRequestError(
-                f"{param}={max_tokens}: this server gives at most {limit} tokens",
+                f"{param}={max_tokens}: this server gives at most {limit} tokens (max_output_tokens)",
                 param=param,
                 code="integer_above_max_value",
             )

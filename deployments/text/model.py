@@ -22,7 +22,7 @@ from deployments.text.chat_template import ChatOptions, ChatTemplate
 from deployments.text.control_tokens import ControlTokens, control_token_ids
 from deployments.text.sampling_fields import SamplingFields
 from deployments.text.template_files import read_template
-from deployments.text.template_input import SpecialTokensInText, TemplateInput
+from deployments.text.template_input import MAX_TEMPLATE_SECONDS, SpecialTokensInText, TemplateInput
 from deployments.text.template_process import render_apart
 from deployments.text.token_bytes import Vocabulary, token_bytes_of
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
@@ -96,6 +96,8 @@ class TextModel:
     """Text of the special tokens, which `decode` leaves out, by ID."""
     control_tokens: ControlTokens | None = None
     """Tokens that texts of a conversation may not contain. None if they may contain all."""
+    max_template_seconds: float = MAX_TEMPLATE_SECONDS
+    """Maximum CPU time for rendering a request's own template."""
     sampling_defaults: Mapping[str, Any] = field(default_factory=dict)
     """What the model's generation config says of sampling, by the names of SamplingParams."""
 
@@ -150,7 +152,7 @@ class TextModel:
         )
         if options.template is not None:
             longest = self.longest_token_bytes * self.max_model_len
-            return render_apart(options.template, given, longest)
+            return render_apart(options.template, given, longest, self.max_template_seconds)
         if self.template is None:
             raise InvalidRequestError(
                 "the model has no chat template: use completions instead", param="messages"
@@ -206,6 +208,7 @@ def load_text_model(
     chat_template: Path | None = None,
     max_model_len: int | None = None,
     special_tokens_in_text: SpecialTokensInText = SpecialTokensInText.ALLOW,
+    max_template_seconds: float = MAX_TEMPLATE_SECONDS,
 ) -> TextModel:
     """Read what lies beside the weights; the file `chat_template` wins over what lies there.
 
@@ -219,6 +222,7 @@ def load_text_model(
         backend=backend,
         template=template,
         control_tokens=_control_tokens(backend, template, special_tokens_in_text),
+        max_template_seconds=max_template_seconds,
         special_tokens=_special_tokens(settings),
         end_token_ids=end_token_ids(folder),
         max_model_len=_max_model_len(folder, max_model_len),

@@ -8,6 +8,8 @@ from enum import StrEnum
 from typing import Any
 
 Message = Mapping[str, Any]
+MAX_TEMPLATE_SECONDS = 2.0
+"""Default CPU time for rendering a request's own template, in seconds."""
 
 
 class SpecialTokensInText(StrEnum):

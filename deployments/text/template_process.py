@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import resource
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -17,20 +18,29 @@ from typing import Any
 from deployments.python_path import python_path
 from deployments.text.chat_rendering import render
 from deployments.text.chat_template import own_template
-from deployments.text.template_input import TemplateInput
+from deployments.text.template_input import MAX_TEMPLATE_SECONDS, TemplateInput
 from specdec_core.errors import InvalidRequestError
 
 _MEMORY_BYTES = 512 * 2**20
-_CPU_S = 2
-_WALL_S = 10.0
-"""Longer, since the machine may be busy: python and jinja2 alone take 0.1 s to begin."""
+_EXTRA_WALL_S = 8.0
+"""Time beyond that limit: the machine may be busy, and python and jinja2 take 0.1 s to begin."""
 
 
-def render_apart(source: str, given: TemplateInput, max_chars: int) -> str:
+def render_apart(
+    source: str,
+    given: TemplateInput,
+    max_chars: int,
+    max_seconds: float = MAX_TEMPLATE_SECONDS,
+) -> str:
     """Return the rendered text. Raises InvalidRequestError if it is refused or exceeds a limit."""
     # Nothing of this process's environment: it may hold API keys.
     environment = {"PYTHONPATH": python_path()}
-    work = {"source": source, "given": asdict(given), "max_chars": max_chars}
+    work = {
+        "source": source,
+        "given": asdict(given),
+        "max_chars": max_chars,
+        "max_seconds": max_seconds,
+    }
     try:
         done = subprocess.run(
             [sys.executable, "-m", __name__],
@@ -38,12 +48,13 @@ def render_apart(source: str, given: TemplateInput, max_chars: int) -> str:
             capture_output=True,
             text=True,
             env=environment,
-            timeout=_WALL_S,
+            timeout=max_seconds + _EXTRA_WALL_S,
         )
         answer = json.loads(done.stdout)
     except (subprocess.TimeoutExpired, ValueError):  # ended by a limit: nothing was written
         raise InvalidRequestError(
-            f"chat_template: rendering takes more than {_CPU_S} s or {_MEMORY_BYTES >> 20} MB",
+            f"chat_template: rendering takes more than max_template_seconds={max_seconds:g} of "
+            f"CPU time or {_MEMORY_BYTES >> 20} MB of memory",
             param="chat_template",
         ) from None
     if answer["refusal"]:
@@ -52,9 +63,9 @@ def render_apart(source: str, given: TemplateInput, max_chars: int) -> str:
     return rendered
 
 
-def _limit_oneself() -> None:
+def _limit_oneself(max_seconds: float) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
-    resource.setrlimit(resource.RLIMIT_CPU, (_CPU_S, _CPU_S))
+    signal.setitimer(signal.ITIMER_PROF, max_seconds)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
 
 
@@ -72,5 +83,6 @@ def _answer(work: Mapping[str, Any]) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    _limit_oneself()
-    print(json.dumps(_answer(json.load(sys.stdin))))
+    asked = json.load(sys.stdin)
+    _limit_oneself(asked["max_seconds"])
+    print(json.dumps(_answer(asked)))

@@ -17,10 +17,18 @@ CHAT = {"messages": [{"role": "user", "content": "HELLO"}], "temperature": 0}
 @pytest.mark.parametrize(
     ("path", "body", "message"),
     [
-        ("completions", completion(prompt="HELLO!"), "6 tokens, this server takes at most 5"),
+        (
+            "completions",
+            completion(prompt="HELLO!"),
+            "6 tokens, this server takes at most 5 (max_prompt_tokens)",
+        ),
         ("completions", completion(prompt=["A", "HELLO!"]), "this server takes at most 5"),
         ("completions", completion(max_tokens=21), "max_tokens=21: this server gives at most 20"),
-        ("chat/completions", CHAT | {"max_completion_tokens": 21}, "at most 20 tokens"),
+        (
+            "chat/completions",
+            CHAT | {"max_completion_tokens": 21},
+            "at most 20 tokens (max_output_tokens)",
+        ),
     ],
 )
 def test_more_than_the_limit_is_refused(path: str, body: dict[str, Any], message: str) -> None:

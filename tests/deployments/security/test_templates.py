@@ -96,9 +96,18 @@ def test_a_template_that_costs_too_much_is_refused(source: str) -> None:
     assert time.monotonic() - before < 30  # two seconds of its own, on a busy machine
 
 
+@pytest.mark.parametrize("name", ["loops", "is a power"])
+def test_a_refusal_names_the_setting(name: str) -> None:
+    text = replace(TEXT, max_template_seconds=0.2)
+    with pytest.raises(InvalidRequestError, match=r"max_template_seconds=0\.2 of CPU") as refused:
+        text.render_chat(MESSAGES, ChatOptions(template=EXPENSIVE[name]))
+    assert refused.value.param == "chat_template"
+
+
 def test_others_are_answered_while_templates_loop() -> None:
     async def scenario() -> None:
-        async with server(trusts_chat_templates=True) as (client, _):
+        text = replace(TEXT, max_template_seconds=1.0)
+        async with server(text=text, trusts_chat_templates=True) as (client, _):
             body: dict[str, Any] = {"messages": MESSAGES, "max_tokens": 2}
             looping = [
                 asyncio.create_task(
