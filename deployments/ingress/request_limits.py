@@ -91,7 +91,8 @@ class RequestLimits:
         limit = self.max_output_tokens
         if limit is not None and max_tokens > limit:
             raise InvalidRequestError(
-                f"{param}={max_tokens}: this server gives at most {limit} tokens (max_output_tokens)",
+                f"{param}={max_tokens}: this server gives at most {limit} tokens "
+                "(max_output_tokens)",
                 param=param,
                 code="integer_above_max_value",
             )
