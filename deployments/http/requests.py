@@ -19,7 +19,7 @@ from deployments.http.unknown_fields import UnknownFields
 from deployments.ingress.ask import Ask, Resume
 from deployments.ingress.output import View
 from deployments.messages import describe, path_of
-from deployments.text.chat_messages import unknown_fields
+from deployments.text.known_names import unknown_names
 from deployments.text.sampling_fields import SamplingFields
 from deployments.text.structured_output import (
     choice,
@@ -28,7 +28,6 @@ from deployments.text.structured_output import (
     json_schema,
     lark,
     regex,
-    unknown_names,
 )
 from deployments.text.tool_calls import checked_tools, forced_call
 from specdec_core.errors import InvalidRequestError, check_range
@@ -339,11 +338,7 @@ def parse_body(
     if isinstance(body, CommonBody):
         for path, value in extras:
             check_neutral(path, value)
-        names += unknown_names(body.response_format or {}, "response_format")
-        names += unknown_names(body.structured_outputs or {}, "structured_outputs")
-    if isinstance(body, ChatBody | TokenizeBody):
-        names += unknown_fields(body.messages or [])
-    body._warnings += unknown.warnings(names)
+    body._warnings += unknown.warnings(names + unknown_names(dict(body)))
     return body
 
 

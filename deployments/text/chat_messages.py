@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from deployments.text.json_text import read_json
@@ -17,26 +17,24 @@ _REFUSED_FIELDS = {
     "partial": "use continue_final_message",
 }
 """Fields that would change the answer and are not supported, with what to do instead."""
-_FIELDS = frozenset(
-    {
-        *_REASONING_FIELDS,
-        *_REFUSED_FIELDS,
-        "annotations",
-        "cache_control",
-        "content",
-        "id",
-        "index",
-        "metadata",
-        "name",
-        "provider_specific_fields",
-        "reasoning_details",
-        "refusal",
-        "role",
-        "status",
-        "tool_call_id",
-        "tool_calls",
-        "type",
-    }
+FIELDS = (
+    *_REASONING_FIELDS,
+    *_REFUSED_FIELDS,
+    "annotations",
+    "cache_control",
+    "content",
+    "id",
+    "index",
+    "metadata",
+    "name",
+    "provider_specific_fields",
+    "reasoning_details",
+    "refusal",
+    "role",
+    "status",
+    "tool_call_id",
+    "tool_calls",
+    "type",
 )
 """Fields of messages that are used, refused, or known to change nothing."""
 _OPTIONAL_TEXT_ROLES = ("assistant", "tool", "function")
@@ -61,12 +59,6 @@ def checked_messages(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
             "messages is empty: at least 1 message is needed", param="messages"
         )
     return [_checked_message(f"messages.{i}", message) for i, message in enumerate(messages)]
-
-
-def unknown_fields(messages: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the paths of the messages' fields that nobody knows, each name once."""
-    names = dict.fromkeys(name for message in messages for name in message)
-    return [f"messages.{name}" for name in names if name not in _FIELDS]
 
 
 def _checked_message(where: str, message: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from deployments.text.json_text import check_text, checked_json, read_json
@@ -18,22 +18,12 @@ _OPTIONS = ("disable_any_whitespace", "disable_fallback")
 """Names of vLLM that change nothing: JSON has single spaces only, and there is one library."""
 _UNSUPPORTED = ("structural_tag", "whitespace_pattern", "disable_additional_properties")
 """Names of vLLM that would change the answer."""
-_NAMES: Mapping[str, tuple[str, ...]] = {
+NAMES: Mapping[str, tuple[str, ...]] = {
     "response_format": ("type", "schema", "json_schema"),
     "response_format.json_schema": ("name", "description", "schema", "strict"),
     "structured_outputs": (*_KINDS, *_OPTIONS, *_UNSUPPORTED),
 }
 """Names that are known in each object."""
-
-
-def unknown_names(given: Mapping[str, Any], where: str) -> Iterator[str]:
-    """Return the paths of names that nobody knows, in the object at `where` and inside it."""
-    for name, value in given.items():
-        path = f"{where}.{name}"
-        if name not in _NAMES[where]:
-            yield path
-        elif path in _NAMES and isinstance(value, dict):
-            yield from unknown_names(value, path)
 
 
 def from_response_format(response_format: Mapping[str, Any]) -> GrammarSpec | None:
@@ -137,7 +127,7 @@ def _text(source: Any, field: str) -> str:
 
 def _check_names(given: Mapping[str, Any], used: Collection[str], where: str) -> None:
     """Refuse known names that have no meaning next to the others."""
-    for name in _NAMES[where]:
+    for name in NAMES[where]:
         if name not in used and given.get(name) is not None:
             raise InvalidRequestError(
                 f"{where}.{name} has no meaning here: leave it out, only {', '.join(used)} have",

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from deployments.config import UnknownFieldsMode
 from deployments.http.unknown_fields import UnknownFields
+from deployments.text.chat_template import compile_template
 from specdec_core.errors import InvalidRequestError
-from tests.deployments.http_server import completion, expected_text, run, server, stream
+from tests.deployments.http_server import TEXT, completion, expected_text, run, server, stream
 
 CHAT: dict[str, Any] = {
     "messages": [{"role": "user", "content": "HELLO"}],
@@ -69,6 +71,60 @@ def test_names_inside_of_structured_output_are_told_too() -> None:
             for fields, name in asked:
                 answer = await client.post("/v1/completions", json=completion(**fields))
                 assert answer.json()["warnings"] == told([name])
+
+    run(scenario)
+
+
+SHOWS_ALL = "{{ messages | tojson }}{{ tools | default([], true) | tojson }}"
+USER = {"role": "user", "content": "HELLO"}
+
+
+def called(call: dict[str, Any], function: dict[str, Any]) -> list[dict[str, Any]]:
+    whole = {"id": "1", "function": {"name": "f", "arguments": "{}"} | function} | call
+    result = {"role": "tool", "tool_call_id": "1", "content": "A"}
+    return [USER, {"role": "assistant", "content": None, "tool_calls": [whole]}, result]
+
+
+def tool(**function: Any) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": "f", "strict": True} | function}
+
+
+CHATS: list[tuple[dict[str, Any], list[str]]] = [
+    ({"tools": [tool(foo=1) | {"bar": 2}]}, ["tools.function.foo", "tools.bar"]),
+    ({"tools": [tool(), tool(foo=1), tool(foo=2)]}, ["tools.function.foo"]),
+    ({"tools": [tool(parameters={"foo": 1})]}, []),
+    (
+        {"tools": [tool()], "tool_choice": {"type": "function", "function": {"name": "f", "a": 1}}},
+        ["tool_choice.function.a"],
+    ),
+    (
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": "A", "foo": 1}]}]},
+        ["messages.content.foo"],
+    ),
+    (
+        {"messages": called({"foo": 1}, {"bar": 1})},
+        ["messages.tool_calls.function.bar", "messages.tool_calls.foo"],
+    ),
+    ({"messages": called({"index": 0, "extra_content": {}}, {})}, []),
+    ({"messages": [USER | {"cache_control": {"type": "ephemeral"}}]}, []),
+]
+
+
+@pytest.mark.parametrize("mode", UnknownFieldsMode)
+def test_names_inside_of_messages_and_tools_are_told_too(mode: UnknownFieldsMode) -> None:
+    pytest.importorskip("llguidance")
+    text = replace(TEXT, template=compile_template(SHOWS_ALL), max_model_len=4_096)
+
+    async def scenario() -> None:
+        async with server(text=text, unknown_fields=mode) as (client, _):
+            for fields, names in CHATS:
+                answer = await client.post("/tokenize", json=CHAT | fields)
+                if names and mode is UnknownFieldsMode.REFUSE:
+                    assert answer.status_code == 400
+                    assert answer.json()["error"]["param"] in names
+                else:
+                    found = answer.json().get("warnings", [])
+                    assert sorted(found) == sorted(told(names)), answer.text
 
     run(scenario)
 
