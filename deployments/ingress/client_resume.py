@@ -14,6 +14,7 @@ from deployments.errors import FingerprintError
 from deployments.ingress.ask import Ask, Generation, Resume
 from deployments.ingress.output import Piece
 from deployments.ingress.resuming import parted
+from deployments.ingress.sampling_request import chosen_seed
 from deployments.text.model import TextModel
 from specdec_core.errors import InvalidRequestError
 from specdec_core.request import FinishReason, TokenEvent
@@ -21,14 +22,12 @@ from specdec_core.request import FinishReason, TokenEvent
 
 def with_seed(ask: Ask, resume: Resume) -> Ask:
     """The same with the seed of the answer that is resumed."""
-    own = ask.sampling.get("seed")
-    if own is None:
-        return replace(ask, sampling={**ask.sampling, "seed": resume.seed})
-    if resume.seed not in (None, own):
+    own, begun = chosen_seed(ask.sampling.get("seed")), chosen_seed(resume.seed)
+    if own is not None and begun not in (None, own):
         raise InvalidRequestError(
-            f"resume.seed={resume.seed} and seed={own} differ", param="resume.seed"
+            f"resume.seed={resume.seed} and seed={ask.sampling['seed']} differ", param="resume.seed"
         )
-    return ask
+    return replace(ask, sampling={**ask.sampling, "seed": begun if own is None else own})
 
 
 def check_fingerprint(resume: Resume, present: str) -> None:

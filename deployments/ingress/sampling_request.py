@@ -20,6 +20,10 @@ MAX_BAD_WORDS = 1024
 MAX_STOP_TOKEN_IDS = 128
 MAX_LOGIT_BIASES = 1024
 """What a pass pays for each holds up the rows beside it."""
+_LEAST_SEED, _DRAWN = -(2**63), -1
+"""OpenAI's least seed, and how vLLM and llama.cpp spell that the server draws one."""
+_NEGATIVE_SEEDS = 2**53
+"""Negative seeds are counted from here down. Each JSON reader reads these numbers exactly."""
 _ALL = 0
 _ALL_FOR_OTHERS = -1
 """How other servers spell a top_k that keeps every id."""
@@ -29,6 +33,7 @@ def resolve_sampling(
     named: Mapping[str, Any], text: TextModel, base: SamplingParams
 ) -> SamplingParams:
     """`base` with everything in `named` that is not None instead. Raises InvalidRequestError."""
+    named = {**named, "seed": chosen_seed(named.get("seed"))}
     given = {name: value for name, value in named.items() if value is not None}
     _check_counts(given, text)
     words = _ids_of_words(given.pop("bad_words", ()), text)
@@ -44,6 +49,13 @@ def resolve_sampling(
     if given.get("top_k") == _ALL_FOR_OTHERS:
         given["top_k"] = _ALL
     return replace(base, **given)
+
+
+def chosen_seed(seed: int | None) -> int | None:
+    """Return the seed that a caller's seed stands for; None if the server draws one."""
+    if seed is None or not _LEAST_SEED <= seed < 0:
+        return seed
+    return None if seed == _DRAWN else seed % _NEGATIVE_SEEDS
 
 
 def _check_counts(given: Mapping[str, Any], text: TextModel) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -182,7 +183,10 @@ def test_ids_behind_the_end_by_a_stop_string_are_refused(text: TextModel) -> Non
     [
         (Resume(token_ids=[(5,)]), {}, 1, "resume.seed is missing: at temperature 1 it needs"),
         (Resume(token_ids=[(5,)], seed=3), {"seed": 4}, 1, "resume.seed=3 and seed=4 differ"),
-        (Resume(token_ids=[(5,)], seed=-3), {}, 1, "seed"),
+        (Resume(token_ids=[(5,)], seed=-(2**64)), {}, 1, "seed"),
+        (Resume(token_ids=[(5,)]), {"seed": -1}, 1, "resume.seed is missing: at temperature 1 it"),
+        (Resume(token_ids=[(5,)], seed=-1), {}, 1, "resume.seed is missing: at temperature 1 it"),
+        (Resume(token_ids=[(5,)], seed=3), {"seed": -4}, 1, "resume.seed=3 and seed=-4 differ"),
         (Resume(token_ids=[(5,)], seed=3), {}, 2, "has 1 lists, the request has 2 choices"),
         (Resume(token_ids=[(5, 9999)], seed=3), {}, 1, "9999"),
         (Resume(token_ids=[(5,) * 9], seed=3), {}, 1, "resume brings 9 token ids, max_tokens is 8"),
@@ -216,6 +220,16 @@ def test_the_choices_have_ids_and_seeds_of_their_own(text: TextModel) -> None:
     again = service.prepare_choices([(5,)], Ask(resume=Resume(token_ids=[(1, 4), (7,)], seed=9)), 2)
     assert [one.request.resume_token_ids for one in again] == [(1, 4), (7,)]
     assert [one.request.params.seed for one in again] == [one.request.params.seed for one in anew]
+
+
+@pytest.mark.parametrize("seed", [-1, -2, -(2**63), 0, 2**63 - 1])
+def test_the_seed_that_was_told_resumes_an_answer_to_any_seed(text: TextModel, seed: int) -> None:
+    service = service_of(text, ScriptedPool(()))
+    ask = Ask(sampling={"seed": seed})
+    anew = [one.request.params.seed for one in service.prepare_choices([(5,)], ask, 2)]
+    again = replace(ask, resume=Resume(token_ids=[(1, 4), (7,)], seed=anew[0]))
+    found = service.prepare_choices([(5,)], again, 2)
+    assert [one.request.params.seed for one in found] == anew
 
 
 def test_an_answer_of_another_model_is_refused_where_the_client_says_which() -> None:

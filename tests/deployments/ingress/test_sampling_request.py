@@ -162,3 +162,22 @@ def test_lists_have_so_many_entries_at_most(name: str, limit: int, value: Any) -
     assert resolved(WIDE, **{name: value(limit)}) != BASE
     with pytest.raises(InvalidRequestError, match=f"{name} has {limit + 1} .* is {limit}"):
         resolved(WIDE, **{name: value(limit + 1)})
+
+
+@pytest.mark.parametrize(
+    ("seed", "told"),
+    [(-2, 2**53 - 2), (-5, 2**53 - 5), (-(2**62), 0), (-(2**63), 0), (-(2**63) + 7, 7)],
+)
+def test_a_negative_seed_stands_for_one_that_every_json_reader_reads(seed: int, told: int) -> None:
+    assert resolved(seed=seed).seed == told
+
+
+def test_seed_minus_1_is_as_left_out() -> None:
+    assert resolved(seed=-1) == BASE
+
+
+@pytest.mark.parametrize("seed", [-(2**63) - 1, -(10**30), 2**63])
+def test_a_seed_of_more_than_64_bits_is_refused(seed: int) -> None:
+    with pytest.raises(InvalidRequestError, match=f"got {seed}") as refused:
+        resolved(seed=seed)
+    assert refused.value.param == "seed"
