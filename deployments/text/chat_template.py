@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 from typing import Any
@@ -56,6 +56,8 @@ class ChatTemplate:
     source: str
     compiled: Template
     tool_use: ChatTemplate | None = None
+    param: str = "messages"
+    """The field of a request that is wrong if the template refuses it."""
 
     def for_tools(self, tools: Sequence[Any]) -> ChatTemplate:
         """Return the template for a request with these tools."""
@@ -66,7 +68,9 @@ class ChatTemplate:
         try:
             return self.compiled.render(variables)
         except Exception as error:  # a template may fail in any way on its input
-            raise InvalidRequestError(f"the chat template refuses: {error}") from error
+            raise InvalidRequestError(
+                f"the chat template refuses: {error}", param=self.param
+            ) from error
 
     @cached_property
     def literals(self) -> frozenset[str]:
@@ -80,7 +84,7 @@ class ChatTemplate:
 def own_template(source: str) -> ChatTemplate:
     """Compile a request's own template. Raises InvalidRequestError."""
     try:
-        return compile_template(source)
+        return replace(compile_template(source), param="chat_template")
     except ModelNotSupportedError as error:
         raise InvalidRequestError(str(error), param="chat_template") from error
 

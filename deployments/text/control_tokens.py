@@ -72,7 +72,9 @@ class ControlTokens:
             ids = _inner_ids(token[:cut], encode) + _inner_ids(token[cut:], encode)
             if not set(ids) & set(self.ids.values()):
                 return ids
-        raise InvalidRequestError(f"the tokenizer cannot write {token!r:.80} as ordinary text")
+        raise InvalidRequestError(
+            f"the tokenizer cannot write {token!r:.80} as ordinary text", param="messages"
+        )
 
     def _check_roles(self, messages: Sequence[Message]) -> None:
         for place, message in enumerate(messages):

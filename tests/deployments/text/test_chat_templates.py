@@ -228,6 +228,7 @@ def test_a_template_that_fails_refuses_the_request(source: str) -> None:
     with pytest.raises(InvalidRequestError, match="the chat template refuses") as caught:
         render(compile_template(source), given(user("x")))
     assert len(str(caught.value)) < 300
+    assert caught.value.param == "messages"
 
 
 def test_deep_arguments_are_refused_over_every_template() -> None:
