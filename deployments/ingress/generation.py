@@ -7,6 +7,7 @@ import contextlib
 import math
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -87,7 +88,7 @@ class GenerationService:
         self._speculation = speculation
         self._sampling_defaults = dict(sampling_defaults or {})
         self._trusts_chat_templates = trusts_chat_templates
-        self._places_for_own_templates = asyncio.Semaphore(_OWN_TEMPLATES)
+        self._own_templates = ThreadPoolExecutor(_OWN_TEMPLATES, "own-template")
         self.limits = limits or RequestLimits()
         self._grammars = GrammarCheck(grammar_limits)
         self._fewest = stream_interval
@@ -155,8 +156,8 @@ class GenerationService:
                 param="chat_template",
                 code="unsupported_parameter",
             )
-        async with self._places_for_own_templates:
-            return await asyncio.to_thread(call)
+        # A thread stays busy until its process ends, also if the caller has left.
+        return await asyncio.get_running_loop().run_in_executor(self._own_templates, call)
 
     async def decode_all(self, token_ids: Sequence[int], name: str) -> str:
         def decoded() -> str:

@@ -21,6 +21,7 @@ from deployments.ingress.request_limits import (
     MAX_STOP_CHARS,
     RequestLimits,
 )
+from deployments.text.chat_template import ChatOptions
 from deployments.text.model import TextModel
 from specdec_core.config import SpeculationConfig
 from specdec_core.errors import InvalidRequestError
@@ -117,6 +118,35 @@ def test_the_work_of_a_request_counts_in_total(name: str) -> None:
     asyncio.run(WORK[name](service_of(text)))
     assert threading.current_thread() not in backend.threads
     assert backend.threads
+
+
+def test_templates_of_callers_who_left_keep_their_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    num_running, most, may_end = 0, 0, threading.Event()
+
+    def render(*_: Any) -> tuple[int, ...]:
+        nonlocal num_running, most
+        num_running += 1
+        most = max(most, num_running)
+        may_end.wait(10)
+        num_running -= 1
+        return (1,)
+
+    monkeypatch.setattr(TextModel, "encode_chat", render)
+    service = service_of(fake_text_model())
+    service._trusts_chat_templates = True
+    own = ChatOptions(template="x")
+
+    async def scenario() -> None:
+        for _ in range(6):
+            leaving = asyncio.create_task(service.encode_chat([], own))
+            await asyncio.sleep(0.02)
+            leaving.cancel()
+            await asyncio.wait([leaving])
+        may_end.set()
+        assert await service.encode_chat([], own) == (1,)
+
+    asyncio.run(scenario())
+    assert most == 2
 
 
 def test_the_event_loop_runs_while_a_long_prompt_is_tokenized(tmp_path: Path) -> None:
