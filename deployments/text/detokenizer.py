@@ -80,7 +80,7 @@ class IncrementalDetokenizer:
         new = self._advance(text)
         if new:
             self._latest = self._num_read
-        elif text:
+        elif text or self._num_read >= _MAX_WINDOW:
             del self._ids[self._num_read :]  # nothing depends on IDs without text
         self._num_read = len(self._ids)
         if self._num_read > _MAX_WINDOW and self._latest:

@@ -135,3 +135,17 @@ def test_a_token_is_decoded_with_few_others(text: TextModel) -> None:
     assert told == text.decode(ids)
     assert max(sizes) <= 8
     assert len(sizes) <= 1.5 * len(ids)
+
+
+def test_ids_without_text_do_not_pile_up() -> None:
+    """An ID that the vocabulary leaves out is decoded to nothing."""
+    sizes: list[int] = []
+
+    def decode(ids: Sequence[int]) -> str:
+        sizes.append(len(ids))
+        return "".join("x" for i in ids if i)
+
+    detokenizer = IncrementalDetokenizer(decode)
+    ids = [0] * 1000 + [1, 0, 0, 1]
+    assert "".join(map(detokenizer.add, ids)) + detokenizer.flush() == "xx"
+    assert max(sizes) <= 8
