@@ -47,7 +47,7 @@ class WebSettings(BaseSettings):
             if origin != ANY and not _is_origin(origin):
                 raise ValueError(
                     f"{origin!r} is not an origin: write scheme://host or scheme://host:port in "
-                    "lower case, without a path"
+                    "lower case, without a path, or '*' alone"
                 )
         return origins
 
@@ -55,9 +55,11 @@ class WebSettings(BaseSettings):
     @classmethod
     def _check_hosts(cls, hosts: tuple[str, ...]) -> tuple[str, ...]:
         for host in hosts:
-            if any(sign in host for sign in "/:@ "):
-                raise ValueError(f"{host!r} is not a host name: write it without scheme and port")
-        return tuple(host.lower() for host in hosts)
+            if host != ANY and any(sign in host for sign in "/:@ *"):
+                raise ValueError(
+                    f"{host!r} is not a host name: write it without scheme and port, or '*' alone"
+                )
+        return tuple(host.lower().removesuffix(".") for host in hosts)
 
     @property
     def metrics_key_digest(self) -> str:
@@ -69,4 +71,8 @@ class WebSettings(BaseSettings):
 
 def _is_origin(text: str) -> bool:
     parts = urllib.parse.urlsplit(text)
-    return bool(parts.netloc) and text == f"{parts.scheme}://{parts.netloc}".lower()
+    return (
+        bool(parts.netloc)
+        and ANY not in text
+        and text == f"{parts.scheme}://{parts.netloc}".lower()
+    )

@@ -65,7 +65,7 @@ class Access:
         A web page may bind its own name to 127.0.0.1 and then read what a server there answers.
         Addresses cannot be bound so.
         """
-        name = _name_in(host)
+        name = _name_in(host).removesuffix(".")
         if not self._is_local_only or not name or _is_own(name):
             return
         if name not in self._allowed_hosts and ANY not in self._allowed_hosts:
@@ -103,7 +103,7 @@ def _name_in(host: str) -> str:
 
 def _is_own(name: str) -> bool:
     """Whether a host name is this machine's, or an address."""
-    if name.rstrip(".") == "localhost" or name.rstrip(".").endswith(".localhost"):
+    if name == "localhost" or name.endswith(".localhost"):
         return True
     with contextlib.suppress(ValueError):
         return bool(ipaddress.ip_address(name))

@@ -315,6 +315,9 @@ def test_threads_are_shared_among_replicas(replicas: int, cores: int, threads: i
         ({"cors_origins": ["chat.example.com"]}, "write scheme://host"),
         ({"cors_origins": "https://chat.example.com/"}, "without a path"),
         ({"cors_origins": "https://a.example,https://B.example"}, "lower case"),
+        ({"cors_origins": "https://*.example.com"}, "'\\*' alone"),
+        ({"cors_origins": "http://localhost:*"}, "'\\*' alone"),
+        ({"allowed_hosts": "*.example.com"}, "'\\*' alone"),
         ({"allowed_hosts": "http://llm.example"}, "without scheme and port"),
         ({"allowed_hosts": ["llm.example:8000"]}, "without scheme and port"),
         ({"stream_keep_alive_s": 0}, "greater than 0"),
@@ -331,7 +334,7 @@ def test_origins_and_hosts_are_lists_or_separated_by_commas(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("SPECDEC_CORS_ORIGINS", "https://a.example, http://localhost:3000")
-    config = ServiceConfig(allowed_hosts=["LLM.example", "*"])
+    config = ServiceConfig(allowed_hosts=["LLM.example.", "*"])
     assert config.cors_origins == ("https://a.example", "http://localhost:3000")
     assert config.allowed_hosts == ("llm.example", "*")
     arrived = ServiceConfig.model_validate(config.deployable())

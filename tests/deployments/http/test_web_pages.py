@@ -138,7 +138,13 @@ def test_all_else_is_read(headers: dict[str, str]) -> None:
     run(scenario)
 
 
-NAMES = ["evil.example", "evil.example:8000", "localhost.evil.example", "127.0.0.1.evil.example"]
+NAMES = [
+    "evil.example",
+    "evil.example:8000",
+    "evil.example.",
+    "localhost.evil.example",
+    "127.0.0.1.evil.example",
+]
 MALFORMED = ["[::1", "a:b:80", "http://localhost"]
 OWN = [
     "localhost",
@@ -147,6 +153,7 @@ OWN = [
     "localhost.",
     "chat.localhost:80",
     "127.0.0.1:8000",
+    "127.0.0.1.",
     "127.1.2.3",
     "[::1]:8000",
     "[::ffff:127.0.0.1]",
@@ -188,7 +195,7 @@ def test_its_own_names_and_addresses_are_not(host: str) -> None:
 def test_allowed_names_and_servers_for_others_answer(settings: dict[str, Any]) -> None:
     async def scenario() -> None:
         async with server(**settings) as (client, _):
-            for host in NAMES[:2]:
+            for host in (*NAMES[:2], "EVIL.example.", "evil.example.:8000"):
                 assert (await client.get("/health", headers={"Host": host})).status_code == 200
 
     run(scenario)
