@@ -27,6 +27,7 @@ FIELDS = (
     "index",
     "metadata",
     "name",
+    "parsed",
     "provider_specific_fields",
     "reasoning_details",
     "refusal",

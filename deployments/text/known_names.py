@@ -15,7 +15,7 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     "messages": _MESSAGE_FIELDS,
     "messages.content": ("type", "text", "refusal", "id", "annotations", "logprobs", *_HINTS),
     "messages.tool_calls": ("id", "type", "function", "index", *_HINTS),
-    "messages.tool_calls.function": ("name", "arguments", *_HINTS),
+    "messages.tool_calls.function": ("name", "arguments", "parsed_arguments", *_HINTS),
     "tools": ("type", "function", *_HINTS),
     "tools.function": ("name", "description", "parameters", "strict", *_HINTS),
     "tool_choice": ("type", "function"),

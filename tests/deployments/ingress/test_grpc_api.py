@@ -16,7 +16,7 @@ from deployments.errors import PoolUnavailableError
 from deployments.ingress.access import Access
 from deployments.ingress.generation import GenerationService
 from deployments.ingress.grpc_api import GrpcApi
-from deployments.text.structured_output import ANY_OBJECT, choice, json_schema, lark
+from deployments.text.structured_output import ANY_OBJECT, choice, json_schema, lark, regex
 from deployments.version import package_version
 from specdec.v1 import generation_pb2 as pb
 from specdec_core.config import SpeculationConfig
@@ -210,6 +210,7 @@ def test_bad_requests_get_a_code_and_a_reason(
         (pb.StructuredOutput(json_object=True), ANY_OBJECT),
         (pb.StructuredOutput(json_schema='{"type": "null"}'), json_schema({"type": "null"})),
         (pb.StructuredOutput(regex="a+"), GrammarSpec(GrammarKind.REGEX, "a+")),
+        (pb.StructuredOutput(regex=r"\d{3}-\w\s"), regex(r"\d{3}-\w\s")),
         (pb.StructuredOutput(grammar='start: "a"'), lark('start: "a"')),
         (pb.StructuredOutput(choice=pb.Choices(texts=["a", "b"])), choice(["a", "b"])),
     ],
