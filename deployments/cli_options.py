@@ -314,7 +314,7 @@ UnknownFields = Annotated[
     str | None,
     _model(
         metavar="[warn|refuse]",
-        help="Request fields that nobody knows: ignored with a warning (default), or refused.",
+        help="Unknown request fields: ignored with a warning (`warn`, the default), or refused.",
     ),
 ]
 GenerationConfig = Annotated[

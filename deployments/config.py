@@ -61,7 +61,7 @@ class SpecMetrics(StrEnum):
 
 
 class UnknownFieldsMode(StrEnum):
-    """What the server does about a request field that nobody knows."""
+    """Treatment of an unknown request field."""
 
     WARN = "warn"
     """Ignore it, with a warning in the log and in the response."""
@@ -132,7 +132,7 @@ class ServiceConfig(
     and 8 where spec_policy is goodput, else 2 and 4."""
     per_request_spec_decode_metrics: SpecMetrics = SpecMetrics.SUMMARY
     unknown_fields: UnknownFieldsMode = UnknownFieldsMode.WARN
-    """warn: ignore a request field that nobody knows, and say so. refuse: answer 400."""
+    """warn: ignore an unknown request field, with a warning. refuse: answer 400."""
     metrics_compat: MetricsCompat = MetricsCompat.NONE
     """Whether /metrics repeats what vLLM has names for under those."""
     generation_config: GenerationConfig = GenerationConfig.AUTO

@@ -153,7 +153,7 @@ class RowStatus(StrEnum):
     INVALID = "invalid"
     """What this row's rules ask cannot be done; `error` says why."""
     NOT_READY = "not_ready"
-    """TARGET: the row's grammar is still being computed; nothing was fed. Lease the row again."""
+    """TARGET: the row's grammar is still being computed. Nothing was fed; lease the row again."""
 
 
 class RowResult(NamedTuple):
