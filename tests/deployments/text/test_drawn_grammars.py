@@ -5,8 +5,10 @@ from __future__ import annotations
 import datetime
 import json
 import re
+import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from fractions import Fraction
 from random import Random
 from typing import Any
@@ -111,16 +113,47 @@ def check_schemas(cases: range) -> Counter[str]:
     return seen
 
 
+class _SlowMatchError(Exception):
+    """Python's own matcher takes too long: it may try exponentially many ways."""
+
+
+@contextmanager
+def _bounded(seconds: float) -> Iterator[None]:
+    """Raise _SlowMatchError in a match that takes more CPU time. `re` looks for signals."""
+
+    def stop(*_: Any) -> None:
+        raise _SlowMatchError
+
+    before = signal.signal(signal.SIGVTALRM, stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
+def matches(match: Callable[[str, str], Any], source: str, text: str, seen: Counter[str]) -> bool:
+    """Return whether Python agrees. Count the few texts on which it does not come to an end."""
+    try:
+        with _bounded(1.0):
+            return match(source, text) is not None
+    except _SlowMatchError:
+        seen["unchecked"] += 1
+        return True
+
+
 def check_regexes(cases: range) -> Counter[str]:
     seen = Counter[str]()
     for seed in cases:
         random = Random(seed)
         source = RegexDraw(random).expression()
         for answer in answers(regex(source), random, seen):
-            assert re.fullmatch(source, answer), (source, answer)
+            assert matches(re.fullmatch, source, answer, seen), (source, answer)
         as_pattern = json_schema({"type": "string", "pattern": source})
         for answer in answers(as_pattern, random, seen):
-            assert re.search(source, json.loads(answer)), (source, answer)
+            assert matches(re.search, source, json.loads(answer), seen), (source, answer)
+    assert seen["unchecked"] <= seen["finished"] / 100, seen
     return seen
 
 
