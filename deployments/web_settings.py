@@ -40,6 +40,13 @@ class WebSettings(BaseSettings):
             return tuple(name.strip() for name in value.split(",") if name.strip())
         return value
 
+    @field_validator("metrics_api_key")
+    @classmethod
+    def _leave_out_empty(cls, key: SecretStr | None) -> SecretStr | None:
+        """An empty environment variable sets no key."""
+        text = "" if key is None else key.get_secret_value().strip()
+        return SecretStr(text) if text else None
+
     @field_validator("cors_origins")
     @classmethod
     def _check_origins(cls, origins: tuple[str, ...]) -> tuple[str, ...]:

@@ -89,10 +89,11 @@ def peer_host(peer: str) -> str:
 
 
 def _digest_in(authorization: str | None) -> str | None:
-    """The digest of the key that a caller shows, if any."""
+    """The digest of the key that a caller shows, if any. An empty one is none."""
     if authorization is None or not authorization.lower().startswith(_SCHEME):
         return None
-    return key_digest(authorization[len(_SCHEME) :].strip())
+    key = authorization[len(_SCHEME) :].strip()
+    return key_digest(key) if key else None
 
 
 def _name_in(host: str) -> str:

@@ -351,3 +351,16 @@ def test_the_metrics_key_travels_as_a_digest(monkeypatch: pytest.MonkeyPatch) ->
     assert ServiceConfig().metrics_key_digest == ""
     monkeypatch.setenv("SPECDEC_METRICS_API_KEY", "other")
     assert ServiceConfig().with_environment().metrics_key_digest == key_digest("other")
+
+
+@pytest.mark.parametrize("key", ["", " ", "\n"])
+def test_an_empty_metrics_key_is_none(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A caller without a key would have it."""
+    assert ServiceConfig(metrics_api_key=key).metrics_key_digest == ""
+    monkeypatch.setenv("SPECDEC_METRICS_API_KEY", key)
+    assert ServiceConfig().metrics_key_digest == ""
+
+
+def test_a_metrics_key_is_read_as_it_is_shown() -> None:
+    config = ServiceConfig(metrics_api_key=" watch\n")
+    assert config.metrics_key_digest == key_digest("watch")

@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from deployments.api_keys import key_digest
+from deployments.errors import UnauthorizedError
 from deployments.ingress.access import Access
 from deployments.ingress.grpc_api import GrpcApi
 from deployments.metrics.page import MetricsCompat
@@ -151,3 +152,14 @@ def test_every_cell_of_a_status_is_filtered() -> None:
         assert set(one.counters) == {"num_client_prompt_tokens_x", "other"}
     assert visible(whole, None) is whole
     assert whole.SerializeToString(deterministic=True) == before
+
+
+@pytest.mark.parametrize("shown", ["Bearer ", "bearer", "Bearer  \t", "Basic ", ""])
+def test_an_empty_key_opens_nothing(shown: str) -> None:
+    """Even if the server was set up with the empty key, as by an empty variable."""
+    empty = key_digest("")
+    access = Access({empty: "n", key_digest("a"): "a"}, "0.0.0.0", metrics_key_digest=empty)
+    assert not access.is_monitor(shown)
+    for check in (access.check_key, access.visible_names):
+        with pytest.raises(UnauthorizedError):
+            check(shown)
