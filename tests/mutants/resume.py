@@ -148,8 +148,8 @@ MUTANTS = (
     Mutant(
         name="seed-is-drawn-anew",
         path="deployments/ingress/client_resume.py",
-        old='        return replace(ask, sampling={**ask.sampling, "seed": resume.seed})\n',
-        new="        return ask\n",
+        old="begun if own is None else own})",
+        new="own})",
         breaks="the seed of the first chunk is not used",
         killed_by=(_AT_EDGE + "test_the_choices_have_ids_and_seeds_of_their_own",),
     ),
