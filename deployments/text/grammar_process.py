@@ -12,6 +12,7 @@ import resource
 import signal
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
@@ -39,7 +40,7 @@ class GrammarReader:
         process = self._running()
         assert process.stdin is not None
         assert process.stdout is not None
-        asked = {"kind": spec.kind, "source": spec.source, "max_seconds": self._limits.max_seconds}
+        asked = {"kind": spec.kind, "source": spec.source, "limits": asdict(self._limits)}
         process.stdin.write(json.dumps(asked) + "\n")
         process.stdin.flush()
         answer = process.stdout.readline()
@@ -79,30 +80,37 @@ class GrammarReader:
             env={"PYTHONPATH": python_path()},
             text=True,
         )
+        assert self._process.stdout is not None
+        if not self._process.stdout.readline():
+            status = self._process.wait()
+            raise RuntimeError(f"the process that reads grammars does not start: {status=}")
         return self._process
 
 
 def answer_all(questions: IO[str], answers: IO[str]) -> None:
-    """Read a grammar from each line. A timer ends the process where one takes too long."""
+    """Say that it is ready, then read a grammar from each line. A timer ends the process where one
+    takes too long."""
     try_grammar(GrammarSpec(GrammarKind.REGEX, "a"))
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     most = pages * resource.getpagesize() + _MEMORY_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    print("ready", file=answers, flush=True)
     for line in questions:
         asked = json.loads(line)
-        signal.setitimer(signal.ITIMER_PROF, asked["max_seconds"])
+        limits = GrammarLimits(**asked["limits"])
+        signal.setitimer(signal.ITIMER_PROF, limits.max_seconds)
         signal.setitimer(signal.ITIMER_REAL, _WALL_S)
-        answer = _answer(asked)
+        answer = _answer(asked, limits)
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
 
 
-def _answer(asked: dict[str, Any]) -> dict[str, str]:
+def _answer(asked: dict[str, Any], limits: GrammarLimits) -> dict[str, str]:
     try:
-        try_grammar(GrammarSpec(GrammarKind(asked["kind"]), asked["source"]))
+        try_grammar(GrammarSpec(GrammarKind(asked["kind"]), asked["source"]), limits)
     except InvalidRequestError as error:
         return {"refusal": str(error), "code": error.code}
     return {"refusal": ""}

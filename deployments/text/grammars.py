@@ -192,7 +192,13 @@ class CompiledGrammar:
         self._spec = spec
         self._walk: _Walk | None = None
         self._work: Future[_Lexer] | Future[_Walk] | None = lexer
+        self._is_work_its_own = False
         self._failure: str | None = None
+
+    def __del__(self) -> None:
+        """Keep no thread busy for a sequence that has gone. Others wait for the lexer, too."""
+        if self._work is not None and self._is_work_its_own:
+            self._work.cancel()
 
     @property
     def failure(self) -> str | None:
@@ -208,12 +214,18 @@ class CompiledGrammar:
         walk, self._walk = self._walk, None
         work = partial(self._compiler.walked, self._spec, walk, asked)
         self._work = self._compiler.workers.submit(work, is_slow=walk.is_slow)
+        self._is_work_its_own = True
         return self._has_walk(max(timeout_s - (perf_counter() - began_s), 0.0))
 
     def allowed(self, output: Sequence[int]) -> bytes | None:
-        if not self.prepare(output, _PATIENCE_S) or self._walk is None:
+        timeout_s = 0.0 if self._is_late() else _PATIENCE_S
+        if not self.prepare(output, timeout_s) or self._walk is None:
             return _NOTHING
         return self._walk.weights(list(output))
+
+    def _is_late(self) -> bool:
+        """Whether the answer to a drafted output is not worth waiting for."""
+        return not self._has_walk(0.0) or (self._walk is not None and self._walk.is_slow)
 
     def _has_walk(self, timeout_s: float) -> bool:
         """Whether no work is under way. Without a walk the grammar has then failed."""

@@ -9,6 +9,7 @@ import time
 import pytest
 
 from deployments.ingress.grammar_check import GrammarCheck
+from deployments.text import grammar_process
 from deployments.text.grammar_limits import DEFAULT_LIMITS, GrammarLimits
 from deployments.text.grammar_process import GrammarReader
 from deployments.text.structured_output import choice, json_schema
@@ -76,6 +77,22 @@ def test_a_grammar_with_too_many_characters_is_refused() -> None:
             await check.check(GrammarSpec(GrammarKind.REGEX, "a" * 51))
 
     run(scenario)
+
+
+def test_a_limit_above_the_default_holds_where_the_grammar_is_read() -> None:
+    async def scenario() -> None:
+        check = GrammarCheck(GrammarLimits(max_chars=300_000))
+        await check.check(json_schema({"type": "object", "description": "a" * 250_000}))
+
+    run(scenario)
+
+
+def test_a_reader_that_does_not_start_is_no_fault_of_the_grammar(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(grammar_process.sys, "executable", "/bin/false")
+    with pytest.raises(RuntimeError, match="does not start"):
+        GrammarReader(DEFAULT_LIMITS).check(GrammarSpec(GrammarKind.REGEX, "a"))
 
 
 def test_a_known_grammar_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:

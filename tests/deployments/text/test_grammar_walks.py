@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from time import perf_counter
 from typing import TypeVar
 
 import numpy as np
@@ -212,26 +213,27 @@ class Later:
     """Workers that do nothing until they are told to."""
 
     def __init__(self) -> None:
-        self._waiting: list[Callable[[], None]] = []
+        self._waiting: list[Callable[[], bool]] = []
 
     def submit(self, work: Callable[[], Work], *, is_slow: bool) -> Future[Work]:
         future: Future[Work] = Future()
 
-        def do() -> None:
+        def do() -> bool:
+            if not future.set_running_or_notify_cancel():
+                return False
             try:
                 future.set_result(work())
             except Exception as error:
                 future.set_exception(error)
+            return True
 
         self._waiting.append(do)
         return future
 
     def run(self) -> int:
-        """Do all that waits; returns how much that was."""
+        """Do all that waits and is not cancelled; returns how much that was."""
         waiting, self._waiting = self._waiting, []
-        for do in waiting:
-            do()
-        return len(waiting)
+        return sum([do() for do in waiting])
 
 
 def test_nothing_is_compiled_where_it_is_asked_for(text: TextModel) -> None:
@@ -263,6 +265,49 @@ def test_no_mask_is_computed_where_it_is_asked_for(text: TextModel) -> None:
         assert grammar.prepare(asked)
         assert grammar.allowed(asked) == Compiler(lambda: text)(spec).allowed(asked)
         assert later.run() == 0
+
+
+def test_drafted_outputs_are_waited_for_once_while_a_grammar_is_not_ready(text: TextModel) -> None:
+    """Each of them would keep the whole pass waiting."""
+    later = Later()
+    grammar = Compiler(lambda: text, workers=later)(regex("a*"))
+    later.run()
+    assert not grammar.prepare(())
+    later.run()
+    (token_id,) = text.encode_part("a")
+    began_s = perf_counter()
+    for length in range(1, 51):
+        assert grammar.allowed([token_id] * length) == b"\0"
+    assert perf_counter() - began_s < 0.1
+    assert later.run() == 1
+
+
+def test_nothing_is_computed_for_a_sequence_that_has_gone(text: TextModel) -> None:
+    later = Later()
+    compiler = Compiler(lambda: text, workers=later)
+    gone, other = compiler(regex("a*")), compiler(regex("a*"))
+    del gone
+    assert later.run() == 1, "the other one waits for the compiled grammar"
+    gone = compiler(regex("a*"))
+    assert not gone.prepare(())
+    assert not other.prepare(())
+    del gone
+    assert later.run() == 1
+    assert other.prepare(())
+
+
+def test_an_output_is_waited_for_again_once_a_late_answer_is_there(text: TextModel) -> None:
+    """A draft asks for nothing but drafted outputs."""
+    later, compiler = Later(), Compiler(lambda: text, workers=GrammarThreads())
+    grammar = compiler(regex("a*"))
+    (token_id,) = text.encode_part("a")
+    assert grammar.prepare([token_id], 10.0)
+    threads, compiler.workers = compiler.workers, later
+    assert grammar.allowed([token_id] * 2) == b"\0"
+    later.run()
+    compiler.workers = threads
+    answers = [grammar.allowed([token_id] * length) for length in range(3, 53)]
+    assert sum(answer != b"\0" for answer in answers) > 25
 
 
 def test_a_grammar_that_cannot_be_read_is_refused_once_it_was_tried(text: TextModel) -> None:
