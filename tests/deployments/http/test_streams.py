@@ -17,6 +17,7 @@ from deployments.coordinator.outbox import IngressOutbox
 from deployments.http.event_stream import COMMENT
 from deployments.ingress.request_limits import RequestLimits
 from specdec_core.config import PoolConfig
+from specdec_core.leases import LeaseRow, RowResult, RowStatus
 from tests.deployments.cell import Cell
 from tests.deployments.fake_replica import VOCAB_SIZE, continuation
 from tests.deployments.http_server import (
@@ -280,6 +281,33 @@ def test_a_pool_that_fails_later_is_an_event() -> None:
                 parts.clients["client"].give_up("away")
                 (event,) = events_of([line async for line in answer.aiter_lines()])
             assert event["error"]["type"] == "service_unavailable_error"
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [(RowStatus.INVALID, "invalid_request_error"), (RowStatus.FAILED, "internal_error")],
+)
+def test_what_a_target_refuses_is_an_event(
+    monkeypatch: pytest.MonkeyPatch, status: RowStatus, kind: str
+) -> None:
+    """A grammar that this answer exhausts, rules that ban every token; a failure of the target."""
+
+    async def scenario() -> None:
+        async with standing() as (client, parts, replica):
+
+            def refused(row: LeaseRow) -> RowResult:
+                return RowResult(sequence_id=row.sequence_id, status=status, error="too complex")
+
+            monkeypatch.setattr(replica, "_run", refused)
+            async with client.stream("POST", PATH, json=completion(stream=True)) as answer:
+                assert answer.status_code == 200
+                replica.may_go.set()
+                (event,) = events_of([line async for line in answer.aiter_lines()])
+            assert event["error"]["type"] == kind
+            assert "too complex" in event["error"]["message"]
+            await counted(parts, num_waiting=0, num_running=0)
 
     run(scenario)
 
