@@ -68,6 +68,11 @@ _TABLE: dict[type[Exception], Status] = {
 }
 
 
+_MAX_MESSAGE, _MAX_PARAM = 1_500, 200
+"""Maximum bytes. Trailers of gRPC have room for 8 KB and carry a message twice, percent-encoded and
+in base64. A client that gets more sees RESOURCE_EXHAUSTED in place of the error."""
+
+
 class PublicError(NamedTuple):
     """The parts of an error that a client reads; nothing of an error that is not in the table."""
 
@@ -92,7 +97,17 @@ def public_error(error: BaseException) -> PublicError:
     if status is _INTERNAL or not isinstance(error, SpecdecError):
         return PublicError("internal error", status.kind, "", status.name)
     code = error.code if isinstance(error, InvalidRequestError) else status.name
-    return PublicError(str(error), status.kind, error.param, code)
+    message = _shortened(str(error), _MAX_MESSAGE)
+    return PublicError(message, status.kind, _shortened(error.param, _MAX_PARAM), code)
+
+
+def _shortened(text: str, num_bytes: int) -> str:
+    """Return `text`, without its middle if it is longer. Its end tells the fix."""
+    raw = text.encode(errors="replace")
+    if len(raw) <= num_bytes:
+        return text
+    head, tail = raw[: num_bytes * 2 // 3], raw[-num_bytes // 3 :]
+    return f"{head.decode(errors='ignore')} ... {tail.decode(errors='ignore')}"
 
 
 def error_body(error: BaseException) -> dict[str, Any]:

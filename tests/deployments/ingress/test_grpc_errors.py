@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import urllib.parse
 from typing import Any
 
 import grpc
@@ -110,5 +112,36 @@ def test_who_has_to_wait_gets_both_details() -> None:
             retry = error_details_pb2.RetryInfo()
             assert status.details[1].Unpack(retry)
             assert retry.retry_delay.ToMilliseconds() > 0
+
+    run(scenario)
+
+
+def named(name: str) -> list[pb.GenerateRequest]:
+    """Wrong requests whose refusals quote `name`."""
+    properties = {name: {"type": "foo"}}
+    schema = json.dumps({"type": "object", "properties": properties}, ensure_ascii=False)
+    message = pb.ChatMessage(role=name, content="x")
+    return [
+        pb.GenerateRequest(prompt="A", model=name),
+        pb.GenerateRequest(chat=pb.ChatMessages(messages=[message])),
+        asked(structured_output=pb.StructuredOutput(json_schema=schema)),
+    ]
+
+
+@pytest.mark.parametrize("sign", ["A", "é", "🙂"])
+def test_an_error_that_quotes_a_long_name_fits_into_the_trailers(sign: str) -> None:
+    """Clients answer larger trailers with RESOURCE_EXHAUSTED."""
+
+    async def scenario() -> None:
+        async with api() as (calls, _):
+            for message in named(sign * 2_000):
+                context = FakeContext()
+                async for _answer in calls.generate(message, context):
+                    pass
+                assert context.code in (CODE.INVALID_ARGUMENT, CODE.NOT_FOUND), context.details
+                assert sign * 100 in context.details
+                packed = context.trailers["grpc-status-details-bin"]
+                num_bytes = len(urllib.parse.quote(context.details)) + len(packed) * 4 // 3
+                assert num_bytes < 7_500
 
     run(scenario)
