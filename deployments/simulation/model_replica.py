@@ -46,13 +46,22 @@ class Slot:
 
 
 _TARGET = Role.TARGET
+_SHARES = 1000
 
 
 class ModelReplica:
     """Runs leases of one role. Counts its blocks by itself."""
 
-    def __init__(self, info: ReplicaInfo, agreement: float = 0.0, taught_by: str = "") -> None:
-        """A draft guesses what targets of the fingerprint `taught_by` choose."""
+    def __init__(
+        self,
+        info: ReplicaInfo,
+        agreement: float = 0.0,
+        taught_by: str = "",
+        *,
+        not_ready: float = 0.0,
+    ) -> None:
+        """A draft guesses what targets of the fingerprint `taught_by` choose. `not_ready` is the
+        share of a target's rows that wait for their grammar."""
         self.info = info
         self.slots: dict[int, Slot] = {}
         self.num_free_blocks = info.num_blocks
@@ -60,6 +69,7 @@ class ModelReplica:
         self.failing: set[int] = set()
         """Sequences whose next row fails."""
         self._agreement = agreement
+        self._not_ready = not_ready
         self._chooses_as = info.fingerprint if info.role is Role.TARGET else taught_by
 
     @property
@@ -89,7 +99,7 @@ class ModelReplica:
             self.free([sequence_id])
 
     def execute(self, lease: GroupLease, seconds: float) -> GroupResult:
-        refusals = [self._truncate(row) for row in lease.rows]
+        refusals = [self._truncate(row, lease.lease_id) for row in lease.rows]
         num_free = self.num_free_blocks
         is_target = self.info.role is _TARGET
         for place, row in enumerate(lease.rows):
@@ -110,7 +120,7 @@ class ModelReplica:
             seconds=seconds,
         )
 
-    def _truncate(self, row: LeaseRow) -> RowResult | None:
+    def _truncate(self, row: LeaseRow, lease_id: int) -> RowResult | None:
         slot = self.slots.get(row.sequence_id)
         if self.failing and row.sequence_id in self.failing:
             self.failing.discard(row.sequence_id)
@@ -129,7 +139,16 @@ class ModelReplica:
             return _refusal(row, RowStatus.KV_MISS, 0)
         if cached_len > base_len:
             self._cut(slot, base_len)
+        if row.num_choices and self._is_left_out(lease_id, row.sequence_id):
+            return _refusal(row, RowStatus.NOT_READY, 0)
         return None
+
+    def _is_left_out(self, lease_id: int, sequence_id: int) -> bool:
+        """Not drawn: the world's other draws stay as they are."""
+        if self.info.role is not _TARGET or not self._not_ready:
+            return False
+        (mixed,) = hashes_behind(EMPTY_HASH + lease_id, (sequence_id,))
+        return mixed % _SHARES < self._not_ready * _SHARES
 
     def _cut(self, slot: Slot, length: int) -> None:
         held = self._num_blocks(slot.cached_len)

