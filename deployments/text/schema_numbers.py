@@ -86,7 +86,7 @@ def _multiple(value: Any, place: Place) -> int | float:
     number = _number(value, place)
     if number <= 0:
         raise place.wrong(f"must be above 0, got {value!r:.40}")
-    digits, decimals = float(number), 0
+    digits, decimals = float(min(number, _MAX_MULTIPLE + 1)), 0
     while digits % 1 and decimals < _MAX_DECIMALS:
         digits, decimals = digits * 10, decimals + 1
     is_exact = Decimal(int(digits)).scaleb(-decimals) == Decimal(repr(number))

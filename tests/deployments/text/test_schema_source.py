@@ -155,6 +155,11 @@ REFUSED: list[tuple[Any, str]] = [
     ({"minimum": 2**70}, "#/minimum is out of range"),
     ({"maximum": "3"}, "#/maximum must be a number, got '3'"),
     ({"multipleOf": 0}, "#/multipleOf must be above 0"),
+    (
+        {"multipleOf": 10**400},
+        "which has too many digits",
+    ),
+    ({"multipleOf": 2**32}, "#/multipleOf is 4294967296, which has too many digits"),
     ({"multipleOf": 0.123456789012}, "#/multipleOf is 0.123456789012, which has too many digits"),
     ({"allOf": [{"multipleOf": 65537}, {"multipleOf": 65539}]}, "#/allOf/1/multipleOf"),
     ({"minLength": -1}, "#/minLength must be an integer of at least 0"),
