@@ -8,9 +8,12 @@ Python's own parser reads the expression, so that each construct either means wh
 from __future__ import annotations
 
 import re
+import sys
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import groupby
 from re import _constants as ops  # type: ignore[attr-defined]
 from re import _parser  # type: ignore[attr-defined]
 from typing import Any
@@ -39,7 +42,7 @@ _REFUSED = {
 _STARTS = (ops.AT_BEGINNING, ops.AT_BEGINNING_STRING)
 _ENDS = (ops.AT_END, ops.AT_END_STRING)
 _WORD, _SPACE = r"\p{L}\p{N}_", r"\p{White_Space}\x{1c}-\x{1f}"
-"""Letters and spaces of Python."""
+"""Letters and spaces of Python, and those that newer versions of Unicode add."""
 _WIDE_WORD, _WIDE_SPACE = rf"{_WORD}\p{{M}}\p{{Pc}}\x{{200c}}\x{{200d}}", rf"{_SPACE}\x{{feff}}"
 
 
@@ -57,7 +60,24 @@ def _classes(
     }
 
 
-_PYTHONS = _classes(r"\p{Nd}", _WORD, _SPACE, r"\p{Nd}", _WORD, _SPACE)
+@cache
+def _pythons() -> dict[Any, tuple[str, str]]:
+    """Exactly Python's classes. Its version of Unicode may be older than the library's."""
+    named = (
+        _members(str.isdecimal),
+        _members(lambda char: char.isalnum() or char == "_"),
+        _members(str.isspace),
+    )
+    return _classes(*named, *named)
+
+
+def _members(contains: Callable[[str], bool]) -> str:
+    """Return the characters of a class as a part of a set."""
+    codes = enumerate(code for code in range(sys.maxunicode + 1) if contains(chr(code)))
+    runs = [list(run) for _, run in groupby(codes, key=lambda pair: pair[1] - pair[0])]
+    return "".join(rf"\x{{{run[0][1]:x}}}-\x{{{run[-1][1]:x}}}" for run in runs)
+
+
 _ASCII = _classes("0-9", "0-9A-Za-z_", r"\x{9}-\x{d}\x{20}", r"\p{Nd}", _WIDE_WORD, _WIDE_SPACE)
 _OPPOSITES = (
     {ops.CATEGORY_DIGIT, ops.CATEGORY_NOT_DIGIT},
@@ -77,13 +97,13 @@ class _Dialect:
     dot: str = r"[^\n]"
     line_end: str = ""
     """What may follow the anchor $."""
-    classes: Mapping[Any, tuple[str, str]] = field(default_factory=lambda: _ASCII)
+    classes: Callable[[], Mapping[Any, tuple[str, str]]] = lambda: _ASCII
     knows_case: bool = True
 
 
 _FULL = _Dialect()
 _SEARCH = _Dialect(edge=_ANYTHING, dot=r"[^\n\r\x{2028}\x{2029}]")
-_EXACT = _Dialect(edge=_ANYTHING, line_end=r"\n?", classes=_PYTHONS, knows_case=False)
+_EXACT = _Dialect(edge=_ANYTHING, line_end=r"\n?", classes=_pythons, knows_case=False)
 
 
 def full_match(source: str) -> str:
@@ -185,7 +205,7 @@ class _Writer:
         if not negated and any(pair <= categories for pair in _OPPOSITES):
             return "(?s:.)"
         parts = [
-            self._dialect.classes[category][negated] for category in sorted(categories, key=str)
+            self._dialect.classes()[category][negated] for category in sorted(categories, key=str)
         ]
         for op, value in items:
             if op in (ops.LITERAL, ops.RANGE):

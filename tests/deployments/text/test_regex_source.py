@@ -125,3 +125,15 @@ def test_a_chain_of_rules_does_not_exhaust_the_stack() -> None:
     rules = "".join(f"r{i}: r{i + 1}\n" for i in range(9000))
     with pytest.raises(InvalidRequestError, match="9002 rules, the limit is 1000"):
         matcher_of(lark(f'start: r0\n{rules}r9000: "a"'))
+
+
+NEWER = ["\U0001e5f6", "\U00010d40", "\U00010d4a", "\u1c89", "\u00b2", "\u0663"]
+"""Digits and letters. Some have come with versions of Unicode that the running Python may lack."""
+
+
+@pytest.mark.parametrize("char", NEWER)
+@pytest.mark.parametrize("source", [r"^\d$", r"^\w$", r"^\s$", r"^\D$", r"^\W$", r"^[^\w]$"])
+def test_names_of_properties_have_the_classes_of_this_python(source: str, char: str) -> None:
+    properties = {"patternProperties": {source: {"const": 1}}, "additionalProperties": False}
+    spec = json_schema({"type": "object", **properties})
+    assert accepts(spec, f'{{"{char}": 1}}') == bool(re.search(source, char))
