@@ -83,7 +83,14 @@ def build_http_app(
     cors_origins: Sequence[str] = (),
     keep_alive_s: float = KEEP_ALIVE_S,
 ) -> FastAPI:
-    app = FastAPI(title="specdec", version=package_version(), docs_url=None, redoc_url=None)
+    app = FastAPI(
+        title="specdec",
+        version=package_version(),
+        docs_url=None,
+        redoc_url=None,
+        # A redirect names the address that the proxy listens on, which a gateway's clients lack.
+        redirect_slashes=False,
+    )
     # The last one is the first that sees a request.
     app.add_middleware(BodyCoding, max_bytes=max_body_bytes)
     app.add_middleware(BodyLimit, max_bytes=max_body_bytes, timeout_s=body_timeout_s)

@@ -203,6 +203,7 @@ def test_a_mark_of_the_byte_order_is_no_part_of_the_body(path: str) -> None:
         ("/chat/completions", "/v1/chat/completions"),
         ("/v1/v1/chat/completions", "/v1/chat/completions"),
         ("/v1/chat/completion", "/v1/chat/completions"),
+        ("/v1/chat/completions/", "/v1/chat/completions"),
         ("/", "/v1/chat/completions"),
     ],
 )
