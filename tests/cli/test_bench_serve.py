@@ -265,8 +265,8 @@ def test_more_fields_reach_the_server(bench: Bench, url: str, write_lines: Write
     outcome, found = bench(*flags, "--extra-body", '{"speculative": {"enabled": false}}')
     assert not SPEC_KEYS & set(found)
     assert "Speculative Decoding" not in outcome.out
-    outcome, _ = bench(*flags, "--extra-body", '{"nonsense": 1}')
-    assert "unknown field nonsense" in outcome.out
+    outcome, _ = bench(*flags, "--extra-body", '{"suffix": "x"}')
+    assert 'suffix="x"' in outcome.out
 
 
 def test_a_whole_run_over_grpc(bench: Bench, write_lines: Write) -> None:
