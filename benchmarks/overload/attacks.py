@@ -90,7 +90,10 @@ async def silent_grpc_connection(target: Target, tally: Tally) -> None:
 
 async def half_a_header(target: Target, tally: Tally) -> None:
     await _hold(
-        target.server.port, b"POST /v1/completions HTTP/1.1\r\nhost: x\r\nx-a", "head", tally
+        target.server.port,
+        b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\nx-a",
+        "head",
+        tally,
     )
 
 
@@ -116,19 +119,19 @@ async def garbage(target: Target, tally: Tally) -> None:
 
 async def endless_header(target: Target, tally: Tally) -> None:
     """A header that never ends, 64 KiB at a time."""
-    start = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\nx-long: "
+    start = b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\nx-long: "
     await _pour(target.server.port, start, b"a" * 65536, "header", tally)
 
 
 async def endless_body(target: Target, tally: Tally) -> None:
     """A body without a length that never ends."""
-    head = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+    head = b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n"
     await _pour(target.server.port, head, b"10000\r\n" + b"a" * 65536 + b"\r\n", "body", tally)
 
 
 async def great_length(target: Target, tally: Tally) -> None:
     """Declares a gigabyte."""
-    head = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000000\r\n\r\n"
+    head = b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000000000\r\n\r\n"
     await _pour(target.server.port, head, b"a" * 65536, "length", tally)
 
 

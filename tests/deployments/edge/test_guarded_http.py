@@ -23,7 +23,7 @@ AMPLE_S = 1.0
 """For those who are not to be given up, on a machine that does other things too."""
 LONG_S = 60.0
 PATIENT = {"head_s": LONG_S, "body_s": LONG_S, "unread_s": LONG_S}
-GET = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
+GET = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
 
 class Application:
@@ -83,7 +83,7 @@ def run(scenario: Callable[[], Awaitable[None]]) -> None:
 
 @pytest.mark.parametrize(
     "beginning",
-    [b"", b"GET", b"GET / HTTP/1.1\r\nhost: x\r\nx-lo", b"\r\n\r\n"],
+    [b"", b"GET", b"GET / HTTP/1.1\r\nhost: localhost\r\nx-lo", b"\r\n\r\n"],
     ids=["nothing", "a word", "half a header", "empty lines"],
 )
 def test_who_does_not_finish_a_header_is_given_up(beginning: bytes) -> None:
@@ -99,7 +99,7 @@ def test_who_does_not_finish_a_body_is_given_up_and_the_request_with_it() -> Non
     async def scenario() -> None:
         application = Application()
         async with client_of(application, body_s=SHORT_S) as (reader, writer):
-            writer.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\nhalf")
+            writer.write(b"POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\nhalf")
             assert await reader.read() == b""
             assert (application.num_disconnected, application.num_answered) == (1, 0)
 
@@ -110,7 +110,7 @@ def test_a_header_without_an_end_is_refused() -> None:
     async def scenario() -> None:
         async with client_of(Application(), max_head_bytes=100_000) as (reader, writer):
             # No more than it takes: what comes behind a refusal resets the connection.
-            start = b"GET / HTTP/1.1\r\nhost: x\r\nx-long: "
+            start = b"GET / HTTP/1.1\r\nhost: localhost\r\nx-long: "
             writer.write(start + b"a" * (100_001 - len(start)))
             assert parse(await reader.read()).status == 431
 
@@ -168,7 +168,7 @@ def test_a_slow_answer_to_an_eager_reader_takes_as_long_as_it_takes() -> None:
     async def scenario() -> None:
         limits = {"head_s": AMPLE_S, "body_s": AMPLE_S, "unread_s": AMPLE_S}
         async with client_of(slow, **limits) as (reader, writer):
-            writer.write(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+            writer.write(b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
             assert parse(await reader.read()).body == b"late"
 
     run(scenario)
