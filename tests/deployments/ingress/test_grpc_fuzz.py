@@ -144,7 +144,7 @@ def test_no_message_breaks_the_service(loop: _Loop, calls: Any, num_messages: in
 
     check()
     assert codes.total() > 0.9 * num_messages
-    assert codes[None] > 0.02 * num_messages, "some are answered"
+    assert codes[None] > 0.01 * num_messages, "some are answered"
     assert codes[grpc.StatusCode.INVALID_ARGUMENT] > 0.1 * num_messages
     loop.wait(_settled(parts))
 

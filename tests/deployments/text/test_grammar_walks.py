@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
+from deployments.text import grammars
 from deployments.text.grammar_library import MatcherFactory, tokenizer_of
 from deployments.text.grammar_limits import DEFAULT_LIMITS, GrammarLimits
 from deployments.text.grammar_source import library_text
@@ -278,7 +279,7 @@ def test_drafted_outputs_are_waited_for_once_while_a_grammar_is_not_ready(text: 
     began_s = perf_counter()
     for length in range(1, 51):
         assert grammar.allowed([token_id] * length) == b"\0"
-    assert perf_counter() - began_s < 0.1
+    assert perf_counter() - began_s < 0.15
     assert later.run() == 1
 
 
@@ -296,7 +297,9 @@ def test_nothing_is_computed_for_a_sequence_that_has_gone(text: TextModel) -> No
     assert other.prepare(())
 
 
-def test_an_output_is_waited_for_again_once_a_late_answer_is_there(text: TextModel) -> None:
+def test_an_output_is_waited_for_again_once_a_late_answer_is_there(
+    text: TextModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A draft asks for nothing but drafted outputs."""
     later, compiler = Later(), Compiler(lambda: text, workers=GrammarThreads())
     grammar = compiler(regex("a*"))
@@ -306,8 +309,10 @@ def test_an_output_is_waited_for_again_once_a_late_answer_is_there(text: TextMod
     assert grammar.allowed([token_id] * 2) == b"\0"
     later.run()
     compiler.workers = threads
-    answers = [grammar.allowed([token_id] * length) for length in range(3, 53)]
-    assert sum(answer != b"\0" for answer in answers) > 25
+    monkeypatch.setattr(grammars, "_PATIENCE_S", 10.0)  # a busy machine takes longer than usual
+    assert any(grammar.allowed([token_id] * length) != b"\0" for length in (3, 4))
+    answers = [grammar.allowed([token_id] * length) for length in range(5, 53)]
+    assert b"\0" not in answers
 
 
 def test_a_grammar_that_cannot_be_read_is_refused_once_it_was_tried(text: TextModel) -> None:
