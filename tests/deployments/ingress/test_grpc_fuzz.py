@@ -24,6 +24,7 @@ from tests.deployments.ingress.test_grpc_api import FakeContext, api
 MAX_MODEL_LEN = 128
 """More than any prompt that can be answered and what it asks for at most."""
 DEPTH = 3
+"""Levels of messages within a drawn one. Half of all have none, so that enough are answered."""
 BROKEN = {grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN}
 _EDGES = (0, 1, -1, 2, 3, 7, 49, 50, 2**31 - 1, -(2**31))
 _INTEGERS = st.sampled_from(_EDGES) | st.integers(-9, 60)
@@ -120,7 +121,7 @@ def _checked(kind: Callable[..., Message], fields: dict[str, Any]) -> Message | 
         return None
 
 
-@pytest.mark.parametrize("num_messages", [300, pytest.param(2000, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("num_messages", [600, pytest.param(4000, marks=pytest.mark.nightly)])
 def test_no_message_breaks_the_service(loop: _Loop, calls: Any, num_messages: int) -> None:
     service, parts = calls
     codes: Counter[grpc.StatusCode | None] = Counter()
@@ -131,7 +132,7 @@ def test_no_message_breaks_the_service(loop: _Loop, calls: Any, num_messages: in
         derandomize=True,
         suppress_health_check=list(HealthCheck),
     )
-    @given(messages(pb.GenerateRequest.DESCRIPTOR))
+    @given(messages(pb.GenerateRequest.DESCRIPTOR) | messages(pb.GenerateRequest.DESCRIPTOR, 0))
     def check(fields: dict[str, Any]) -> None:
         message = _checked(pb.GenerateRequest, fields)
         if message is None:
@@ -144,7 +145,7 @@ def test_no_message_breaks_the_service(loop: _Loop, calls: Any, num_messages: in
 
     check()
     assert codes.total() > 0.9 * num_messages
-    assert codes[None] > 0.01 * num_messages, "some are answered"
+    assert codes[None] > 0.02 * num_messages, "some are answered"
     assert codes[grpc.StatusCode.INVALID_ARGUMENT] > 0.1 * num_messages
     loop.wait(_settled(parts))
 
