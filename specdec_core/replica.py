@@ -33,10 +33,10 @@ from specdec_core.sampling import NO_CHOICE
 from specdec_core.verification import Verdict
 
 _TARGET, _OK = Role.TARGET, RowStatus.OK  # to name a member takes as long as a call
-_PATIENCE_S = 0.004
+_GRAMMAR_WAIT_S = 0.004
 """Seconds that a pass waits for the grammars of its rows, while other rows could run."""
-_PATIENCE_ALONE_S = 0.02
-"""As `_PATIENCE_S`, if no other row could run."""
+_GRAMMAR_WAIT_ALONE_S = 0.02
+"""As `_GRAMMAR_WAIT_S`, if no other row could run."""
 
 
 @dataclass(eq=False, slots=True)
@@ -177,8 +177,8 @@ class Replica:
                 for place, (row, cached) in enumerate(zip(rows, found, strict=True))
                 if not _is_prepared(row, cached, 0.0)
             ]
-            patience_s = _PATIENCE_S if len(waiting) < len(rows) else _PATIENCE_ALONE_S
-            deadline = time.perf_counter() + patience_s
+            wait_s = _GRAMMAR_WAIT_S if len(waiting) < len(rows) else _GRAMMAR_WAIT_ALONE_S
+            deadline = time.perf_counter() + wait_s
             for place in waiting:
                 left_s = max(deadline - time.perf_counter(), 0.0)
                 if not _is_prepared(rows[place], found[place], left_s):

@@ -15,7 +15,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 from deployments.config import SpecMetrics, UnknownFieldsMode
 from deployments.error_status import error_body
-from deployments.http import telling
+from deployments.http import response_writer
 from deployments.http.body_coding import BodyCoding
 from deployments.http.body_limit import BODY_TIMEOUT_S, BodyLimit
 from deployments.http.call_spans import traced
@@ -24,7 +24,7 @@ from deployments.http.completion_prompts import checked_prompts
 from deployments.http.errors import error_response, log_unexpected
 from deployments.http.event_stream import EventStream
 from deployments.http.events import END, server_sent
-from deployments.http.head import HeadAsGet
+from deployments.http.head_requests import HeadAsGet
 from deployments.http.logprob_json import Echo
 from deployments.http.openapi import STATUS, answers, body_of, path_parameter, refusals
 from deployments.http.request_lines import RequestLines
@@ -201,18 +201,18 @@ class _Routes:
     async def completions(self, request: Request) -> Response:
         body = await self._body(CompletionBody, request)
         self._service.check_model(body.model)
-        given = await self._beside(request, partial(checked_prompts, body.prompt))
+        given = await self._off_loop(request, partial(checked_prompts, body.prompt))
         adds = body.add_special_tokens
         ids = await self._service.encode_all(given, add_special_tokens=adds)
         echoes = await self._echoes(given, ids, body) if body.echo else []
-        ask = replace(await self._beside(request, body.ask), client=request.state.client)
+        ask = replace(await self._off_loop(request, body.ask), client=request.state.client)
         return await self._answer(COMPLETION, ids, body, ask, echoes)
 
     async def chat_completions(self, request: Request) -> Response:
         body = await self._body(ChatBody, request)
         self._service.check_model(body.model)
         ids = await self._chat_ids(request, body.messages, body)
-        ask = replace(await self._beside(request, body.ask), client=request.state.client)
+        ask = replace(await self._off_loop(request, body.ask), client=request.state.client)
         return await self._answer(CHAT, [ids], body, ask)
 
     async def tokenize(self, request: Request) -> JSONResponse:
@@ -236,22 +236,22 @@ class _Routes:
 
     async def _body(self, kind: type[BodyType], request: Request) -> BodyType:
         raw, check = await request.body(), self._service.limits.check_entries
-        return await self._beside(request, partial(parse_body, kind, raw, self._unknown, check))
+        return await self._off_loop(request, partial(parse_body, kind, raw, self._unknown, check))
 
-    async def _beside(self, request: Request, call: Callable[[], Result]) -> Result:
+    async def _off_loop(self, request: Request, call: Callable[[], Result]) -> Result:
         """Return `call()`, whose cost grows with the body. Other requests continue meanwhile."""
         return await self._service.lanes.read(len(await request.body()), call)
 
     async def _chat_ids(
         self, request: Request, messages: list[dict[str, Any]], fields: ChatFields
     ) -> tuple[int, ...]:
-        """Return the IDs of a conversation; its messages and tools are read beside the loop."""
+        """Return the IDs of a conversation; its messages and tools are read off the event loop."""
 
         def read() -> tuple[list[dict[str, Any]], ChatOptions]:
             return checked_messages(messages), fields.chat_options
 
         num_bytes = len(await request.body())
-        checked, options = await self._beside(request, read)
+        checked, options = await self._off_loop(request, read)
         return await self._service.encode_chat(checked, options, num_bytes=num_bytes)
 
     async def _ids_to_count(self, request: Request, body: TokenizeBody) -> Sequence[int]:
@@ -285,12 +285,12 @@ class _Routes:
         answer = self._start(shape, generations, body, echoes)
         if not body.stream:
             told = await _collect(self._service.run_choices(generations), answer)
-            return await telling.whole(answer, told, self._service.lanes)
+            return await response_writer.whole(answer, told, self._service.lanes)
         admission = Admission(one.request.request_id for one in generations)
         pieces = self._service.run_choices(generations, streams=True, on_accepted=admission.accept)
         begun = await begin(pieces, admission, self._keep_alive_s)
         wants_usage = body.stream_options is not None and body.stream_options.include_usage
-        tell = partial(telling.event, answer, lanes=self._service.lanes)
+        tell = partial(response_writer.event, answer, lanes=self._service.lanes)
         lines = _stream(answer, tell, begun, wants_usage=wants_usage)
         return EventStream(lines, keep_alive_s=self._keep_alive_s, on_end=begun.aclose)
 

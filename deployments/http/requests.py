@@ -148,7 +148,8 @@ class CommonBody(_Body, SamplingFields):
             )
         if self.cache_salt == "":
             raise InvalidRequestError(
-                "cache_salt is empty, which keeps nobody out: leave it out", param="cache_salt"
+                "cache_salt is empty and would share the cache with every request: leave it out",
+                param="cache_salt",
             )
         speculative = self.speculative or SpeculativeOptions()
         stop = [self.stop] if isinstance(self.stop, str) else self.stop or []

@@ -95,7 +95,7 @@ class Response:
     counts_in_chunks: bool = False
     """Whether every chunk carries the usage so far."""
     warnings: Sequence[str] = ()
-    """About names that nobody knows; the whole answer, or its first chunk, carries them."""
+    """Warnings about unknown fields, for the whole answer or the first chunk of a stream."""
     created: int = field(default_factory=lambda: int(time.time()))
     timing: Timing = field(default_factory=Timing)
     respond: Timer = field(default_factory=Timer)

@@ -53,8 +53,10 @@ class Access:
         return given is not None and hmac.compare_digest(given, self._metrics_key_digest)
 
     def visible_names(self, authorization: str | None) -> Collection[str] | None:
-        """Names of the API keys whose figures the caller may read; None: of all. Raises
-        UnauthorizedError for a wrong key."""
+        """Return the names of the API keys whose figures the caller may read, or None for all.
+
+        Raises UnauthorizedError for a wrong key.
+        """
         if not self._keys or self.is_monitor(authorization):
             return None
         return () if authorization is None else (self.check_key(authorization),)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from deployments.errors import WrongTypeError
 from deployments.text.chat_messages import checked_messages
 from deployments.text.chat_template import ChatOptions, template_variables
 from deployments.text.json_text import read_json
 from deployments.text.tool_calls import checked_tools
 from specdec.v1 import generation_pb2 as pb
-from specdec_core.errors import InvalidRequestError
 
 
 def chat_of(chat: pb.ChatMessages) -> tuple[list[dict[str, Any]], ChatOptions]:
@@ -56,9 +56,7 @@ def _tool(place: int, tool: pb.Tool) -> dict[str, Any]:
 def _variables(text: str) -> dict[str, Any]:
     variables = read_json(text, "chat_template_kwargs") if text else {}
     if not isinstance(variables, dict):
-        raise InvalidRequestError(
-            "chat_template_kwargs: must be a JSON object",
-            param="chat_template_kwargs",
-            code="invalid_type",
+        raise WrongTypeError(
+            "chat_template_kwargs: must be a JSON object", param="chat_template_kwargs"
         )
     return variables

@@ -100,7 +100,7 @@ class OpenRequests:
         return self._open[request_id].trace
 
     def awaits_acceptance(self, request_id: str) -> bool:
-        """Whether somebody waits until a coordinator has queued an open request."""
+        """Return whether an open request waits for the word that it is queued."""
         return self._open[request_id].on_accepted is not None
 
     def accept(self, request_id: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from deployments.errors import WrongTypeError
 from deployments.text.json_text import read_json
 from specdec_core.errors import InvalidRequestError
 
@@ -160,5 +161,5 @@ def _text(where: str, value: Any) -> str:
     return value
 
 
-def _wrong_type(where: str, expected: str) -> InvalidRequestError:
-    return InvalidRequestError(f"{where}: must be {expected}", param=where, code="invalid_type")
+def _wrong_type(where: str, expected: str) -> WrongTypeError:
+    return WrongTypeError(f"{where}: must be {expected}", param=where)

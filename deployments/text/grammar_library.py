@@ -22,19 +22,19 @@ _STEP_FUEL = 100_000
 """Maximum cost of one mask in a matcher that sequences share."""
 _STEP_ITEMS = 50_000
 """As `_STEP_FUEL`, in parser items."""
-_PATIENCE = 8
-"""A patient matcher has so many times the limits of a shared one."""
+_FULL_OVER_SHARED = 8
+"""The full limits, as a multiple of those of a shared matcher."""
 
 
-def library_limits(limits: GrammarLimits, *, is_patient: bool) -> Any:
+def library_limits(limits: GrammarLimits, *, has_full_limits: bool) -> Any:
     """Return the library's own limits. Both kinds of matchers compile alike.
 
-    A patient matcher has an answer wherever a shared one has: the shared one has at most an eighth
-    of the states, whoever needed them.
+    A matcher with the full limits has an answer wherever a shared one has: all sequences of a
+    shared one together have at most an eighth of the states.
     """
-    more = _PATIENCE if is_patient else 1
+    more = _FULL_OVER_SHARED if has_full_limits else 1
     return library().LLParserLimits(
-        max_lexer_states=max(limits.max_states * more // _PATIENCE, 1),
+        max_lexer_states=max(limits.max_states * more // _FULL_OVER_SHARED, 1),
         step_lexer_fuel=_STEP_FUEL * more,
         step_max_items=_STEP_ITEMS * more,
     )
@@ -56,10 +56,10 @@ class MatcherFactory:
                 self._tokenizer = self._load()
         return self._tokenizer
 
-    def make(self, spec: GrammarSpec, *, is_patient: bool) -> Any:
+    def make(self, spec: GrammarSpec, *, has_full_limits: bool) -> Any:
         """A matcher at the start. Raises InvalidRequestError for a grammar that it cannot read."""
         self.limits.check_size(spec)
-        limits = library_limits(self.limits, is_patient=is_patient)
+        limits = library_limits(self.limits, has_full_limits=has_full_limits)
         matcher = library().LLMatcher(
             self.read_tokenizer(),
             library_text(library().LLMatcher, spec),
@@ -77,7 +77,7 @@ def try_grammar(spec: GrammarSpec, limits: GrammarLimits = DEFAULT_LIMITS) -> No
     It takes as long as the grammar costs, and may end the process if the grammar nests too deeply.
     """
     matcher = MatcherFactory(lambda: library().LLTokenizer("byte"), limits).make(
-        spec, is_patient=False
+        spec, has_full_limits=False
     )
     matcher.compute_logit_bias()
     if matcher.is_error():

@@ -36,7 +36,7 @@ class AtOnce:
 
 
 class GrammarThreads:
-    """Workers of a replica. What is known to be slow keeps nobody else waiting."""
+    """Threads of a replica. Work that is known to be slow has threads of its own."""
 
     def __init__(self) -> None:
         self._quick = _begun(_NUM_QUICK, "grammar")

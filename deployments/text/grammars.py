@@ -32,7 +32,7 @@ _STRIDE = 64
 """Output tokens that a matcher takes before another mask renews its fuel."""
 _SLOW_S = 0.01
 """Time for one answer from which a sequence's further answers are computed apart from others."""
-_PATIENCE_S = 0.004
+_DRAFTED_WAIT_S = 0.004
 """Time that the caller waits for the answer to a drafted output."""
 _NOTHING = b"\0"
 """The answer that no token ID may follow."""
@@ -43,21 +43,20 @@ class _LimitError(Exception):
 
 
 @dataclass(eq=False, slots=True)
-class _Lexer:
+class _SharedMatcher:
     """A matcher at the start, and the states that its copies share with it."""
 
     matcher: Any
-    is_patient: bool = False
     num_masks: int = 0
 
-    def walk(self) -> _Walk:
-        return _Walk(self, self.matcher.deep_copy())
+    def walk(self) -> _Cursor:
+        return _Cursor(self, self.matcher.deep_copy())
 
 
-class _Walk:
+class _Cursor:
     """One sequence's copy of a matcher, moved to wherever it is asked about."""
 
-    def __init__(self, lexer: _Lexer, matcher: Any) -> None:
+    def __init__(self, lexer: _SharedMatcher, matcher: Any) -> None:
         self.is_slow = False
         self._lexer = lexer
         self._matcher = matcher
@@ -122,7 +121,7 @@ class Compiler:
         """`workers` do what may take long; None: the caller does."""
         self.workers: Workers = workers or AtOnce()
         self._factory = MatcherFactory(lambda: tokenizer_of(load_text()), limits)
-        self._lexers: OrderedDict[GrammarSpec, Future[_Lexer]] = OrderedDict()
+        self._lexers: OrderedDict[GrammarSpec, Future[_SharedMatcher]] = OrderedDict()
 
     def begin(self) -> None:
         """Read the tokenizer now, if the library is there: it takes half a second, in which no
@@ -137,13 +136,13 @@ class Compiler:
             lexer.result()  # raises for a grammar that was refused
         return CompiledGrammar(self, spec, lexer)
 
-    def walked(self, spec: GrammarSpec, walk: _Walk, output: list[int]) -> _Walk:
-        """A walk that knows `output`: `walk`, or one of a fresh matcher. A patient matcher comes
-        last and decides. Raises InvalidRequestError."""
-        tries: list[Callable[[], _Walk]] = [
+    def walked(self, spec: GrammarSpec, walk: _Cursor, output: list[int]) -> _Cursor:
+        """A walk that knows `output`: `walk`, or one of a fresh matcher. One with the full
+        limits comes last and decides. Raises InvalidRequestError."""
+        tries: list[Callable[[], _Cursor]] = [
             lambda: walk,
-            lambda: self._fresh(spec, is_patient=False).walk(),
-            lambda: self._fresh(spec, is_patient=True).walk(),
+            lambda: self._fresh(spec, has_full_limits=False).walk(),
+            lambda: self._fresh(spec, has_full_limits=True).walk(),
         ]
         reason = ""
         for make in tries:
@@ -156,7 +155,7 @@ class Compiler:
                 return one
         raise self._factory.limits.refusal(reason, spec)
 
-    def _lexer(self, spec: GrammarSpec) -> Future[_Lexer]:
+    def _lexer(self, spec: GrammarSpec) -> Future[_SharedMatcher]:
         """The shared one, which is made anew once it has served for long."""
         lexer = self._lexers.pop(spec, None)
         if lexer is None or _is_worn(lexer):
@@ -166,32 +165,34 @@ class Compiler:
             self._lexers.popitem(last=False)
         return lexer
 
-    def _shared(self, spec: GrammarSpec) -> _Lexer:
+    def _shared(self, spec: GrammarSpec) -> _SharedMatcher:
         try:
-            return self._fresh(spec, is_patient=False)
+            return self._fresh(spec, has_full_limits=False)
         except _LimitError:
-            return self._fresh(spec, is_patient=True)
+            return self._fresh(spec, has_full_limits=True)
 
-    def _fresh(self, spec: GrammarSpec, *, is_patient: bool) -> _Lexer:
+    def _fresh(self, spec: GrammarSpec, *, has_full_limits: bool) -> _SharedMatcher:
         """A lexer with the first mask, which every output needs. Raises InvalidRequestError for a
         grammar that cannot be read or that no output can follow, else _LimitError."""
-        matcher = self._factory.make(spec, is_patient=is_patient)
+        matcher = self._factory.make(spec, has_full_limits=has_full_limits)
         matcher.compute_logit_bias()
-        if matcher.is_error() and is_patient:
+        if matcher.is_error() and has_full_limits:
             raise self._factory.limits.refusal(matcher.get_error(), spec)
         if matcher.is_error():
             raise _LimitError(matcher.get_error())
-        return _Lexer(matcher, is_patient)
+        return _SharedMatcher(matcher)
 
 
 class CompiledGrammar:
     """A Grammar: one sequence's walk, or the work in another thread that it waits for."""
 
-    def __init__(self, compiler: Compiler, spec: GrammarSpec, lexer: Future[_Lexer]) -> None:
+    def __init__(
+        self, compiler: Compiler, spec: GrammarSpec, lexer: Future[_SharedMatcher]
+    ) -> None:
         self._compiler = compiler
         self._spec = spec
-        self._walk: _Walk | None = None
-        self._work: Future[_Lexer] | Future[_Walk] | None = lexer
+        self._walk: _Cursor | None = None
+        self._work: Future[_SharedMatcher] | Future[_Cursor] | None = lexer
         self._is_work_its_own = False
         self._failure: str | None = None
 
@@ -218,7 +219,7 @@ class CompiledGrammar:
         return self._has_walk(max(timeout_s - (perf_counter() - began_s), 0.0))
 
     def allowed(self, output: Sequence[int]) -> bytes | None:
-        timeout_s = 0.0 if self._is_late() else _PATIENCE_S
+        timeout_s = 0.0 if self._is_late() else _DRAFTED_WAIT_S
         if not self.prepare(output, timeout_s) or self._walk is None:
             return _NOTHING
         return self._walk.weights(list(output))
@@ -233,7 +234,7 @@ class CompiledGrammar:
             return True
         try:
             done = self._work.result(timeout_s)
-            self._walk = done.walk() if isinstance(done, _Lexer) else done
+            self._walk = done.walk() if isinstance(done, _SharedMatcher) else done
         except TimeoutError:
             return False
         except InvalidRequestError as error:
@@ -242,7 +243,7 @@ class CompiledGrammar:
         return True
 
 
-def _is_worn(lexer: Future[_Lexer]) -> bool:
+def _is_worn(lexer: Future[_SharedMatcher]) -> bool:
     if not lexer.done() or lexer.exception() is not None:
         return False
     return lexer.result().num_masks >= _NUM_MASKS

@@ -6,6 +6,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from deployments.errors import WrongTypeError
 from deployments.text.json_text import check_text, checked_json, read_json
 from deployments.text.lark_source import lark_string
 from specdec_core.errors import InvalidRequestError
@@ -136,9 +137,5 @@ def _check_names(given: Mapping[str, Any], used: Collection[str], where: str) ->
             )
 
 
-def _wrong_type(field: str, expected: str, value: Any) -> InvalidRequestError:
-    return InvalidRequestError(
-        f"{field} must be a {expected}, got {type(value).__name__}",
-        param=field,
-        code="invalid_type",
-    )
+def _wrong_type(field: str, expected: str, value: Any) -> WrongTypeError:
+    return WrongTypeError(f"{field} must be a {expected}, got {type(value).__name__}", param=field)

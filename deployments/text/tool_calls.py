@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from deployments.errors import WrongTypeError
 from deployments.text.json_text import checked_json, read_json_at, skip_space
 from deployments.text.lark_source import lark_string
 from specdec_core.errors import InvalidRequestError
@@ -159,9 +160,7 @@ def _checked_tool(tool: Any, where: str) -> dict[str, Any]:
         raise InvalidRequestError(f"{where}: only functions with a name are supported", param=where)
     field = f"{where}.function.parameters"
     if not isinstance(function.get("parameters"), dict | None):
-        raise InvalidRequestError(
-            f"{field} must be a JSON schema", param=field, code="invalid_type"
-        )
+        raise WrongTypeError(f"{field} must be a JSON schema", param=field)
     checked_json(tool, where)
     if function.get("parameters", {}) is None:
         function = {name: value for name, value in function.items() if name != "parameters"}

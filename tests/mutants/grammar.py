@@ -51,8 +51,8 @@ MUTANTS = (
     Mutant(
         name="shared-matcher-decides",
         path=_MATCHER,
-        old="            lambda: self._fresh(spec, is_patient=False).walk(),\n"
-        "            lambda: self._fresh(spec, is_patient=True).walk(),\n",
+        old="            lambda: self._fresh(spec, has_full_limits=False).walk(),\n"
+        "            lambda: self._fresh(spec, has_full_limits=True).walk(),\n",
         new="",
         breaks="a grammar is refused after some number of answers",
         killed_by=(_WALKS + "test_a_refusal_depends_on_the_output_alone",),

@@ -309,7 +309,7 @@ def test_an_output_is_waited_for_again_once_a_late_answer_is_there(
     assert grammar.allowed([token_id] * 2) == b"\0"
     later.run()
     compiler.workers = threads
-    monkeypatch.setattr(grammars, "_PATIENCE_S", 10.0)  # a busy machine takes longer than usual
+    monkeypatch.setattr(grammars, "_DRAFTED_WAIT_S", 10.0)  # a busy machine takes longer than usual
     assert any(grammar.allowed([token_id] * length) != b"\0" for length in (3, 4))
     answers = [grammar.allowed([token_id] * length) for length in range(5, 53)]
     assert b"\0" not in answers

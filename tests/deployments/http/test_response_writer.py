@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from deployments.config import SpecMetrics
-from deployments.http import telling
+from deployments.http import response_writer
 from deployments.http.logprob_json import Echo
 from deployments.http.response_choice import Choice
 from deployments.http.responses import COMPLETION, Response
@@ -71,7 +71,7 @@ def parts(text: TextModel, prompt_len: int, num_tokens: int) -> tuple[Response, 
 def test_a_whole_answer(prompt_len: int, num_tokens: int, is_aside: bool) -> None:
     text = fake_text_model()
     response, piece, threads = parts(text, prompt_len, num_tokens)
-    told = asyncio.run(telling.whole(response, [piece], Lanes()))
+    told = asyncio.run(response_writer.whole(response, [piece], Lanes()))
     assert (threading.current_thread() not in threads) is is_aside
     assert told.headers["content-type"] == "application/json"
     assert json.loads(bytes(told.body)) == json.loads(json.dumps(response.whole([piece])))
@@ -81,6 +81,6 @@ def test_a_whole_answer(prompt_len: int, num_tokens: int, is_aside: bool) -> Non
 def test_an_event(prompt_len: int, is_aside: bool) -> None:
     text = fake_text_model()
     response, piece, threads = parts(text, prompt_len, 1)
-    told = asyncio.run(telling.event(response, 0, piece, Lanes()))
+    told = asyncio.run(response_writer.event(response, 0, piece, Lanes()))
     assert (threading.current_thread() not in threads) is is_aside
     assert told == response.event(0, piece)
