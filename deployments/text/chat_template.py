@@ -63,6 +63,11 @@ class ChatTemplate:
         """Return the template for a request with these tools."""
         return self.tool_use if tools and self.tool_use is not None else self
 
+    @property
+    def all_sources(self) -> str:
+        """Source of the template and of the one for requests with tools."""
+        return self.source + (self.tool_use.source if self.tool_use is not None else "")
+
     def render(self, variables: Mapping[str, Any]) -> str:
         """Return the text. Raises InvalidRequestError if the template fails."""
         try:

@@ -17,6 +17,8 @@ from pydantic import ValidationError
 
 from deployments.errors import ContextLengthError
 from deployments.messages import describe_errors
+from deployments.text.answers.choosing import AUTO, ChosenFormats, choose
+from deployments.text.answers.reading import Answers
 from deployments.text.chat_rendering import render
 from deployments.text.chat_template import ChatOptions, ChatTemplate
 from deployments.text.control_tokens import ControlTokens, control_token_ids
@@ -94,6 +96,10 @@ class TextModel:
     """What an id stands for, special tokens included."""
     hidden_tokens: Mapping[int, str] = field(default_factory=dict)
     """Text of the special tokens, which `decode` leaves out, by ID."""
+    answers: Answers | None = None
+    """Reader of answers. None: their whole text is content."""
+    formats: ChosenFormats = field(default_factory=ChosenFormats)
+    """Formats in which answers are read, with the reasons."""
     control_tokens: ControlTokens | None = None
     """Tokens that texts of a conversation may not contain. None if they may contain all."""
     max_template_seconds: float = MAX_TEMPLATE_SECONDS
@@ -209,18 +215,25 @@ def load_text_model(
     max_model_len: int | None = None,
     special_tokens_in_text: SpecialTokensInText = SpecialTokensInText.ALLOW,
     max_template_seconds: float = MAX_TEMPLATE_SECONDS,
+    tool_call_parser: str = AUTO,
+    reasoning_parser: str = AUTO,
 ) -> TextModel:
     """Read what lies beside the weights; the file `chat_template` wins over what lies there.
 
-    Raises ModelNotSupportedError when it is unusable.
+    `tool_call_parser` and `reasoning_parser` name formats of answers; "auto" takes them from the
+    model's files. Raises ModelNotSupportedError if a file or a name is not usable.
     """
     folder = local_folder(path_or_id, revision)
     backend = _backend(folder)
     settings = _read_json(folder / "tokenizer_config.json")
     template = read_template(folder, settings, chat_template)
+    sources = "" if template is None else template.all_sources
+    formats = choose(sources, settings.get("response_template"), tool_call_parser, reasoning_parser)
     return TextModel(
         backend=backend,
         template=template,
+        answers=None if formats.answer_format is None else Answers(formats.answer_format),
+        formats=formats,
         control_tokens=_control_tokens(backend, template, special_tokens_in_text),
         max_template_seconds=max_template_seconds,
         special_tokens=_special_tokens(settings),

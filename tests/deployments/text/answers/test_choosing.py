@@ -1,0 +1,161 @@
+"""Which format a model's answers are read in, and why."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deployments.text.answers.choosing import ChosenBy, choose
+from deployments.text.answers.reading import Answers, Found
+from deployments.text.model import load_text_model
+from specdec_core.errors import ModelNotSupportedError
+from tests.service.tiny_folder import save_tiny_llama
+
+_QWEN = """\
+<|im_start|>system Calls: <tool_call>\\n{\\"name\\": <name>, "arguments": ...}\\n</tool_call>
+{%- if '</think>' in content %}{{ content.split('</think>')[-1] }}{% endif %}"""
+_TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {}}}]
+_OWN: dict[str, Any] = {
+    "start_anchor": "A:",
+    "fields": {
+        "thinking": {"open": "<plan>", "close": "</plan>"},
+        "tool_calls": {
+            "open_pattern": r"<call (?P<name>\w+)>",
+            "close": "</call>",
+            "repeats": True,
+            "content": "json",
+            "transform": {
+                "type": "function",
+                "function": {"name": "{name}", "arguments": "{content}"},
+            },
+        },
+    },
+}
+_OWN_ANSWER = '<plan>how</plan>Yes.<call f>{"a": 1}</call>'
+
+
+def _read(chosen: Any, text: str) -> Found:
+    reader = Answers(chosen.answer_format).reader("A:", _TOOLS)
+    return reader.add(text) + reader.flush()
+
+
+def test_the_chat_template_decides_if_nothing_else_does() -> None:
+    chosen = choose(_QWEN)
+    assert (chosen.calls.name, chosen.reasoning.name) == ("hermes", "qwen3")
+    assert chosen.calls.chosen_by is chosen.reasoning.chosen_by is ChosenBy.CHAT_TEMPLATE
+    assert str(chosen) == "tool calls: hermes, reasoning: qwen3 (from the chat template)"
+
+
+def test_a_flag_wins_and_the_other_part_is_chosen_by_itself() -> None:
+    chosen = choose(_QWEN, tool_call_parser="openai")
+    assert chosen.calls.name == "openai"
+    assert str(chosen) == (
+        "tool calls: openai (by flag), reasoning: qwen3 (from the chat template)"
+    )
+
+
+def test_none_switches_reading_off() -> None:
+    calls_only = choose(_QWEN, reasoning_parser="none")
+    assert calls_only.answer_format is not None
+    assert calls_only.answer_format.reasoning is None
+    assert calls_only.answer_format.calls is not None
+    neither = choose(_QWEN, _OWN, tool_call_parser="none", reasoning_parser="none")
+    assert neither.answer_format is None
+    assert str(neither) == "tool calls: none, reasoning: none (by flag)"
+
+
+def test_a_template_without_a_known_format_chooses_none() -> None:
+    chosen = choose("{{ messages[0].content }}")
+    assert chosen.answer_format is None
+    assert str(chosen) == (
+        "tool calls: none, reasoning: none (the chat template shows no known format)"
+    )
+
+
+def test_a_format_that_is_not_read_is_named() -> None:
+    chosen = choose("<function=f>{{ arguments | tojson }}</function>")
+    assert chosen.answer_format is None
+    assert chosen.calls.reason == "the chat template shows functionary, which is not supported"
+
+
+def test_the_checkpoints_own_template_wins_over_the_chat_template() -> None:
+    chosen = choose(_QWEN, _OWN)
+    assert chosen.problem is None
+    assert str(chosen) == (
+        "tool calls: response_template, reasoning: response_template "
+        "(from the checkpoint's response_template)"
+    )
+    found = _read(chosen, _OWN_ANSWER)
+    assert (found.content, found.reasoning, found.calls[0].name) == ("Yes.", "how", "f")
+    assert chosen.answer_format is not None
+    assert chosen.answer_format.calls is not None, "grammars need the texts of a call"
+
+
+@pytest.mark.parametrize(
+    ("flags", "text", "content", "reasoning", "num_calls"),
+    [
+        ({"reasoning_parser": "none"}, _OWN_ANSWER, "<plan>how</plan>Yes.", "", 1),
+        ({"tool_call_parser": "none"}, _OWN_ANSWER, 'Yes.<call f>{"a": 1}</call>', "how", 0),
+        (
+            {"reasoning_parser": "qwen3"},
+            "<think>how</think>Yes.<call f>{}</call>",
+            "Yes.",
+            "how",
+            1,
+        ),
+        (
+            {"tool_call_parser": "hermes"},
+            '<plan>how</plan>Yes.<tool_call>{"name": "f", "arguments": {}}</tool_call>',
+            "Yes.",
+            "how",
+            1,
+        ),
+    ],
+)
+def test_a_flag_replaces_one_part_of_the_own_template(
+    flags: dict[str, str], text: str, content: str, reasoning: str, num_calls: int
+) -> None:
+    found = _read(choose("", _OWN, **flags), text)
+    assert (found.content, found.reasoning, len(found.calls)) == (content, reasoning, num_calls)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    ["text", 7, {}, {"fields": {}}, {**_OWN, "start_anchor": []}, {**_OWN, "fields": {"x": 1}}],
+)
+def test_a_broken_own_template_is_named_and_not_used(broken: Any) -> None:
+    chosen = choose(_QWEN, broken)
+    assert chosen.problem
+    assert (chosen.calls.name, chosen.reasoning.name) == ("hermes", "qwen3")
+
+
+@pytest.mark.parametrize("option", ["tool_call_parser", "reasoning_parser"])
+def test_an_unknown_name_is_refused_with_the_known_ones(option: str) -> None:
+    known = {"tool_call_parser": "hermes", "reasoning_parser": "qwen3"}[option]
+    message = f"{option}='{known}x' names no format. Did you mean '{known}'.*auto, none, "
+    with pytest.raises(ModelNotSupportedError, match=message):
+        choose(_QWEN, **{option: known + "x"})
+
+
+def test_a_model_folder_decides(tmp_path: Path) -> None:
+    save_tiny_llama(tmp_path)
+    assert load_text_model(str(tmp_path)).answers is None
+    (tmp_path / "chat_template.jinja").write_text(_QWEN)
+    text = load_text_model(str(tmp_path))
+    assert text.answers is not None
+    assert text.formats.calls.name == "hermes"
+    assert load_text_model(str(tmp_path), tool_call_parser="openai").formats.calls.name == "openai"
+    file = tmp_path / "tokenizer_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"response_template": _OWN}))
+    assert load_text_model(str(tmp_path)).formats.calls.name == "response_template"
+
+
+def test_the_template_for_tools_shows_the_calls(tmp_path: Path) -> None:
+    save_tiny_llama(tmp_path)
+    (tmp_path / "chat_template.jinja").write_text("{{ messages[0].content }}")
+    (tmp_path / "chat_templates").mkdir()
+    (tmp_path / "chat_templates" / "tool_use.jinja").write_text(_QWEN)
+    assert load_text_model(str(tmp_path)).formats.calls.name == "hermes"
