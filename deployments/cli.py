@@ -275,6 +275,9 @@ def serve(
     draft_revision: flag.DraftRevision = None,
     chat_template: flag.ChatTemplate = None,
     special_tokens_in_text: flag.SpecialTokens = None,
+    tool_call_parser: flag.ToolCallParser = None,
+    reasoning_parser: flag.ReasoningParser = None,
+    enable_auto_tool_choice: flag.EnableAutoToolChoice = None,
     max_model_len: flag.MaxModelLen = None,
     kv_cache_tokens: flag.KvCacheTokens = None,
     enable_prefix_caching: flag.EnablePrefixCaching = None,
@@ -290,6 +293,8 @@ def serve(
     `specdec serve`
 
     `specdec serve Qwen/Qwen3-8B --spec-model Qwen/Qwen3-0.6B --spec-tokens 4`
+
+    `specdec serve Qwen/Qwen3-8B --tool-call-parser hermes --reasoning-parser qwen3`
 
     `specdec serve --config service.yaml --port 8080 --api-key secret`
     """

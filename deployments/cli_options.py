@@ -213,6 +213,27 @@ SpecialTokens = Annotated[
         "`refuse` answers 400.",
     ),
 ]
+ToolCallParser = Annotated[
+    str | None,
+    _model(
+        metavar="NAME",
+        help="Format of tool calls, by vLLM's name, such as `hermes`. `auto` (default) chooses it "
+        "by the model's files. `none` reads no calls. An unknown name lists all names.",
+    ),
+]
+ReasoningParser = Annotated[
+    str | None,
+    _model(
+        metavar="NAME",
+        help="Format of reasoning, by vLLM's name, such as `qwen3`. `auto` (default) chooses it by "
+        "the model's files. `none` leaves reasoning in the content. An unknown name lists all "
+        "names.",
+    ),
+]
+EnableAutoToolChoice = Annotated[
+    bool | None,
+    typer.Option("--enable-auto-tool-choice", hidden=True, help="Accepted from vLLM; always on."),
+]
 MaxModelLen = Annotated[
     int | None, _model(min=2, help="Most tokens of a sequence, prompt included.")
 ]

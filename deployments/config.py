@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
-from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic import Field, SecretStr, ValidationInfo, field_validator, model_validator
 from pydantic_settings import NoDecode, SettingsConfigDict
 
 from deployments.api_keys import default_name, key_digest, read_key_file
@@ -26,6 +26,7 @@ from deployments.gpu_settings import GpuSettings
 from deployments.metrics.page import MetricsCompat
 from deployments.nodes.settings import NodeSettings
 from deployments.telemetry.settings import TelemetrySettings
+from deployments.text.answers.choosing import AUTO, check_parser
 from deployments.text.grammar_limits import DEFAULT_LIMITS, GrammarLimits
 from deployments.text.template_input import MAX_TEMPLATE_SECONDS, SpecialTokensInText
 from deployments.tls.settings import TlsSettings
@@ -112,6 +113,12 @@ class ServiceConfig(
 
     special_tokens_in_text: SpecialTokensInText = SpecialTokensInText.ALLOW
     """Treatment of control tokens, such as `<|im_end|>`, in the texts of a conversation."""
+    tool_call_parser: str = AUTO
+    """Format of tool calls, by vLLM's name. `auto` chooses it by the model's files, `none` reads
+    none."""
+    reasoning_parser: str = AUTO
+    """Format of reasoning, by vLLM's name. `auto` chooses it by the model's files, `none` leaves it
+    in the content."""
 
     spec_method: SpecMethod | None = None
     """None: draft_model with `spec_model`, else ngram; with `draft_replicas` the demo's draft."""
@@ -212,6 +219,12 @@ class ServiceConfig(
         if isinstance(value, str):
             return tuple(key.strip() for key in value.split(",") if key.strip())
         return value
+
+    @field_validator("tool_call_parser", "reasoning_parser")
+    @classmethod
+    def _check_parser(cls, name: str, field: ValidationInfo) -> str:
+        assert field.field_name is not None, "it checks two fields of this model"
+        return check_parser(field.field_name, name)
 
     @model_validator(mode="after")
     def _check(self) -> ServiceConfig:

@@ -20,6 +20,9 @@ UNSUPPORTED: dict[str, tuple[tuple[object, ...], str]] = {
 }
 """Names users bring from other servers: the values that change nothing, and what to use instead."""
 
+ALWAYS_ON = {"enable_auto_tool_choice": "set tool_call_parser to none to switch calls off"}
+"""Names for what always happens here, and what to use instead of false."""
+
 _SPECULATIVE_CONFIG_KEYS = {
     "method": "spec_method",
     "model": "spec_model",
@@ -56,4 +59,8 @@ def refuse_unsupported(values: dict[str, Any]) -> dict[str, Any]:
     for name, (neutral, instead) in UNSUPPORTED.items():
         if name in values and values[name] not in neutral:
             raise ValueError(f"{name}={values[name]!r} is not supported yet: {instead}")
-    return {name: value for name, value in values.items() if name not in UNSUPPORTED}
+    for name, instead in ALWAYS_ON.items():
+        if values.get(name) in (False, "false"):
+            raise ValueError(f"{name}=false is not supported: {instead}")
+    dropped = UNSUPPORTED.keys() | ALWAYS_ON.keys()
+    return {name: value for name, value in values.items() if name not in dropped}

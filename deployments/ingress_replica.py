@@ -6,6 +6,7 @@ Serve calls the method that bears an RPC's name, and the ASGI application that t
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from typing import Any
@@ -43,6 +44,8 @@ from deployments.text.model import TextModel, load_text_model
 from deployments.tls.check import check_tls
 from specdec.v1 import generation_pb2 as pb
 
+logger = logging.getLogger(__name__)
+
 
 class Ingress:
     """Text in, text out; the pool sees ids only."""
@@ -75,6 +78,7 @@ class Ingress:
         self._look_task = loop.create_task(self._replaced.keep_looking())
         self._trim_task = loop.create_task(keep_trimming())
         text = text_model(config)
+        _begin_reading(text)
         self._service = GenerationService(
             text,
             pool,
@@ -204,6 +208,15 @@ def request_spans(config: ServiceConfig, tracing: Tracing) -> RequestSpans:
     return RequestSpans(tracing.tracer, model_name=config.model_name, attributes=attributes)
 
 
+def _begin_reading(text: TextModel) -> None:
+    """Log how answers are read, and prepare it, so that no request waits for it."""
+    if text.formats.problem is not None:
+        logger.warning("%s", text.formats.warning)
+    logger.info("reading answers: %s", text.formats)
+    if text.answers is not None:
+        text.answers.compile()
+
+
 def text_model(config: ServiceConfig) -> TextModel:
     """Tokenizer and limits of the target. Raises ModelNotSupportedError."""
     return load_text_model(
@@ -212,5 +225,7 @@ def text_model(config: ServiceConfig) -> TextModel:
         chat_template=config.chat_template,
         max_model_len=config.max_model_len,
         special_tokens_in_text=config.special_tokens_in_text,
+        tool_call_parser=config.tool_call_parser,
+        reasoning_parser=config.reasoning_parser,
         max_template_seconds=config.max_template_seconds,
     )

@@ -23,6 +23,7 @@ from deployments.app import (
 )
 from deployments.config import ServiceConfig
 from deployments.demo_drafts import shipped_drafts
+from deployments.demo_models import resolve_model
 from deployments.deploying import deploy
 from deployments.deployment_names import Part
 from deployments.gpu_shares import with_gpus
@@ -35,6 +36,8 @@ from deployments.start_stages import forget_stages
 from deployments.start_waiting import POLL_S, reachable, wait_until_ready
 from deployments.telemetry.logs import LogFormat, begin_logs
 from deployments.telemetry.process import ProcessName
+from deployments.text.answers.choosing import ChosenFormats
+from deployments.text.model import answer_formats
 from specdec_core.errors import InvalidRequestError
 from specdec_core.models.numerics import Numerics
 
@@ -47,7 +50,10 @@ def run_service(config: ServiceConfig) -> None:
     with running_service(config, stop) as numerics:
         if numerics is not None:
             warn_when_fast(config, numerics)
-            print(ready_line(config, numerics), flush=True)
+            formats = formats_of(config)
+            if formats.problem is not None:
+                print(f"warning: {formats.warning}", file=sys.stderr)
+            print(ready_line(config, numerics, formats), flush=True)
         _wait_for(stop)
         print("draining", flush=True)
 
@@ -85,7 +91,18 @@ def running_service(config: ServiceConfig, stop: threading.Event) -> Iterator[Nu
         _drain(config)
 
 
-def ready_line(config: ServiceConfig, numerics: Numerics) -> str:
+def formats_of(config: ServiceConfig) -> ChosenFormats:
+    """Return the formats in which the ingress reads answers."""
+    return answer_formats(
+        resolve_model(config.model),
+        revision=config.revision,
+        chat_template=config.chat_template,
+        tool_call_parser=config.tool_call_parser,
+        reasoning_parser=config.reasoning_parser,
+    )
+
+
+def ready_line(config: ServiceConfig, numerics: Numerics, formats: ChosenFormats) -> str:
     host = reachable(config.host)
     body = {
         "model": config.model_name,
@@ -96,7 +113,8 @@ def ready_line(config: ServiceConfig, numerics: Numerics) -> str:
     curl = f"curl -s {host}:{config.port}/v1/chat/completions -d '{json.dumps(body)}'"
     return (
         f"Ready: HTTP http://{host}:{config.port}  gRPC {host}:{config.grpc_port}  "
-        f"model {config.model_name}  numerics {numerics}{_drafting(config)}  try: {curl}"
+        f"model {config.model_name}  numerics {numerics}{_drafting(config)}  {formats}  "
+        f"try: {curl}"
     )
 
 

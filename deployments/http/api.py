@@ -52,6 +52,7 @@ from deployments.ingress.request_limits import last_ids
 from deployments.ingress.request_record import current_record
 from deployments.metrics.page import CONTENT_TYPE, MetricsCompat, metrics_page
 from deployments.metrics.visibility import visible
+from deployments.text.answers.choosing import ChosenFormats
 from deployments.text.chat_messages import checked_messages
 from deployments.text.chat_template import ChatOptions
 from deployments.text.tool_calls import ToolCallParser
@@ -334,7 +335,21 @@ class _Routes:
             "created": 0,
             "owned_by": "specdec",
             "max_model_len": self._service.max_model_len,
+            **_parsers(self._service.text.formats),
         }
+
+
+def _parsers(formats: ChosenFormats) -> dict[str, Any]:
+    """Return how answers are read, and the sources that decided on it."""
+    calls, reasoning = formats.calls, formats.reasoning
+    return {
+        "tool_call_parser": calls.name,
+        "reasoning_parser": reasoning.name,
+        "chosen_by": {
+            "tool_call_parser": calls.chosen_by,
+            "reasoning_parser": reasoning.chosen_by,
+        },
+    }
 
 
 async def _collect(pieces: AsyncGenerator[tuple[int, Piece]], answer: Answer) -> list[Piece]:

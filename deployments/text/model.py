@@ -227,8 +227,7 @@ def load_text_model(
     backend = _backend(folder)
     settings = _read_json(folder / "tokenizer_config.json")
     template = read_template(folder, settings, chat_template)
-    sources = "" if template is None else template.all_sources
-    formats = choose(sources, settings.get("response_template"), tool_call_parser, reasoning_parser)
+    formats = _formats(settings, template, tool_call_parser, reasoning_parser)
     return TextModel(
         backend=backend,
         template=template,
@@ -244,6 +243,28 @@ def load_text_model(
         hidden_tokens=_hidden_tokens(backend),
         sampling_defaults=_sampling_defaults(folder / "generation_config.json"),
     )
+
+
+def answer_formats(
+    path_or_id: str,
+    *,
+    revision: str | None = None,
+    chat_template: Path | None = None,
+    tool_call_parser: str = AUTO,
+    reasoning_parser: str = AUTO,
+) -> ChosenFormats:
+    """Return the formats that `load_text_model` chooses, without loading the tokenizer."""
+    folder = local_folder(path_or_id, revision)
+    settings = _read_json(folder / "tokenizer_config.json")
+    template = read_template(folder, settings, chat_template)
+    return _formats(settings, template, tool_call_parser, reasoning_parser)
+
+
+def _formats(
+    settings: Mapping[str, Any], template: ChatTemplate | None, calls: str, reasoning: str
+) -> ChosenFormats:
+    sources = "" if template is None else template.all_sources
+    return choose(sources, settings.get("response_template"), calls, reasoning)
 
 
 def _hidden_tokens(backend: Backend) -> dict[int, str]:

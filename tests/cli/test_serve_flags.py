@@ -40,6 +40,14 @@ def test_vllms_speculative_config_is_understood() -> None:
     assert (config.method, config.spec_tokens) == (SpecMethod.NGRAM, 7)
 
 
+def test_parsers_have_vllms_names_and_travel_to_the_cluster() -> None:
+    flags = {"tool_call_parser": "hermes", "reasoning_parser": "qwen3"}
+    assert service_config(None, flags).deployable() == flags
+    plain = service_config(None, {"enable_auto_tool_choice": True})
+    assert (plain.tool_call_parser, plain.reasoning_parser) == ("auto", "auto")
+    assert plain.deployable() == {}
+
+
 def test_unknown_request_fields_are_ignored_or_refused() -> None:
     assert service_config(None, {}).unknown_fields is UnknownFieldsMode.WARN
     config = service_config(None, {"unknown_fields": "refuse"})
@@ -50,6 +58,9 @@ def test_unknown_request_fields_are_ignored_or_refused() -> None:
     ("flags", "complaint"),
     [
         ({"unknown_fields": "perhaps"}, "unknown_fields"),
+        ({"tool_call_parser": "hermess"}, "did you mean 'hermes'\\? known are auto, none, "),
+        ({"reasoning_parser": "x"}, "reasoning_parser has no format 'x': known are auto, none, "),
+        ({"enable_auto_tool_choice": False}, "set tool_call_parser to none"),
         ({"speculative_config": "{"}, "not JSON"),
         ({"speculative_config": '{"metod": "ngram"}'}, "metod"),
         ({"port": 99_999}, "port: Input should be less than or equal to 65535, got 99999"),
@@ -77,8 +88,10 @@ def test_a_mistake_shows_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_print_config_prints_what_would_be_deployed(specdec: Specdec) -> None:
-    outcome = specdec("serve", "--print-config", "--port", 8123, "--spec-tokens", 6)
+    flags = ("--port", 8123, "--spec-tokens", 6, "--tool-call-parser", "openai")
+    outcome = specdec("serve", "--print-config", *flags, "--enable-auto-tool-choice")
     assert outcome.status == 0, outcome.err
     text = yaml.safe_load(outcome.out)
     assert text["http_options"]["port"] == 8123
     assert text["applications"][0]["args"]["spec_tokens"] == 6
+    assert text["applications"][0]["args"]["tool_call_parser"] == "openai"

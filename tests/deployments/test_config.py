@@ -19,6 +19,7 @@ from deployments.app import (
 from deployments.config import ServiceConfig, load_service_config
 from deployments.coordinator.server import process_settings
 from deployments.serve_command import ready_line
+from deployments.text.answers.choosing import ChosenFormats
 from specdec_core.config import KPolicyName, OverlapMode, SpecMethod, SpeculationConfig
 from specdec_core.models.numerics import Numerics
 
@@ -119,12 +120,12 @@ def test_the_demo_draft_runs_only_where_it_is_asked_for(asked: dict[str, Any]) -
     """On CPUs it takes a core from its target and was measured not to earn it back."""
     plain = ServiceConfig()
     assert (plain.method, plain.draft, plain.num_draft_replicas) == ("ngram", None, 0)
-    assert "--draft-replicas 1" in ready_line(plain, Numerics.EXACT)
+    assert "--draft-replicas 1" in ready_line(plain, Numerics.EXACT, ChosenFormats())
     config = ServiceConfig(**asked)
     assert config.method.uses_draft_model
     assert config.draft == "smollm2-135m-draft"
     assert config.num_draft_replicas > 0
-    assert "--draft-replicas" not in ready_line(config, Numerics.EXACT)
+    assert "--draft-replicas" not in ready_line(config, Numerics.EXACT, ChosenFormats())
     assert ServiceConfig(**config.deployable()).draft == config.draft
 
 

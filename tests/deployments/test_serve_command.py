@@ -19,6 +19,7 @@ from deployments import serve_command, start_waiting
 from deployments.config import ServiceConfig
 from deployments.progress import waiting_line
 from deployments.serve_command import (
+    formats_of,
     prepare_environment,
     ready_line,
     warn_when_fast,
@@ -252,13 +253,20 @@ def test_who_left_numerics_to_us_is_told_when_they_are_fast(
 
 def test_the_ready_line_names_both_addresses_and_a_request(folder: Path) -> None:
     settings = config(folder, host="0.0.0.0", served_model_name="tiny")
-    line = ready_line(settings, Numerics.EXACT)
+    line = ready_line(settings, Numerics.EXACT, formats_of(settings))
+    assert "reasoning: none" in line
     assert "numerics exact" in line
     assert "\n" not in line
     assert f"http://127.0.0.1:{settings.port}" in line
     assert f"127.0.0.1:{settings.grpc_port}" in line
     assert "curl -s" in line
     assert '"model": "tiny"' in line
+
+
+def test_the_ready_line_says_how_answers_are_read(folder: Path) -> None:
+    settings = config(folder, tool_call_parser="hermes", reasoning_parser="qwen3")
+    line = ready_line(settings, Numerics.EXACT, formats_of(settings))
+    assert "tool calls: hermes, reasoning: qwen3 (by flag)" in line
 
 
 _ENDED_FROM_A_THREAD = """

@@ -75,6 +75,10 @@ class ChosenFormats:
     problem: str | None = None
     """Mistake in the checkpoint's response template, which is not used for this reason."""
 
+    @property
+    def warning(self) -> str:
+        return f"the checkpoint's response_template is not valid and is not used: {self.problem}"
+
     def __str__(self) -> str:
         calls, reasoning = self.calls, self.reasoning
         if calls.reason == reasoning.reason:
@@ -85,15 +89,22 @@ class ChosenFormats:
         )
 
 
-def check_name(option: str, name: str, known: Mapping[str, Any]) -> str:
-    """Return `name`. Raises ModelNotSupportedError if no format has it."""
+_KNOWN: Mapping[str, Mapping[str, Any]] = {
+    "tool_call_parser": CALL_FORMATS,
+    "reasoning_parser": REASONING_FORMATS,
+}
+
+
+def check_parser(option: str, name: str) -> str:
+    """Return `name`. Raises ModelNotSupportedError if the option has no format of this name."""
+    known = _KNOWN[option]
     if name in known or name in (AUTO, NONE):
         return name
     names = [AUTO, NONE, *sorted(known)]
     close = difflib.get_close_matches(name, names, n=1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
+    hint = f"did you mean {close[0]!r}? " if close else ""
     raise ModelNotSupportedError(
-        f"{option}={name!r} names no format.{hint} Known names: {', '.join(names)}"
+        f"{option} has no format {name!r}: {hint}known are {', '.join(names)}"
     )
 
 
@@ -109,8 +120,8 @@ def choose(
     `response_template` is the checkpoint's own, None if there is none. Raises
     ModelNotSupportedError for an unknown name.
     """
-    check_name("tool_call_parser", tool_call_parser, CALL_FORMATS)
-    check_name("reasoning_parser", reasoning_parser, REASONING_FORMATS)
+    check_parser("tool_call_parser", tool_call_parser)
+    check_parser("reasoning_parser", reasoning_parser)
     problem = None if response_template is None else _problem(response_template)
     own = {} if response_template is None or problem else response_template["fields"]
     shown_calls = _shown(template_source, CALL_FINGERPRINTS, CALL_FORMATS)
@@ -160,11 +171,10 @@ def _own_fields(
     own: Mapping[str, Any], written: AnswerFormat, calls: Choice, reasoning: Choice
 ) -> dict[str, Any]:
     """Return the fields of the checkpoint's template, with a part replaced that a flag chose."""
-    fields = {name: field for name, field in own.items() if name != CALLS_FIELD}
-    if reasoning.name != OWN:
-        fields = dict(written.reasoning.fields) if written.reasoning else {}
-    if calls.name == OWN:
-        fields[CALLS_FIELD] = own[CALLS_FIELD]
-    elif written.calls is not None:
-        fields[CALLS_FIELD] = written.calls.field
-    return fields
+    other = AnswerFormat(
+        reasoning=None if reasoning.name == OWN else written.reasoning,
+        calls=None if calls.name == OWN else written.calls,
+    ).template(reads_calls=True)["fields"]
+    is_own = {True: calls.name == OWN, False: reasoning.name == OWN}
+    kept = {name: field for name, field in own.items() if is_own[name == CALLS_FIELD]}
+    return {**kept, **other}

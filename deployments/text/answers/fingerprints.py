@@ -20,9 +20,14 @@ class Fingerprint:
         return all(re.search(pattern, source) for pattern in self.patterns)
 
 
-_DEEPSEEK_CALL = "<\N{FULLWIDTH VERTICAL LINE}tool▁sep\N{FULLWIDTH VERTICAL LINE}>"
+_BAR = "\N{FULLWIDTH VERTICAL LINE}"
+_DEEPSEEK_CALL = f"<{_BAR}tool▁sep{_BAR}>"
+_DEEPSEEK_TURN = f"<{_BAR}Assistant{_BAR}>"
+_NEXT_PRINT = r"['\"] -\}\}\s*\{\{- ['\"]"
+"""End of one Jinja expression and beginning of the next, which print two adjacent texts."""
 
 CALL_FINGERPRINTS: Sequence[Fingerprint] = (
+    Fingerprint("deepseek_v4", ("DSML", r"\btool_calls>")),
     Fingerprint("deepseek_v32", ("DSML",)),
     Fingerprint("deepseek_v3", (_DEEPSEEK_CALL, "```json")),
     Fingerprint("deepseek_v31", (_DEEPSEEK_CALL,)),
@@ -30,6 +35,7 @@ CALL_FINGERPRINTS: Sequence[Fingerprint] = (
     Fingerprint("minimax_m2", ("<minimax:tool_call>",)),
     Fingerprint("openai", (r"<\|channel\|>commentary", r"<\|call\|>")),
     Fingerprint("gemma4", (r"<\|tool_call>call:",)),
+    Fingerprint("glm47", ("<tool_call>", rf"</arg_key>(?:{_NEXT_PRINT})?<arg_value>")),
     Fingerprint("glm45", ("<tool_call>", "<arg_key>")),
     Fingerprint("qwen3_coder", ("<tool_call>", "<function=", "<parameter=")),
     Fingerprint("seed_oss", ("<seed:tool_call>",)),
@@ -48,7 +54,12 @@ REASONING_FINGERPRINTS: Sequence[Fingerprint] = (
     Fingerprint("openai_gptoss", (r"<\|channel\|>analysis",)),
     Fingerprint("gemma4", (r"<\|channel>thought",)),
     Fingerprint("mistral", (r"\[THINK\]",)),
+    Fingerprint("seed_oss", ("<seed:think>",)),
     Fingerprint("granite", ("</think>", "<response></response>")),
+    Fingerprint("kimi_k2", ("</think>", r"<\|im_middle\|>")),
+    Fingerprint("minimax_m2", ("</think>", "<minimax:tool_call>")),
+    Fingerprint("glm45", ("</think>", "<arg_key>")),
+    Fingerprint("deepseek_v3", ("</think>", _DEEPSEEK_TURN, "thinking")),
     Fingerprint("qwen3", ("</think>", r"<\|im_start\|>")),
     Fingerprint("deepseek_r1", ("</think>",)),
 )

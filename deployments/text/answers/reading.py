@@ -56,6 +56,12 @@ class Answers:
     def __init__(self, answer_format: AnswerFormat) -> None:
         self.format = answer_format
 
+    def compile(self) -> None:
+        """Compile the format, which imports transformers, before the first request."""
+        self.reader(tools=[{}])
+        if self.has_reasoning:
+            self.reader()
+
     @property
     def has_reasoning(self) -> bool:
         """Whether an answer is read although its request has no tools."""

@@ -278,6 +278,11 @@ def test_models_readiness_and_unknown_routes() -> None:
             (card,) = (await client.get("/v1/models")).json()["data"]
             assert card["id"] == "fake"
             assert card["max_model_len"] == 512
+            assert (card["tool_call_parser"], card["reasoning_parser"]) == ("none", "none")
+            assert card["chosen_by"] == {
+                "tool_call_parser": "nothing",
+                "reasoning_parser": "nothing",
+            }
             assert (await client.get("/v1/models/")).json()["data"] == [card]
             assert (await client.get("/v1/models/fake")).json() == card
             for name in ("other", "its/other"):

@@ -110,6 +110,16 @@ def test_the_text_side_never_imports_torch(folder: Path) -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+def test_a_reader_of_answers_is_ready_without_torch(folder: Path) -> None:
+    code = (
+        "import sys, deployments.text.model as t; "
+        f"text = t.load_text_model({str(folder)!r}, tool_call_parser='hermes'); "
+        "assert 'transformers' not in sys.modules; text.answers.compile(); "
+        "assert 'transformers' in sys.modules; assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_a_prompt_that_can_never_fit_is_refused_before_it_is_tokenized(text: TextModel) -> None:
     with pytest.raises(InvalidRequestError, match="context length is 1024"):
         text.encode("x" * 3_000_000)

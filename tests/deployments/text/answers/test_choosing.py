@@ -135,7 +135,7 @@ def test_a_broken_own_template_is_named_and_not_used(broken: Any) -> None:
 @pytest.mark.parametrize("option", ["tool_call_parser", "reasoning_parser"])
 def test_an_unknown_name_is_refused_with_the_known_ones(option: str) -> None:
     known = {"tool_call_parser": "hermes", "reasoning_parser": "qwen3"}[option]
-    message = f"{option}='{known}x' names no format. Did you mean '{known}'.*auto, none, "
+    message = f"{option} has no format '{known}x': did you mean '{known}'.* auto, none, "
     with pytest.raises(ModelNotSupportedError, match=message):
         choose(_QWEN, **{option: known + "x"})
 
