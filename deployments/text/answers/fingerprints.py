@@ -46,7 +46,7 @@ CALL_FINGERPRINTS: Sequence[Fingerprint] = (
     Fingerprint("hermes", (r'<tool_call>[^<]{0,40}\{\\?"name',)),
     Fingerprint("lfm2", (r"<\|tool_call_start\|>",)),
     Fingerprint("llama3_json", (r'"name": function name, "parameters": dictionary',)),
-    Fingerprint("pythonic", (r"\[func_name1\(params_name1=",)),
+    Fingerprint("pythonic", (r"\[func_name1\(param",)),
 )
 """Formats of tool calls. The first one that matches is the template's."""
 
@@ -59,7 +59,7 @@ REASONING_FINGERPRINTS: Sequence[Fingerprint] = (
     Fingerprint("kimi_k2", ("</think>", r"<\|im_middle\|>")),
     Fingerprint("minimax_m2", ("</think>", "<minimax:tool_call>")),
     Fingerprint("glm45", ("</think>", "<arg_key>")),
-    Fingerprint("deepseek_v3", ("</think>", _DEEPSEEK_TURN, "thinking")),
+    Fingerprint("deepseek_v3", ("</think>", _DEEPSEEK_TURN, "thinking is defined")),
     Fingerprint("qwen3", ("</think>", r"<\|im_start\|>")),
     Fingerprint("deepseek_r1", ("</think>",)),
 )
