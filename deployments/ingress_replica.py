@@ -78,7 +78,7 @@ class Ingress:
         self._look_task = loop.create_task(self._replaced.keep_looking())
         self._trim_task = loop.create_task(keep_trimming())
         text = text_model(config)
-        _begin_reading(text)
+        begin_reading(text)
         self._service = GenerationService(
             text,
             pool,
@@ -208,11 +208,11 @@ def request_spans(config: ServiceConfig, tracing: Tracing) -> RequestSpans:
     return RequestSpans(tracing.tracer, model_name=config.model_name, attributes=attributes)
 
 
-def _begin_reading(text: TextModel) -> None:
+def begin_reading(text: TextModel) -> None:
     """Log how answers are read, and prepare it, so that no request waits for it."""
     if text.formats.problem is not None:
         logger.warning("%s", text.formats.warning)
-    logger.info("reading answers: %s", text.formats)
+    logger.info("answer formats chosen; %s", text.formats)
     if text.answers is not None:
         text.answers.compile()
 
