@@ -6,14 +6,16 @@ Why this library: docs/decisions/0006-structured-output.md.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from deployments.extras import install_command
 from deployments.text.grammar_limits import DEFAULT_LIMITS, GrammarLimits
 from deployments.text.grammar_source import library_text
+from deployments.text.lark_source import over_bytes
 from specdec_core.errors import InvalidRequestError
-from specdec_core.grammar import GrammarSpec
+from specdec_core.grammar import GrammarKind, GrammarSpec
 
 if TYPE_CHECKING:
     from deployments.text.model import TextModel
@@ -75,7 +77,11 @@ def try_grammar(spec: GrammarSpec, limits: GrammarLimits = DEFAULT_LIMITS) -> No
     """Compile a grammar over bytes, and raise InvalidRequestError if that fails.
 
     It takes as long as the grammar costs, and may end the process if the grammar nests too deeply.
+    The model's special tokens are not known here, so their names and IDs are not checked.
     """
+    if spec.kind is GrammarKind.LARK:
+        limits.check_size(spec)
+        spec = replace(spec, source=over_bytes(spec.source))
     matcher = MatcherFactory(lambda: library().LLTokenizer("byte"), limits).make(
         spec, has_full_limits=False
     )

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from deployments.text.grammar_library import try_grammar
 from deployments.text.grammars import Compiler
+from deployments.text.lark_source import over_bytes
 from deployments.text.model import TextModel, load_text_model
 from deployments.text.structured_output import (
     ANY_OBJECT,
@@ -19,6 +20,7 @@ from deployments.text.structured_output import (
     from_response_format,
     from_structured_outputs,
     json_schema,
+    lark,
     regex,
 )
 from specdec_core.errors import InvalidRequestError
@@ -213,6 +215,17 @@ def test_a_choice_is_any_text(label: str) -> None:
     matcher = matcher_of(choice(["other", label]))
     assert matcher.consume_tokens(list(label.encode()))
     assert matcher.is_accepting()
+
+
+SPECIAL = 'start: "<[7]>" <[151668]> /<.>/ (<|im_end|> | <[1-5,900]>) %json {"const": "<[9]>"}'
+
+
+def test_special_tokens_of_any_model_may_stand_in_a_grammar() -> None:
+    """The tokenizer of the check has 262 IDs only."""
+    try_grammar(lark(SPECIAL))
+    assert over_bytes(SPECIAL) == (
+        'start: "<[7]>" <[256]> /<.>/ (<[256]> | <[256]>) %json {"const": "<[9]>"}'
+    )
 
 
 def test_a_grammar_reaches_the_replicas() -> None:
