@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from deployments.text.json_text import checked_json, read_json
+from deployments.text.answers.argument_types import argument_json
+from deployments.text.answers.written_json import check_object, plain_json, with_text_at
+from deployments.text.json_text import check_text
 from specdec_core.errors import InvalidRequestError
 
 _ID_LETTERS = string.ascii_letters + string.digits
@@ -21,47 +24,112 @@ class ToolCall:
 
     name: str
     arguments: str
-    """A JSON object."""
+    """A JSON object, as the model wrote it if it wrote JSON."""
     call_id: str
 
 
 def read_calls(
-    text: str, template: Any, tools: Sequence[Mapping[str, Any]], id_length: int | None = None
+    body: str,
+    field: Any,
+    captures: Mapping[str, str],
+    tools: Sequence[Mapping[str, Any]],
+    id_length: int | None = None,
 ) -> tuple[ToolCall, ...] | None:
-    """Return the calls of one region, which is `text` without its closing mark; None if it cannot
-    be read.
+    """Return the calls of one region; None if it cannot be read.
 
-    `template` is a response template of calls that end with the text. The schemas of `tools` tell
-    the types of arguments that are not JSON.
+    `body` is the region's text without its marks, `field` is the compiled field of the response
+    template, and `captures` are the groups of its opening mark. The schemas of `tools` tell the
+    types of arguments that are not JSON.
     """
-    from transformers.utils.chat_parsing import parse_response
+    from transformers.utils.chat_parsing.content_parsers import process_field
 
     try:
-        found = parse_response(text, template, prefix="", tools=[dict(tool) for tool in tools]).get(
-            "tool_calls"
-        )
-        calls = [one for entry in _listed(found) for one in _listed(entry)]
-        read = tuple(_call(one, id_length) for one in calls)
+        value = process_field(_with_plain_arguments(body, field), field, dict(captures))
+        entries = [one for entry in _listed(value) for one in _listed(entry)]
+        calls = [_call({**captures, **entry}, tools, id_length) for entry in entries]
     except (ValueError, KeyError, TypeError, RecursionError, InvalidRequestError):
         return None
-    return read or None
+    return tuple(calls) or None
+
+
+def _with_plain_arguments(body: str, field: Any) -> str:
+    """Return the body with arguments of JSON as texts. Raises ValueError for a broken body."""
+    args = field.content_args
+    if field.content == "xml-inline":
+        _check_only_arguments(body, args["tag_pattern"])
+    if field.content != "json":
+        return body
+    if args.get("string_delims") or args.get("unquoted_keys"):
+        body = plain_json(body, args)
+    path = _path_of_arguments(field.transform)
+    return body if path is None else with_text_at(body, path)
+
+
+def _check_only_arguments(body: str, pattern: str) -> None:
+    import regex
+
+    if regex.sub(pattern, "", body, flags=regex.DOTALL).strip():
+        raise ValueError(f"no arguments: {body:.80}")
+
+
+def _path_of_arguments(transform: Any) -> tuple[str, ...] | None:
+    """Return the names that lead from a call's JSON to its arguments; None if that is unknown."""
+    if transform is None:
+        return ("arguments",)
+    function = transform.get("function") if isinstance(transform, dict) else None
+    is_whole = isinstance(function, str)
+    place = function if is_whole else (function or {}).get("arguments")
+    found = re.fullmatch(r"\{([\w.]+)\}", place) if isinstance(place, str) else None
+    if found is None:
+        return None
+    steps = found[1].split(".")
+    names = steps[1:] if steps[0] == "content" else steps
+    return (*names, "arguments") if is_whole else tuple(names)
 
 
 def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _call(read: Any, id_length: int | None) -> ToolCall:
+def _call(
+    read: Mapping[str, Any], tools: Sequence[Mapping[str, Any]], id_length: int | None
+) -> ToolCall:
     """Raises ValueError, TypeError or InvalidRequestError for what is no call."""
-    function = read["function"]
-    name, arguments = function["name"], function.get("arguments", {})
-    if isinstance(arguments, str):
-        arguments = read_json(arguments, "arguments")
-    if not isinstance(name, str) or not isinstance(arguments, dict):
+    function = read.get("function", read)
+    name, arguments = function["name"], function.get("arguments", "{}")
+    if not isinstance(name, str) or not isinstance(arguments, str | dict):
         raise ValueError(f"no function with arguments: {function}")
-    checked_json([name, arguments], "arguments")
-    written = json.dumps(arguments, ensure_ascii=False)
-    return ToolCall(name, written, read.get("id") or _new_id(id_length))
+    check_text(name, "name")
+    if isinstance(arguments, dict):
+        arguments = _typed(arguments, _parameters(name, tools))
+    call_id = read.get("id")
+    return ToolCall(
+        name,
+        check_object(arguments),
+        call_id if isinstance(call_id, str) and call_id else _new_id(id_length),
+    )
+
+
+def _parameters(name: str, tools: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return the schema of a tool's arguments, empty if there is none."""
+    functions = [tool.get("function") or {} for tool in tools]
+    return next((one.get("parameters") or {} for one in functions if one.get("name") == name), {})
+
+
+def _typed(arguments: Mapping[str, Any], parameters: Mapping[str, Any]) -> str:
+    """Return the JSON of arguments that a model wrote as texts."""
+    properties = parameters.get("properties") or {}
+    written = [
+        f"{json.dumps(key, ensure_ascii=False)}: {_value(value, properties.get(key), parameters)}"
+        for key, value in arguments.items()
+    ]
+    return f"{{{', '.join(written)}}}"
+
+
+def _value(value: Any, schema: Any, root: Mapping[str, Any]) -> str:
+    if isinstance(value, str):
+        return argument_json(value, schema, root)
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _new_id(length: int | None) -> str:

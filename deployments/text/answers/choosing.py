@@ -12,14 +12,16 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+from deployments.text.answers.call_formats import CALL_FORMATS
 from deployments.text.answers.fingerprints import (
     CALL_FINGERPRINTS,
     REASONING_FINGERPRINTS,
     Fingerprint,
     format_shown,
 )
-from deployments.text.answers.formats import CALL_FORMATS, REASONING_FORMATS, AnswerFormat
-from deployments.text.answers.marks import CALLS_FIELD, marks_of
+from deployments.text.answers.formats import CALLS_FIELD, AnswerFormat
+from deployments.text.answers.marks import marks_of
+from deployments.text.answers.reasoning_formats import REASONING_FORMATS
 from specdec_core.errors import ModelNotSupportedError
 
 AUTO = "auto"

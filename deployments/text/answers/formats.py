@@ -1,25 +1,47 @@
-"""Formats in which models write reasoning and tool calls, as data.
+"""Format of a model's answers: how it marks reasoning and tool calls.
 
 The fields are those of a response template, which `transformers.utils.chat_parsing` documents and
-checkpoints may ship. Beside them stands what a model writes, for grammars. Names are vLLM's.
+checkpoints may ship. The other attributes say what a model writes, for grammars.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 START_ANCHORS = (
     "<|im_start|>assistant\n",
     "<|start|>assistant",
     "<|start_header_id|>assistant<|end_header_id|>\n\n",
+    "<|header_start|>assistant<|header_end|>\n\n",
+    "[/INST]",
+    "[/TOOL_RESULTS]",
+    "<|assistant|>",
+    "<assistant>",
+    "<role>ASSISTANT</role>",
+    "<｜Assistant｜>",
+    "<｜tool▁output▁end｜>",
+    "<｜tool▁outputs▁end｜>",
+    "<|start_of_role|>assistant<|end_of_role|>",
+    "<|im_assistant|>assistant<|im_middle|>",
+    "]~b]ai\n",
+    "<|turn>model\n",
+    "<tool_response|>",
+    "<seed:bos>assistant\n",
+    "<|CHATBOT_TOKEN|>",
+    "<SPECIAL_11>Assistant\n",
+    "<|Bot|>",
+    "<sep>assistant:",
 )
-"""Texts that begin an answer in a prompt, of all formats."""
+"""Texts that begin an answer in a prompt, of all formats. The end of a tool's result is one of them
+if a model answers it without another beginning."""
+
+CALLS_FIELD, OLDER_CALLS_FIELD = "tool_calls", "tool_calls_older"
 
 Field = Mapping[str, Any]
 """A field of a response template."""
+_ONLY_CONTENT: Mapping[str, Field] = {"content": {}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +64,11 @@ class ParameterFormat:
     opening: str
     """`{key}` stands for the argument's name."""
     closing: str
+    other_opening: str | None = None
+    """Text before a value that is no string, if another."""
+    between: str = ""
+    quote: str = ""
+    """Text before and after a string."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +78,11 @@ class CallFormat:
     field: Field
     """The field `tool_calls`."""
     opening: str
-    """Text before a call's arguments. `{name}` stands for the function's name."""
+    """Text before a call's arguments.
+
+    `{name}` stands for the function's name, `{json_name}` for its name as JSON with quotes, and
+    `{index}` for the call's number in the answer, from 0 on.
+    """
     closing: str
     parameters: ParameterFormat | None = None
     """None: the arguments are a JSON object."""
@@ -60,8 +91,12 @@ class CallFormat:
     between: str = ""
     after: str = ""
     """Text after the last call."""
+    tail: str = ""
+    """Mark that may follow a call, and that is left out there."""
     call_id_length: int | None = None
     """Length of a call's ID, if the chat template insists on one."""
+    older_field: Field | None = None
+    """The field of another way of writing, which is read, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,75 +114,11 @@ class AnswerFormat:
         if self.own_template is not None:
             fields = dict(self.own_template["fields"])
             if not reads_calls:
-                fields.pop("tool_calls", None)
-            return {**self.own_template, "fields": fields}
+                fields.pop(CALLS_FIELD, None)
+            return {**self.own_template, "fields": fields or _ONLY_CONTENT}
         fields = dict(self.reasoning.fields) if self.reasoning else {}
         if reads_calls and self.calls is not None:
-            fields["tool_calls"] = self.calls.field
-        return {"start_anchor": list(self.start_anchors), "fields": fields}
-
-
-def _function(name: str, arguments: str) -> dict[str, Any]:
-    return {"type": "function", "function": {"name": name, "arguments": arguments}}
-
-
-THINK = ReasoningFormat(
-    fields={"reasoning_content": {"open": "<think>", "close": "</think>"}},
-    opening="<think>\n",
-    closing="\n</think>\n\n",
-)
-
-REASONING_FORMATS: Mapping[str, ReasoningFormat] = MappingProxyType(
-    {
-        "qwen3": THINK,
-        "deepseek_r1": THINK,
-        "openai_gptoss": ReasoningFormat(
-            fields={
-                "reasoning_content": {
-                    "open_pattern": r"(?:<\|start\|>assistant)?<\|channel\|>analysis<\|message\|>",
-                    "close": "<|end|>",
-                    "repeats": True,
-                },
-                "content": {
-                    "open_pattern": r"(?:<\|start\|>assistant)?"
-                    r"<\|channel\|>(?:final|commentary)<\|message\|>",
-                    "close": ["<|end|>", "<|return|>"],
-                    "repeats": True,
-                },
-            },
-            opening="<|channel|>analysis<|message|>",
-            closing="<|end|><|start|>assistant",
-            content_opening="<|channel|>final<|message|>",
-        ),
-    }
-)
-
-CALL_FORMATS: Mapping[str, CallFormat] = MappingProxyType(
-    {
-        "hermes": CallFormat(
-            field={
-                "open_pattern": r"<tool_call>\s*(?=\{)",
-                "close": "</tool_call>",
-                "repeats": True,
-                "content": "json",
-                "transform": {"type": "function", "function": "{content}"},
-            },
-            opening='<tool_call>\n{"name": {name}, "arguments": ',
-            closing="}\n</tool_call>",
-            between="\n",
-        ),
-        "openai": CallFormat(
-            field={
-                "open_pattern": r"(?:<\|start\|>assistant)?(?: to=functions\.(?P<to>[\w.-]+))?"
-                r"<\|channel\|>(?:commentary|analysis) to=functions\.(?P<name>[\w.-]+)"
-                r"\s*(?:<\|constrain\|>)?\w*<\|message\|>",
-                "close": "<|call|>",
-                "repeats": True,
-                "content": "json",
-                "transform": _function("{name}", "{content}"),
-            },
-            opening="<|channel|>commentary to=functions.{name} <|constrain|>json<|message|>",
-            closing="<|call|>",
-        ),
-    }
-)
+            fields[CALLS_FIELD] = self.calls.field
+            if self.calls.older_field is not None:
+                fields[OLDER_CALLS_FIELD] = self.calls.older_field
+        return {"start_anchor": list(self.start_anchors), "fields": fields or _ONLY_CONTENT}

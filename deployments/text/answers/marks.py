@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
 
-from deployments.text.answers.formats import AnswerFormat
+from deployments.text.answers.formats import CALLS_FIELD, OLDER_CALLS_FIELD, AnswerFormat
+from deployments.text.answers.quotes import Quote, quotes_of
 
-CALLS_FIELD = "tool_calls"
+_OR_END = r"|\Z"
 _REASONING_FIELDS = ("reasoning_content", "reasoning", "thinking")
 
 
@@ -44,9 +46,12 @@ class Region:
     opening: Pattern | None = None
     closing: Pattern | None = None
     """None: the region lasts to the answer's end."""
-    is_json: bool = False
-    string_marks: tuple[tuple[str, str], ...] = ()
-    """Texts around strings of JSON, if they are not its quotes."""
+    closes_at_end: bool = False
+    """The answer's end closes it, too. Only calls need this."""
+    quotes: tuple[Quote, ...] = ()
+    """Quotes of a call. A closing mark between them is part of a string."""
+    field: Any = None
+    """The compiled field of the response template."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +62,8 @@ class Mark:
     end: int
     opened: Region | None
     """The region that it opens; None if it closes the open one."""
+    captures: Mapping[str, str] = field(default_factory=dict)
+    """Texts that its pattern captured, by group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +74,8 @@ class Marks:
     """Those with an opening mark."""
     between: Region
     """Text between the others. Its closing mark is left out of the answer."""
-    call_template: Any
-    """Response template of one region of calls, whose text ends with the region."""
-    closes_calls_at_end: bool
-    """A call may lack its closing mark at the answer's end."""
+    tail: str
+    """Mark that may follow a call."""
     _anchor: Any
 
     def after_anchor(self, prompt_end: str) -> str:
@@ -78,64 +83,91 @@ class Marks:
         ends = [found.end() for found in self._anchor.finditer(prompt_end)]
         return prompt_end[ends[-1] :] if ends else ""
 
+    def end_of_tail(self, text: str, start: int) -> int | None:
+        """Return where the mark after a call ends, `start` if none is there; None if unclear."""
+        rest = text[start:].lstrip()
+        if rest.startswith(self.tail):
+            return len(text) - len(rest) + len(self.tail)
+        return None if self.tail.startswith(rest) else start
+
     def next_mark(
-        self, region: Region, text: str, start: int, *, at_end: bool
+        self, region: Region, text: str, start: int, *, at_end: bool, reads_calls: bool = True
     ) -> tuple[Mark | None, int]:
         """Return the next mark in `text`, and up to where the text before it is certain.
 
         A mark that more text may change waits, and nothing behind it is certain.
         """
-        watched: list[tuple[Pattern, Region | None]] = []
-        if region.closing is not None:
-            watched.append((region.closing, None))
-        if region is self.between:
-            watched += [(one.opening, one) for one in self.regions if one.opening]
         best: Mark | None = None
-        certain = len(text)
-        for pattern, opened in watched:
+        certain = len(text) + at_end
+        for pattern, opened in self._watched(region, reads_calls):
             found = pattern.compiled.search(text, start, partial=not at_end)
             if found is None:
                 continue
             if not at_end and pattern.may_change(found, text):
                 certain = min(certain, found.start())
             elif best is None or (found.start(), -found.end()) < (best.start, -best.end):
-                best = Mark(found.start(), found.end(), opened)
+                best = _mark(found, opened)
         if best is None or best.start >= certain:
-            return None, certain
+            return None, min(certain, len(text))
         return best, best.start
+
+    def _watched(self, region: Region, reads_calls: bool) -> list[tuple[Pattern, Region | None]]:
+        """Return the patterns that matter in `region`, each with what it opens."""
+        watched: list[tuple[Pattern, Region | None]] = []
+        if region.closing is not None:
+            watched.append((region.closing, None))
+        if region is self.between:
+            watched += [
+                (one.opening, one)
+                for one in self.regions
+                if one.opening and (reads_calls or one.kind is not Kind.CALL)
+            ]
+        return watched
+
+
+def _mark(found: Any, opened: Region | None) -> Mark:
+    groups = found.groupdict() if opened is not None else {}
+    captures = {name: value for name, value in groups.items() if value is not None}
+    return Mark(found.start(), found.end(), opened, captures)
 
 
 def marks_of(answer_format: AnswerFormat, *, reads_calls: bool) -> Marks:
     """Compile a format. Raises ValueError for a response template that is not valid."""
     from transformers.utils.chat_parsing.response_templates import load_response_template
 
-    template = answer_format.template(reads_calls=reads_calls)
-    loaded = load_response_template(template)
-    regions = [_region(field) for field in loaded.fields.values()]
+    loaded = load_response_template(answer_format.template(reads_calls=reads_calls))
+    is_own = answer_format.own_template is not None
+    regions = [_region(one, is_own) for one in loaded.fields.values()]
     between = next((one for one in regions if one.opening is None), Region(Kind.CONTENT))
-    calls = template["fields"].get(CALLS_FIELD)
-    one_call = None
-    if calls is not None:
-        unclosed = {name: value for name, value in calls.items() if not name.startswith("close")}
-        one_call = load_response_template({**template, "fields": {CALLS_FIELD: unclosed}})
     return Marks(
         regions=tuple(one for one in regions if one.opening is not None),
         between=between,
-        call_template=one_call,
-        closes_calls_at_end=answer_format.own_template is not None,
+        tail=answer_format.calls.tail if answer_format.calls and not is_own else "",
         _anchor=loaded.start_anchor_re,
     )
 
 
-def _region(field: Any) -> Region:
-    kind = Kind.REASONING if field.name in _REASONING_FIELDS else Kind.CONTENT
+def _region(loaded: Any, is_own: bool) -> Region:
+    kind = Kind.REASONING if loaded.name in _REASONING_FIELDS else Kind.CONTENT
+    is_call = loaded.name in (CALLS_FIELD, OLDER_CALLS_FIELD)
+    closing, is_closed_by_end = loaded.close_re, is_own
+    if loaded.close_literals is None and closing and closing.pattern.endswith(_OR_END):
+        # A pattern that matches the end hides the beginning of a mark before it.
+        closing, is_closed_by_end = _compiled(closing.pattern.removesuffix(_OR_END)), True
     return Region(
-        kind=Kind.CALL if field.name == CALLS_FIELD else kind,
-        opening=_pattern(field.open_re, field.open_literals, field.open_literal_can_extend),
-        closing=_pattern(field.close_re, field.close_literals, field.close_literal_can_extend),
-        is_json=field.content == "json",
-        string_marks=tuple(map(tuple, field.content_args.get("string_delims", ()))),
+        kind=Kind.CALL if is_call else kind,
+        opening=_pattern(loaded.open_re, loaded.open_literals, loaded.open_literal_can_extend),
+        closing=_pattern(closing, loaded.close_literals, loaded.close_literal_can_extend),
+        closes_at_end=is_closed_by_end,
+        quotes=quotes_of(loaded.content, loaded.content_args) if is_call else (),
+        field=loaded,
     )
+
+
+def _compiled(pattern: str) -> Any:
+    import regex
+
+    return regex.compile(pattern, regex.DOTALL)
 
 
 def _pattern(compiled: Any, literals: Any, can_extend: bool) -> Pattern | None:

@@ -2,12 +2,12 @@
 
 Invariant: each character of an answer is part of a mark, part of a call that was read, or part of
 the reasoning or the content that is returned. Text that does not parse is content. White space
-around reasoning and around calls is layout, and is left out.
+around reasoning and around calls is layout, and is left out. A line break joins two parts of the
+content or of the reasoning.
 """
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,12 +17,15 @@ from typing import Any
 
 from deployments.text.answers.calls import ToolCall, read_calls
 from deployments.text.answers.formats import AnswerFormat
-from deployments.text.answers.marks import Kind, Mark, Marks, marks_of
+from deployments.text.answers.marks import Kind, Mark, Marks, Region, marks_of
+from deployments.text.answers.quotes import QuoteScan
 
 _LOOKBEHIND = 64
 """Characters before a mark that its pattern may look at."""
 _MAX_READ = 4_096
 """Characters that were read and are still kept."""
+_MAX_BROKEN_CALLS = 32
+"""Broken calls after which an answer's marks of calls are content: text after each is read anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +93,7 @@ class Answers:
 class _Text:
     """Text of one kind as it is shown, without the white space around regions."""
 
-    def __init__(self, between: str = "") -> None:
-        """`between` stands between the texts of two regions."""
-        self._between = between
+    def __init__(self) -> None:
         self._is_begun = False
         self._is_trimmed = False
         self._space = ""
@@ -105,7 +106,7 @@ class _Text:
         if not kept:
             self._space += text
             return ""
-        before = self._between if self._is_trimmed and self._is_begun else self._space
+        before = "\n" if self._is_trimmed and self._is_begun else self._space
         self._is_begun, self._is_trimmed = True, False
         self._space = text[len(kept) :]
         return before + kept
@@ -120,6 +121,17 @@ class _Text:
         return space
 
 
+@dataclass(slots=True)
+class _OpenCall:
+    """A call that is being read. Its places are in the reader's buffer."""
+
+    start: int
+    """Where its mark begins."""
+    body: int
+    captures: Mapping[str, str]
+    strings: QuoteScan
+
+
 class AnswerReader:
     """Reads one answer. `add` its text piece by piece, then `flush`."""
 
@@ -130,34 +142,34 @@ class AnswerReader:
         tools: Sequence[Mapping[str, Any]] = (),
         id_length: int | None = None,
     ) -> None:
+        begun = marks.after_anchor(prompt_end)
         self._marks = marks
         self._tools = tools
         self._id_length = id_length
         self._region = marks.between
+        self._call: _OpenCall | None = None
+        """The call that is open if the region is a call's."""
+        self._is_after_call = False
+        """Whether the mark after a call may come now."""
+        self._num_broken = 0
         self._buffer = ""
-        self._offset = 0
-        """Where the buffer begins in the answer, in characters."""
-        self._start = 0
-        """Where the mark of the open call begins in the buffer."""
-        self._body = 0
-        """Where the text of the open call begins in the buffer."""
+        self._offset = -len(begun)
+        """Where the buffer begins in the answer, in characters. The prompt's text is before 0."""
         self._at = 0
         """Where the buffer is read on."""
-        self._texts = {Kind.CONTENT: _Text(), Kind.REASONING: _Text(between="\n")}
+        self._is_content_begun = False
+        self._texts = {Kind.CONTENT: _Text(), Kind.REASONING: _Text()}
         self._texts[Kind.REASONING].trim()
         self._turns: list[int] = []
         """Where reasoning begins and ends in the answer, in turns."""
-        begun = marks.after_anchor(prompt_end)
         self.add(begun)
-        self._offset -= len(begun)
         self.begun = self._begun()
         self._turns = [0] if self.begun is Begun.REASONING else []
 
     def _begun(self) -> Begun:
         if self._region.kind is Kind.REASONING:
             return Begun.REASONING
-        is_outside = self._region is self._marks.between and not self._turns
-        return Begun.NOTHING if is_outside else Begun.CONTENT
+        return Begun.CONTENT if self._is_content_begun else Begun.NOTHING
 
     def num_reasoning_tokens(self, offsets: Sequence[int]) -> int:
         """Return how many of an answer's tokens are reasoning.
@@ -179,92 +191,113 @@ class AnswerReader:
     def flush(self) -> Found:
         """Return what is left at the answer's end."""
         found = self._read(at_end=True)
-        while self._region.kind is Kind.CALL:
-            found += self._end_call() + self._read(at_end=True)
+        while self._call is not None:
+            found += self._end_call(None) + self._read(at_end=True)
         return found + Found(content=self._texts[Kind.CONTENT].flush())
 
     def _read(self, *, at_end: bool) -> Found:
         found = Found()
-        while True:
-            mark, end = self._marks.next_mark(self._region, self._buffer, self._at, at_end=at_end)
-            if self._region.kind is not Kind.CALL:
-                found += self._told(self._buffer[self._at : end])
+        while not self._awaits_tail(at_end=at_end):
+            mark, end = self._marks.next_mark(
+                self._region,
+                self._buffer,
+                self._at,
+                at_end=at_end,
+                reads_calls=self._num_broken < _MAX_BROKEN_CALLS,
+            )
+            if self._call is None:
+                found += self._told(self._at, end)
             self._at = end
             if mark is None:
                 return found
             self._at = mark.end
-            found += self._closed(mark) if mark.opened is None else self._opened(mark)
+            if mark.opened is not None:
+                self._open(mark, mark.opened)
+            else:
+                found += self._closed(mark)
+        return found
 
-    def _told(self, text: str) -> Found:
-        """Return text of the open region."""
-        shown = self._texts[self._region.kind].add(text)
+    def _awaits_tail(self, *, at_end: bool) -> bool:
+        """Skip the mark after a call. Return whether more text must show if it is there."""
+        if not self._is_after_call:
+            return False
+        end = self._marks.end_of_tail(self._buffer, self._at)
+        if end is None and not at_end:
+            return True
+        self._at = self._at if end is None else end
+        self._is_after_call = False
+        return False
+
+    def _told(self, start: int, end: int) -> Found:
+        """Return text of the buffer, which is part of the open region. The prompt's is left out."""
+        if self._region.kind is Kind.CONTENT and self._buffer[start:end].strip():
+            self._is_content_begun = True
+        shown = self._texts[self._region.kind].add(
+            self._buffer[max(start, -self._offset) : max(end, -self._offset)]
+        )
         if self._region.kind is Kind.REASONING:
             return Found(reasoning=shown)
         return Found(content=shown)
 
-    def _opened(self, mark: Mark) -> Found:
-        assert mark.opened is not None
-        self._region = mark.opened
-        self._start, self._body = mark.start, mark.end
-        if self._region.kind is not Kind.CALL:
+    def _open(self, mark: Mark, region: Region) -> None:
+        self._region = region
+        if region.kind is Kind.CALL:
+            self._call = _OpenCall(mark.start, mark.end, mark.captures, QuoteScan(region.quotes))
+        else:
             self._trim(mark.end)
-        return Found()
 
     def _closed(self, mark: Mark) -> Found:
-        region = self._region
-        if region.kind is not Kind.CALL:
+        call = self._call
+        if call is None:
             self._trim(mark.start)
-        elif region.is_json and _ends_in_string(
-            self._buffer[self._body : mark.start], region.string_marks
-        ):
-            return Found()  # the string contains what looks like the mark
-        else:
+            self._region = self._marks.between
+        elif not call.strings.is_inside(self._buffer, call.body, mark.start):
             return self._end_call(mark)
-        self._region = self._marks.between
         return Found()
 
     def _trim(self, place: int) -> None:
         """Reasoning or marked content begins or ends at `place` in the buffer."""
+        self._is_content_begun = True
         self._texts[self._region.kind].trim()
         self._texts[Kind.CONTENT].trim()
         if self._region.kind is Kind.REASONING:
             self._turns.append(self._offset + place)
 
-    def _end_call(self, mark: Mark | None = None) -> Found:
+    def _end_call(self, mark: Mark | None) -> Found:
         """Read the open call, which ends at `mark` or with the answer.
 
         If it cannot be read, its mark is content, and what follows is read anew.
         """
+        call, region = self._call, self._region
+        assert call is not None
+        end = mark.start if mark else len(self._buffer)
         calls = None
-        if mark is not None or self._marks.closes_calls_at_end:
-            text = self._buffer[self._start : mark.start if mark else None]
-            calls = read_calls(text, self._marks.call_template, self._tools, self._id_length)
-        self._region = self._marks.between
+        if mark is not None or region.closes_at_end:
+            calls = read_calls(
+                self._buffer[call.body : end],
+                region.field,
+                call.captures,
+                self._tools,
+                self._id_length,
+            )
+        self._region, self._call = self._marks.between, None
         if calls is None:
-            self._at = self._body
-            return self._told(self._buffer[self._start : self._body])
+            self._num_broken += 1
+            self._at = max(call.body, min(call.start + 1, len(self._buffer)))
+            return self._told(call.start, self._at)
         self._at = mark.end if mark else len(self._buffer)
+        self._is_after_call = bool(self._marks.tail)
         self._texts[Kind.CONTENT].trim()
         return Found(calls=calls)
 
     def _forget(self) -> None:
         """Drop what was read; marks may look behind them a little."""
-        count = (self._start if self._region.kind is Kind.CALL else self._at) - _LOOKBEHIND
+        count = (self._call.start if self._call else self._at) - _LOOKBEHIND
         if count < _MAX_READ:
             return
         self._buffer = self._buffer[count:]
         self._offset += count
         self._at -= count
-        self._start -= count
-        self._body -= count
-
-
-def _ends_in_string(text: str, marks: Sequence[tuple[str, str]]) -> bool:
-    """Return whether a text of JSON ends within a string."""
-    for opening, closing in marks or [('"', '"')]:
-        inside = r"(?:\\.|[^\\])*?" if closing == '"' else ".*?"
-        whole = f"{re.escape(opening)}{inside}{re.escape(closing)}"
-        text = re.sub(whole, "", text, flags=re.DOTALL)
-        if opening in text:
-            return True
-    return False
+        if self._call is not None:
+            self._call.start -= count
+            self._call.body -= count

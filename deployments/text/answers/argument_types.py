@@ -1,0 +1,84 @@
+"""Types of arguments that a model writes as plain text: the tool's schema decides."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from deployments.text.json_text import check_text, read_json_at, skip_space
+from specdec_core.errors import InvalidRequestError
+
+_PYTHON = {"True": "true", "False": "false", "None": "null"}
+"""Constants that chat templates print in Python's way."""
+_TYPES: tuple[tuple[type, tuple[str, ...]], ...] = (
+    (bool, ("boolean",)),
+    (int, ("integer", "number")),
+    (dict, ("object",)),
+    (list, ("array",)),
+    (type(None), ("null",)),
+)
+_MAX_DEPTH = 16
+"""Steps through references and unions."""
+
+
+def argument_json(text: str, schema: Any, root: Any) -> str:
+    """Return the JSON of an argument that a model wrote as `text`.
+
+    `schema` describes the argument, and `root` holds what it refers to. Text that fits none of the
+    schema's types is a string. Without types, only objects and lists are no strings.
+    """
+    types = _types(schema, root, 0)
+    written = _PYTHON.get(text.strip(), text.strip())
+    is_string = "string" in types and text in _values(schema)
+    if not is_string and _json_type(written) & (types or {"object", "array"}):
+        return written
+    check_text(text, "arguments")
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _json_type(text: str) -> set[str]:
+    """Return the names of the types of a JSON text; none if it is no JSON or a string."""
+    try:
+        value, end = read_json_at(text, 0, "arguments")
+    except InvalidRequestError:
+        return set()
+    if skip_space(text, end) < len(text):
+        return set()
+    if isinstance(value, float):
+        return {"number", "integer"} if value.is_integer() else {"number"}
+    return {name for kind, names in _TYPES if isinstance(value, kind) for name in names[:2]}
+
+
+def _types(schema: Any, root: Any, depth: int) -> set[str]:
+    if not isinstance(schema, Mapping) or depth > _MAX_DEPTH:
+        return set()
+    declared = schema.get("type", [])
+    found = {declared} if isinstance(declared, str) else set(declared)
+    if schema.get("nullable"):
+        found.add("null")
+    for value in _values(schema):
+        found |= {"string"} if isinstance(value, str) else _json_type(json.dumps(value))
+    if isinstance(schema.get("$ref"), str):
+        found |= _types(_target(schema["$ref"], root), root, depth + 1)
+    for name in ("anyOf", "oneOf", "allOf"):
+        for one in schema.get(name) or ():
+            found |= _types(one, root, depth + 1)
+    return found
+
+
+def _values(schema: Any) -> list[Any]:
+    """Return the values that a schema lists."""
+    if not isinstance(schema, Mapping):
+        return []
+    return [*schema.get("enum", ()), *([schema["const"]] if "const" in schema else ())]
+
+
+def _target(reference: str, root: Any) -> Any:
+    """Return what a reference such as `#/$defs/Node` leads to; None if it leads to nothing."""
+    path, found = reference.removeprefix("#"), root
+    for step in path.split("/")[1:]:
+        if not isinstance(found, Mapping):
+            return None
+        found = found.get(step.replace("~1", "/").replace("~0", "~"))
+    return found
