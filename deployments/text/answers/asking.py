@@ -1,6 +1,6 @@
-"""Grammars of whole answers: reasoning, then the calls or the content that a request demands.
+"""Grammars of whole answers: reasoning first, then the calls or the content that are demanded.
 
-The grammar contains the format's marks, so the constraint begins where the answer begins and stays
+A grammar contains the format's marks. So the constraint begins where the answer begins, and stays
 a function of the output alone (docs/decisions/0006-structured-output.md).
 """
 
@@ -82,8 +82,7 @@ def _calls_format(answer_format: AnswerFormat) -> CallFormat:
 def _may_begin(answer_format: AnswerFormat, calls: CallsAsked, content: GrammarSpec | None) -> bool:
     """Return whether calls are part of the grammar.
 
-    Beside content they are only if their first mark tells them from JSON, which also begins with
-    a bracket.
+    If content may take their place, their first mark must differ from JSON's first bracket.
     """
     if content is None:
         return True

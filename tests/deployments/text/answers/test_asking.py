@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from deployments.text.answers.asking import CallsAsked, asked_grammar
-from deployments.text.answers.formats import CALL_FORMATS, REASONING_FORMATS, AnswerFormat
+from deployments.text.answers.call_formats import CALL_FORMATS
+from deployments.text.answers.formats import AnswerFormat
 from deployments.text.answers.mark_text import MarkTokens
 from deployments.text.answers.reading import Begun
+from deployments.text.answers.reasoning_formats import REASONING_FORMATS
 from deployments.text.structured_output import ANY_OBJECT, choice, lark, regex
 from specdec_core.errors import InvalidRequestError
 from specdec_core.grammar import GrammarSpec
