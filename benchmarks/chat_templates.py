@@ -3,7 +3,8 @@
     python -m benchmarks.chat_templates FOLDER
 
 FOLDER holds `*.jinja` files, such as llama.cpp's models/templates. Every template renders every
-conversation below. The exit status is 1 if a text differs, or if something is lost.
+conversation below. The exit status is 1 if a text differs, or if something is lost. Next to each
+template stand the formats in which its model's answers are read.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from deployments.text.answers.choosing import choose
 from deployments.text.chat_forms import forms
 from deployments.text.chat_messages import checked_messages
 from deployments.text.chat_rendering import known_roles, render
@@ -175,10 +177,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     files = sorted(parser.parse_args(arguments).folder.glob("*.jinja"))
     totals: Counter[str] = Counter()
     for file in files:
-        found = verdicts(file.read_text(encoding="utf-8"))
+        source = file.read_text(encoding="utf-8")
+        found = verdicts(source)
         counts = Counter(told.partition(":")[0] for told in found.values())
         totals += counts
         print(f"{file.stem}: {', '.join(f'{n} {told}' for told, n in counts.items())}")
+        print(f"    {choose(source)}")
         for name, told in found.items():
             if told != "equal":
                 print(f"    {name}: {told}")
