@@ -26,7 +26,7 @@ from deployments.gpu_settings import GpuSettings
 from deployments.metrics.page import MetricsCompat
 from deployments.nodes.settings import NodeSettings
 from deployments.telemetry.settings import TelemetrySettings
-from deployments.text.answers.choosing import AUTO, check_parser
+from deployments.text.answers.parser_names import AUTO, check_parser
 from deployments.text.grammar_limits import DEFAULT_LIMITS, GrammarLimits
 from deployments.text.template_input import MAX_TEMPLATE_SECONDS, SpecialTokensInText
 from deployments.tls.settings import TlsSettings

@@ -17,7 +17,8 @@ from pydantic import ValidationError
 
 from deployments.errors import ContextLengthError
 from deployments.messages import describe_errors
-from deployments.text.answers.choosing import AUTO, ChosenFormats, choose
+from deployments.text.answers.choosing import ChosenFormats, choose
+from deployments.text.answers.parser_names import AUTO
 from deployments.text.answers.reading import Answers
 from deployments.text.chat_rendering import render
 from deployments.text.chat_template import ChatOptions, ChatTemplate

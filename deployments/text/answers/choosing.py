@@ -6,7 +6,6 @@ caller's flag, the checkpoint's own response template, and a fingerprint of its 
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -20,14 +19,10 @@ from deployments.text.answers.fingerprints import (
     format_shown,
 )
 from deployments.text.answers.formats import CALLS_FIELD, AnswerFormat
-from deployments.text.answers.marks import marks_of
+from deployments.text.answers.marks import REASONING_FIELDS, marks_of
+from deployments.text.answers.parser_names import AUTO, NONE, check_parser
 from deployments.text.answers.reasoning_formats import REASONING_FORMATS
-from specdec_core.errors import ModelNotSupportedError
 
-AUTO = "auto"
-"""Flag value that leaves the choice to the model's files."""
-NONE = "none"
-"""Flag value that switches reading off."""
 OWN = "response_template"
 """Name of the checkpoint's own format."""
 
@@ -91,25 +86,6 @@ class ChosenFormats:
         )
 
 
-_KNOWN: Mapping[str, Mapping[str, Any]] = {
-    "tool_call_parser": CALL_FORMATS,
-    "reasoning_parser": REASONING_FORMATS,
-}
-
-
-def check_parser(option: str, name: str) -> str:
-    """Return `name`. Raises ModelNotSupportedError if the option has no format of this name."""
-    known = _KNOWN[option]
-    if name in known or name in (AUTO, NONE):
-        return name
-    names = [AUTO, NONE, *sorted(known)]
-    close = difflib.get_close_matches(name, names, n=1)
-    hint = f"did you mean {close[0]!r}? " if close else ""
-    raise ModelNotSupportedError(
-        f"{option} has no format {name!r}: {hint}known are {', '.join(names)}"
-    )
-
-
 def choose(
     template_source: str,
     response_template: Any = None,
@@ -122,14 +98,16 @@ def choose(
     `response_template` is the checkpoint's own, None if there is none. Raises
     ModelNotSupportedError for an unknown name.
     """
-    check_parser("tool_call_parser", tool_call_parser)
-    check_parser("reasoning_parser", reasoning_parser)
+    tool_call_parser = check_parser("tool_call_parser", tool_call_parser)
+    reasoning_parser = check_parser("reasoning_parser", reasoning_parser)
     problem = None if response_template is None else _problem(response_template)
     own = {} if response_template is None or problem else response_template["fields"]
     shown_calls = _shown(template_source, CALL_FINGERPRINTS, CALL_FORMATS)
     shown_reasoning = _shown(template_source, REASONING_FINGERPRINTS, REASONING_FORMATS)
     calls = _choice(tool_call_parser, CALLS_FIELD in own, shown_calls)
-    reasoning = _choice(reasoning_parser, bool(own.keys() - {CALLS_FIELD}), shown_reasoning)
+    reasoning = _choice(
+        reasoning_parser, any(name in own for name in REASONING_FIELDS), shown_reasoning
+    )
     # A response template has no text for grammars. They take that of the chat template's format.
     written = AnswerFormat(
         reasoning=REASONING_FORMATS.get(_name_of_text(reasoning, shown_reasoning)),
@@ -172,11 +150,13 @@ def _name_of_text(choice: Choice, shown: Choice) -> str:
 def _own_fields(
     own: Mapping[str, Any], written: AnswerFormat, calls: Choice, reasoning: Choice
 ) -> dict[str, Any]:
-    """Return the fields of the checkpoint's template, with a part replaced that a flag chose."""
-    other = AnswerFormat(
-        reasoning=None if reasoning.name == OWN else written.reasoning,
-        calls=None if calls.name == OWN else written.calls,
-    ).template(reads_calls=True)["fields"]
-    is_own = {True: calls.name == OWN, False: reasoning.name == OWN}
-    kept = {name: field for name, field in own.items() if is_own[name == CALLS_FIELD]}
-    return {**kept, **other}
+    """Return the fields of the checkpoint's template, without a part that another format reads."""
+    fields = dict(own)
+    if calls.name != OWN:
+        fields.pop(CALLS_FIELD, None)
+        other = AnswerFormat(calls=written.calls)
+        fields |= other.template(reads_calls=True)["fields"] if written.calls else {}
+    if reasoning.name != OWN:
+        fields = {name: field for name, field in fields.items() if name not in REASONING_FIELDS}
+        fields |= written.reasoning.fields if written.reasoning else {}
+    return fields

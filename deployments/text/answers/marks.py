@@ -11,7 +11,7 @@ from deployments.text.answers.formats import CALLS_FIELD, OLDER_CALLS_FIELD, Ans
 from deployments.text.answers.quotes import Quote, quotes_of
 
 _OR_END = r"|\Z"
-_REASONING_FIELDS = ("reasoning_content", "reasoning", "thinking")
+REASONING_FIELDS = ("reasoning_content", "reasoning", "thinking")
 
 
 class Kind(Enum):
@@ -148,7 +148,7 @@ def marks_of(answer_format: AnswerFormat, *, reads_calls: bool) -> Marks:
 
 
 def _region(loaded: Any, is_own: bool) -> Region:
-    kind = Kind.REASONING if loaded.name in _REASONING_FIELDS else Kind.CONTENT
+    kind = Kind.REASONING if loaded.name in REASONING_FIELDS else Kind.CONTENT
     is_call = loaded.name in (CALLS_FIELD, OLDER_CALLS_FIELD)
     closing, is_closed_by_end = loaded.close_re, is_own
     if loaded.close_literals is None and closing and closing.pattern.endswith(_OR_END):

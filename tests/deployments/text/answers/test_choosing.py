@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
+from deployments.text.answers.call_formats import CALL_FORMATS
 from deployments.text.answers.choosing import ChosenBy, choose
+from deployments.text.answers.parser_names import ALIASES, check_parser
 from deployments.text.answers.reading import Answers, Found
+from deployments.text.answers.reasoning_formats import REASONING_FORMATS
 from deployments.text.model import load_text_model
 from specdec_core.errors import ModelNotSupportedError
 from tests.service.tiny_folder import save_tiny_llama
@@ -132,12 +135,30 @@ def test_a_broken_own_template_is_named_and_not_used(broken: Any) -> None:
     assert (chosen.calls.name, chosen.reasoning.name) == ("hermes", "qwen3")
 
 
+def test_content_marks_of_the_own_template_stay_beside_another_format() -> None:
+    own = {**_OWN, "fields": {"content": {"open": "<say>", "close": "</say>"}}}
+    chosen = choose(_QWEN, own)
+    assert (chosen.calls.name, chosen.reasoning.name) == ("hermes", "qwen3")
+    chosen = choose(_QWEN, {**own, "fields": {**own["fields"], **_OWN["fields"]}})
+    found = _read(chosen, "<plan>how</plan><say>Yes.</say>")
+    assert (found.content, found.reasoning) == ("Yes.", "how")
+
+
 @pytest.mark.parametrize("option", ["tool_call_parser", "reasoning_parser"])
 def test_an_unknown_name_is_refused_with_the_known_ones(option: str) -> None:
     known = {"tool_call_parser": "hermes", "reasoning_parser": "qwen3"}[option]
     message = f"{option} has no format '{known}x': did you mean '{known}'.* auto, none, "
     with pytest.raises(ModelNotSupportedError, match=message):
         choose(_QWEN, **{option: known + "x"})
+
+
+@pytest.mark.parametrize("option", ["tool_call_parser", "reasoning_parser"])
+def test_vllms_other_names_are_aliases_of_formats_that_exist(option: str) -> None:
+    known = {"tool_call_parser": CALL_FORMATS, "reasoning_parser": REASONING_FORMATS}[option]
+    for alias, name in ALIASES[option].items():
+        assert check_parser(option, alias) == name
+        assert name in known
+        assert alias not in known
 
 
 def test_a_model_folder_decides(tmp_path: Path) -> None:
