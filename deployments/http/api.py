@@ -55,7 +55,6 @@ from deployments.metrics.visibility import visible
 from deployments.text.answers.choosing import ChosenFormats
 from deployments.text.chat_messages import checked_messages
 from deployments.text.chat_template import ChatOptions
-from deployments.text.tool_calls import ToolCallParser
 from deployments.version import package_version
 
 Result = TypeVar("Result")
@@ -214,7 +213,8 @@ class _Routes:
         self._service.check_model(body.model)
         ids = await self._chat_ids(request, body.messages, body)
         ask = replace(await self._off_loop(request, body.ask), client=request.state.client)
-        return await self._answer(CHAT, [ids], body, ask)
+        num_bytes = len(await request.body())
+        return await self._answer(CHAT, [ids], body, ask, num_bytes=num_bytes)
 
     async def tokenize(self, request: Request) -> JSONResponse:
         body = await self._body(TokenizeBody, request)
@@ -281,8 +281,12 @@ class _Routes:
         body: CommonBody,
         ask: Ask,
         echoes: Sequence[Echo] = (),
+        *,
+        num_bytes: int = 0,
     ) -> Response:
-        generations = await self._service.checked_choices(prompts, ask, body.num_choices)
+        generations = await self._service.checked_choices(
+            prompts, ask, body.num_choices, num_bytes=num_bytes
+        )
         answer = self._start(shape, generations, body, echoes)
         if not body.stream:
             told = await _collect(self._service.run_choices(generations), answer)
@@ -310,8 +314,6 @@ class _Routes:
                     place,
                     generation,
                     echoes[place // n] if echoes else Echo(),
-                    ToolCallParser() if body.calls_tools else None,
-                    allows_many_calls=body.allows_many_calls,
                 )
                 for place, generation in enumerate(generations)
             ],
@@ -374,9 +376,11 @@ async def _stream(
         first = await begun.first
         for chunk in answer.first_chunks():
             yield server_sent(chunk)
-        yield await tell(*first)
+        if event := await tell(*first):
+            yield event
         async for place, piece in begun.rest:
-            yield await tell(place, piece)
+            if event := await tell(place, piece):
+                yield event
         if wants_usage:
             yield server_sent(answer.usage_chunk())
     except Exception as error:

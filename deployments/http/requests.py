@@ -16,9 +16,11 @@ from deployments.http.chat_fields import ChatFields
 from deployments.http.known_fields import NAMES, check_neutral
 from deployments.http.resume_ids import checked_resume_ids
 from deployments.http.unknown_fields import UnknownFields
+from deployments.ingress.answer import AnswerOptions
 from deployments.ingress.ask import Ask, Resume
 from deployments.ingress.output import View
 from deployments.messages import describe, path_of
+from deployments.text.answers.asking import CallsAsked
 from deployments.text.known_names import unknown_names
 from deployments.text.sampling_fields import SamplingFields
 from deployments.text.structured_output import (
@@ -29,7 +31,7 @@ from deployments.text.structured_output import (
     lark,
     regex,
 )
-from deployments.text.tool_calls import checked_tools, forced_call
+from deployments.text.tool_calls import checked_tools
 from specdec_core.errors import InvalidRequestError, check_range
 from specdec_core.grammar import GrammarSpec
 from specdec_core.sampling_params import MAX_LOGPROBS
@@ -119,14 +121,6 @@ class CommonBody(_Body, SamplingFields):
     cache_salt: str | None = None
     request_id: str | None = None
     resume: ResumeOptions | None = None
-
-    @property
-    def calls_tools(self) -> bool:
-        return False
-
-    @property
-    def allows_many_calls(self) -> bool:
-        return True
 
     @property
     def num_choices(self) -> int:
@@ -243,19 +237,26 @@ class ChatBody(ChatFields, CommonBody):
     logprobs: bool | None = None
     top_logprobs: int | None = None
     parallel_tool_calls: bool | None = None
+    include_reasoning: bool | None = None
 
-    @property
-    def allows_many_calls(self) -> bool:
-        return self.parallel_tool_calls is not False
+    def _options(self) -> AnswerOptions:
+        is_required, name = self._demand()
+        calls = CallsAsked(
+            tools=checked_tools(self.tools or []),
+            is_required=is_required,
+            name=name,
+            allows_many=self.parallel_tool_calls is not False,
+        )
+        return AnswerOptions(
+            calls=calls if self.calls_tools else None,
+            includes_reasoning=self.include_reasoning is not False,
+        )
 
-    def _grammars(self) -> dict[str, GrammarSpec]:
-        forced = self._forced_call()
-        return super()._grammars() | ({} if forced is None else {"tool_choice": forced})
-
-    def _forced_call(self) -> GrammarSpec | None:
+    def _demand(self) -> tuple[bool, str | None]:
+        """Return whether the answer must call a function, and which one if only one may do."""
         choice = self.tool_choice
         if choice in (None, "none", "auto"):
-            return None
+            return False, None
         named = isinstance(choice, dict) and choice.get("function")
         name = named.get("name") if isinstance(named, dict) else None
         if choice != "required" and not isinstance(name, str):
@@ -270,11 +271,11 @@ class ChatBody(ChatFields, CommonBody):
                 param="tools",
                 code="missing_required_parameter",
             )
-        return forced_call(checked_tools(self.tools), name)
+        return True, name
 
     def ask(self) -> Ask:
         asked = self._ask(max_tokens=self.most_tokens, num_logprobs=self._num_logprobs())
-        return replace(asked, prompt_field="messages")
+        return replace(asked, prompt_field="messages", answer=self._options())
 
     def _num_logprobs(self) -> int | None:
         count = self.top_logprobs or 0

@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from deployments.http.logprob_json import Echo, Prompt
+from deployments.ingress.answer import ReadAnswer
 from deployments.ingress.ask import Generation
 from deployments.ingress.output import Piece
-from deployments.text.tool_calls import Found, ToolCallParser
-from specdec_core.request import FinishReason, RequestStats
+from deployments.text.answers.reading import Found
+from specdec_core.request import RequestStats
 
 
 @dataclass(eq=False, slots=True)
@@ -19,15 +20,12 @@ class Choice:
     index: int
     generation: Generation
     echo: Echo = field(default_factory=Echo)
-    parser: ToolCallParser | None = None
-    """Reads its text for calls."""
-    allows_many_calls: bool = True
-    """Calls after the first one are left out unless this is set, as in vLLM."""
+    answer: ReadAnswer = field(init=False)
     num_tokens: int = 0
-    num_calls: int = 0
     stats: RequestStats | None = None
 
     def __post_init__(self) -> None:
+        self.answer = ReadAnswer(self.generation.reading)
         self.num_tokens = len(self.generation.request.resume_token_ids)
 
     @property
@@ -45,24 +43,30 @@ class Choice:
         is_scored = len(piece.prompt_logprobs) == len(ids) - 1
         return Prompt(ids, piece.prompt_logprobs) if is_scored else None
 
-    def read(self, piece: Piece) -> Found:
-        """What the piece shows, told once."""
-        if self.parser is None:
-            return Found(piece.text)
-        if piece.told_text:
-            self.num_calls += len(self.parser.add(piece.told_text).calls)
-        found = self.parser.add(piece.text)
-        is_told = bool(piece.told_text) and not piece.token_ids  # to the end
-        if piece.finish_reason is not None and not is_told:
-            rest = self.parser.flush()
-            found = Found(found.content + rest.content, found.calls + rest.calls)
-        if self.allows_many_calls:
-            return found
-        return Found(found.content, found.calls[: max(1 - self.num_calls, 0)])
+    def message(self, found: Found) -> dict[str, Any]:
+        """Return the message of a whole answer.
 
-    def call_entries(self, found: Found) -> list[dict[str, Any]]:
+        Its content is null if the answer has none beside its calls or its reasoning.
+        """
+        text = self.echo.text + found.content
+        is_null = not text and (bool(found.calls) or self.answer.has_reasoned)
+        calls = [
+            # OpenAI numbers calls in chunks only.
+            {name: value for name, value in call.items() if name != "index"}
+            for call in self._calls(found)
+        ]
+        message = {"role": "assistant", "content": None if is_null else text}
+        return message | _reasoning(found) | ({"tool_calls": calls} if calls else {})
+
+    def delta(self, found: Found) -> dict[str, Any]:
+        """Return what a chunk adds to the message; empty if that is nothing."""
+        content = {"content": found.content} if found.content else {}
+        calls = {"tool_calls": self._calls(found)} if found.calls else {}
+        return _reasoning(found) | content | calls
+
+    def _calls(self, found: Found) -> list[dict[str, Any]]:
         """OpenAI's shape, numbered through the answer."""
-        first, self.num_calls = self.num_calls, self.num_calls + len(found.calls)
+        first = self.answer.num_calls - len(found.calls)
         return [
             {
                 "index": first + place,
@@ -74,9 +78,23 @@ class Choice:
         ]
 
     def finish_reason(self, piece: Piece) -> str | None:
-        if piece.finish_reason is FinishReason.STOP and self.num_calls:
+        if self.answer.ends_with_calls(piece):
             return "tool_calls"
         return piece.finish_reason.value if piece.finish_reason else None
+
+
+def _reasoning(found: Found) -> dict[str, str]:
+    """Reasoning by both of its names: vLLM's and OpenAI's clients', and DeepSeek's."""
+    text = found.reasoning
+    return {"reasoning": text, "reasoning_content": text} if text else {}
+
+
+def says_nothing(chunk: dict[str, Any]) -> bool:
+    """Return whether a chat's client learns nothing from a chunk."""
+    (told,) = chunk["choices"]
+    is_over = told["finish_reason"] is not None
+    extras = chunk.keys() & {"usage", "warnings"} or told.keys() & {"token_ids"}
+    return not (told["delta"] or told["logprobs"] or is_over or extras)
 
 
 def with_calls_before_end(chunk: dict[str, Any]) -> list[dict[str, Any]]:

@@ -16,9 +16,10 @@ from deployments.http.logprob_json import (
     prompt_logprobs,
     with_echo,
 )
-from deployments.http.response_choice import Choice, with_calls_before_end
+from deployments.http.response_choice import Choice, says_nothing, with_calls_before_end
 from deployments.ingress.output import Piece
 from deployments.metrics.ingress_times import Timer
+from deployments.text.answers.reading import Found
 from specdec_core.request import RequestStats
 
 
@@ -108,16 +109,12 @@ class Response:
         told: list[dict[str, Any]] = []
         prompts: list[Any] = []
         for choice, piece in zip(self.choices, pieces, strict=True):
-            entry, content, calls = self._told(choice, piece)
-            text = choice.echo.text + content
+            entry, found = self._told(choice, piece)
             prompts.append(self._prompt_logprobs(choice, piece))
             if self.shape.is_chat:
-                # OpenAI numbers calls in chunks only.
-                numbered = [{k: v for k, v in call.items() if k != "index"} for call in calls]
-                message = {"role": "assistant", "content": text or None if calls else text}
-                entry["message"] = message | ({"tool_calls": numbered} if calls else {})
+                entry["message"] = choice.message(found)
             else:
-                entry["text"] = text
+                entry["text"] = choice.echo.text + found.content
                 if self.num_prompt_logprobs is not None:
                     entry["prompt_logprobs"] = prompts[-1]
             told.append(entry)
@@ -140,8 +137,10 @@ class Response:
         with self.respond:
             choice = self.choices[place]
             if not self._is_text_alone(choice, piece):
-                chunks = with_calls_before_end(self.chunk(place, piece))
-                return "".join(map(server_sent, chunks))
+                chunk = self.chunk(place, piece)
+                if not choice.answer.is_plain and says_nothing(chunk):
+                    return ""
+                return "".join(map(server_sent, with_calls_before_end(chunk)))
             self.timing.note(piece)
             choice.num_tokens = piece.index + len(piece.token_ids)
             return (self._frames.get(place) or self._frame_of(place, choice)).with_text(piece.text)
@@ -150,7 +149,7 @@ class Response:
         return (
             piece.finish_reason is None
             and bool(piece.text)
-            and choice.parser is None
+            and choice.answer.is_plain
             and choice.generation.request.params.num_logprobs is None
             and not (self.return_token_ids or self.counts_in_chunks or self.warnings)
         )
@@ -163,12 +162,11 @@ class Response:
 
     def chunk(self, place: int, piece: Piece) -> dict[str, Any]:
         self.timing.note(piece)
-        entry, content, calls = self._told(self.choices[place], piece)
+        entry, found = self._told(self.choices[place], piece)
         if self.shape.is_chat:
-            delta: dict[str, Any] = {"content": content} if content else {}
-            entry["delta"] = delta | ({"tool_calls": calls} if calls else {})
+            entry["delta"] = self.choices[place].delta(found)
         else:
-            entry["text"] = self._late_echo(place, piece) + content
+            entry["text"] = self._late_echo(place, piece) + found.content
         return self._chunk([entry])
 
     def _late_echo(self, place: int, piece: Piece) -> str:
@@ -203,13 +201,10 @@ class Response:
             "seed": first.params.seed,
         }
 
-    def _told(
-        self, choice: Choice, piece: Piece
-    ) -> tuple[dict[str, Any], str, list[dict[str, Any]]]:
-        """A piece as what both shapes say of it, its content and its calls."""
-        found = choice.read(piece)
-        calls = choice.call_entries(found)
-        return self._entry(choice, piece), found.content, calls
+    def _told(self, choice: Choice, piece: Piece) -> tuple[dict[str, Any], Found]:
+        """Return what both shapes say of a piece, and what was read from it."""
+        found = choice.answer.read(piece)
+        return self._entry(choice, piece), found
 
     def _entry(self, choice: Choice, piece: Piece) -> dict[str, Any]:
         """What both shapes say of a piece; counts it."""
@@ -223,14 +218,15 @@ class Response:
         if piece.stop_reason is not None:
             entry["stop_reason"] = piece.stop_reason
         if self.return_token_ids:
-            entry["token_ids"] = list(piece.token_ids)
+            if not choice.answer.hides_tokens:
+                entry["token_ids"] = list(piece.token_ids)
             if piece.index == 0:
                 entry["prompt_token_ids"] = list(choice.generation.request.prompt_token_ids)
         return entry
 
     def _logprobs(self, choice: Choice, piece: Piece) -> dict[str, Any] | None:
         count = choice.generation.request.params.num_logprobs
-        if count is None:
+        if count is None or choice.answer.hides_tokens:
             return None
         if self.shape.is_chat:
             return chat_logprobs(piece, self.token_bytes)
@@ -253,12 +249,16 @@ class Response:
         num_prompt = sum(choice.num_prompt_tokens for choice in asked)
         num_cached = sum(choice.stats.num_cached_tokens for choice in asked if choice.stats)
         num_tokens = sum(choice.num_tokens for choice in self.choices)
-        return {
+        usage: dict[str, Any] = {
             "prompt_tokens": num_prompt,
             "completion_tokens": num_tokens,
             "total_tokens": num_prompt + num_tokens,
             "prompt_tokens_details": {"cached_tokens": num_cached},
         }
+        if any(choice.answer.counts_reasoning for choice in self.choices):
+            count = sum(choice.answer.num_reasoning_tokens for choice in self.choices)
+            usage["completion_tokens_details"] = {"reasoning_tokens": count}
+        return usage
 
     def _metrics(self) -> dict[str, Any]:
         """Of a single choice only, as load generators expect it."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from deployments.ingress.answer import AnswerOptions, Reading
 from deployments.ingress.output import View
 from specdec_core.request import Request
 
@@ -43,6 +44,10 @@ class Ask:
     truncate_prompt_tokens: int | None = None
     """Keep the last so many ids of the prompt."""
     resume: Resume | None = None
+    answer: AnswerOptions | None = None
+    """None: the answer's text is not read."""
+    reading: Reading | None = None
+    """Follows from `answer` and the prompt."""
     prompt_field: str = "prompt"
     max_tokens_field: str = "max_tokens"
     """The client's names of two fields, for errors."""
@@ -55,5 +60,7 @@ class Generation:
     request: Request
     stop: tuple[str, ...]
     view: View
+    reading: Reading | None = None
+    """None: the text is the content."""
     choice: int = 0
     """Which of its prompt's."""

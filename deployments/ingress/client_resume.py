@@ -87,16 +87,17 @@ def check_end(piece: Piece, count: int) -> None:
 async def untold(pieces: AsyncGenerator[Piece], count: int) -> AsyncGenerator[Piece]:
     """The pieces behind the first `count` tokens, and the end in any case. No piece has tokens on
     both sides of them."""
-    told = ""
+    told, offsets = "", list[int]()
     async with contextlib.aclosing(pieces):
         async for piece in pieces:
             if piece.index < count:
                 told += piece.text
+                offsets += piece.text_offsets
                 if piece.finish_reason is None:
                     continue
                 piece = _end_of(piece)
-            yield replace(piece, told_text=told)
-            told = ""
+            yield replace(piece, told_text=told, told_offsets=tuple(offsets))
+            told, offsets = "", []
 
 
 def _end_of(piece: Piece) -> Piece:

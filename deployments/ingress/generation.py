@@ -15,6 +15,7 @@ from typing import Any
 from deployments.cells.pool import OnAccepted, Pool
 from deployments.errors import ContextLengthError, PoolUnavailableError, UnknownModelError
 from deployments.ingress.ask import Ask, Generation
+from deployments.ingress.chat_reading import ChatReading
 from deployments.ingress.choices import choices_of
 from deployments.ingress.client_resume import (
     check_end,
@@ -91,6 +92,7 @@ class GenerationService:
         self._own_templates = ThreadPoolExecutor(_OWN_TEMPLATES, "own-template")
         self.limits = limits or RequestLimits()
         self._grammars = GrammarCheck(grammar_limits)
+        self._chats = ChatReading(text)
         self._fewest = stream_interval
         self._stats_wait_s = stats_wait_s
 
@@ -217,12 +219,18 @@ class GenerationService:
             timeout_s=min(timeouts, default=None),
             cache_salt=ask.cache_salt,
         )
-        return Generation(request=request, stop=tuple(ask.stop), view=ask.view)
+        return Generation(request=request, stop=tuple(ask.stop), view=ask.view, reading=ask.reading)
 
     async def checked_choices(
-        self, prompts: Sequence[Sequence[int]], ask: Ask, n: int
+        self, prompts: Sequence[Sequence[int]], ask: Ask, n: int, *, num_bytes: int = 0
     ) -> list[Generation]:
-        """As `prepare_choices`; the grammar is checked too, while other requests continue."""
+        """As `prepare_choices`; the grammar is checked too, while other requests continue.
+
+        `num_bytes`: size of the request, whose tools become a grammar if it demands a call.
+        """
+        if ask.answer is not None:
+            prepared = partial(self._chats.prepared, ask, prompts[0])
+            ask = await self.lanes.read(num_bytes, prepared)
         generations = self.prepare_choices(prompts, ask, n)
         await self._grammars.check(generations[0].request.params.grammar)
         return generations

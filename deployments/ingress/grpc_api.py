@@ -20,6 +20,7 @@ from google.rpc import error_details_pb2, status_pb2
 from deployments.error_status import public_error, status_of
 from deployments.errors import BodyTooLargeError, RequestFailedError
 from deployments.ingress.access import Access
+from deployments.ingress.answer import ReadAnswer
 from deployments.ingress.ask import Generation
 from deployments.ingress.generation import GenerationService
 from deployments.ingress.grpc_chat import chat_of
@@ -70,11 +71,12 @@ class GrpcApi:
                 client, metadata = self._admit(message, context), context.invocation_metadata()
                 with traced(self._service.spans, "Generate", message, metadata):
                     generations = await self._prepare(message, client)
+                    answers = [ReadAnswer(one.reading) for one in generations]
                     told = self._service.run_choices(generations, streams=True)
                     async with contextlib.aclosing(told) as pieces:
                         async for choice, piece in pieces:
                             with self._service.pool.times.respond:
-                                answer = self._response(generations[choice], piece)
+                                answer = self._response(generations[choice], answers[choice], piece)
                                 answer.choice = choice
                             yield answer
         except Exception as error:
@@ -100,7 +102,7 @@ class GrpcApi:
                 pieces = [piece async for _, piece in told]
             whole = joined(pieces)
             with self._service.pool.times.respond:
-                return self._response(generation, whole)
+                return self._response(generation, ReadAnswer(generation.reading), whole)
         return pb.GenerateResponse()
 
     async def abort(self, message: pb.AbortRequest, context: CallContext) -> pb.AbortResponse:
@@ -185,7 +187,9 @@ class GrpcApi:
         asked = await self._service.lanes.read(message.ByteSize(), partial(ask_of, message))
         ask = replace(asked, client=client)
         prompts = [await self._prompt(message)]
-        return await self._service.checked_choices(prompts, ask, message.n or 1)
+        return await self._service.checked_choices(
+            prompts, ask, message.n or 1, num_bytes=message.ByteSize()
+        )
 
     async def _prompt(self, message: pb.GenerateRequest) -> tuple[int, ...]:
         match message.WhichOneof("input"):
@@ -203,17 +207,25 @@ class GrpcApi:
             code="missing_required_parameter",
         )
 
-    def _response(self, generation: Generation, piece: Piece) -> pb.GenerateResponse:
-        request = generation.request
+    def _response(
+        self, generation: Generation, answer: ReadAnswer, piece: Piece
+    ) -> pb.GenerateResponse:
+        request, found = generation.request, answer.read(piece)
+        shows_tokens = not answer.hides_tokens
         response = pb.GenerateResponse(
             request_id=request.request_id,
             index=piece.index,
-            token_ids=piece.token_ids,
-            text=piece.text,
+            token_ids=piece.token_ids if shows_tokens else (),
+            text=found.content,
+            reasoning=found.reasoning,
+            tool_calls=[
+                pb.ToolCall(id=call.call_id, name=call.name, arguments=call.arguments)
+                for call in found.calls
+            ],
             seed=request.params.seed,
             system_fingerprint=self._service.system_fingerprint,
         )
-        if request.params.num_logprobs is not None:
+        if request.params.num_logprobs is not None and shows_tokens:
             response.logprobs.CopyFrom(logprobs_to_pb(piece.logprobs))
         if piece.prompt_logprobs:
             response.prompt_logprobs.CopyFrom(logprobs_to_pb(piece.prompt_logprobs))
@@ -222,13 +234,18 @@ class GrpcApi:
         if piece.finish_reason is not None:
             num_prompt, stats = len(request.prompt_token_ids), piece.stats or RequestStats()
             num_tokens = piece.index + len(piece.token_ids)
-            response.finish_reason = FINISH_REASONS[piece.finish_reason]
+            response.finish_reason = (
+                pb.FINISH_REASON_TOOL_CALLS
+                if answer.ends_with_calls(piece)
+                else FINISH_REASONS[piece.finish_reason]
+            )
             response.usage.CopyFrom(
                 pb.Usage(
                     prompt_tokens=num_prompt,
                     completion_tokens=num_tokens,
                     total_tokens=num_prompt + num_tokens,
                     cached_prompt_tokens=stats.num_cached_tokens,
+                    reasoning_tokens=answer.num_reasoning_tokens,
                 )
             )
             response.speculation.CopyFrom(stats_to_pb(stats))

@@ -5,16 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from deployments.errors import WrongTypeError
+from deployments.ingress.answer import AnswerOptions
+from deployments.text.answers.asking import CallsAsked
 from deployments.text.chat_messages import checked_messages
 from deployments.text.chat_template import ChatOptions, template_variables
 from deployments.text.json_text import read_json
 from deployments.text.tool_calls import checked_tools
 from specdec.v1 import generation_pb2 as pb
+from specdec_core.errors import InvalidRequestError
 
 
 def chat_of(chat: pb.ChatMessages) -> tuple[list[dict[str, Any]], ChatOptions]:
     """Return the messages and how they are rendered. Raises InvalidRequestError."""
     messages = checked_messages([_message(message) for message in chat.messages])
+    shows_tools = chat.tool_choice != "none"
     continues = chat.continue_final_message
     effort = chat.reasoning_effort if chat.HasField("reasoning_effort") else None
     return messages, ChatOptions(
@@ -25,10 +29,36 @@ def chat_of(chat: pb.ChatMessages) -> tuple[list[dict[str, Any]], ChatOptions]:
         variables=template_variables(
             {"reasoning_effort": effort, **_variables(chat.chat_template_kwargs)}
         ),
-        tools=checked_tools([_tool(i, tool) for i, tool in enumerate(chat.tools)]) or (),
+        tools=(_tools(chat) or ()) if shows_tools else (),
         template=chat.chat_template or None,
         add_special_tokens=chat.add_special_tokens,
     )
+
+
+def answer_options(chat: pb.ChatMessages) -> AnswerOptions:
+    """Return the options of the chat's answers. Raises InvalidRequestError."""
+    choice = chat.tool_choice or "auto"
+    needs_call = choice not in ("auto", "none")
+    if needs_call and not chat.tools:
+        raise InvalidRequestError(
+            f"tool_choice={choice:.80} needs tools",
+            param="tools",
+            code="missing_required_parameter",
+        )
+    calls = CallsAsked(
+        tools=_tools(chat),
+        is_required=needs_call,
+        name=choice if needs_call and choice != "required" else None,
+        allows_many=not chat.HasField("parallel_tool_calls") or chat.parallel_tool_calls,
+    )
+    return AnswerOptions(
+        calls=calls if chat.tools and choice != "none" else None,
+        includes_reasoning=not chat.HasField("include_reasoning") or chat.include_reasoning,
+    )
+
+
+def _tools(chat: pb.ChatMessages) -> list[dict[str, Any]]:
+    return checked_tools([_tool(i, tool) for i, tool in enumerate(chat.tools)])
 
 
 def _message(message: pb.ChatMessage) -> dict[str, Any]:

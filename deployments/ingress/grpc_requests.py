@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from deployments.ingress.ask import Ask, Resume
+from deployments.ingress.grpc_chat import answer_options
 from deployments.ingress.output import View
 from deployments.text.structured_output import ANY_OBJECT, choice, json_schema, lark, regex
 from deployments.wire.translation import drafting_from_pb
@@ -35,6 +36,7 @@ def ask_of(message: pb.GenerateRequest) -> Ask:
         ),
         truncate_prompt_tokens=message.truncate_prompt_tokens or None,
         resume=_resume(message.resume) if message.HasField("resume") else None,
+        answer=answer_options(message.chat) if message.HasField("chat") else None,
         prompt_field=message.WhichOneof("input") or "prompt",
     )
 

@@ -28,6 +28,8 @@ class Piece:
     """What the client had before it resumed: it stands before `text` and is not told again."""
     text_offsets: tuple[int, ...]
     """Characters that were certain before each token, held back or cut off though they may be."""
+    told_offsets: tuple[int, ...] = ()
+    """The same of the tokens that the client had before it resumed."""
     logprobs: tuple[TokenLogprobs, ...] = ()
     """One per token when the request asked for them, else empty."""
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
@@ -45,6 +47,7 @@ def joined(pieces: Sequence[Piece]) -> Piece:
         pieces[-1],
         index=pieces[0].index,
         told_text=pieces[0].told_text,
+        told_offsets=pieces[0].told_offsets,
         token_ids=tuple(i for piece in pieces for i in piece.token_ids),
         text="".join(piece.text for piece in pieces),
         text_offsets=tuple(offset for piece in pieces for offset in piece.text_offsets),
@@ -58,6 +61,8 @@ class View:
     """What of the tokens becomes text."""
 
     shows_special_tokens: bool = False
+    hidden_tokens: Mapping[int, str] | None = None
+    """Special tokens that are left out of the text. None: all of them."""
     includes_stop: bool = False
     """The stop string, or the text of the id, that ended the output is part of it."""
     hides_output: bool = False
@@ -76,9 +81,9 @@ class Output:
         prompt_token_ids: Sequence[int] = (),
     ) -> None:
         """The output continues the text of `prompt_token_ids`."""
-        shows = view.shows_special_tokens
-        self._detokenizer = answer_detokenizer(text, prompt_token_ids, shows_special_tokens=shows)
-        self._hidden: Mapping[int, str] = {} if shows else text.hidden_tokens
+        hidden = {} if view.shows_special_tokens else view.hidden_tokens
+        self._detokenizer = answer_detokenizer(text, prompt_token_ids, hidden)
+        self._hidden = text.hidden_tokens if hidden is None else hidden
         self._stops = StopStrings(stop)
         self._view = view
         self._params = params

@@ -104,19 +104,21 @@ class DecodingModel(Protocol):
 
 
 def answer_detokenizer(
-    text: DecodingModel, prompt_token_ids: Sequence[int], *, shows_special_tokens: bool = False
+    text: DecodingModel, prompt_token_ids: Sequence[int], hidden: Container[int] | None = None
 ) -> IncrementalDetokenizer:
     """Return a detokenizer for the IDs that continue a prompt.
 
-    The prompt's text and the answer's text together are the text of all IDs.
+    The prompt's text and the answer's text together are the text of all IDs. `hidden` are the
+    special tokens that have no text, by default all of them.
     """
-    hidden = () if shows_special_tokens else text.hidden_tokens
+    decode = text.decode if hidden is None else text.decode_all
+    hidden = text.hidden_tokens if hidden is None else hidden
     end = len(prompt_token_ids) - num_unfinished(prompt_token_ids, text.token_bytes)
     backwards = (prompt_token_ids[place] for place in range(end - 1, -1, -1))
     seen = [i for i in islice((i for i in backwards if i not in hidden), _NUM_CONTEXT)][::-1]
     starts = (place for place, i in enumerate(seen) if not _continues(text.token_bytes(i)))
     return IncrementalDetokenizer(
-        text.decode_all if shows_special_tokens else text.decode,
+        decode,
         hidden,
         context=seen[next(starts, 0) :],
         pending=prompt_token_ids[end:],

@@ -78,6 +78,10 @@ class Marks:
     """Mark that may follow a call."""
     _anchor: Any
 
+    def has_anchor(self, prompt_end: str) -> bool:
+        """Whether an answer begins in the text."""
+        return self._anchor.search(prompt_end) is not None
+
     def after_anchor(self, prompt_end: str) -> str:
         """Return what the prompt has of the answer."""
         ends = [found.end() for found in self._anchor.finditer(prompt_end)]

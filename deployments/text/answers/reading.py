@@ -8,6 +8,7 @@ content or of the reasoning.
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from functools import cached_property
 from typing import Any
 
 from deployments.text.answers.calls import ToolCall, read_calls
-from deployments.text.answers.formats import AnswerFormat
+from deployments.text.answers.formats import CALLS_FIELD, AnswerFormat
 from deployments.text.answers.marks import Kind, Mark, Marks, Region, marks_of
 from deployments.text.answers.quotes import QuoteScan
 
@@ -62,13 +63,29 @@ class Answers:
     def compile(self) -> None:
         """Compile the format, which imports transformers, before the first request."""
         self.reader(tools=[{}])
-        self.reader()
+        if self.has_reasoning:
+            self.reader()
 
     @property
     def has_reasoning(self) -> bool:
         """Whether an answer is read although its request has no tools."""
         fields = self.format.template(reads_calls=False)["fields"].values()
         return any("open" in field or "open_pattern" in field for field in fields)
+
+    @property
+    def has_calls(self) -> bool:
+        """Whether the format has tool calls."""
+        return CALLS_FIELD in self.format.template(reads_calls=True)["fields"]
+
+    def shown_tokens(self, special_tokens: Mapping[int, str]) -> frozenset[int]:
+        """Return the special tokens, given with their texts by ID, that occur in marks."""
+        fields = self.format.template(reads_calls=True)["fields"]
+        written = json.dumps(fields, ensure_ascii=False).replace("\\", "")
+        return frozenset(i for i, text in special_tokens.items() if text in written)
+
+    def has_anchor(self, prompt_end: str) -> bool:
+        """Whether an answer begins in the text."""
+        return self._without_calls.has_anchor(prompt_end)
 
     @cached_property
     def _with_calls(self) -> Marks:
@@ -165,6 +182,11 @@ class AnswerReader:
         self.begun = self._begun()
         self._turns = [0] if self.begun is Begun.REASONING else []
 
+    @property
+    def is_reasoning(self) -> bool:
+        """Whether the text that was read ends within reasoning."""
+        return self._region.kind is Kind.REASONING
+
     def _begun(self) -> Begun:
         if self._region.kind is Kind.REASONING:
             return Begun.REASONING
@@ -177,7 +199,7 @@ class AnswerReader:
         """
         places = [bisect_left(offsets, turn) for turn in self._turns]
         if len(places) % 2:
-            places.append(len(offsets))
+            places.append(bisect_left(offsets, self._offset + self._at))
         return sum(places[1::2]) - sum(places[::2])
 
     def add(self, text: str) -> Found:

@@ -15,13 +15,14 @@ from deployments.config import SpecMetrics
 from deployments.errors import FingerprintError
 from deployments.http.response_choice import Choice
 from deployments.http.responses import CHAT, Response
+from deployments.ingress.answer import AnswerOptions
 from deployments.ingress.ask import Ask, Generation, Resume
 from deployments.ingress.client_resume import check_fingerprint
 from deployments.ingress.generation import GenerationService
 from deployments.ingress.output import Piece
 from deployments.metrics.ingress_times import IngressTimes
+from deployments.text.answers.asking import CallsAsked
 from deployments.text.model import TextModel, load_text_model
-from deployments.text.tool_calls import ToolCallParser
 from specdec_core.config import SpeculationConfig
 from specdec_core.errors import InvalidRequestError
 from specdec_core.logprobs import TokenLogprobs
@@ -37,7 +38,8 @@ ANSWER = (
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory: pytest.TempPathFactory) -> TextModel:
-    return load_text_model(str(save_tiny_llama(tmp_path_factory.mktemp("text"))))
+    folder = save_tiny_llama(tmp_path_factory.mktemp("text"))
+    return load_text_model(str(folder), tool_call_parser="hermes")
 
 
 class ScriptedPool:
@@ -87,7 +89,7 @@ def answer_of(text: TextModel, generation: Generation, pieces: Sequence[Piece]) 
     """Everything that a chat's chunks tell, joined."""
     response = Response(
         shape=CHAT,
-        choices=[Choice(0, generation, parser=ToolCallParser())],
+        choices=[Choice(0, generation)],
         n=1,
         model="m",
         system_fingerprint="",
@@ -114,7 +116,7 @@ def told(
 ) -> tuple[list[Piece], Generation]:
     async def scenario() -> tuple[list[Piece], Generation]:
         service = service_of(text, ScriptedPool(ids, seed))
-        generations = service.prepare_choices([(5,)], ask, 1)
+        generations = await service.checked_choices([(5,)], ask, 1)
         pieces = [piece async for _, piece in service.run_choices(generations, streams=streams)]
         return pieces, generations[0]
 
@@ -122,9 +124,7 @@ def told(
 
 
 def with_resume(ask: Ask, ids: Sequence[int]) -> Ask:
-    return Ask(
-        sampling=ask.sampling, stop=ask.stop, view=ask.view, resume=Resume(token_ids=[tuple(ids)])
-    )
+    return replace(ask, resume=Resume(token_ids=[tuple(ids)]))
 
 
 def joined_parts(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
@@ -132,6 +132,7 @@ def joined_parts(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any
     return both | {key: second[key] for key in ("finish", "usage")}
 
 
+CALLS = AnswerOptions(calls=CallsAsked([{"type": "function", "function": {"name": "time"}}]))
 ASKS = {
     "length": {},
     "stop string": {"stop": ["never said", "END"]},
@@ -152,7 +153,7 @@ def test_what_two_connections_tell_is_what_one_would_have(
     if named.pop("is_cut", False):
         sampling["stop_token_ids"] = [ids[-1]]
         sampling["max_tokens"] += 5
-    ask = Ask(sampling=sampling, **named)  # type: ignore[arg-type]
+    ask = Ask(sampling=sampling, answer=CALLS, **named)  # type: ignore[arg-type]
     pieces, generation = told(text, ids, ask, seed)
     whole = answer_of(text, generation, pieces)
     for count in range(len(pieces) + 1):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -21,6 +22,9 @@ from tests.deployments.fake_text import fake_text_model
 
 class WatchedText:
     """Notes the thread of each call."""
+
+    answers = None
+    hidden_tokens: Mapping[int, str] = MappingProxyType({})
 
     def __init__(self) -> None:
         self.threads: set[threading.Thread] = set()

@@ -39,7 +39,7 @@ def spaced(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 def shown(text: TextModel, prompt: Sequence[int], ids: Sequence[int]) -> str:
     """The answer with special tokens."""
-    detokenizer = answer_detokenizer(text, prompt, shows_special_tokens=True)
+    detokenizer = answer_detokenizer(text, prompt, hidden=())
     return "".join(map(detokenizer.add, ids)) + detokenizer.flush()
 
 
