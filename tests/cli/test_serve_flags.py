@@ -58,8 +58,8 @@ def test_unknown_request_fields_are_ignored_or_refused() -> None:
     ("flags", "complaint"),
     [
         ({"unknown_fields": "perhaps"}, "unknown_fields"),
-        ({"tool_call_parser": "hermess"}, "did you mean 'hermes'\\? known are auto, none, "),
-        ({"reasoning_parser": "x"}, "reasoning_parser has no format 'x': known are auto, none, "),
+        ({"tool_call_parser": "hermess"}, "tool_call_parser: .* Did you mean 'hermes'"),
+        ({"reasoning_parser": "x"}, "reasoning_parser: 'x' is not a known format. Known"),
         ({"enable_auto_tool_choice": False}, "set tool_call_parser to none"),
         ({"speculative_config": "{"}, "not JSON"),
         ({"speculative_config": '{"metod": "ngram"}'}, "metod"),

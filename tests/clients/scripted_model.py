@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,37 +28,54 @@ _CLOSING = ('"', "}", "]", ",", "1", "a", "{", "[")
 """Texts that bring a grammar to its end soon, best first; the quote first, as it ends a string."""
 
 
+def chatml_answer_start(text: str) -> int | None:
+    """Return where the last answer of a chat begins; None for a raw prompt."""
+    place = text.rfind(ANSWER_BEGINS)
+    return None if place < 0 else place + len(ANSWER_BEGINS)
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """One line of a script: the first rule whose pattern is found in the prompt decides."""
 
     pattern: re.Pattern[str]
     answer: str
+    """Text as the model writes it, with its marks."""
 
 
 class Script:
     """Rules in the order in which they are tried."""
 
-    def __init__(self, rules: Sequence[Rule]) -> None:
+    def __init__(
+        self,
+        rules: Sequence[Rule],
+        answer_start: Callable[[str], int | None] = chatml_answer_start,
+    ) -> None:
         self._rules = tuple(rules)
+        self._answer_start = answer_start
 
     @classmethod
-    def read(cls, file: Path) -> Script:
-        """A JSON list of `{"if": REGEX, "say": TEXT}`; the regex is searched in the rendered
-        prompt, and `.` matches line ends."""
-        listed = json.loads(file.read_text())
-        return cls([Rule(re.compile(rule["if"], re.DOTALL), rule["say"]) for rule in listed])
+    def read(
+        cls,
+        file: Path,
+        written: Callable[[Any], str] = str,
+        answer_start: Callable[[str], int | None] = chatml_answer_start,
+    ) -> Script:
+        """A JSON list of `{"if": REGEX, "say": ANSWER}`; the regex is searched in the rendered
+        prompt, and `.` matches line ends. `written` makes the model's text of an answer."""
+        listed = json.loads(file.read_text(encoding="utf-8"))
+        rules = [Rule(re.compile(one["if"], re.DOTALL), written(one["say"])) for one in listed]
+        return cls(rules, answer_start)
 
     def find(self, text: str) -> tuple[str, int]:
         """The answer to a prompt that `text` begins with, and where in `text` the answer begins.
 
-        That is behind `ANSWER_BEGINS`, or in a raw prompt behind the match.
+        In a raw prompt that is behind the match.
         """
-        chat_end = text.rfind(ANSWER_BEGINS) + len(ANSWER_BEGINS)
-        is_chat = chat_end >= len(ANSWER_BEGINS)
+        start = self._answer_start(text)
         for rule in self._rules:
-            if found := rule.pattern.search(text[:chat_end] if is_chat else text):
-                return rule.answer, chat_end if is_chat else found.end()
+            if found := rule.pattern.search(text[:start]):
+                return rule.answer, found.end() if start is None else start
         return "", len(text)
 
 
@@ -86,7 +104,9 @@ class ScriptedModel(TokenListModel):
         text = self._text.decode_all(ids)
         answer, start = self._script.find(text)
         output = list(ids[self._num_ids(ids, text[:start]) :])
-        planned = [*self._text.encode_part(answer), self._end]
+        planned = list(self._text.encode_part(answer))
+        if not planned or planned[-1] not in self._text.end_token_ids:
+            planned.append(self._end)
         is_on_script = len(output) < len(planned) and planned[: len(output)] == output
         return planned[len(output)] if is_on_script else None
 

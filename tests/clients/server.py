@@ -1,6 +1,7 @@
 """The real HTTP application over the scripted model, without Ray, for clients of any language.
 
-`python -m tests.clients.server --port N [--script FILE] [--record FILE]` runs until Ctrl-C.
+`python -m tests.clients.server --port N [--script FILE] [--format NAME] [--record FILE]` runs until
+Ctrl-C.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import functools
 import threading
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future
@@ -20,12 +22,16 @@ from fastapi import FastAPI
 from benchmarks.harness.ports import free_port
 from deployments.demo_models import model_folder
 from deployments.text.model import TextModel, load_text_model
+from tests.clients.dialect_text import dialect_text, written
+from tests.clients.dialects import DIALECTS
 from tests.clients.recording import Recorder
 from tests.clients.scripted_model import Script, ScriptedReplica
 from tests.deployments.http_server import application
 
 MODEL = "scripted"
 SCRIPT = Path(__file__).with_name("script.json")
+LOOP_SCRIPT = Path(__file__).with_name("loop_script.json")
+"""Answers with reasoning and calls as data, for every format."""
 _TEMPLATE = Path(__file__).with_name("chat_template.jinja")
 _MAX_MODEL_LEN = 1024
 _START_S = 60
@@ -37,10 +43,22 @@ def scripted_text() -> TextModel:
     return load_text_model(folder, chat_template=_TEMPLATE, max_model_len=_MAX_MODEL_LEN)
 
 
+def _spoken(format: str | None, script: Path | None) -> tuple[TextModel, Script]:
+    """Return a model that speaks the format, and what it says. None: plain ChatML."""
+    if format is None:
+        return scripted_text(), Script.read(script or SCRIPT)
+    dialect = DIALECTS[format]
+    text = dialect_text(dialect, _MAX_MODEL_LEN)
+    writes = functools.partial(written, text, dialect)
+    return text, Script.read(script or LOOP_SCRIPT, writes, dialect.answer_start)
+
+
 @contextlib.asynccontextmanager
-async def scripted_application(script: Path = SCRIPT, **settings: Any) -> AsyncIterator[FastAPI]:
+async def scripted_application(
+    script: Path | None = None, format: str | None = None, **settings: Any
+) -> AsyncIterator[FastAPI]:
     """The application, with other settings of `tests.deployments.http_server.application`."""
-    text, rules = scripted_text(), Script.read(script)
+    text, rules = _spoken(format, script)
     async with application(
         text=text, model_name=MODEL, make_target=lambda: ScriptedReplica(text, rules), **settings
     ) as (app, _):
@@ -49,13 +67,12 @@ async def scripted_application(script: Path = SCRIPT, **settings: Any) -> AsyncI
 
 async def _serve(
     port: int,
-    script: Path,
     recording: Path | None,
     started: Future[uvicorn.Server],
     **settings: Any,
 ) -> None:
     """Serve until the server in `started` is told to exit."""
-    async with scripted_application(script, **settings) as app:
+    async with scripted_application(**settings) as app:
         served = app if recording is None else Recorder(app, recording)
         server = uvicorn.Server(
             uvicorn.Config(
@@ -75,16 +92,14 @@ async def _serve(
 
 
 @contextlib.contextmanager
-def scripted_server(
-    script: Path = SCRIPT, recording: Path | None = None, **settings: Any
-) -> Iterator[str]:
-    """The server in a thread; yields its URL up to /v1."""
+def scripted_server(recording: Path | None = None, **settings: Any) -> Iterator[str]:
+    """The server in a thread; yields its URL up to /v1. Settings as of `scripted_application`."""
     port = free_port()
     started: Future[uvicorn.Server] = Future()
 
     def run() -> None:
         try:
-            asyncio.run(_serve(port, script, recording, started, **settings))
+            asyncio.run(_serve(port, recording, started, **settings))
         except BaseException as error:
             if started.done():
                 raise
@@ -103,11 +118,20 @@ def scripted_server(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, required=True, help="TCP port on 127.0.0.1.")
-    parser.add_argument("--script", type=Path, default=SCRIPT, help="Rules: a JSON file.")
+    parser.add_argument("--script", type=Path, help="Rules: a JSON file.")
+    parser.add_argument("--format", choices=list(DIALECTS), help="Format that the model speaks.")
     parser.add_argument("--record", type=Path, help="Write the requests to this JSON file.")
     options = parser.parse_args()
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(_serve(options.port, options.script, options.record, Future()))
+        asyncio.run(
+            _serve(
+                options.port,
+                options.record,
+                Future(),
+                script=options.script,
+                format=options.format,
+            )
+        )
 
 
 if __name__ == "__main__":

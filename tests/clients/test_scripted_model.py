@@ -28,7 +28,7 @@ SCRIPT = [
 def client(demo_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     script = tmp_path_factory.mktemp("script") / "script.json"
     script.write_text(json.dumps(SCRIPT))
-    with scripted_server(script) as url, httpx.Client(base_url=url) as asked:
+    with scripted_server(script=script) as url, httpx.Client(base_url=url) as asked:
         yield asked
 
 

@@ -55,7 +55,7 @@ def check_parser(option: str, name: str) -> str:
         return aliases[name]
     names = [AUTO, NONE, *sorted([*known, *aliases])]
     close = difflib.get_close_matches(name, names, n=1)
-    hint = f"did you mean {close[0]!r}? " if close else ""
+    hint = f" Did you mean {close[0]!r}?" if close else ""
     raise ModelNotSupportedError(
-        f"{option} has no format {name!r}: {hint}known are {', '.join(names)}"
+        f"{name!r} is not a known format.{hint} Known formats: {', '.join(names)}"
     )

@@ -63,8 +63,7 @@ class Answers:
     def compile(self) -> None:
         """Compile the format, which imports transformers, before the first request."""
         self.reader(tools=[{}])
-        if self.has_reasoning:
-            self.reader()
+        self.reader()
 
     @property
     def has_reasoning(self) -> bool:

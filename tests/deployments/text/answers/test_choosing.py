@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from deployments.text.answers.call_formats import CALL_FORMATS
-from deployments.text.answers.choosing import ChosenBy, choose
+from deployments.text.answers.choosing import Choice, ChosenBy, choose
 from deployments.text.answers.parser_names import ALIASES, check_parser
 from deployments.text.answers.reading import Answers, Found
 from deployments.text.answers.reasoning_formats import REASONING_FORMATS
@@ -147,9 +147,26 @@ def test_content_marks_of_the_own_template_stay_beside_another_format() -> None:
 @pytest.mark.parametrize("option", ["tool_call_parser", "reasoning_parser"])
 def test_an_unknown_name_is_refused_with_the_known_ones(option: str) -> None:
     known = {"tool_call_parser": "hermes", "reasoning_parser": "qwen3"}[option]
-    message = f"{option} has no format '{known}x': did you mean '{known}'.* auto, none, "
+    message = f"'{known}x' is not a known format. Did you mean '{known}'.* auto, none, "
     with pytest.raises(ModelNotSupportedError, match=message):
         choose(_QWEN, **{option: known + "x"})
+
+
+@pytest.mark.parametrize("name", sorted(CALL_FORMATS.keys() - {"llama3_json"}))
+def test_a_template_with_the_marks_of_a_format_shows_it(name: str) -> None:
+    """Llama's calls have no mark. Its templates show the format in words."""
+    one = CALL_FORMATS[name]
+    opening = one.opening.replace("{json_name}", '"f"').replace("{name}", "f")
+    parameters = "" if one.parameters is None else one.parameters.opening + one.parameters.closing
+    source = f"{one.before}{opening}{parameters}{one.closing}{one.after}"
+    assert choose(source).calls == Choice(name, ChosenBy.CHAT_TEMPLATE)
+
+
+@pytest.mark.parametrize("name", ["gemma4", "mistral", "openai_gptoss", "seed_oss"])
+def test_a_template_with_the_marks_of_reasoning_shows_it(name: str) -> None:
+    one = REASONING_FORMATS[name]
+    chosen = choose(f"{one.opening}{{{{ message.reasoning }}}}{one.closing}")
+    assert chosen.reasoning == Choice(name, ChosenBy.CHAT_TEMPLATE)
 
 
 @pytest.mark.parametrize("option", ["tool_call_parser", "reasoning_parser"])
