@@ -137,7 +137,13 @@ class GrpcApi:
     ) -> pb.ListModelsResponse:
         with _answering(context):
             self._admit(message, context)
-            model = pb.Model(id=self._service.model_name, max_model_len=self._service.max_model_len)
+            formats = self._service.text.formats
+            model = pb.Model(
+                id=self._service.model_name,
+                max_model_len=self._service.max_model_len,
+                tool_call_parser=formats.calls.name,
+                reasoning_parser=formats.reasoning.name,
+            )
             return pb.ListModelsResponse(models=[model])
         return pb.ListModelsResponse()
 

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from deployments.config import ServiceConfig
+from deployments.ingress.access import Access
+from deployments.ingress.grpc_api import GrpcApi
 from deployments.ingress_replica import begin_reading, text_model
 from deployments.serve_command import formats_of
+from deployments.text.answers.choosing import choose
+from specdec.v1 import generation_pb2 as pb
+from tests.deployments.answering import client_of
+from tests.deployments.fake_text import fake_text_model
+from tests.deployments.ingress.test_client_resume import ScriptedPool, service_of
+from tests.deployments.ingress.test_grpc_api import FakeContext
 from tests.service.tiny_folder import save_tiny_llama
 
 
@@ -52,3 +62,15 @@ def test_a_model_without_a_format_compiles_nothing(folder: Path) -> None:
     text = text_model(ServiceConfig(model=str(folder)))
     begin_reading(text)
     assert text.answers is None
+
+
+def test_clients_see_the_formats_in_the_list_of_models() -> None:
+    formats = choose('<tool_call>{"name": "f"}</tool_call>', reasoning_parser="qwen3")
+    service = service_of(replace(fake_text_model(), formats=formats), ScriptedPool(()))
+    with client_of(service) as client:
+        (card,) = client.get("/v1/models").json()["data"]
+    assert (card["tool_call_parser"], card["reasoning_parser"]) == ("hermes", "qwen3")
+    assert card["chosen_by"] == {"tool_call_parser": "chat_template", "reasoning_parser": "flag"}
+    calls = GrpcApi(service, Access({}, "127.0.0.1"), max_body_bytes=10_000)
+    (model,) = asyncio.run(calls.list_models(pb.ListModelsRequest(), FakeContext())).models
+    assert (model.tool_call_parser, model.reasoning_parser) == ("hermes", "qwen3")
