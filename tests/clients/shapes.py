@@ -103,7 +103,8 @@ def _check_usage(usage: Mapping[str, Any]) -> None:
 def _check_message(asked: Mapping[str, Any], message: Mapping[str, Any], reason: str) -> None:
     calls = message.get("tool_calls", [])
     assert "tool_calls" not in message or calls, "a message without calls has no such field"
-    assert (reason == "tool_calls") == bool(calls)
+    is_named = isinstance(asked.get("tool_choice"), dict)
+    assert (reason == "tool_calls") == (bool(calls) and not is_named)
     assert calls or message["content"]
     schemas = {tool["function"]["name"]: tool["function"] for tool in asked.get("tools") or ()}
     for call in calls:
