@@ -23,7 +23,7 @@ def _json_ends_after(bracket: str) -> str:
 
     Within JSON, only a comma or another bracket follows one that closes.
     """
-    return rf"(?<={bracket})(?:\s{{0,200}}\Z|(?=\s{{0,200}}[^\s}}\],]))"
+    return rf"(?<=\{bracket})(?:\s{{0,200}}\Z|(?=\s{{0,200}}[^\s}}\],]))"
 
 
 _HARMONY_TO = r" to=functions\.(?P<name>[^\s<]{1,256})"
@@ -94,7 +94,7 @@ _MISTRAL = CallFormat(
     },
     older_field={
         "open_pattern": rf"\[TOOL_CALLS\]{_GAP}(?=\[)",
-        "close_pattern": _json_ends_after("]"),
+        "close_pattern": r"(?<!TOOL_CALLS\])" + _json_ends_after("]"),
         "repeats": True,
         "content": "json",
         "transform_each": True,

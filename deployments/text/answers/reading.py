@@ -273,6 +273,8 @@ class AnswerReader:
             self._region = self._marks.between
         elif not call.strings.is_inside(self._buffer, call.body, mark.start):
             return self._end_call(mark)
+        else:
+            self._at = max(mark.end, mark.start + 1)  # an empty mark would be found again
         return Found()
 
     def _trim(self, place: int) -> None:
