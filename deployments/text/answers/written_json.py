@@ -77,7 +77,11 @@ def plain_json(text: str, args: Mapping[str, Any]) -> str:
         f"{re.escape(opening)}(?:.*?){re.escape(closing)}"
         for opening, closing in args.get("string_delims", ())
     ]
-    others = [r'"(?:\\.|[^"\\])*"', r"(?P<key>[^\s{}\[\],:\"<>][^{}\[\],:\"<>]*?)(?=\s*:)", r"(?P<none>\bNone\b)"]
+    others = [
+        r'"(?:\\.|[^"\\])*"',
+        r"(?P<key>[^\s{}\[\],:\"<>][^{}\[\],:\"<>]*?)(?=\s*:)",
+        r"(?P<none>\bNone\b)",
+    ]
     delimited = "|".join(quotes)
     pattern = "|".join([f"(?P<string>{delimited})"] * bool(quotes) + others)
     sizes = {opening: closing for opening, closing in args.get("string_delims", ())}

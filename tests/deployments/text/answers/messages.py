@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -118,7 +117,8 @@ def written(
         {**shared, "messages": [*asked, message], "add_generation_prompt": False}
     )
     if not whole.startswith(prompt):
-        shared_length = len(os.path.commonprefix([prompt, whole]))
+        pairs = enumerate(zip(prompt, whole, strict=False))
+        shared_length = next(place for place, (ours, theirs) in pairs if ours != theirs)
         begun = [prompt.rfind(one, 0, shared_length) + len(one) for one in anchors if one in prompt]
         prompt = prompt[: max(begun, default=0)]
         assert prompt, "the template writes an answer that its prompt does not begin"
