@@ -44,7 +44,7 @@ MAX_SCHEMAS = 20_000
 MAX_LEVELS = 1_000
 """Maximum nesting of schemas, added up over all definitions in use: the library recurses."""
 
-_TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
+TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
 _READERS = (
     (NUMBER_KEYWORDS, read_numbers),
     (STRING_KEYWORDS, read_strings),
@@ -52,7 +52,7 @@ _READERS = (
     (OBJECT_KEYWORDS, read_objects),
 )
 _SIMPLE = {"type"}.union(*(keywords for keywords, _ in _READERS))
-_REFUSED = {
+REFUSED = {
     "not",
     "if",
     "contains",
@@ -68,16 +68,18 @@ _REFUSED = {
     "disallow",
     "divisibleBy",
 }
+KEYWORDS = frozenset(_SIMPLE | REFUSED | {"$ref", "const", "enum", "allOf", "anyOf", "oneOf"})
+"""Keywords that say which values fit. All others are annotations."""
 _UNWRITABLE = re.compile("[\x00-\x07\x0b\x0e-\x1f\x7f]")
 """Control characters that have no short escape in JSON."""
 
 
 def library_schema(schema: Any) -> dict[str, Any]:
     """Return the schema for the library. Raises InvalidRequestError with a JSON pointer."""
-    return _Document(schema).rewritten()
+    return SchemaDocument(schema).rewritten()
 
 
-class _Document:
+class SchemaDocument:
     """One schema with the definitions that its references lead to."""
 
     def __init__(self, root: Any) -> None:
@@ -115,7 +117,7 @@ class _Document:
             return schema
         if "not" in place.mapping(schema) and schema["not"] in (True, {}):
             return False
-        for keyword in schema.keys() & _REFUSED:
+        for keyword in schema.keys() & REFUSED:
             if not _changes_nothing(keyword, schema):
                 raise place.at(keyword).unsupported()
         if "$id" in schema and place.keys != ("#",):
@@ -242,8 +244,8 @@ def _read_simple(schema: Schema, place: Place) -> dict[str, Any]:
 def _read_type(value: Any, place: Place) -> str | list[str]:
     names = [value] if isinstance(value, str) else _filled(value, place)
     for name in names:
-        if name not in _TYPES:
-            raise place.wrong(f"is {name!r:.40}: known are {', '.join(_TYPES)}")
+        if name not in TYPES:
+            raise place.wrong(f"is {name!r:.40}: known are {', '.join(TYPES)}")
     return value if isinstance(value, str) else names
 
 

@@ -18,8 +18,6 @@ _TYPES: tuple[tuple[type, tuple[str, ...]], ...] = (
     (list, ("array",)),
     (type(None), ("null",)),
 )
-_MAX_DEPTH = 16
-"""Steps through references and unions."""
 
 
 def argument_json(text: str, schema: Any, root: Any) -> str:
@@ -28,7 +26,7 @@ def argument_json(text: str, schema: Any, root: Any) -> str:
     `schema` describes the argument, and `root` holds what it refers to. Text that fits none of the
     schema's types is a string. Without types, only objects and lists are no strings.
     """
-    types = _types(schema, root, 0)
+    types = types_of(schema, root)
     written = _PYTHON.get(text.strip(), text.strip())
     is_string = "string" in types and text in _values(schema)
     if not is_string and _json_type(written) & (types or {"object", "array"}):
@@ -50,20 +48,26 @@ def _json_type(text: str) -> set[str]:
     return {name for kind, names in _TYPES if isinstance(value, kind) for name in names[:2]}
 
 
-def _types(schema: Any, root: Any, depth: int) -> set[str]:
-    if not isinstance(schema, Mapping) or depth > _MAX_DEPTH:
-        return set()
-    declared = schema.get("type", [])
-    found = {declared} if isinstance(declared, str) else set(declared)
-    if schema.get("nullable"):
-        found.add("null")
-    for value in _values(schema):
-        found |= {"string"} if isinstance(value, str) else _json_type(json.dumps(value))
-    if isinstance(schema.get("$ref"), str):
-        found |= _types(_target(schema["$ref"], root), root, depth + 1)
-    for name in ("anyOf", "oneOf", "allOf"):
-        for one in schema.get(name) or ():
-            found |= _types(one, root, depth + 1)
+def types_of(schema: Any, root: Any) -> set[str]:
+    """Return the names of the types that an argument may have; none if its schema names none."""
+    found: set[str] = set()
+    waiting, followed = [schema], set[str]()
+    while waiting:
+        one = waiting.pop()
+        if not isinstance(one, Mapping):
+            continue
+        declared = one.get("type", [])
+        found |= {declared} if isinstance(declared, str) else set(declared)
+        if one.get("nullable"):
+            found.add("null")
+        for value in _values(one):
+            found |= {"string"} if isinstance(value, str) else _json_type(json.dumps(value))
+        reference = one.get("$ref")
+        if isinstance(reference, str) and reference not in followed:
+            followed.add(reference)
+            waiting.append(_target(reference, root))
+        for name in ("anyOf", "oneOf", "allOf"):
+            waiting += one.get(name) or ()
     return found
 
 

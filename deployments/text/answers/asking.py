@@ -14,6 +14,7 @@ from typing import Any
 
 from deployments.text.answers.formats import AnswerFormat, CallFormat, ReasoningFormat
 from deployments.text.answers.mark_text import TERMINALS, MarkTokens, text_until
+from deployments.text.answers.parameters import ParameterRules
 from deployments.text.answers.reading import Begun
 from deployments.text.lark_source import lark_string
 from deployments.text.regex_source import full_match
@@ -131,8 +132,7 @@ class _AnswerRules:
             )
         self._marks.append((written.before + written.opening).partition("{")[0].strip())
         for number, function in enumerate(tools):
-            schema = json.dumps(_parameters(function))
-            self._rules.append(f"arguments_{number}: %json {schema}")
+            self._add_arguments(written, function, number)
         is_one = (
             not asked.allows_many
             or asked.name is not None
@@ -142,6 +142,18 @@ class _AnswerRules:
         before, after = self._tokens.written(written.before), self._tokens.written(written.after)
         self._rules.append(f"calls: {before} {calls} {after}")
         self.answers.append("calls")
+
+    def _add_arguments(self, written: CallFormat, function: Mapping[str, Any], number: int) -> None:
+        schema = _parameters(function)
+        if written.parameters is None:
+            self._rules.append(f"arguments_{number}: %json {json.dumps(schema)}")
+            return
+        try:
+            rules = ParameterRules(written.parameters, schema, self._tokens, str(number))
+        except InvalidRequestError as error:
+            message = f"tools: the parameters of {function['name']}: {error}"
+            raise InvalidRequestError(message, param="tools", code=error.code) from None
+        self._rules += rules.lines
 
     def _sequence(
         self, written: CallFormat, tools: Sequence[Mapping[str, Any]], *, is_one: bool
