@@ -43,10 +43,13 @@ _SPECIAL = (
 _ENDS = ("<|im_end|>", "<|call|>")
 
 
-def text_model(answer_format: AnswerFormat | None, begins: str = CHATML) -> TextModel:
-    """A tokenizer of bytes and special tokens; prompts end with `begins`."""
+def text_model(
+    answer_format: AnswerFormat | None, begins: str = CHATML, marks: Sequence[str] = ()
+) -> TextModel:
+    """A tokenizer of bytes, special tokens and `marks`; prompts end with `begins`."""
     backend = byte_level()
     backend.add_special_tokens(list(_SPECIAL))
+    backend.add_tokens(list(marks))
     template = compile_template(
         "{% for tool in tools or [] %}{{ tool.function.name }}{% endfor %}"
         "{% for m in messages %}{{ m.content }}{% endfor %}"
@@ -64,7 +67,7 @@ def text_model(answer_format: AnswerFormat | None, begins: str = CHATML) -> Text
         max_model_len=2_000,
         longest_token_bytes=16,
         token_bytes=token_bytes_of(backend),
-        hidden_tokens={i: token.content for i, token in added.items()},
+        hidden_tokens={i: token.content for i, token in added.items() if token.special},
     )
 
 

@@ -72,8 +72,8 @@ def tool_call() -> None:
         (call,) = message.tool_calls
         assert call.function.name == "get_weather"
         assert Weather.model_validate_json(call.function.arguments).city == "Paris"
-        reason = "stop" if choice == named else "tool_calls"
-        assert answer.choices[0].finish_reason == reason
+        # LiteLLM writes "tool_calls" for every call, also where the server ends with "stop".
+        assert answer.choices[0].finish_reason == "tool_calls"
         result = {"role": "tool", "tool_call_id": call.id, "content": "22"}
         final = chat([QUESTION, message, result], tools=[TOOL], parallel_tool_calls=False)
         assert final.choices[0].message.content == "It is 22 degrees in Paris."

@@ -240,3 +240,7 @@ def test_hidden_tokens_change_only_what_is_shown(
     showing = joined(pieces_of(text, events(ids, cuts), *stop, view=view))
     assert (hiding.token_ids, hiding.stop_reason) == (showing.token_ids, showing.stop_reason)
     assert hiding.text == showing.text.replace("<|start|>", "").replace("<|end|>", "")
+    ends = {i: name for i, name in text.hidden_tokens.items() if name == "<|end|>"}
+    some = joined(pieces_of(text, events(ids, cuts), *stop, view=View(hidden_tokens=ends)))
+    assert (some.token_ids, some.stop_reason) == (showing.token_ids, showing.stop_reason)
+    assert some.text == showing.text.replace("<|end|>", "")
