@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from json.encoder import encode_basestring
 from typing import Any, NamedTuple
 
@@ -35,15 +35,13 @@ def _on_one_line(text: str) -> str:
 class Frame(NamedTuple):
     """An event without its text: what most events of a stream have in common, written once."""
 
-    head: str
-    tail: str
+    parts: Sequence[str]
 
     @classmethod
-    def around(cls, body: Mapping[str, Any]) -> Frame:
-        """Of a body whose last string is empty: there the text will stand."""
-        head, _, tail = server_sent(body).rpartition('""')
-        return cls(head, tail)
+    def around(cls, body: Mapping[str, Any], count: int = 1) -> Frame:
+        """Return the frame of a body whose last `count` strings are empty: the text's places."""
+        return cls(server_sent(body).rsplit('""', count))
 
     def with_text(self, text: str) -> str:
-        """What `server_sent` makes of the body with `text` in it."""
-        return f"{self.head}{_on_one_line(encode_basestring(text))}{self.tail}"
+        """Return what `server_sent` makes of the body with `text` in it."""
+        return _on_one_line(encode_basestring(text)).join(self.parts)

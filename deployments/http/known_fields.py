@@ -134,7 +134,7 @@ DECODING: Mapping[str, Known] = {
     "n_predict": _MAX,
     "n_probs": Known((0,), "use logprobs"),
     "post_sampling_probs": _OFF,
-    "reasoning_format": Known(("none",)),
+    "reasoning_format": Known(("none", "auto", "deepseek")),
     "repeat_penalty": Known((1,), "use repetition_penalty"),
     "samplers": Known(([],)),
     "smoothing_factor": _ZERO,

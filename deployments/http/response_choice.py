@@ -12,6 +12,9 @@ from deployments.ingress.output import Piece
 from deployments.text.answers.reading import Found
 from specdec_core.request import RequestStats
 
+REASONING_NAMES = ("reasoning", "reasoning_content")
+"""Names of the reasoning: vLLM's, and that of DeepSeek and most clients."""
+
 
 @dataclass(eq=False, slots=True)
 class Choice:
@@ -84,9 +87,7 @@ class Choice:
 
 
 def _reasoning(found: Found) -> dict[str, str]:
-    """Reasoning by both of its names: vLLM's and OpenAI's clients', and DeepSeek's."""
-    text = found.reasoning
-    return {"reasoning": text, "reasoning_content": text} if text else {}
+    return dict.fromkeys(REASONING_NAMES, found.reasoning) if found.reasoning else {}
 
 
 def says_nothing(chunk: dict[str, Any]) -> bool:

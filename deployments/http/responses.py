@@ -16,7 +16,12 @@ from deployments.http.logprob_json import (
     prompt_logprobs,
     with_echo,
 )
-from deployments.http.response_choice import Choice, says_nothing, with_calls_before_end
+from deployments.http.response_choice import (
+    REASONING_NAMES,
+    Choice,
+    says_nothing,
+    with_calls_before_end,
+)
 from deployments.ingress.output import Piece
 from deployments.metrics.ingress_times import Timer
 from deployments.text.answers.reading import Found
@@ -76,6 +81,10 @@ CHAT = Shape(
 )
 
 
+_OPEN: dict[str, Any] = {"index": 0, "logprobs": None, "finish_reason": None}
+"""A choice in a chunk that tells text alone."""
+
+
 @dataclass(eq=False, slots=True, kw_only=True)
 class Response:
     """One answer in the making: whole, or chunk by chunk. A piece is told once."""
@@ -101,8 +110,8 @@ class Response:
     timing: Timing = field(default_factory=Timing)
     respond: Timer = field(default_factory=Timer)
     """What telling takes."""
-    _frames: dict[int, Frame] = field(default_factory=dict)
-    """By choice."""
+    _frames: dict[tuple[int, str], Frame] = field(default_factory=dict)
+    """By choice and kind of text."""
 
     def whole(self, pieces: Sequence[Piece]) -> dict[str, Any]:
         """All choices' outputs; `timing` was told of them as they came."""
@@ -143,21 +152,36 @@ class Response:
                 return "".join(map(server_sent, with_calls_before_end(chunk)))
             self.timing.note(piece)
             choice.num_tokens = piece.index + len(piece.token_ids)
-            return (self._frames.get(place) or self._frame_of(place, choice)).with_text(piece.text)
+            if choice.answer.is_plain:
+                return self._frame(place, "content").with_text(piece.text)
+            return self._event_of(place, choice.answer.read(piece))
 
     def _is_text_alone(self, choice: Choice, piece: Piece) -> bool:
         return (
             piece.finish_reason is None
             and bool(piece.text)
-            and choice.answer.is_plain
             and choice.generation.request.params.num_logprobs is None
             and not (self.return_token_ids or self.counts_in_chunks or self.warnings)
         )
 
-    def _frame_of(self, place: int, choice: Choice) -> Frame:
-        entry: dict[str, Any] = {"index": choice.index, "logprobs": None, "finish_reason": None}
-        entry |= {"delta": {"content": ""}} if self.shape.is_chat else {"text": ""}
-        frame = self._frames[place] = Frame.around(self._chunk([entry]))
+    def _event_of(self, place: int, found: Found) -> str:
+        """Return what was read as an event; empty if it is nothing."""
+        if found.calls or (found.content and found.reasoning):
+            entry = _OPEN | {"index": self.choices[place].index}
+            return server_sent(self._chunk([entry | {"delta": self.choices[place].delta(found)}]))
+        if found.reasoning:
+            return self._frame(place, *REASONING_NAMES).with_text(found.reasoning)
+        return self._frame(place, "content").with_text(found.content) if found.content else ""
+
+    def _frame(self, place: int, *names: str) -> Frame:
+        """Return the event whose texts of these names are to be filled in."""
+        frame = self._frames.get((place, names[0]))
+        if frame is None:
+            entry = _OPEN | {"index": self.choices[place].index}
+            texts = dict.fromkeys(names, "")
+            entry |= {"delta": texts} if self.shape.is_chat else {"text": ""}
+            frame = Frame.around(self._chunk([entry]), len(names))
+            self._frames[place, names[0]] = frame
         return frame
 
     def chunk(self, place: int, piece: Piece) -> dict[str, Any]:
@@ -178,7 +202,7 @@ class Response:
         return self._chunk([]) | {"usage": self._usage()} | self._metrics()
 
     def _opening(self, choice: Choice) -> dict[str, Any]:
-        entry: dict[str, Any] = {"index": choice.index, "logprobs": None, "finish_reason": None}
+        entry = _OPEN | {"index": choice.index}
         if self.shape.is_chat:
             return entry | {"delta": {"role": "assistant", "content": choice.opening}}
         return entry | {"text": choice.opening}
