@@ -199,7 +199,7 @@ _OPENAI = CallFormat(
         "open_pattern": r"(?:<\|start\|>assistant)?(?:"
         rf"{_HARMONY_TO}<\|channel\|>(?:commentary|analysis)"
         rf"|<\|channel\|>(?:commentary|analysis){_HARMONY_TO})"
-        r" ?(?:<\|constrain\|>)?\w{0,64}<\|message\|>",
+        r" ?(?:<\|constrain\|>)?[a-z]{0,16}<\|message\|>",
         "close_pattern": r"<\|call\|>|\Z",
         "repeats": True,
         "content": "json",

@@ -101,6 +101,8 @@ class Marks:
 
         A mark that more text may change waits, and nothing behind it is certain.
         """
+        if start > len(text):
+            return None, len(text)
         best: Mark | None = None
         certain = len(text) + at_end
         for pattern, opened in self._watched(region, reads_calls):

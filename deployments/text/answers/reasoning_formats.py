@@ -62,14 +62,17 @@ REASONING_FORMATS: Mapping[str, ReasoningFormat] = MappingProxyType(
         "openai_gptoss": ReasoningFormat(
             fields={
                 "reasoning_content": {
-                    "open_pattern": r"(?:<\|start\|>assistant)?<\|channel\|>analysis<\|message\|>",
+                    "open": [
+                        "<|channel|>analysis<|message|>",
+                        "<|start|>assistant<|channel|>analysis<|message|>",
+                    ],
                     "close": "<|end|>",
                     "repeats": True,
                 },
                 "content": {
                     "open_pattern": r"(?:<\|start\|>assistant)?"
                     r"<\|channel\|>(?:final|commentary)"
-                    r"(?: ?<\|constrain\|>\w{1,64})?<\|message\|>",
+                    r"(?: ?<\|constrain\|>[a-z]{1,16})?<\|message\|>",
                     "close": ["<|end|>", "<|return|>"],
                     "repeats": True,
                 },
