@@ -29,16 +29,24 @@ class ChatFields(BaseModel):
         return bool(self.tools) and self.tool_choice != "none"
 
     @property
+    def begins_in_prompt(self) -> bool:
+        """Whether the prompt ends with the beginning of the answer."""
+        return self._adds_generation_prompt or bool(self.continue_final_message)
+
+    @property
+    def _adds_generation_prompt(self) -> bool:
+        adds = self.add_generation_prompt
+        return not self.continue_final_message if adds is None else adds
+
+    @property
     def chat_options(self) -> ChatOptions:
         """Return how the conversation is rendered.
 
         By default an answer begins a new message, unless it continues the last one.
         """
-        continues = bool(self.continue_final_message)
-        adds = self.add_generation_prompt
         return ChatOptions(
-            add_generation_prompt=not continues if adds is None else adds,
-            continues_final_message=continues,
+            add_generation_prompt=self._adds_generation_prompt,
+            continues_final_message=bool(self.continue_final_message),
             variables=template_variables(
                 {
                     "reasoning_effort": self.reasoning_effort,

@@ -250,6 +250,7 @@ class ChatBody(ChatFields, CommonBody):
         return AnswerOptions(
             calls=calls if self.calls_tools else None,
             includes_reasoning=self.include_reasoning is not False,
+            begins_in_prompt=self.begins_in_prompt,
         )
 
     def _demand(self) -> tuple[bool, str | None]:

@@ -17,6 +17,8 @@ class AnswerOptions:
     calls: CallsAsked | None = None
     """None: the request has no tools, or declines them."""
     includes_reasoning: bool = True
+    begins_in_prompt: bool = True
+    """The prompt ends with the beginning of the answer."""
 
     @property
     def needs_call(self) -> bool:

@@ -63,8 +63,10 @@ class ChatReading:
             return None
         if not answers.has_reasoning and not (options.calls and answers.has_calls):
             return None
-        kept = last_ids(prompt_token_ids, ask.truncate_prompt_tokens)
-        end = prompt_end(answers, self._text.decode_all, kept)
+        end = ""
+        if options.begins_in_prompt:
+            kept = last_ids(prompt_token_ids, ask.truncate_prompt_tokens)
+            end = prompt_end(answers, self._text.decode_all, kept)
         return Reading(answers=answers, prompt_end=end, options=options)
 
     def _grammar(self, ask: Ask, reading: Reading) -> GrammarSpec | None:

@@ -19,13 +19,10 @@ def chat_of(chat: pb.ChatMessages) -> tuple[list[dict[str, Any]], ChatOptions]:
     """Return the messages and how they are rendered. Raises InvalidRequestError."""
     messages = checked_messages([_message(message) for message in chat.messages])
     shows_tools = chat.tool_choice != "none"
-    continues = chat.continue_final_message
     effort = chat.reasoning_effort if chat.HasField("reasoning_effort") else None
     return messages, ChatOptions(
-        add_generation_prompt=(
-            chat.add_generation_prompt if chat.HasField("add_generation_prompt") else not continues
-        ),
-        continues_final_message=continues,
+        add_generation_prompt=_adds_generation_prompt(chat),
+        continues_final_message=chat.continue_final_message,
         variables=template_variables(
             {"reasoning_effort": effort, **_variables(chat.chat_template_kwargs)}
         ),
@@ -54,7 +51,14 @@ def answer_options(chat: pb.ChatMessages) -> AnswerOptions:
     return AnswerOptions(
         calls=calls if chat.tools and choice != "none" else None,
         includes_reasoning=not chat.HasField("include_reasoning") or chat.include_reasoning,
+        begins_in_prompt=_adds_generation_prompt(chat) or chat.continue_final_message,
     )
+
+
+def _adds_generation_prompt(chat: pb.ChatMessages) -> bool:
+    if chat.HasField("add_generation_prompt"):
+        return chat.add_generation_prompt
+    return not chat.continue_final_message
 
 
 def _tools(chat: pb.ChatMessages) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ checkpoints may ship. The other attributes say what a model writes, for grammars
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -108,6 +108,19 @@ class AnswerFormat:
     start_anchors: tuple[str, ...] = START_ANCHORS
     own_template: Mapping[str, Any] | None = None
     """The checkpoint's own response template, which is read instead."""
+
+    @property
+    def written_marks(self) -> Sequence[str]:
+        """Marks that a model writes and that a reader must see."""
+        marks: list[str] = []
+        if self.reasoning is not None:
+            reasoning = self.reasoning
+            marks += [reasoning.opening, reasoning.closing, reasoning.content_opening]
+        if self.calls is not None:
+            calls, argument = self.calls, self.calls.parameters
+            marks += [calls.before, calls.opening, calls.closing]
+            marks += [argument.opening, argument.closing, argument.quote] if argument else []
+        return marks
 
     def template(self, *, reads_calls: bool) -> dict[str, Any]:
         """Return the response template."""

@@ -79,7 +79,8 @@ class Answers:
     def shown_tokens(self, special_tokens: Mapping[int, str]) -> frozenset[int]:
         """Return the special tokens, given with their texts by ID, that occur in marks."""
         fields = self.format.template(reads_calls=True)["fields"]
-        written = json.dumps(fields, ensure_ascii=False).replace("\\", "")
+        patterns = json.dumps(fields, ensure_ascii=False).replace("\\", "")
+        written = "\n".join([patterns, *self.format.written_marks])
         return frozenset(i for i, text in special_tokens.items() if text in written)
 
     def has_anchor(self, prompt_end: str) -> bool:

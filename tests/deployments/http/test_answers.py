@@ -282,6 +282,20 @@ def test_a_demanded_call_needs_a_format(answer_format: AnswerFormat | None) -> N
     assert answer.json()["error"]["param"] == "tool_choice"
 
 
+def test_an_answer_that_the_prompt_does_not_begin_has_begun_nothing() -> None:
+    """Earlier turns end the prompt then, and their marks are not the answer's."""
+    history = [
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": f"{CHATML}<think>\n"},
+        {"role": "user", "content": "and?"},
+    ]
+    with client_of(service(HERMES, f"Four.{END}")) as client:
+        told = chat(client, messages=history, add_generation_prompt=False)
+        assert told["choices"][0]["message"] == {"role": "assistant", "content": "Four."}
+        told = chat(client, messages=history[:2], continue_final_message=True)
+        assert told["choices"][0]["message"]["reasoning"] == "Four."
+
+
 RESUMED = {
     "hermes": (HERMES, CHATML, f"{THOUGHT}Look.\n{CALL}\n{CALL}{END}"),
     "cut": (HERMES, CHATML, f"{THOUGHT}Look.\n{CALL[:30]}"),
