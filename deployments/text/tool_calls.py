@@ -1,122 +1,18 @@
-"""Tool calls in the Hermes style, which Qwen's chat templates share: JSON between two tags.
-
-The template shows the tools to the model; the model answers with
-`<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, among text or alone, as often as it
-likes.
-"""
+"""Checks the tools of a request, and asks for a call in the Hermes style."""
 
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from deployments.errors import WrongTypeError
-from deployments.text.json_text import checked_json, read_json_at, skip_space
+from deployments.text.json_text import checked_json
 from deployments.text.lark_source import lark_string
 from specdec_core.errors import InvalidRequestError
 from specdec_core.grammar import GrammarKind, GrammarSpec
 
 OPENING, CLOSING = "<tool_call>", "</tool_call>"
-
-
-@dataclass(frozen=True, slots=True)
-class ToolCall:
-    """One function that the model wants called."""
-
-    name: str
-    arguments: str
-    """JSON, as the model wrote it."""
-    call_id: str = field(default_factory=lambda: f"call_{uuid.uuid4().hex[:24]}")
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What became certain of an answer's text."""
-
-    content: str = ""
-    calls: tuple[ToolCall, ...] = ()
-
-
-class ToolCallParser:
-    """Splits a growing text into content and whole calls; what may be the beginning of a tag waits.
-
-    A call whose JSON is broken, or that never ends, is content: nothing that the model said is lost
-    but white space around calls.
-    """
-
-    def __init__(self) -> None:
-        self._held = ""
-        self._is_behind_call = False
-
-    def add(self, text: str) -> Found:
-        self._held += text
-        content, calls = "", list[ToolCall]()
-        while True:
-            if self._is_behind_call:
-                self._held = self._held.lstrip()
-            start = self._held.find(OPENING)
-            certain = self._num_certain() if start < 0 else len(self._held[:start].rstrip())
-            content += self._take(certain)
-            end = self._held.find(CLOSING) if start >= 0 else -1
-            if end < 0:
-                return Found(content, tuple(calls))
-            whole, self._held = self._held[: end + len(CLOSING)], self._held[end + len(CLOSING) :]
-            call = _read(whole.lstrip()[len(OPENING) : -len(CLOSING)])
-            self._is_behind_call = call is not None
-            if call is None:
-                content += whole
-            else:
-                calls.append(call)
-
-    def flush(self) -> Found:
-        """What is left at the end."""
-        return Found(self._take(len(self._held)))
-
-    def _take(self, count: int) -> str:
-        taken, self._held = self._held[:count], self._held[count:]
-        self._is_behind_call = self._is_behind_call and not taken
-        return taken
-
-    def _num_certain(self) -> int:
-        """All but white space, and the beginning of a tag, at the end."""
-        count = len(self._held)
-        for length in range(min(len(OPENING) - 1, count), 0, -1):
-            if self._held.endswith(OPENING[:length]):
-                count -= length
-                break
-        return len(self._held[:count].rstrip())
-
-
-def _read(body: str) -> ToolCall | None:
-    """Read what is between the tags; None unless it is the JSON of a call."""
-    try:
-        said = _members(body)
-    except InvalidRequestError:
-        return None
-    name, arguments = said.get("name", ""), said.get("arguments", "{}")
-    if not name.startswith('"') or not arguments.startswith("{"):
-        return None
-    return ToolCall(json.loads(name), arguments)
-
-
-def _members(body: str) -> dict[str, str]:
-    """Return the texts of an object's values, as they are written. Raises InvalidRequestError."""
-    whole, end = read_json_at(body, 0, "the call", keeps_numbers=True)
-    if not isinstance(whole, dict) or skip_space(body, end) < len(body):
-        return {}
-    members = dict[str, str]()
-    at = skip_space(body, body.index("{") + 1)
-    while body[at] != "}":
-        key, at = read_json_at(body, at, "a name")
-        start = skip_space(body, skip_space(body, at) + 1)
-        _, at = read_json_at(body, start, "a value", keeps_numbers=True)
-        members[key] = body[start:at]
-        at = skip_space(body, at)
-        at = skip_space(body, at + 1) if body[at] == "," else at
-    return members
 
 
 def forced_call(tools: Sequence[Mapping[str, Any]], name: str | None) -> GrammarSpec:

@@ -11,6 +11,8 @@ from deployments.text.answers.formats import CALLS_FIELD, OLDER_CALLS_FIELD, Ans
 from deployments.text.answers.quotes import Quote, quotes_of
 
 _OR_END = r"|\Z"
+_LONGEST = 128
+"""Characters of the beginning of a mark that a match at the text's end may hide."""
 REASONING_FIELDS = ("reasoning_content", "reasoning", "thinking")
 
 
@@ -36,6 +38,19 @@ class Pattern:
             return True
         is_empty = found.start() == found.end()
         return found.end() == len(text) and (is_empty or not self.is_final)
+
+    def certain_before(self, found: Any, text: str, start: int) -> int:
+        """Return up to where the text before a match that may change is certain.
+
+        A search prefers a match to the beginning of another one before it.
+        """
+        if found.partial:
+            return int(found.start())
+        for place in range(max(start, found.start() - _LONGEST), found.start()):
+            earlier = self.compiled.match(text, place, partial=True)
+            if earlier is not None and earlier.partial:
+                return place
+        return int(found.start())
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +125,7 @@ class Marks:
             if found is None:
                 continue
             if not at_end and pattern.may_change(found, text):
-                certain = min(certain, found.start())
+                certain = min(certain, pattern.certain_before(found, text, start))
             elif best is None or (found.start(), -found.end()) < (best.start, -best.end):
                 best = _mark(found, opened)
         if best is None or best.start >= certain:

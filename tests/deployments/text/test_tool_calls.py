@@ -1,31 +1,28 @@
-"""Tool calls: wherever rounds cut the text, the same content and the same calls."""
+"""Tools of a request are checked, shown to the model, and demanded."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
+from deployments.text.answers.call_formats import CALL_FORMATS
+from deployments.text.answers.formats import AnswerFormat
+from deployments.text.answers.reading import Answers
 from deployments.text.chat_template import ChatOptions, compile_template
 from deployments.text.grammar_library import try_grammar
 from deployments.text.tool_calls import (
     CLOSING,
     OPENING,
-    ToolCallParser,
     checked_tools,
     forced_call,
 )
 from specdec_core.errors import InvalidRequestError
 from tests.deployments.http_server import TEXT
 
-CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Rome"}}\n</tool_call>'
-OTHER = '<tool_call>{"name": "time"}</tool_call>'
-WEATHER = ("weather", '{"city": "Rome"}')
+HERMES = Answers(AnswerFormat(calls=CALL_FORMATS["hermes"]))
 TOOL = {
     "type": "function",
     "function": {
@@ -38,40 +35,6 @@ TOOL = {
         },
     },
 }
-ANSWERS: list[tuple[str, str, list[tuple[str, str]]]] = [
-    ("", "", []),
-    ("Hello <b> you\n", "Hello <b> you\n", []),
-    (CALL, "", [WEATHER]),
-    (f"{CALL}\n{OTHER}\n", "", [WEATHER, ("time", "{}")]),
-    (f"Let me see. \n\n{CALL}", "Let me see.", [WEATHER]),
-    (f"{CALL}\n\nThere.", "There.", [WEATHER]),
-    ("<tool_call>{broken}</tool_call> x", "<tool_call>{broken}</tool_call> x", []),
-    ("<tool_call>[1]</tool_call>", "<tool_call>[1]</tool_call>", []),
-    ('<tool_call>{"name": "f", "arg', '<tool_call>{"name": "f", "arg', []),
-    ("a <tool_cal", "a <tool_cal", []),
-]
-
-
-@pytest.mark.parametrize(("text", "content", "calls"), ANSWERS)
-@given(cuts=st.lists(st.integers(0, 200), max_size=12))
-def test_calls_are_told_from_content_wherever_the_text_is_cut(
-    text: str, content: str, calls: list[tuple[str, str]], cuts: list[int]
-) -> None:
-    parser = ToolCallParser()
-    bounds = sorted({min(cut, len(text)) for cut in cuts} | {0, len(text)})
-    found = [parser.add(text[a:b]) for a, b in pairwise(bounds)]
-    found.append(parser.flush())
-    assert "".join(one.content for one in found) == content
-    told = [call for one in found for call in one.calls]
-    assert [(call.name, call.arguments) for call in told] == calls
-    assert len({call.call_id for call in told}) == len(told)
-
-
-def test_content_is_not_held_back_longer_than_a_tag_may_begin() -> None:
-    parser = ToolCallParser()
-    assert parser.add("Hello").content == "Hello"
-    assert parser.add(" <too").content == ""
-    assert parser.add("th>").content == " <tooth>"
 
 
 def test_the_template_is_shown_the_tools_unless_they_are_declined() -> None:
@@ -81,50 +44,6 @@ def test_the_template_is_shown_the_tools_unless_they_are_declined() -> None:
     assert text.render_chat([], ChatOptions()) == "hi"
     with pytest.raises(InvalidRequestError, match="knows none"):
         TEXT.render_chat([], ChatOptions(tools=[TOOL]))
-
-
-AS_WRITTEN = [
-    '{"n": 1e999, "m": -0, "x": 1.10, "y": 12345678901234567890.0}',
-    '{"big": ' + "9" * 5_000 + "}",
-    '{"a": 1, "a": 2}',
-    '{ "a":[ ],\n"b" : "\\u00e9\\ud83d\\ude42" }',
-    "{}",
-    '{"a": "}, \\"arguments\\": {"}',
-]
-
-
-@pytest.mark.parametrize("arguments", AS_WRITTEN)
-def test_arguments_stay_as_the_model_wrote_them(arguments: str) -> None:
-    for body in (
-        f'{{"name": "f", "arguments": {arguments}}}',
-        f' {{ "arguments" :{arguments} , "id": [1e999, {{}}], "name":"f" }} ',
-        f'{{"name": "g", "arguments": 3, "name": "f", "arguments": {arguments}}}',
-    ):
-        found = ToolCallParser().add(f"{OPENING}{body}{CLOSING}")
-        assert found.content == ""
-        assert [(call.name, call.arguments) for call in found.calls] == [("f", arguments)]
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        "[" * 90_000,
-        '{"name": "f", "arguments": ' + '{"a":' * 90_000,
-        '{"name": "f", "arguments": {"a": ' + "[" * 120 + "]" * 120 + "}}",
-        '{"name": "f", "arguments": {"a": NaN}}',
-        '{"name": "f", "arguments": [1]}',
-        '{"name": 3, "arguments": {}}',
-        '{"name": "f"} {}',
-        '"name"',
-        "",
-    ],
-)
-def test_what_is_no_call_is_content(body: str) -> None:
-    parser = ToolCallParser()
-    text = f"{OPENING}{body}{CLOSING}"
-    found = parser.add(text)
-    assert found.content + parser.flush().content == text
-    assert not found.calls
 
 
 def tool(name: str, parameters: Any = None) -> dict[str, Any]:
@@ -180,7 +99,7 @@ def test_a_demanded_call_fits_its_own_tool(name: str, arguments: str, fits: bool
         taken = matcher.try_consume_tokens(list(call.encode()))
         assert (taken == len(call.encode()) and matcher.is_accepting()) == fits
     if fits:
-        (found,) = ToolCallParser().add(call).calls
+        (found,) = HERMES.reader(tools=tools).add(call).calls
         assert (found.name, found.arguments) == (name, arguments)
 
 
