@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from deployments.text.grammars import Compiler
-from deployments.text.model import TextModel
+from deployments.text.model import TextModel, load_text_model
 from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.leases import ReplicaInfo, Role
+from specdec_core.models.loading import DType, LoadConfig, load_model
 from specdec_core.models.numerics import Numerics
 from specdec_core.replica import Replica
 from tests.deployments.answering import CHATML, HERMES, entire, joined, text_model
@@ -36,50 +38,79 @@ TOOL = {
 }
 CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Rome"}}\n</tool_call>'
 NUM_CHOICES = 6
+_TEMPLATE = Path(__file__).parents[2] / "clients" / "chat_template.jinja"
 
 
-class RandomReplica(Replica):
-    """A real replica, whose model's logits are a random function of all tokens."""
+ASKED: dict[str, Any] = {
+    "messages": [{"role": "user", "content": f"{CALL}\nThe capital of France"}],
+    "tools": [TOOL],
+    "tool_choice": "required",
+    "parallel_tool_calls": False,
+    "temperature": 0.9,
+    "n": NUM_CHOICES,
+    "max_tokens": 200,
+    "return_token_ids": True,
+}
 
-    def __init__(self, text: TextModel) -> None:
-        self._model_here = TokenListModel(vocab_size=text.vocab_size, max_model_len=2_000)
-        super().__init__(self._model_here, Role.TARGET, Compiler(lambda: text))
+
+class Target(Replica):
+    """A real replica of a model, with the library's grammars."""
+
+    def __init__(self, model: Any, text: TextModel) -> None:
+        self._served = model
+        super().__init__(model, Role.TARGET, Compiler(lambda: text))
 
     def info(self, replica_id: str, incarnation: int) -> ReplicaInfo:
         return ReplicaInfo(
             replica_id=replica_id,
             role=Role.TARGET,
             incarnation=incarnation,
-            num_blocks=self._model_here.num_blocks,
-            block_size=self._model_here.block_size,
-            max_model_len=self._model_here.max_model_len,
-            vocab_size=self._model_here.vocab_size,
-            model_digest="random",
-            fingerprint="random",
-            numerics=Numerics.FAST,
+            num_blocks=self._served.num_blocks,
+            block_size=self._served.block_size,
+            max_model_len=self._served.max_model_len,
+            vocab_size=self._served.vocab_size,
+            model_digest="model",
+            fingerprint="model",
+            numerics=Numerics.EXACT,
         )
 
 
 @pytest.mark.parametrize("begins", [CHATML, f"{CHATML}<think>\n"])
 def test_speculation_changes_no_demanded_call(begins: str) -> None:
     text = text_model(HERMES, begins, MARKS)
+    model = TokenListModel(vocab_size=text.vocab_size, max_model_len=2_000)
     (closing,) = text.encode_part("</think>")
-    body: dict[str, Any] = {
-        "messages": [{"role": "user", "content": f"{CALL}\nThe capital of France"}],
-        "tools": [TOOL],
-        "tool_choice": "required",
-        "parallel_tool_calls": False,
-        "logit_bias": {str(closing): 6},  # or the reasoning would seldom end
-        "temperature": 0.9,
-        "seed": 5,
-        "n": NUM_CHOICES,
-        "max_tokens": 200,
-        "return_token_ids": True,
-    }
+    bias = {"logit_bias": {str(closing): 6}}  # or the reasoning would seldom end
+    entries = compared(model, text, ASKED | bias | {"seed": 5})
+    assert any("reasoning" in one["message"] for one in entries if one["calls"])
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(4))
+def test_speculation_changes_no_demanded_call_of_the_demo_model(
+    demo_model: Path, seed: int
+) -> None:
+    loaded = load_model(
+        str(demo_model),
+        LoadConfig(dtype=DType.BFLOAT16, numerics=Numerics.EXACT, kv_cache_tokens=8192),
+    )
+    text = load_text_model(
+        str(demo_model),
+        chat_template=_TEMPLATE,
+        tool_call_parser="hermes",
+        reasoning_parser="qwen3",
+    )
+    compared(loaded.model, text, ASKED | {"seed": seed})
+
+
+def compared(model: Any, text: TextModel, body: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the choices, which are the same whole and streamed, drafted or not."""
     config = PoolConfig(speculation=SpeculationConfig(method=SpecMethod.NGRAM))
+    found: list[dict[str, Any]] = []
 
     async def scenario() -> None:
-        settings = {"text": text, "config": config, "make_target": lambda: RandomReplica(text)}
+        settings = {"text": text, "config": config, "make_target": lambda: Target(model, text)}
         async with server(**settings) as (client, _):
             told = []
             for enabled in (True, False):
@@ -89,7 +120,8 @@ def test_speculation_changes_no_demanded_call(begins: str) -> None:
                 ids = [choice["token_ids"] for choice in whole["choices"]]
                 entries = [entire(whole, index) for index in range(NUM_CHOICES)]
                 assert [joined(streamed, index) for index in range(NUM_CHOICES)] == entries
-                told.append((ids, entries, whole["usage"]))
+                counts = {**whole["usage"], "prompt_tokens_details": None}
+                told.append((ids, entries, counts))
                 one = (await client.post(PATH, json=asked | {"n": 1})).json()
                 assert entire(one) == entries[0]
                 stats = one["metrics"]["speculative_decoding"]
@@ -100,7 +132,8 @@ def test_speculation_changes_no_demanded_call(begins: str) -> None:
                     (call,) = one["calls"]
                     assert json.loads(call["arguments"])["city"] in CITIES
                     assert one["message"]["content"] == ""
-                assert any("reasoning" in one["message"] for one in ended)
             assert told[0] == told[1]
+            found.extend(entries)
 
     run(scenario)
+    return found
