@@ -1,6 +1,7 @@
 """Every seeded defect, by area."""
 
 from tests.mutants import (
+    answers,
     chats,
     drafting,
     exact,
@@ -45,6 +46,7 @@ MUTANTS = (
     *k_control.MUTANTS,
     *grammar.MUTANTS,
     *chats.MUTANTS,
+    *answers.MUTANTS,
     *schemas.MUTANTS,
     *pool_rounds.MUTANTS,
     *pool_life.MUTANTS,
