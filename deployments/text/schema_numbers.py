@@ -14,7 +14,7 @@ from deployments.text.schema_place import Place, Schema
 
 NUMBER_KEYWORDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 MAX_EXACT_INTEGER = 2**53
-_MAX_BOUND = 2**63 - 1024
+MAX_BOUND = 2**63 - 1024
 """The largest float below 2**63."""
 _MAX_COUNT = 2**31 - 1
 _MAX_MULTIPLE = 2**32 - 1
@@ -71,10 +71,10 @@ def _lower_bound(value: Any, place: Place) -> int | float:
 def _upper_bound(value: Any, place: Place) -> int | float:
     """Return the largest number up to `value` that the library reads exactly."""
     number = _number(value, place)
-    if number < -_MAX_BOUND:
-        raise place.unsupported(f"is out of range: the limit is {_MAX_BOUND} on both sides")
-    if number >= _MAX_BOUND:
-        return _MAX_BOUND
+    if number < -MAX_BOUND:
+        raise place.unsupported(f"is out of range: the limit is {MAX_BOUND} on both sides")
+    if number >= MAX_BOUND:
+        return MAX_BOUND
     below = float(number)
     if below > number:
         below = math.nextafter(below, -math.inf)

@@ -1,4 +1,4 @@
-"""JSON schemas of values without a mark: JSON that stands in a call before its closing mark.
+"""JSON schemas of values without a mark: JSON within a call, before its closing mark.
 
 The reader takes the first closing mark for the argument's end, so no string within JSON may contain
 it. A pattern cannot exclude a whole mark, so it excludes the first two characters.
@@ -10,6 +10,7 @@ import re
 from typing import Any
 from urllib.parse import unquote
 
+from deployments.text.schema_numbers import MAX_BOUND
 from deployments.text.schema_place import Place, Schema
 from deployments.text.schema_source import KEYWORDS
 
@@ -19,6 +20,11 @@ _KINDS = ("$ref", "enum", "const", "anyOf", "oneOf", "allOf")
 _ONE = ("items", "additionalItems", "additionalProperties")
 _LISTS = ("items", "prefixItems", "anyOf", "oneOf", "allOf")
 _MAPPINGS = ("properties", "patternProperties")
+_LIMITS = (
+    ("minimum", "exclusiveMinimum", -MAX_BOUND),
+    ("maximum", "exclusiveMaximum", MAX_BOUND),
+)
+"""Limits of numbers that have none: the reader takes a number that no double holds for text."""
 _ANY = "any value without a mark"
 """Name of the definition of such values."""
 
@@ -67,7 +73,8 @@ class UnmarkedJson:
         again = {"$ref": f"#/$defs/{_ANY}"}
         return {
             "anyOf": [
-                {"type": ["null", "boolean", "number"]},
+                {"type": ["null", "boolean"]},
+                {"type": "number", **{name: limit for name, _, limit in _LIMITS}},
                 {"type": "string", "pattern": self._pattern},
                 {"type": "array", "items": again},
                 {"type": "object", "patternProperties": self._names, "additionalProperties": again},
@@ -90,8 +97,12 @@ class UnmarkedJson:
             if read.keys() & {"pattern", "format"}:
                 extra = {"allOf": [*read.get("allOf", ()), extra]}
             read |= extra
+        if "number" in types and not is_listed:
+            for name, exclusive, limit in _LIMITS:
+                if read.keys().isdisjoint((name, exclusive)):
+                    read[name] = limit
         if "object" in types and not is_listed:
-            self._name_properties(read, place)
+            self._limit_names(read, place)
         if "array" in types and not is_listed:
             read.setdefault("items", {"$ref": f"#/$defs/{_ANY}"})
         return read
@@ -114,7 +125,7 @@ class UnmarkedJson:
                 read[name] = self._read(given, place.at(name))
         return read
 
-    def _name_properties(self, read: dict[str, Any], place: Place) -> None:
+    def _limit_names(self, read: dict[str, Any], place: Place) -> None:
         """Keep the mark out of the names of an object's properties."""
         self._check_constant(list(read.get("properties", ())), place.at("properties"))
         if read.get("additionalProperties") is False and "patternProperties" not in read:

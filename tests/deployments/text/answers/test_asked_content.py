@@ -1,0 +1,337 @@
+"""Texts that grammars of whole answers allow and refuse."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from random import Random
+from typing import Any
+
+import pytest
+
+from deployments.text.answers.asking import CallsAsked, asked_grammar
+from deployments.text.answers.call_formats import CALL_FORMATS
+from deployments.text.answers.formats import AnswerFormat
+from deployments.text.answers.mark_text import MarkTokens, mark_tokens
+from deployments.text.answers.reading import Answers, Begun
+from deployments.text.answers.reasoning_formats import REASONING_FORMATS
+from deployments.text.grammar_library import try_grammar
+from deployments.text.structured_output import choice, json_schema, lark, regex
+from specdec_core.errors import InvalidRequestError
+from specdec_core.grammar import GrammarSpec
+
+pytest.importorskip("llguidance")
+
+from tests.deployments.text.answers.asked_walks import Walker, marks_of, model_with
+
+NUMBER = json_schema({"type": "integer"})
+LETTERS = lark('start: REASONING call_0\nREASONING: "a"\ncall_0: "}" "b"\n%ignore / +/\nANY: "c"')
+THOUGHT = "<think>\nplan <b>\n</think>\n\n"
+
+
+def tool(name: str, parameters: Any = None) -> dict[str, Any]:
+    function = {"name": name} if parameters is None else {"name": name, "parameters": parameters}
+    return {"type": "function", "function": function}
+
+
+def arguments(**properties: Any) -> dict[str, Any]:
+    """Return a tool whose arguments have these schemas."""
+    return tool("f", {"type": "object", "properties": properties, "required": [*properties]})
+
+
+@cache
+def format_of(calls: str, reasoning: str | None = "qwen3") -> AnswerFormat:
+    thoughts = REASONING_FORMATS[reasoning] if reasoning else None
+    return AnswerFormat(calls=CALL_FORMATS[calls], reasoning=thoughts)
+
+
+def walker_of(
+    answer_format: AnswerFormat,
+    calls: CallsAsked | None = None,
+    content: GrammarSpec | None = None,
+    *,
+    begun: Begun = Begun.NOTHING,
+) -> Walker:
+    text = model_with(marks_of(answer_format))
+    spec = asked_grammar(answer_format, begun, calls, content, mark_tokens(text))
+    assert spec is not None
+    try_grammar(spec)
+    return Walker(text, spec)
+
+
+@pytest.mark.parametrize(
+    ("content", "fits", "fails"),
+    [
+        (NUMBER, "12", "x"),
+        (regex("(?i)ab*|/"), "aBb", "b"),
+        (regex("ab*|/"), "/", "a/"),
+        (choice(["one", "two"]), "two", "tw"),
+        (LETTERS, "a  }b", "  a}b"),
+    ],
+)
+def test_reasoning_may_precede_content(content: GrammarSpec, fits: str, fails: str) -> None:
+    walker = walker_of(format_of("hermes"), content=content)
+    assert walker.accepts(fits)
+    assert walker.accepts(f"{THOUGHT}{fits}")
+    for wrong in (fails, f"{THOUGHT}{fails}", THOUGHT, f"{fits}{THOUGHT}", f"{THOUGHT}{THOUGHT}"):
+        assert not walker.accepts(wrong), wrong
+
+
+def test_content_follows_reasoning_that_the_prompt_has_begun() -> None:
+    walker = walker_of(format_of("hermes"), content=NUMBER, begun=Begun.REASONING)
+    assert walker.accepts("\nplan\n</think>\n\n12")
+    assert walker.accepts("</think>\n\n12")
+    for wrong in ("12", "plan", "</think>\n\n", f"{THOUGHT}12"):
+        assert not walker.accepts(wrong), wrong
+
+
+def test_harmony_writes_content_into_its_channel() -> None:
+    walker = walker_of(format_of("openai", "openai_gptoss"), content=NUMBER)
+    final = "<|channel|>final<|message|>12"
+    assert walker.accepts(final)
+    assert walker.accepts(f"<|channel|>analysis<|message|>plan<|end|><|start|>assistant{final}")
+    assert not walker.accepts("12")
+
+
+def test_free_content_contains_no_mark() -> None:
+    """The reader would take what follows for reasoning, or for a call."""
+    walker = walker_of(format_of("hermes", None), CallsAsked([tool("f")]), regex("(.|\n)*"))
+    assert walker.accepts("a < b")
+    assert walker.accepts('<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>')
+    model = model_with([])
+    spec = asked_grammar(
+        format_of("hermes"), Begun.NOTHING, CallsAsked([tool("f")]), regex(".*"), MarkTokens()
+    )
+    assert spec is not None
+    spelled = Walker(model, spec)
+    for wrong in ("a <think> b", "<tool_call>", "<think>"):
+        assert not spelled.accepts(wrong), wrong
+
+
+def test_an_answer_is_content_or_calls() -> None:
+    walker = walker_of(format_of("hermes"), CallsAsked([tool("f")]), NUMBER)
+    call = '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'
+    for right in ("12", call, f"{call}\n{call}", f"{THOUGHT}{call}"):
+        assert walker.accepts(right), right
+    for wrong in (f"12{call}", f"{call}12", ""):
+        assert not walker.accepts(wrong), wrong
+
+
+def test_calls_that_begin_as_json_does_are_left_out_beside_content() -> None:
+    walker = walker_of(format_of("llama3_json"), CallsAsked([tool("f")]), NUMBER)
+    assert walker.accepts("12")
+    assert not walker.accepts('{"name": "f", "parameters": {}}')
+
+
+@pytest.mark.parametrize(
+    ("asked", "most"),
+    [
+        (CallsAsked([tool("f"), tool("g")], is_required=True), 3),
+        (CallsAsked([tool("f"), tool("g")], is_required=True, allows_many=False), 1),
+        (CallsAsked([tool("f"), tool("g")], is_required=True, name="f"), 1),
+    ],
+)
+@pytest.mark.parametrize("calls", ["hermes", "kimi_k2"])
+def test_the_number_of_calls_follows_the_request(calls: str, asked: CallsAsked, most: int) -> None:
+    written = CALL_FORMATS[calls]
+    walker = walker_of(format_of(calls, "deepseek_r1"), asked)
+
+    def call(name: str, index: int) -> str:
+        opening = written.opening.replace("{name}", name).replace("{json_name}", f'"{name}"')
+        return f"{opening.replace('{index}', str(index))}{{}}{written.closing}"
+
+    for count in range(4):
+        several = written.between.join(call("f", i) for i in range(count))
+        assert walker.accepts(written.before + several + written.after) is (0 < count <= most)
+    other = written.before + call("g", 0) + written.after
+    assert walker.accepts(other) is (asked.name is None)
+
+
+ZOD = {
+    "type": "object",
+    "properties": {"inner": {"$ref": "#/properties/outer"}, "outer": {"type": "boolean"}},
+}
+NODE = {
+    "$defs": {"Node": {"type": "object", "properties": {"next": {"$ref": "#/$defs/Node"}}}},
+    "type": "object",
+    "properties": {"node": {"$ref": "#/$defs/Node"}},
+    "required": ["node"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "fits"),
+    [
+        ("zod", '{"inner": true}', True),
+        ("zod", '{"inner": 1}', False),
+        ("node", '{"node": {"next": {"next": {}}}}', True),
+        ("node", '{"node": {"next": 1}}', False),
+        ('no "thing"', "{}", True),
+        ('no "thing"', '{"a": 1}', False),
+        ("any", '{"a": [1]}', True),
+        ("any", "[1]", False),
+        ("other", "{}", False),
+    ],
+)
+def test_a_demanded_call_fits_its_own_tool(name: str, given: str, fits: bool) -> None:
+    """Each schema keeps its own references."""
+    tools = [tool("zod", ZOD), tool("node", NODE), tool('no "thing"'), tool("any", {})]
+    answer = f'<tool_call>\n{{"name": {json.dumps(name)}, "arguments": {given}}}\n</tool_call>'
+    assert (
+        walker_of(format_of("hermes"), CallsAsked(tools, is_required=True)).accepts(answer) is fits
+    )
+
+
+def read(answer_format: AnswerFormat, one: dict[str, Any], answer: str) -> Any:
+    reader = Answers(answer_format).reader(answer_format.start_anchors[0], [one])
+    found = reader.add(answer)
+    (call,) = (found + reader.flush()).calls
+    return json.loads(call.arguments)["x"]
+
+
+def test_a_string_of_json_may_contain_the_marks_of_its_format() -> None:
+    one = arguments(x={"type": "string"})
+    said = "a </tool_call>\n<tool_call> b"
+    answer = f'<tool_call>\n{{"name": "f", "arguments": {json.dumps({"x": said})}}}\n</tool_call>'
+    text = model_with(["<other>"])
+    spec = asked_grammar(
+        format_of("hermes"),
+        Begun.CONTENT,
+        CallsAsked([one], is_required=True),
+        None,
+        mark_tokens(text),
+    )
+    assert spec is not None
+    assert Walker(text, spec).accepts(answer)
+    assert read(format_of("hermes"), one, answer) == said
+
+
+INT_OR_TEXT = {"anyOf": [{"type": "integer"}, {"type": "string"}]}
+
+
+@pytest.mark.parametrize(
+    ("schema", "text", "value"),
+    [
+        ({"type": "string"}, "12", "12"),
+        ({"type": "string"}, "", ""),
+        ({"type": "string"}, "\n a </div>\n<parameter=x>\n", "\n a </div>\n<parameter=x>\n"),
+        ({"type": "string"}, "a </parameter>", None),
+        ({"type": "string", "minLength": 2, "maxLength": 3}, "é🙂", "é🙂"),
+        ({"type": "string", "minLength": 2, "maxLength": 3}, "é", None),
+        ({"type": "string", "pattern": "b+/"}, "abb/", "abb/"),
+        ({"type": "string", "pattern": "^b+$", "maxLength": 2}, "bbb", None),
+        ({"type": "string", "format": "date"}, "2024-02-29", "2024-02-29"),
+        ({"type": "string", "format": "date"}, "2023-02-29", None),
+        ({"type": "string", "format": "ipv4"}, "10.0.0.255", "10.0.0.255"),
+        ({"type": "string", "format": "ipv4"}, "10.0.0.256", None),
+        ({"type": "string", "format": "int64"}, "x", "x"),
+        ({"enum": ["a b", "1", 1, None]}, "a b", "a b"),
+        ({"enum": ["a b", 1, None]}, "1", 1),
+        ({"enum": ["a b", 1, None]}, "null", None),
+        ({"enum": ["a b", 1, None]}, "a", None),
+        ({"const": ""}, "", ""),
+        ({"type": "integer", "minimum": 3}, "3", 3),
+        ({"type": "integer", "minimum": 3}, "2", None),
+        ({"type": "boolean"}, "true", True),
+        ({"type": ["string", "null"]}, "null", None),
+        ({"type": ["string", "null"]}, "nul", "nul"),
+        (INT_OR_TEXT, "12", 12),
+        (INT_OR_TEXT, "12 a", "12 a"),
+        (INT_OR_TEXT, " 12", None),
+        (INT_OR_TEXT, "-1.5e3", None),
+        ({"anyOf": [{"type": "array"}, {"type": "string"}]}, '["a </b"]', None),
+        ({"anyOf": [{"type": "array"}, {"type": "string"}]}, '["a", {"b": 1}]', ["a", {"b": 1}]),
+        ({"anyOf": [{"type": "array"}, {"type": "string"}]}, " [a", None),
+        ({"type": "array", "items": {"type": "string"}}, '["<b>"]', ["<b>"]),
+        ({"type": "object"}, '{"</": 1}', None),
+        ({}, '{"a": 1}', {"a": 1}),
+        (True, "5", "5"),
+    ],
+)
+def test_an_argument_without_quotes_is_read_as_its_schema_says(
+    schema: Any, text: str, value: Any
+) -> None:
+    """Where `value` is None, the text is null or is not allowed."""
+    answer_format = format_of("qwen3_coder")
+    one = arguments(x=schema)
+    walker = walker_of(answer_format, CallsAsked([one], is_required=True))
+    answer = (
+        f"<tool_call>\n<function=f>\n<parameter=x>\n{text}\n</parameter>\n</function>\n</tool_call>"
+    )
+    assert walker.accepts(answer) is (value is not None or text == "null")
+    if walker.accepts(answer):
+        assert read(answer_format, one, answer) == value
+
+
+def test_arguments_may_be_left_out() -> None:
+    one = tool(
+        "f", {"type": "object", "properties": {"a": {}, "b": {}, "c": {}}, "required": ["b"]}
+    )
+    walker = walker_of(format_of("gemma4", "gemma4"), CallsAsked([one], is_required=True))
+    for names in ("b", "ab", "bc", "abc"):
+        written = ",".join(f'{name}:<|"|>x<|"|>' for name in names)
+        assert walker.accepts(f"<|tool_call>call:f{{{written}}}<tool_call|>"), names
+    for names in ("", "a", "ac", "ba"):
+        written = ",".join(f'{name}:<|"|>x<|"|>' for name in names)
+        assert not walker.accepts(f"<|tool_call>call:f{{{written}}}<tool_call|>"), names
+
+
+STRING_OR_LIMITED = {"anyOf": [{"type": "string"}, {"type": "integer", "minimum": 3}]}
+REFUSED = [
+    (
+        {"properties": {"a": {"type": "string", "format": "email"}}},
+        "#/properties/a/format is email",
+    ),
+    ({"properties": {"a": STRING_OR_LIMITED}}, "#/properties/a/anyOf/1/minimum is not supported"),
+    ({"properties": {"a": {"minimum": 3}}}, "#/properties/a needs a type"),
+    ({"properties": {"a": {"type": "text"}}}, "#/properties/a/type is 'text': known are"),
+    ({"properties": {"a": False}, "required": ["a"]}, "#/properties/a is false"),
+    ({"properties": {"a>": {}}}, "#/properties/a> has a name that cannot be written"),
+    ({"required": ["a"]}, "#/required/0 names 'a', which is not one of the properties"),
+    ({"minProperties": 1}, "#/minProperties is not supported"),
+    ({"properties": {"a": {"$ref": "#"}}}, "#/properties/a/[$]ref is '#'"),
+    (
+        {"properties": {"a": {"type": "array", "items": {"enum": ["</b>"]}}}},
+        "#/properties/a/items/enum contains '</'",
+    ),
+]
+
+
+@pytest.mark.parametrize(("parameters", "message"), REFUSED)
+def test_arguments_that_cannot_be_enforced_are_refused(parameters: Any, message: str) -> None:
+    asked = CallsAsked([tool("book", parameters)], is_required=True)
+    with pytest.raises(
+        InvalidRequestError, match=f"the parameters of book: .*{message}"
+    ) as refused:
+        asked_grammar(format_of("qwen3_coder"), Begun.NOTHING, asked, None, MarkTokens())
+    assert refused.value.param == "tools"
+
+
+@pytest.mark.timeout(20)
+def test_references_that_branch_without_end_are_followed_once() -> None:
+    branches = {"anyOf": [{"$ref": f"#/$defs/{i % 10}"} for i in range(20)] + [{"type": "string"}]}
+    schema = {"$defs": {str(i): branches for i in range(10)}, "properties": {"x": branches}}
+    one = tool("f", schema)
+    walker = walker_of(format_of("qwen3_coder"), CallsAsked([one], is_required=True))
+    answer = walker.answer(Random(0))
+    assert answer is not None
+    assert "<function=f>" in answer
+
+
+def test_a_name_that_cannot_be_written_is_refused() -> None:
+    asked = CallsAsked([tool("a b")], is_required=True)
+    with pytest.raises(InvalidRequestError, match="the name 'a b' cannot be written") as refused:
+        asked_grammar(format_of("mistral"), Begun.NOTHING, asked, None, MarkTokens())
+    assert refused.value.param == "tools"
+
+
+def test_a_demanded_call_with_a_wrong_schema_is_refused() -> None:
+    for parameters, reason in (
+        ({"not": {"type": "null"}}, "%json number 2: JSON schema: #/not is not supported"),
+        ({"properties": {"a": {"$ref": "#/$defs/b"}}}, "which leads to nothing"),
+    ):
+        asked = CallsAsked([tool("f"), tool("bad", parameters)], is_required=True)
+        with pytest.raises(InvalidRequestError, match=reason) as refused:
+            walker_of(format_of("hermes"), asked)
+        assert refused.value.param == "tools"
