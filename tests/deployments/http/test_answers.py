@@ -193,6 +193,9 @@ def test_usage_counts_the_tokens_of_the_reasoning() -> None:
         assert counts[0] == 0
         assert 0 < counts[len(counts) // 2] < num or num in counts
         assert counts[-1] == num
+    analysis = len(b"They want \xe2\x89\xa4 3.")
+    with client_of(service(CHANNELS, ANALYSIS + COMMENTARY, begins="<|start|>assistant")) as client:
+        assert reasoning_tokens(chat(client, **TOOLS)["usage"]) == analysis
     with client_of(service(CALLS_ALONE, f"{CALL}{END}")) as client:
         assert "completion_tokens_details" not in chat(client, **TOOLS)["usage"]
 

@@ -74,6 +74,18 @@ def test_prompt_and_answer_are_the_text_of_all_ids(text: TextModel) -> None:
     check()
 
 
+def test_some_special_tokens_may_be_part_of_a_text(spaced: TextModel) -> None:
+    start, end = spaced.encode_part("<|im_start|><|im_end|>")
+    prompt = spaced.encode("The capital")
+    words = spaced.encode("The capital of France")[len(prompt) :]
+    for ids in ((start, *words, end), (*words, end, *words), (end, *words, start, end, *words)):
+        some = answer_detokenizer(spaced, prompt, hidden={end})
+        told = "".join(map(some.add, ids)) + some.flush()
+        assert told == shown(spaced, prompt, ids).replace("<|im_end|>", "")
+        assert told.replace("<|im_start|>", "") == answer_text(spaced, prompt, ids)
+        assert " of France" in told
+
+
 def test_special_tokens_are_no_part_of_a_text(spaced: TextModel) -> None:
     """Whether they end the prompt, are all of it, or come in the answer."""
     start, end = spaced.encode_part("<|im_start|><|im_end|>")
