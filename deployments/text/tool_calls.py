@@ -1,47 +1,13 @@
-"""Checks the tools of a request, and asks for a call in the Hermes style."""
+"""Checks the tools of a request."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from deployments.errors import WrongTypeError
 from deployments.text.json_text import checked_json
-from deployments.text.lark_source import lark_string
 from specdec_core.errors import InvalidRequestError
-from specdec_core.grammar import GrammarKind, GrammarSpec
-
-OPENING, CLOSING = "<tool_call>", "</tool_call>"
-
-
-def forced_call(tools: Sequence[Mapping[str, Any]], name: str | None) -> GrammarSpec:
-    """Return a grammar of exactly one call: of the tool `name`, or of any.
-
-    Each tool's parameters stay a schema of their own, in which its references hold. Raises
-    InvalidRequestError.
-    """
-    functions = [tool["function"] for tool in tools if name in (None, tool["function"]["name"])]
-    if not functions:
-        raise InvalidRequestError(
-            f"tool_choice: there is no tool {name!r:.80}", param="tool_choice"
-        )
-    calls = " | ".join(f"{_beginning(one)} %json {_parameters(one)}" for one in functions)
-    opening, closing = lark_string(f"{OPENING}\n"), lark_string(f"}}\n{CLOSING}")
-    return GrammarSpec(GrammarKind.LARK, f"start: {opening} ({calls}) {closing}", "tools")
-
-
-def _beginning(function: Mapping[str, Any]) -> str:
-    name = json.dumps(function["name"], ensure_ascii=False)
-    return lark_string(f'{{"name": {name}, "arguments": ')
-
-
-def _parameters(function: Mapping[str, Any]) -> str:
-    """Return the JSON schema of a function's arguments; without parameters, that of `{}`."""
-    parameters = function.get("parameters")
-    if parameters is None:
-        return json.dumps({"type": "object", "additionalProperties": False})
-    return json.dumps({"type": "object"} | parameters)
 
 
 def checked_tools(tools: Sequence[Any]) -> list[dict[str, Any]]:

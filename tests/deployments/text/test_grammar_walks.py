@@ -16,6 +16,12 @@ import pytest
 from tokenizers import Tokenizer
 
 from deployments.text import grammars
+from deployments.text.answers.asking import CallsAsked, asked_grammar
+from deployments.text.answers.call_formats import CALL_FORMATS
+from deployments.text.answers.formats import AnswerFormat
+from deployments.text.answers.mark_text import MarkTokens
+from deployments.text.answers.reading import Begun
+from deployments.text.answers.reasoning_formats import REASONING_FORMATS
 from deployments.text.grammar_library import MatcherFactory, tokenizer_of
 from deployments.text.grammar_limits import DEFAULT_LIMITS, GrammarLimits
 from deployments.text.grammar_source import library_text
@@ -23,7 +29,6 @@ from deployments.text.grammar_workers import GrammarThreads
 from deployments.text.grammars import Compiler
 from deployments.text.model import TextModel, load_text_model
 from deployments.text.structured_output import choice, json_schema
-from deployments.text.tool_calls import forced_call
 from specdec_core.errors import InvalidRequestError
 from specdec_core.grammar import Grammar, GrammarKind, GrammarSpec
 from tests.service.tiny_folder import save_tiny_llama
@@ -60,6 +65,15 @@ def lark(source: str) -> GrammarSpec:
     return GrammarSpec(GrammarKind.LARK, source)
 
 
+def demanded(calls: str, begun: Begun, name: str | None = None) -> GrammarSpec:
+    """Return the grammar of reasoning and calls, with marks that are no tokens."""
+    answer_format = AnswerFormat(reasoning=REASONING_FORMATS["qwen3"], calls=CALL_FORMATS[calls])
+    asked = CallsAsked(TOOLS, is_required=True, name=name)
+    spec = asked_grammar(answer_format, begun, asked, None, MarkTokens())
+    assert spec is not None
+    return spec
+
+
 GRAMMARS = {
     # Each output visits states of its own: shared, they were too many after 48 and 126 answers.
     "paragraphs": regex(r"((.|\n){0,300}\n\n){1,20}"),
@@ -71,10 +85,10 @@ GRAMMARS = {
     "choice": choice(["yes", 'no, "never"', "日本語 🙂", "yes, but"]),
     "nesting": lark('start: "(" start* ")" | "[" start "]" | /[0-9]+/'),
     "sum": lark('start: term ("+" term)*\nterm: /[0-9]{1,9}/ | "-" term | "{" start "}"'),
-    "tool call": forced_call(TOOLS, None),
+    "tool call": demanded("hermes", Begun.NOTHING),
 }
 MORE_GRAMMARS = {
-    "one call": forced_call(TOOLS, "add"),
+    "one call": demanded("qwen3_coder", Begun.REASONING, "add"),
     "number": json_schema({"type": "number"}),
     "date": json_schema({"type": "string", "format": "date-time"}),
     "pattern": json_schema({"type": "string", "pattern": "^(a|b.{3}c)*d$"}),
@@ -165,6 +179,32 @@ def test_the_hundredth_answer_is_that_of_a_fresh_grammar(
 ) -> None:
     compiler = Compiler(lambda: text)
     assert check_outputs(compiler, factory, text, GRAMMARS[name], range(100)) > 100
+
+
+CALL = (
+    "plan</think>\n\n<tool_call>\n<function=find>\n<parameter=text>\na </b>\n</parameter>\n"
+    "</function>\n</tool_call>"
+)
+
+
+def test_an_answer_continues_in_the_middle_of_its_reasoning_and_of_its_call(
+    text: TextModel,
+) -> None:
+    """As after a recovery, or after drafts that were rejected: the output alone decides."""
+    compiler = Compiler(lambda: text)
+    spec = demanded("qwen3_coder", Begun.REASONING)
+    used = compiler(spec)
+    output = list(text.encode_part(CALL))
+    other = list(text.encode_part("x"))
+    for length in range(len(output) + 1):
+        allowed = used.allowed(output[:length])
+        assert allowed is not None
+        assert length == len(output) or allowed[output[length]]
+        used.allowed([*output[:length], *other * 3])
+        assert compiler(spec).allowed(output[:length]) == allowed
+        assert used.allowed(output[:length]) == allowed
+    ends = {bool(allowed[i]) for i in text.end_token_ids}
+    assert ends == {True}
 
 
 @pytest.mark.nightly

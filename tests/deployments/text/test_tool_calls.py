@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from deployments.text.answers.asking import CallsAsked, asked_grammar
 from deployments.text.answers.call_formats import CALL_FORMATS
 from deployments.text.answers.formats import AnswerFormat
-from deployments.text.answers.reading import Answers
+from deployments.text.answers.mark_text import MarkTokens
+from deployments.text.answers.reading import Answers, Begun
 from deployments.text.chat_template import ChatOptions, compile_template
 from deployments.text.grammar_library import try_grammar
-from deployments.text.tool_calls import (
-    CLOSING,
-    OPENING,
-    checked_tools,
-    forced_call,
-)
+from deployments.text.tool_calls import checked_tools
 from specdec_core.errors import InvalidRequestError
+from specdec_core.grammar import GrammarSpec
 from tests.deployments.http_server import TEXT
 
 HERMES = Answers(AnswerFormat(calls=CALL_FORMATS["hermes"]))
@@ -48,6 +47,13 @@ def test_the_template_is_shown_the_tools_unless_they_are_declined() -> None:
 
 def tool(name: str, parameters: Any = None) -> dict[str, Any]:
     return {"type": "function", "function": {"name": name, "parameters": parameters}}
+
+
+def demanded(tools: Sequence[dict[str, Any]], name: str | None = None) -> GrammarSpec:
+    asked = CallsAsked(tools, is_required=True, name=name)
+    spec = asked_grammar(HERMES.format, Begun.NOTHING, asked, None, MarkTokens())
+    assert spec is not None
+    return spec
 
 
 COLOURS = {"enum": ["red"]}
@@ -91,11 +97,12 @@ TOOLS = [
 )
 def test_a_demanded_call_fits_its_own_tool(name: str, arguments: str, fits: bool) -> None:
     walks = pytest.importorskip("tests.deployments.text.walks")
-    call = f'{OPENING}\n{{"name": {json.dumps(name)}, "arguments": {arguments}}}\n{CLOSING}'
+    written = f'{{"name": {json.dumps(name)}, "arguments": {arguments}}}'
+    call = f"<tool_call>\n{written}\n</tool_call>"
     tools = checked_tools(TOOLS)
     named = [name] if name != "other" else []
     for choice in (None, *named):
-        matcher = walks.matcher_of(forced_call(tools, choice))
+        matcher = walks.matcher_of(demanded(tools, choice))
         taken = matcher.try_consume_tokens(list(call.encode()))
         assert (taken == len(call.encode()) and matcher.is_accepting()) == fits
     if fits:
@@ -106,14 +113,14 @@ def test_a_demanded_call_fits_its_own_tool(name: str, arguments: str, fits: bool
 def test_a_demand_that_cannot_be_a_grammar_is_refused() -> None:
     pytest.importorskip("llguidance")
     with pytest.raises(InvalidRequestError, match="there is no tool 'rain'") as refused:
-        forced_call([TOOL], "rain")
+        demanded([TOOL], "rain")
     assert refused.value.param == "tool_choice"
     for parameters, reason in (
         ({"not": {"type": "null"}}, "%json number 2: JSON schema: #/not is not supported"),
         ({"properties": {"a": {"$ref": "#/$defs/b"}}}, "which leads to nothing"),
     ):
         with pytest.raises(InvalidRequestError, match=reason) as refused:
-            try_grammar(forced_call([TOOL, tool("bad", parameters)], None))
+            try_grammar(demanded([TOOL, tool("bad", parameters)]))
         assert refused.value.param == "tools"
 
 

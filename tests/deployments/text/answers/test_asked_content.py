@@ -147,42 +147,6 @@ def test_the_number_of_calls_follows_the_request(calls: str, asked: CallsAsked, 
     assert walker.accepts(other) is (asked.name is None)
 
 
-ZOD = {
-    "type": "object",
-    "properties": {"inner": {"$ref": "#/properties/outer"}, "outer": {"type": "boolean"}},
-}
-NODE = {
-    "$defs": {"Node": {"type": "object", "properties": {"next": {"$ref": "#/$defs/Node"}}}},
-    "type": "object",
-    "properties": {"node": {"$ref": "#/$defs/Node"}},
-    "required": ["node"],
-    "additionalProperties": False,
-}
-
-
-@pytest.mark.parametrize(
-    ("name", "given", "fits"),
-    [
-        ("zod", '{"inner": true}', True),
-        ("zod", '{"inner": 1}', False),
-        ("node", '{"node": {"next": {"next": {}}}}', True),
-        ("node", '{"node": {"next": 1}}', False),
-        ('no "thing"', "{}", True),
-        ('no "thing"', '{"a": 1}', False),
-        ("any", '{"a": [1]}', True),
-        ("any", "[1]", False),
-        ("other", "{}", False),
-    ],
-)
-def test_a_demanded_call_fits_its_own_tool(name: str, given: str, fits: bool) -> None:
-    """Each schema keeps its own references."""
-    tools = [tool("zod", ZOD), tool("node", NODE), tool('no "thing"'), tool("any", {})]
-    answer = f'<tool_call>\n{{"name": {json.dumps(name)}, "arguments": {given}}}\n</tool_call>'
-    assert (
-        walker_of(format_of("hermes"), CallsAsked(tools, is_required=True)).accepts(answer) is fits
-    )
-
-
 def read(answer_format: AnswerFormat, one: dict[str, Any], answer: str) -> Any:
     reader = Answers(answer_format).reader(answer_format.start_anchors[0], [one])
     found = reader.add(answer)
@@ -324,14 +288,3 @@ def test_a_name_that_cannot_be_written_is_refused() -> None:
     with pytest.raises(InvalidRequestError, match="the name 'a b' cannot be written") as refused:
         asked_grammar(format_of("mistral"), Begun.NOTHING, asked, None, MarkTokens())
     assert refused.value.param == "tools"
-
-
-def test_a_demanded_call_with_a_wrong_schema_is_refused() -> None:
-    for parameters, reason in (
-        ({"not": {"type": "null"}}, "%json number 2: JSON schema: #/not is not supported"),
-        ({"properties": {"a": {"$ref": "#/$defs/b"}}}, "which leads to nothing"),
-    ):
-        asked = CallsAsked([tool("f"), tool("bad", parameters)], is_required=True)
-        with pytest.raises(InvalidRequestError, match=reason) as refused:
-            walker_of(format_of("hermes"), asked)
-        assert refused.value.param == "tools"
