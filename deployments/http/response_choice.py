@@ -49,7 +49,7 @@ class Choice:
     def message(self, found: Found) -> dict[str, Any]:
         """Return the message of a whole answer.
 
-        Its content is null if the answer has none beside its calls or its reasoning.
+        Its content is null if the answer has calls or reasoning, and no other text.
         """
         text = self.echo.text + found.content
         is_null = not text and (bool(found.calls) or self.answer.has_reasoned)

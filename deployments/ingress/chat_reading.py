@@ -46,10 +46,11 @@ class ChatReading:
 
     def _check_format(self, options: AnswerOptions) -> None:
         has_calls = self._answers is not None and self._answers.has_calls
-        if options.needs_call and not has_calls:
+        if options.calls is not None and options.needs_call and not has_calls:
+            asked = "required" if options.calls.name is None else repr(options.calls.name)[:80]
             raise InvalidRequestError(
-                "tool_choice: the answer must be a call, and the format of this model's calls is "
-                "not known: start the server with --tool-call-parser, or leave tool_choice out",
+                f"tool_choice={asked} demands a call, and the format of this model's calls is not "
+                "known. Start the server with --tool-call-parser, or send tool_choice=auto",
                 param="tool_choice",
                 code="unsupported_value",
             )

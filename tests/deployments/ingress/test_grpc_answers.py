@@ -131,6 +131,23 @@ def test_both_protocols_tell_the_same(name: str) -> None:
     run(scenario)
 
 
+def test_a_resumed_stream_tells_the_rest() -> None:
+    """Cut behind every message: in the reasoning, in marks and in calls."""
+
+    async def scenario() -> None:
+        calls = api_of(service(HERMES, f"{THOUGHT}Look.\n{CALL}\n{CALL}{END}"))
+        first = [part async for part in calls.generate(request(), FakeContext())]
+        whole = told(first)
+        for count in range(1, len(first)):
+            again = request()
+            ids = [i for part in first[:count] for i in part.token_ids]
+            again.resume.CopyFrom(pb.Resume(token_ids=[pb.TokenIds(ids=ids)], seed=first[0].seed))
+            rest = [part async for part in calls.generate(again, FakeContext())]
+            assert told([*first[:count], *rest]) == whole
+
+    run(scenario)
+
+
 def test_a_demand_reaches_the_pool_as_the_same_grammar() -> None:
     pytest.importorskip("llguidance")
     text = text_model(HERMES)
