@@ -33,11 +33,17 @@ class Reading:
     answers: Answers
     prompt_end: str
     options: AnswerOptions
+    is_constrained: bool = False
+    """A grammar of the request says what content is."""
 
     def reader(self) -> AnswerReader:
         """Return a reader for one of the answers."""
         calls = self.options.calls
-        return self.answers.reader(self.prompt_end, () if calls is None else calls.tools)
+        return self.answers.reader(
+            self.prompt_end,
+            () if calls is None else calls.tools,
+            is_constrained=self.is_constrained,
+        )
 
 
 _PLAIN = AnswerOptions()

@@ -68,7 +68,10 @@ class ChatReading:
         if options.begins_in_prompt:
             kept = last_ids(prompt_token_ids, ask.truncate_prompt_tokens)
             end = prompt_end(answers, self._text.decode_all, kept)
-        return Reading(answers=answers, prompt_end=end, options=options)
+        is_constrained = ask.sampling.get("grammar") is not None
+        return Reading(
+            answers=answers, prompt_end=end, options=options, is_constrained=is_constrained
+        )
 
     def _grammar(self, ask: Ask, reading: Reading) -> GrammarSpec | None:
         """Return what the whole answer must be, with its reasoning and the marks of its format."""

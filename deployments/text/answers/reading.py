@@ -95,15 +95,23 @@ class Answers:
     def _without_calls(self) -> Marks:
         return marks_of(self.format, reads_calls=False)
 
-    def reader(self, prompt_end: str = "", tools: Sequence[Mapping[str, Any]] = ()) -> AnswerReader:
+    def reader(
+        self,
+        prompt_end: str = "",
+        tools: Sequence[Mapping[str, Any]] = (),
+        *,
+        is_constrained: bool = False,
+    ) -> AnswerReader:
         """Return a reader for one answer. Calls are read if there are `tools`.
 
         `prompt_end` is the prompt's text, at least from the last beginning of an answer on: a chat
-        template may write the first marks of an answer itself.
+        template may write the first marks of an answer itself. `is_constrained` says that a grammar
+        constrains content. Then a mark within content, such as in a string of JSON, is text.
         """
         marks = self._with_calls if tools else self._without_calls
         calls = self.format.calls
-        return AnswerReader(marks, prompt_end, tools, calls.call_id_length if calls else None)
+        id_length = calls.call_id_length if calls else None
+        return AnswerReader(marks, prompt_end, tools, id_length, is_constrained=is_constrained)
 
 
 class _Text:
@@ -157,11 +165,14 @@ class AnswerReader:
         prompt_end: str = "",
         tools: Sequence[Mapping[str, Any]] = (),
         id_length: int | None = None,
+        *,
+        is_constrained: bool = False,
     ) -> None:
         begun = marks.after_anchor(prompt_end)
         self._marks = marks
         self._tools = tools
         self._id_length = id_length
+        self._is_constrained = is_constrained
         self._region = marks.between
         self._call: _OpenCall | None = None
         """The call that is open if the region is a call's."""
@@ -174,6 +185,8 @@ class AnswerReader:
         self._at = 0
         """Where the buffer is read on."""
         self._is_content_begun = False
+        self._has_content = False
+        """Whether content has text. Without text, a mark may have begun it."""
         self._texts = {Kind.CONTENT: _Text(), Kind.REASONING: _Text()}
         self._texts[Kind.REASONING].trim()
         self._turns: list[int] = []
@@ -219,6 +232,8 @@ class AnswerReader:
     def _read(self, *, at_end: bool) -> Found:
         found = Found()
         while not self._awaits_tail(at_end=at_end):
+            if self._is_whole_content():
+                return found + self._rest()
             mark, end = self._marks.next_mark(
                 self._region,
                 self._buffer,
@@ -231,12 +246,24 @@ class AnswerReader:
             self._at = end
             if mark is None:
                 return found
+            if self._is_whole_content():
+                continue
             self._at = mark.end
             if mark.opened is not None:
                 self._open(mark, mark.opened)
             else:
                 found += self._closed(mark)
         return found
+
+    def _is_whole_content(self) -> bool:
+        """Return whether the rest of the answer is content that a grammar constrains."""
+        is_between = self._region is self._marks.between
+        return self._is_constrained and is_between and self._has_content
+
+    def _rest(self) -> Found:
+        """Return all that is left of the buffer, as text of the open region."""
+        start, self._at = self._at, len(self._buffer)
+        return self._told(start, self._at)
 
     def _awaits_tail(self, *, at_end: bool) -> bool:
         """Skip the mark after a call. Return whether more text must show if it is there."""
@@ -252,7 +279,7 @@ class AnswerReader:
     def _told(self, start: int, end: int) -> Found:
         """Return text of the buffer, which is part of the open region. The prompt's is left out."""
         if self._region.kind is Kind.CONTENT and self._buffer[start:end].strip():
-            self._is_content_begun = True
+            self._is_content_begun = self._has_content = True
         shown = self._texts[self._region.kind].add(
             self._buffer[max(start, -self._offset) : max(end, -self._offset)]
         )

@@ -275,6 +275,18 @@ def test_a_grammar_of_the_content_begins_behind_the_reasoning() -> None:
     assert optional != open_one
 
 
+def test_content_that_a_grammar_constrains_may_speak_of_marks() -> None:
+    pytest.importorskip("llguidance")
+    content = '{"said": "a </think> <think> <tool_call>{b</tool_call>"}'
+    fields = TOOLS | {"response_format": {"type": "json_object"}}
+    with client_of(service(HERMES, f"{THOUGHT}{content}{END}")) as client:
+        whole, streamed = chat(client, **fields), chunks(client, **fields)
+    assert entire(whole) == joined(streamed)
+    assert entire(whole)["message"]["content"] == content
+    assert entire(whole)["message"]["reasoning"] == "They want ≤ 3."
+    assert entire(whole)["calls"] == []
+
+
 @pytest.mark.parametrize("answer_format", [None, replace(HERMES, calls=None)])
 def test_a_demanded_call_needs_a_format(answer_format: AnswerFormat | None) -> None:
     with client_of(service(answer_format, END)) as client:

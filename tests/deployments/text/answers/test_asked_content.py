@@ -13,7 +13,7 @@ from deployments.text.answers.asking import CallsAsked, asked_grammar
 from deployments.text.answers.call_formats import CALL_FORMATS
 from deployments.text.answers.formats import AnswerFormat
 from deployments.text.answers.mark_text import MarkTokens, mark_tokens
-from deployments.text.answers.reading import Answers, Begun
+from deployments.text.answers.reading import Answers, Begun, Found
 from deployments.text.answers.reasoning_formats import REASONING_FORMATS
 from deployments.text.grammar_library import try_grammar
 from deployments.text.structured_output import choice, json_schema, lark, regex
@@ -83,6 +83,21 @@ def test_content_follows_reasoning_that_the_prompt_has_begun() -> None:
     assert walker.accepts("</think>\n\n12")
     for wrong in ("12", "plan", "</think>\n\n", f"{THOUGHT}12"):
         assert not walker.accepts(wrong), wrong
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["<think>", "a</think> b <think> c</think>", '<tool_call>{"name": "f"}</tool_call>', "<tool"],
+)
+def test_content_that_a_grammar_constrains_may_speak_of_marks(said: str) -> None:
+    answer_format = format_of("hermes")
+    content = json.dumps({"text": said})
+    answer = f"{THOUGHT}{content}"
+    answers, prompt = Answers(answer_format), answer_format.start_anchors[0]
+    for cut in range(len(answer)):
+        reader = answers.reader(prompt, [tool("f")], is_constrained=True)
+        parts = reader.add(answer[:cut]) + reader.add(answer[cut:]) + reader.flush()
+        assert parts == Found(content=content, reasoning="plan <b>")
 
 
 def test_harmony_writes_content_into_its_channel() -> None:
