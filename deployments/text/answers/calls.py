@@ -7,7 +7,7 @@ import re
 import secrets
 import string
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from deployments.text.answers.argument_types import argument_json
@@ -15,6 +15,8 @@ from deployments.text.answers.written_json import check_object, plain_json, with
 from deployments.text.json_text import check_text
 from specdec_core.errors import InvalidRequestError
 
+_DIALECT = ("string_delims", "unquoted_keys")
+"""Arguments of a field whose JSON is written in a dialect."""
 _ID_LETTERS = string.ascii_letters + string.digits
 
 
@@ -44,12 +46,25 @@ def read_calls(
     from transformers.utils.chat_parsing.content_parsers import process_field
 
     try:
+        body, field = _in_plain_json(body, field)
         value = process_field(_with_plain_arguments(body, field), field, dict(captures))
         entries = [one for entry in _listed(value) for one in _listed(entry)]
         calls = [_call({**captures, **entry}, tools, id_length) for entry in entries]
     except (ValueError, KeyError, TypeError, RecursionError, InvalidRequestError):
         return None
     return tuple(calls) or None
+
+
+def _in_plain_json(body: str, field: Any) -> tuple[str, Any]:
+    """Return the body without its dialect of JSON, and the field for that.
+
+    The library would also change text within strings that looks like a name without quotes.
+    """
+    args = field.content_args
+    if field.content != "json" or not any(args.get(name) for name in _DIALECT):
+        return body, field
+    others = {name: one for name, one in args.items() if name not in _DIALECT}
+    return plain_json(body, args), replace(field, content_args=others)
 
 
 def _with_plain_arguments(body: str, field: Any) -> str:
@@ -59,8 +74,6 @@ def _with_plain_arguments(body: str, field: Any) -> str:
         _check_only_arguments(body, args["tag_pattern"])
     if field.content != "json":
         return body
-    if args.get("string_delims") or args.get("unquoted_keys"):
-        body = plain_json(body, args)
     path = _path_of_arguments(field.transform)
     return body if path is None else with_text_at(body, path)
 

@@ -186,6 +186,18 @@ def test_a_string_of_json_may_contain_the_marks_of_its_format() -> None:
     assert read(format_of("hermes"), one, answer) == said
 
 
+def test_a_string_in_a_dialect_of_json_may_look_like_a_name() -> None:
+    """The library quotes what looks like a name, within strings, too."""
+    answer_format = format_of("gemma4", "gemma4")
+    one = arguments(x={"type": "object"})
+    given = '{"{c:}": "a,b:"}'
+    answer = f"<|tool_call>call:f{{x:{given}}}<tool_call|>"
+    assert walker_of(answer_format, CallsAsked([one], is_required=True)).accepts(answer)
+    assert read(answer_format, one, answer) == json.loads(given)
+    said = "{c:} \x01"
+    assert read(answer_format, one, f'<|tool_call>call:f{{x:<|"|>{said}<|"|>}}<tool_call|>') == said
+
+
 INT_OR_TEXT = {"anyOf": [{"type": "integer"}, {"type": "string"}]}
 
 
