@@ -25,6 +25,8 @@ _MAX_NUMBERED = 16
 """Maximum number of calls in one answer if the format numbers them."""
 _BARE_NAME = re.compile(r"[^\s<>{}\[\]:\"]{1,256}")
 """Names of functions that can be written without quotes."""
+_LAYOUT = r'("\n\n" | "\n")?'
+"""Line ends that some models write around their reasoning, and readers leave out."""
 _NO_ARGUMENTS = {"type": "object", "additionalProperties": False}
 
 
@@ -117,9 +119,12 @@ class _AnswerRules:
         )
         self._terminals.append(terminal)
         self._marks.append(reasoning.opening.strip())
+        layout = "" if reasoning.content_opening else _LAYOUT
+        if reasoning.closing == reasoning.closing.rstrip():
+            part = f"{part} {layout}"
         if begun is Begun.REASONING:
             return part
-        return f"({self._tokens.written(reasoning.opening)} {part})?"
+        return f"({layout} {self._tokens.written(reasoning.opening)} {part})?"
 
     def add_calls(self, written: CallFormat, asked: CallsAsked) -> None:
         """Let the answer be calls."""

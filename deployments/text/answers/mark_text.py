@@ -80,4 +80,10 @@ def text_until(
     whole = f"({text}) {lark_string(layout + spelled)}" if layout + spelled else f"({text})"
     expression = " & ".join([f"({whole})", *(f"~({one})" for one in refused)])
     others = tokens.written("".join(rest) + written[len(mark) :])
-    return f"{terminal} {others}", f"{terminal}: {expression}"
+    line = f"{terminal}: {expression}"
+    if rest:
+        return f"{terminal} {others}", line
+    # The library must know at once that the text is over: it fails at a special token after a
+    # text that has not ended.
+    rule = terminal.lower()
+    return f"{rule} {others}", f"{rule}[lazy]: {terminal}\n{line}"
