@@ -1,30 +1,49 @@
-"""The demo model's tokenizer with a dialect's tokens and chat template."""
+"""A small tokenizer with a dialect's tokens and chat template."""
 
 from __future__ import annotations
 
+import functools
 import json
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tokenizers import AddedToken, Tokenizer
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from deployments.demo_models import model_folder
 from deployments.text.chat_template import ChatOptions
 from deployments.text.model import TextModel, load_text_model
 from tests.clients.dialects import Dialect
 
+LOOP_SCRIPT = Path(__file__).with_name("loop_script.json")
+"""Answers with reasoning and calls as data, for every format."""
+_VOCAB_SIZE = 800
+_MAX_MODEL_LEN = 4096
 _QUESTION = {"role": "user", "content": "?"}
 
 
-def dialect_text(dialect: Dialect, max_model_len: int) -> TextModel:
+@functools.cache
+def _words() -> str:
+    """A byte-level tokenizer that knows the script's words, as JSON."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=_VOCAB_SIZE,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train([str(LOOP_SCRIPT)], trainer)
+    return str(tokenizer.to_str())
+
+
+def dialect_text(dialect: Dialect) -> TextModel:
     """Return a text model that speaks the dialect."""
-    tokenizer = Tokenizer.from_file(str(model_folder("smollm2-135m") / "tokenizer.json"))
+    tokenizer = Tokenizer.from_str(_words())
     tokenizer.add_special_tokens([*dialect.special, *dialect.ends])
     tokenizer.add_tokens([AddedToken(token, special=False) for token in dialect.added])
     ends = [tokenizer.token_to_id(token) for token in dialect.ends]
-    config = {"max_position_embeddings": max_model_len, "eos_token_id": ends}
+    config = {"max_position_embeddings": _MAX_MODEL_LEN, "eos_token_id": ends}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         tokenizer.save(str(folder / "tokenizer.json"))
@@ -46,11 +65,14 @@ def written(text: TextModel, dialect: Dialect, answer: str | Mapping[str, Any]) 
     if "reasoning" in given:
         message["reasoning_content"] = given["reasoning"]
     if "calls" in given:
+        message["content"] = message["content"] if dialect.has_preamble else ""
         message["tool_calls"] = [
             {"id": f"call{i}", "type": "function", "function": {"name": name, "arguments": said}}
             for i, (name, said) in enumerate(given["calls"])
         ]
     rendered = text.render_chat([_QUESTION, message], ChatOptions(add_generation_prompt=False))
-    whole = rendered[dialect.answer_start(rendered) :]
+    start = dialect.answer_start(rendered)
+    assert start is not None
+    whole = rendered[start:]
     end, token = min((whole.find(token), token) for token in dialect.ends if token in whole)
     return whole[: end + len(token)]

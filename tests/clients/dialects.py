@@ -62,6 +62,8 @@ class Dialect:
     """The answer continues after a tool's result without the mark of an answer."""
     has_many_calls: bool = True
     """One answer may have several calls."""
+    has_preamble: bool = True
+    """Text may come before calls."""
     ends: tuple[str, ...]
     """Tokens that end an answer."""
     special: tuple[str, ...] = ()
@@ -94,16 +96,18 @@ class Dialect:
         body = _SKELETON.read_text(encoding="utf-8")
         return "\n".join([*lines, body.replace("ARGUMENTS", _CALL_LINES[self.arguments])])
 
-    def answer_start(self, text: str) -> int:
-        """Return where the answer to the last question or result begins in a rendered text."""
+    def answer_start(self, text: str) -> int | None:
+        """Return where the answer to the last question or result begins in a rendered text.
+
+        None without such a place: a draft may propose the beginning of a turn.
+        """
         asked = max(text.rfind(self.user[0]), text.rfind(self.tool[0]), 0)
         is_tool = text.startswith(self.tool[0], asked)
         turn = self.tool if is_tool else self.user
         mark = "" if is_tool and self.tool_begins_answer else self.answer[0]
         mark = turn[1] + mark
         found = text.find(mark, asked)
-        assert found >= 0, f"no {mark!r} after {text[asked:]!r}"
-        return found + len(mark)
+        return None if found < 0 else found + len(mark)
 
 
 def _chatml(**others: object) -> Dialect:
@@ -139,9 +143,9 @@ DIALECTS: Mapping[str, Dialect] = {
         user=("<|start_header_id|>user<|end_header_id|>\n\n", "<|eot_id|>"),
         tool=("<|start_header_id|>ipython<|end_header_id|>\n\n", "<|eot_id|>"),
         answer=("<|start_header_id|>assistant<|end_header_id|>\n\n", "<|eot_id|>"),
-        thought=("<think>", "</think>"),
         call=('{"name": "{name}", "parameters": ', "}"),
         has_many_calls=False,
+        has_preamble=False,
         ends=("<|eot_id|>",),
         special=("<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|python_tag|>"),
     ),
@@ -266,7 +270,7 @@ DIALECTS: Mapping[str, Dialect] = {
         tool=("<|start_of_role|>tool<|end_of_role|>", "<|end_of_text|>\n"),
         system=("<|start_of_role|>system<|end_of_role|>", "<|end_of_text|>\n"),
         answer=("<|start_of_role|>assistant<|end_of_role|>", "<|end_of_text|>\n"),
-        thought=("Here is my thought process: ", "\nHere is my response: "),
+        thought=("<think>", "</think>"),
         call=('{"name": "{name}", "arguments": ', "}"),
         calls_before="<|tool_call|>[",
         calls_between=", ",

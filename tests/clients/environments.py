@@ -25,12 +25,14 @@ def cache_folder() -> Path:
     return Path(root) / "specdec-clients"
 
 
-def run_client(name: str, url: str, variables: Mapping[str, str] | None = None) -> str:
+def run_client(
+    name: str, url: str, variables: Mapping[str, str] | None = None, script: str = "client"
+) -> str:
     """Run a client's script against the server at `url`; return what the script printed.
 
     Raises EnvironmentMissingError, and AssertionError with the output if the script fails.
     """
-    command = _node_command(name) if _is_node(name) else _python_command(name)
+    command = _node_command(name, script) if _is_node(name) else _python_command(name, script)
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "OPENAI_"))}
     done = subprocess.run(
         command,
@@ -48,7 +50,7 @@ def _is_node(name: str) -> bool:
     return (FOLDER / name / "package.json").is_file()
 
 
-def _python_command(name: str) -> list[str]:
+def _python_command(name: str, script: str) -> list[str]:
     """The client's script under a virtual environment with its pinned requirements."""
     requirements = FOLDER / name / "requirements.txt"
     folder = _prepared_folder(name, requirements)
@@ -56,10 +58,10 @@ def _python_command(name: str) -> list[str]:
     if not (folder / "installed").exists():
         venv.create(folder, with_pip=True, clear=True)
         _install([str(python), "-m", "pip", "install", "--quiet", "-r", str(requirements)], folder)
-    return [str(python), "-I", str(FOLDER / name / "client.py")]
+    return [str(python), "-I", str(FOLDER / name / f"{script}.py")]
 
 
-def _node_command(name: str) -> list[str]:
+def _node_command(name: str, script: str) -> list[str]:
     """The client's script in the folder that has its packages."""
     node, npm = shutil.which("node"), shutil.which("npm")
     if node is None or npm is None:
@@ -69,8 +71,8 @@ def _node_command(name: str) -> list[str]:
     if not (folder / "installed").exists():
         shutil.copy(package, folder)
         _install([npm, "install", "--no-audit", "--no-fund", "--silent"], folder)
-    shutil.copy(FOLDER / name / "client.mjs", folder)
-    return [node, str(folder / "client.mjs")]
+    shutil.copy(FOLDER / name / f"{script}.mjs", folder)
+    return [node, str(folder / f"{script}.mjs")]
 
 
 def _prepared_folder(name: str, pinned: Path) -> Path:

@@ -22,7 +22,7 @@ from fastapi import FastAPI
 from benchmarks.harness.ports import free_port
 from deployments.demo_models import model_folder
 from deployments.text.model import TextModel, load_text_model
-from tests.clients.dialect_text import dialect_text, written
+from tests.clients.dialect_text import LOOP_SCRIPT, dialect_text, written
 from tests.clients.dialects import DIALECTS
 from tests.clients.recording import Recorder
 from tests.clients.scripted_model import Script, ScriptedReplica
@@ -30,8 +30,6 @@ from tests.deployments.http_server import application
 
 MODEL = "scripted"
 SCRIPT = Path(__file__).with_name("script.json")
-LOOP_SCRIPT = Path(__file__).with_name("loop_script.json")
-"""Answers with reasoning and calls as data, for every format."""
 _TEMPLATE = Path(__file__).with_name("chat_template.jinja")
 _MAX_MODEL_LEN = 1024
 _START_S = 60
@@ -48,7 +46,7 @@ def _spoken(format: str | None, script: Path | None) -> tuple[TextModel, Script]
     if format is None:
         return scripted_text(), Script.read(script or SCRIPT)
     dialect = DIALECTS[format]
-    text = dialect_text(dialect, _MAX_MODEL_LEN)
+    text = dialect_text(dialect)
     writes = functools.partial(written, text, dialect)
     return text, Script.read(script or LOOP_SCRIPT, writes, dialect.answer_start)
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import jsonschema
 
+_REASONING = ("reasoning", "reasoning_content")
+"""Both names of the reasoning, as some clients know only one of them."""
 _REASONS = {"stop", "length", "tool_calls"}
 
 
@@ -83,8 +85,15 @@ def _joined(choices: list[Any], is_chat: bool) -> tuple[dict[str, Any], str]:
         for name, part in entry["function"].items():
             call["function"][name] += part or ""
     assert list(calls) == list(range(len(calls)))
-    message = {"content": "".join(delta.get("content") or "" for delta in deltas) or None}
+    message: dict[str, Any] = {"content": _text(deltas, "content") or None}
+    for name in _REASONING:
+        if any(name in delta for delta in deltas):
+            message[name] = _text(deltas, name)
     return message | ({"tool_calls": list(calls.values())} if calls else {}), reasons[-1]
+
+
+def _text(deltas: list[Any], name: str) -> str:
+    return "".join(delta.get(name) or "" for delta in deltas)
 
 
 def _check_head(body: Mapping[str, Any], kind: str) -> None:
@@ -106,6 +115,9 @@ def _check_message(asked: Mapping[str, Any], message: Mapping[str, Any], reason:
     is_named = isinstance(asked.get("tool_choice"), dict)
     assert (reason == "tool_calls") == (bool(calls) and not is_named)
     assert calls or message["content"]
+    thoughts = [message[name] for name in _REASONING if name in message]
+    assert not thoughts or (len(set(thoughts)), len(thoughts)) == (1, len(_REASONING))
+    assert all(thoughts), "a message without reasoning has no such field"
     schemas = {tool["function"]["name"]: tool["function"] for tool in asked.get("tools") or ()}
     for call in calls:
         assert call["type"] == "function"

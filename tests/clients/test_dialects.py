@@ -7,9 +7,13 @@ import pytest
 from deployments.text.answers.choosing import NONE, choose
 from tests.clients.dialects import DIALECTS
 
-NOT_SHOWN = {"llama3_json": (NONE, "deepseek_r1"), "granite": ("granite", NONE)}
-"""Choices for templates that do not show a format. Their words come from the model's training."""
-SAME_MARKS = {"deepseek_v31": ("deepseek_v31", "deepseek_r1")}
+NOT_SHOWN = {"llama3_json": (NONE, "deepseek_r1")}
+"""Choices for templates that do not show a format. Its words come from the model's training."""
+SAME_MARKS = {
+    "deepseek_v31": ("deepseek_v31", "deepseek_r1"),
+    "granite": ("granite", "deepseek_r1"),
+}
+"""Choices of another format of reasoning that has the same marks."""
 
 
 @pytest.mark.parametrize("name", DIALECTS)

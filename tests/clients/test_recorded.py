@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from tests.clients.environments import FOLDER
+from tests.clients.record import LOOP_FORMAT, LOOPED
 from tests.clients.recording import RecordedRequest, read_recording
 from tests.clients.server import scripted_server
 from tests.clients.shapes import check_answer, check_error
@@ -22,11 +23,15 @@ from tests.clients.shapes import check_answer, check_error
 pytest.importorskip("llguidance")
 
 FILES = sorted(FOLDER.glob("*/requests.json"))
-CASES = [
-    pytest.param(request, id=f"{file.parent.name}-{number}")
-    for file in FILES
-    for number, request in enumerate(read_recording(file))
-]
+LOOP_FILES = sorted(FOLDER.glob("*/loop_requests.json"))
+
+
+def _cases(files: list[Path]) -> list[Any]:
+    return [
+        pytest.param(request, id=f"{file.parent.name}-{number}")
+        for file in files
+        for number, request in enumerate(read_recording(file))
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +40,28 @@ def client(demo_model: Path) -> Iterator[httpx.Client]:
         yield asked
 
 
-@pytest.mark.parametrize("request_", CASES)
+@pytest.fixture(scope="module")
+def reasoning_client(demo_model: Path) -> Iterator[httpx.Client]:
+    with (
+        scripted_server(format=LOOP_FORMAT) as url,
+        httpx.Client(base_url=url.removesuffix("/v1")) as asked,
+    ):
+        yield asked
+
+
+@pytest.mark.parametrize("request_", _cases(FILES))
 def test_a_recorded_request_is_answered(client: httpx.Client, request_: RecordedRequest) -> None:
+    _check(client, request_)
+
+
+@pytest.mark.parametrize("request_", _cases(LOOP_FILES))
+def test_a_recorded_request_to_a_model_that_reasons_is_answered(
+    reasoning_client: httpx.Client, request_: RecordedRequest
+) -> None:
+    _check(reasoning_client, request_)
+
+
+def _check(client: httpx.Client, request_: RecordedRequest) -> None:
     answer = client.request(
         request_.method,
         request_.path,
@@ -68,7 +93,15 @@ def test_a_recording_has_every_kind_of_request(file: Path) -> None:
         assert any(body.get("response_format") for body in bodies)
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.parent.name)
+def test_every_loop_is_recorded_with_results_of_tools() -> None:
+    assert [file.parent.name for file in LOOP_FILES] == list(LOOPED)
+    for file in LOOP_FILES:
+        messages = [message for body in _bodies(file) for message in body["messages"]]
+        assert any(message["role"] == "tool" for message in messages)
+        assert any(message.get("tool_calls") for message in messages)
+
+
+@pytest.mark.parametrize("file", FILES + LOOP_FILES, ids=lambda file: file.parent.name)
 def test_a_recording_has_no_key(file: Path) -> None:
     text = file.read_text()
     assert "secret" not in text
