@@ -48,6 +48,7 @@ TOOLS: Sequence[Mapping[str, Any]] = [
     for name, types in (("get_weather", _TYPES), ("other", {}))
 ]
 
+USER = {"role": "user", "content": "Hi."}
 IN_CONTENT = "content"
 """The field of reasoning if it is a part of the content."""
 
@@ -98,6 +99,13 @@ def message_of(found: Found) -> Message:
     return Message(found.content, found.reasoning, calls)
 
 
+def rendered(
+    template: ChatTemplate, messages: Sequence[Mapping[str, Any]], **variables: Any
+) -> str:
+    shared = {"tools": TOOLS, "bos_token": "<bos>", "eos_token": "<eos>", "messages": messages}
+    return template.render(shared | variables)
+
+
 def written(
     template: ChatTemplate,
     message: Mapping[str, Any],
@@ -110,12 +118,8 @@ def written(
     If a template writes a past answer in another way than its generation prompt begins one, the
     prompt ends with the last of `anchors`.
     """
-    asked = [{"role": "user", "content": "Hi."}]
-    shared = {"tools": TOOLS, "bos_token": "<bos>", "eos_token": "<eos>"} | variables
-    prompt = template.render({**shared, "messages": asked, "add_generation_prompt": True})
-    whole = template.render(
-        {**shared, "messages": [*asked, message], "add_generation_prompt": False}
-    )
+    prompt = rendered(template, [USER], add_generation_prompt=True, **variables)
+    whole = rendered(template, [USER, message], add_generation_prompt=False, **variables)
     if not whole.startswith(prompt):
         pairs = enumerate(zip(prompt, whole, strict=False))
         shared_length = next(place for place, (ours, theirs) in pairs if ours != theirs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from deployments.text.answers.call_formats import CALL_FORMATS
@@ -42,6 +43,7 @@ def format_of(calls: str, reasoning: str | None = None) -> AnswerFormat:
     return AnswerFormat(calls=CALL_FORMATS[calls], reasoning=REASONING_FORMATS[name])
 
 
+@cache
 def answers_of(calls: str, reasoning: str | None = None) -> Answers:
     return Answers(format_of(calls, reasoning))
 
