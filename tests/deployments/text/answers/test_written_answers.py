@@ -268,6 +268,7 @@ _VALUES = st.recursive(
     content=_TEXTS.map(str.strip),
 )
 @example(arguments={"text": "\n", "nested": {"a": "\\"}}, content="{}")
+@example(arguments={"text": "{a:1,b:2}", "nested": {"c": ",d:None"}}, content="None")
 @example(arguments={"text": '\\"', "list": ['\\\\"}', "]"]}, content='"')
 def test_any_arguments_come_back(form: str, arguments: dict[str, Any], content: str) -> None:
     message = Message(content, "", (("get_weather", arguments),))
