@@ -184,6 +184,8 @@ class AnswerReader:
         """Where the buffer begins in the answer, in characters. The prompt's text is before 0."""
         self._at = 0
         """Where the buffer is read on."""
+        self._opened_at: int | None = None
+        """Where the mark of the open region begins in the answer, in characters."""
         self._is_content_begun = False
         self._has_content = False
         """Whether content has text. Without text, a mark may have begun it."""
@@ -289,6 +291,7 @@ class AnswerReader:
 
     def _open(self, mark: Mark, region: Region) -> None:
         self._region = region
+        self._opened_at = self._offset + mark.start
         if region.kind is Kind.CALL:
             self._call = _OpenCall(mark.start, mark.end, mark.captures, QuoteScan(region.quotes))
         else:
@@ -297,13 +300,27 @@ class AnswerReader:
     def _closed(self, mark: Mark) -> Found:
         call = self._call
         if call is None:
-            self._trim(mark.start)
-            self._region = self._marks.between
+            return self._closed_text(mark)
         elif not call.strings.is_inside(self._buffer, call.body, mark.start):
             return self._end_call(mark)
         else:
             self._at = max(mark.end, mark.start + 1)  # an empty mark would be found again
         return Found()
+
+    def _closed_text(self, mark: Mark) -> Found:
+        """Leave the open region. Without progress since its mark, a character is content."""
+        is_between = self._region is self._marks.between
+        if is_between:
+            is_stuck = mark.start == mark.end
+        else:
+            is_stuck = self._offset + mark.end == self._opened_at
+        if not (is_between and is_stuck):
+            self._trim(mark.start)
+        self._region = self._marks.between
+        if not is_stuck:
+            return Found()
+        self._at = mark.end + 1
+        return self._told(mark.end, self._at)
 
     def _trim(self, place: int) -> None:
         """Reasoning or marked content begins or ends at `place` in the buffer."""
@@ -322,7 +339,8 @@ class AnswerReader:
         assert call is not None
         end = mark.start if mark else len(self._buffer)
         calls = None
-        if mark is not None or region.closes_at_end:
+        is_empty = mark is not None and mark.end == call.start
+        if not is_empty and (mark is not None or region.closes_at_end):
             calls = read_calls(
                 self._buffer[call.body : end],
                 region.field,

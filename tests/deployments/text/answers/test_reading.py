@@ -328,6 +328,44 @@ def test_a_checkpoints_own_template_is_read(
         assert read(answers, "<bot>", pieces) == message
 
 
+def own(**fields: dict[str, Any]) -> dict[str, Any]:
+    return {"start_anchor": "<bot>", "fields": fields}
+
+
+TO_F = {"function": {"name": "f", "arguments": "{content}"}}
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        (own(content={"close_pattern": r"<end>|$"}), Message("a x b\nc")),
+        (own(content={"close_pattern": r"\s*$"}), Message("a x b<end>c")),
+        (own(content={"close_pattern": ""}), Message("a x b<end>c")),
+        (own(content={"close_pattern": "(?=<end>)"}), Message("a x b<end>c")),
+        (own(thinking={"open_pattern": "(?=x)", "close_pattern": ""}), Message("a\nx b<end>c")),
+        (own(thinking={"open_pattern": "(?=x)", "close": "b"}), Message("a\n<end>c", "x")),
+        (
+            own(
+                tool_calls={
+                    "open_pattern": "(?=x)",
+                    "close_pattern": "",
+                    "content": "xml-inline",
+                    "content_args": {"tag_pattern": "(?P<key>k)(?P<value>v)"},
+                    "transform": TO_F,
+                }
+            ),
+            Message("a x b<end>c"),
+        ),
+    ],
+)
+def test_empty_marks_do_not_stop_the_reader(template: dict[str, Any], message: Message) -> None:
+    answers = Answers(AnswerFormat(own_template=template))
+    text = "a x b<end>c"
+    for pieces in ([text], list(text), *([text[:i], text[i:]] for i in range(1, len(text)))):
+        assert read(answers, "", pieces) == message
+
+
 MARKS = sorted(
     {
         "<think>",
