@@ -5,8 +5,10 @@ Why this library: docs/decisions/0006-structured-output.md.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -92,9 +94,39 @@ def try_grammar(spec: GrammarSpec, limits: GrammarLimits = DEFAULT_LIMITS) -> No
 
 def tokenizer_of(text: TextModel) -> Any:
     """Return the library's own tokenizer."""
-    return library().LLTokenizer(
-        text.backend.to_str(), n_vocab=text.vocab_size, eos_token=sorted(text.end_token_ids)
-    )
+    settings = {"n_vocab": text.vocab_size, "eos_token": sorted(text.end_token_ids)}
+    read = library().LLTokenizer(text.backend.to_str(), **settings)
+    spelling = _Spelling(read, text)
+    return library().LLTokenizer(library().TokenizerWrapper(spelling), **settings)
+
+
+class _Spelling:
+    """Tokens of a model as the library takes them, and their IDs for a text.
+
+    The library reads text of a grammar that can only continue in one way as tokens. It would read
+    `<think>` as the special token, which it then refuses, and the answer would be constrained no
+    more. So no text becomes a special token here.
+    """
+
+    bos_token_id = None
+
+    def __init__(self, read: Any, text: TextModel) -> None:
+        """`read` is the tokenizer that the library reads from a file."""
+        self.eos_token_id = min(text.end_token_ids)
+        self.tokens = [read.decode_bytes([i]) for i in range(read.vocab_size)]
+        self.special_token_ids = [i for i in range(read.vocab_size) if read.is_special_token(i)]
+        self._tokenize = read.tokenize_str
+        special = {self.tokens[i].decode(errors="replace") for i in self.special_token_ids}
+        longest_first = sorted(filter(None, special), key=len, reverse=True)
+        self._special = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
+
+    def __call__(self, text: str) -> list[int]:
+        """Return the IDs of a text. A special token's text is cut after its first character."""
+        cuts = [found.start() + 1 for found in self._special.finditer(text)]
+        ids: list[int] = []
+        for start, end in pairwise([0, *cuts, len(text)]):
+            ids += self._tokenize(text[start:end])
+        return ids
 
 
 def library() -> Any:

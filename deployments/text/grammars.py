@@ -124,7 +124,7 @@ class Compiler:
         self._lexers: OrderedDict[GrammarSpec, Future[_SharedMatcher]] = OrderedDict()
 
     def begin(self) -> None:
-        """Read the tokenizer now, if the library is there: it takes half a second, in which no
+        """Read the tokenizer now, if the library is there: it takes a second or more, in which no
         other thread runs."""
         with suppress(InvalidRequestError):
             library()

@@ -16,6 +16,7 @@ from deployments.text.answers.mark_text import MarkTokens, mark_tokens
 from deployments.text.answers.reading import Answers, Begun, Found
 from deployments.text.answers.reasoning_formats import REASONING_FORMATS
 from deployments.text.grammar_library import try_grammar
+from deployments.text.grammars import Compiler
 from deployments.text.structured_output import choice, json_schema, lark, regex
 from specdec_core.errors import InvalidRequestError
 from specdec_core.grammar import GrammarSpec
@@ -184,6 +185,25 @@ def test_a_string_of_json_may_contain_the_marks_of_its_format() -> None:
     assert spec is not None
     assert Walker(text, spec).accepts(answer)
     assert read(format_of("hermes"), one, answer) == said
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [choice(["<x>b", "<x>c"]), json_schema({"const": "a<x>"}), lark('start: "<x><x>" "[Y]"')],
+)
+def test_a_text_of_a_special_token_is_spelled(spec: GrammarSpec) -> None:
+    """The library took it for the token, and after it any token was allowed."""
+    text = model_with(["<x>", "[Y]"])
+    grammar, output = Compiler(lambda: text)(spec), list[int]()
+    while True:
+        allowed = grammar.allowed(output)
+        assert allowed is not None, text.decode_all(output)
+        assert not allowed[text.encode_part("<x>")[0]]
+        ids = [i for i, weight in enumerate(allowed) if weight]
+        if text.end_token_ids & set(ids):
+            break
+        output.append(ids[0])
+    assert "<x>" in text.decode_all(output)
 
 
 def test_a_string_in_a_dialect_of_json_may_look_like_a_name() -> None:
