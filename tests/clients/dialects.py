@@ -16,6 +16,15 @@ _CALL_LINES = {
     "{{ value if value is string else value | tojson }}{{ '\\n</parameter>\\n' }}{% endfor %}",
     "named": "{% for key, value in arguments | items %}{{ '<parameter name=\"' + key + '\">' }}"
     "{{ value if value is string else value | tojson }}{{ '</parameter>\\n' }}{% endfor %}",
+    "close": "{% for key, value in arguments | items %}{{ '<parameter=' + key + '>' }}"
+    "{{ value if value is string else value | tojson }}{{ '</parameter>\\n' }}{% endfor %}",
+    "typed": "{% for key, value in arguments | items %}"
+    "{{ '<｜DSML｜parameter name=\"' + key + '\" string=\"' }}"
+    "{{ 'true\">' + value if value is string else 'false\">' + (value | tojson) }}"
+    "{{ '</｜DSML｜parameter>\\n' }}{% endfor %}",
+    "close_arg_key": "{% for key, value in arguments | items %}"
+    "{{ '<arg_key>' + key + '</arg_key><arg_value>' }}"
+    "{{ value if value is string else value | tojson }}{{ '</arg_value>' }}{% endfor %}",
     "arg_key": "{% for key, value in arguments | items %}"
     "{{ '<arg_key>' + key + '</arg_key>\\n<arg_value>' }}"
     "{{ value if value is string else value | tojson }}{{ '</arg_value>\\n' }}{% endfor %}",
@@ -46,6 +55,8 @@ class Dialect:
     thought: Around = ("<think>\n", "\n</think>\n\n")
     opens_thought: bool = False
     """The prompt ends with the beginning of the thought."""
+    reopens_thought: bool = False
+    """So does a prompt that ends with a tool's result, if the result begins the answer."""
     preamble: Around = ("", "")
     """Around text that calls follow."""
     final: Around = ("", "")
@@ -80,6 +91,7 @@ class Dialect:
             "answer": self.answer,
             "thought": self.thought,
             "opens_thought": self.opens_thought,
+            "reopens_thought": self.reopens_thought,
             "preamble": self.preamble,
             "final": self.final,
             "call_words": self.call,
@@ -184,6 +196,26 @@ DIALECTS: Mapping[str, Dialect] = {
             *("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"),
         ),
     ),
+    "glm47": Dialect(
+        calls="glm47",
+        reasoning="glm45",
+        user=("<|user|>", ""),
+        tool=("<|observation|><tool_response>", "</tool_response>"),
+        system=("<|system|>", ""),
+        answer=("<|assistant|>", ""),
+        thought=("<think>", "</think>"),
+        opens_thought=True,
+        call=("<tool_call>{name}", "</tool_call>"),
+        arguments="close_arg_key",
+        calls_end="<|observation|>",
+        final=("", "<|endoftext|>"),
+        ends=("<|endoftext|>", "<|observation|>"),
+        special=("<|system|>", "<|user|>", "<|assistant|>"),
+        added=(
+            *("<think>", "</think>", "<tool_call>", "</tool_call>"),
+            *("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"),
+        ),
+    ),
     "deepseek_v3": Dialect(
         calls="deepseek_v3",
         reasoning="deepseek_r1",
@@ -226,6 +258,40 @@ DIALECTS: Mapping[str, Dialect] = {
             *("<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", "<｜tool▁sep｜>"),
             *("<｜tool▁output▁begin｜>", "<｜tool▁output▁end｜>"),
         ),
+    ),
+    "deepseek_v32": Dialect(
+        calls="deepseek_v32",
+        reasoning="deepseek_v3",
+        user=("<｜User｜>", ""),
+        tool=("\n\n<function_results>\n<result>", "</result>\n</function_results>\n\n"),
+        answer=("<｜Assistant｜>", "<｜end▁of▁sentence｜>"),
+        thought=("<think>", "</think>"),
+        opens_thought=True,
+        reopens_thought=True,
+        call=('<｜DSML｜invoke name="{name}">\n', "</｜DSML｜invoke>\n"),
+        arguments="typed",
+        calls_before="\n\n<｜DSML｜function_calls>\n",
+        calls_after="</｜DSML｜function_calls>",
+        tool_begins_answer=True,
+        ends=("<｜end▁of▁sentence｜>",),
+        special=("<｜User｜>", "<｜Assistant｜>"),
+        added=("<think>", "</think>", "｜DSML｜"),
+    ),
+    "deepseek_v4": Dialect(
+        calls="deepseek_v4",
+        reasoning="deepseek_v3",
+        user=("<｜User｜>", ""),
+        tool=("<｜User｜><tool_result>", "</tool_result>"),
+        answer=("<｜Assistant｜>", "<｜end▁of▁sentence｜>"),
+        thought=("<think>", "</think>"),
+        opens_thought=True,
+        call=('<｜DSML｜invoke name="{name}">\n', "</｜DSML｜invoke>\n"),
+        arguments="typed",
+        calls_before="\n\n<｜DSML｜tool_calls>\n",
+        calls_after="</｜DSML｜tool_calls>",
+        ends=("<｜end▁of▁sentence｜>",),
+        special=("<｜User｜>", "<｜Assistant｜>"),
+        added=("<think>", "</think>", "｜DSML｜"),
     ),
     "openai": Dialect(
         calls="openai",
@@ -314,6 +380,21 @@ DIALECTS: Mapping[str, Dialect] = {
         ends=("[e~[",),
         special=("]~b]", "[e~["),
         added=("<think>", "</think>", "<minimax:tool_call>", "</minimax:tool_call>"),
+    ),
+    "seed_oss": Dialect(
+        calls="seed_oss",
+        reasoning="seed_oss",
+        user=("<seed:bos>user\n", "<seed:eos>"),
+        tool=("<seed:bos>tool\n", "<seed:eos>"),
+        system=("<seed:bos>system\n", "<seed:eos>"),
+        answer=("<seed:bos>assistant\n", "<seed:eos>"),
+        thought=("<seed:think>", "</seed:think>\n"),
+        call=("<seed:tool_call>\n<function={name}>\n", "</function>\n</seed:tool_call>"),
+        arguments="close",
+        calls_between="\n",
+        ends=("<seed:eos>",),
+        special=("<seed:bos>",),
+        added=("<seed:think>", "</seed:think>", "<seed:tool_call>", "</seed:tool_call>"),
     ),
 }
 """By vLLM's name of the format of calls."""

@@ -10,8 +10,8 @@ from tests.clients.dialects import DIALECTS
 NOT_SHOWN = {"llama3_json": (NONE, "deepseek_r1")}
 """Choices for templates that do not show a format. Its words come from the model's training."""
 SAME_MARKS = {
-    "deepseek_v31": ("deepseek_v31", "deepseek_r1"),
-    "granite": ("granite", "deepseek_r1"),
+    name: (name, "deepseek_r1")
+    for name in ("deepseek_v31", "deepseek_v32", "deepseek_v4", "granite")
 }
 """Choices of another format of reasoning that has the same marks."""
 

@@ -17,6 +17,11 @@ from tests.clients.server import MODEL, scripted_server
 pytest.importorskip("llguidance")
 
 NIGHTLY = (pytest.mark.slow, pytest.mark.nightly)
+DAILY = {
+    *("hermes", "qwen3_coder", "llama3_json", "mistral", "glm45"),
+    *("deepseek_v3", "openai", "gemma4", "granite"),
+}
+"""Formats that `make test` tries; the others run at night."""
 DEGREES = {"Paris": "22", "Rome": "18"}
 REMEMBERS = "It is 22 degrees in Paris. I looked it up as planned."
 """Answer to a prompt that shows the earlier thought."""
@@ -42,7 +47,10 @@ ADA: Any = [{"role": "user", "content": "Describe Ada as JSON."}]
 THOUGHT = 'Ada is 36: {"age": 36}.'
 
 
-@pytest.fixture(scope="module", params=DIALECTS)
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=() if name in DAILY else NIGHTLY) for name in DIALECTS],
+)
 def format_name(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name
