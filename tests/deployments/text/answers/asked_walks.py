@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -48,19 +49,16 @@ def _tiny() -> TextModel:
 
 
 def model_with(
-    marks: list[str], *, ends: tuple[str, ...] = (), are_text: bool = False
+    marks: Sequence[str], *, ends: Sequence[str] = (), spelled: Sequence[str] = ()
 ) -> TextModel:
-    """Return a model whose tokens are bytes and marks. Tokens that are text spell the mark."""
+    """Return a model whose tokens are bytes, marks, and text of `spelled` marks."""
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    spelled = [_as_bytes(mark) for mark in marks] if are_text else []
-    backend = Tokenizer(models.BPE({piece: i for i, piece in enumerate([*letters, *spelled])}, []))
+    pieces = [*letters, *map(_as_bytes, spelled)]
+    backend = Tokenizer(models.BPE({piece: i for i, piece in enumerate(pieces)}, []))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     backend.decoder = decoders.ByteLevel()
     backend.add_special_tokens([END, *ends])
-    if not are_text:
-        backend.add_tokens(
-            [AddedToken(one, special=one[0] == "[", normalized=False) for one in marks]
-        )
+    backend.add_tokens([AddedToken(one, special=one[0] == "[", normalized=False) for one in marks])
     end_ids = frozenset(backend.token_to_id(one) for one in (END, *ends))
     return replace(_tiny(), backend=backend, end_token_ids=end_ids)
 
