@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from deployments.ingress.ask import Ask, Resume
@@ -72,7 +73,7 @@ def _grammar(asked: pb.StructuredOutput) -> GrammarSpec:
         case "choice":
             return choice(list(asked.choice.texts), f"{field}.texts")
         case "json_object" if asked.json_object:
-            return ANY_OBJECT
+            return replace(ANY_OBJECT, param=field)
     raise InvalidRequestError(
         "structured_output needs one of its kinds",
         param="structured_output",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from deployments.errors import WrongTypeError
@@ -37,7 +38,9 @@ def from_response_format(response_format: Mapping[str, Any]) -> GrammarSpec | No
     if kind == "json_object":
         _check_names(response_format, ("type", "schema"), where)
         schema = response_format.get("schema")
-        return ANY_OBJECT if schema is None else json_schema(schema, f"{where}.schema")
+        if schema is None:
+            return replace(ANY_OBJECT, param=where)
+        return json_schema(schema, f"{where}.schema")
     if kind == "json_schema":
         _check_names(response_format, ("type", "json_schema"), where)
         return _named_schema(response_format.get("json_schema"), f"{where}.json_schema")
@@ -76,7 +79,7 @@ def from_structured_outputs(fields: Mapping[str, Any]) -> GrammarSpec:
     value, field = given[name], f"{where}.{name}"
     match name:
         case "json_object":
-            return ANY_OBJECT
+            return replace(ANY_OBJECT, param=field)
         case "json":
             return json_schema(value, field)
         case "choice":

@@ -231,7 +231,14 @@ def test_tools_reach_the_prompt_and_demands_the_pool() -> None:
         for choice in ("auto", "none", "required", NAMED):
             chat(client, **TOOLS, tool_choice=choice)
         for wrong, message in (
-            ({"response_format": {"type": "json_object"}}, "exclude each other"),
+            (
+                {"response_format": {"type": "json_object"}},
+                "response_format and tool_choice exclude each other",
+            ),
+            (
+                {"structured_outputs": {"json_object": True}},
+                "structured_outputs.json_object and tool_choice exclude each other",
+            ),
             ({"tool_choice": "perhaps"}, "none, auto, required, or name a function"),
             ({"tool_choice": {"function": {"name": "rain"}}}, "there is no tool 'rain'"),
             ({"tools": []}, "needs tools"),
