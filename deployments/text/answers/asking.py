@@ -18,6 +18,7 @@ from deployments.text.answers.parameters import ParameterRules
 from deployments.text.answers.reading import Begun
 from deployments.text.lark_source import lark_string
 from deployments.text.regex_source import full_match
+from deployments.text.schema_source import library_schema
 from specdec_core.errors import InvalidRequestError
 from specdec_core.grammar import GrammarKind, GrammarSpec
 
@@ -149,16 +150,17 @@ class _AnswerRules:
         self.answers.append("calls")
 
     def _add_arguments(self, written: CallFormat, function: Mapping[str, Any], number: int) -> None:
-        schema = _parameters(function)
-        if written.parameters is None:
-            self._rules.append(f"arguments_{number}: %json {json.dumps(schema)}")
-            return
         try:
-            rules = ParameterRules(written.parameters, schema, self._tokens, str(number))
+            schema = _parameters(function)
+            if written.parameters is None:
+                library_schema(schema)  # a later check could not name the function
+                lines = [f"arguments_{number}: %json {json.dumps(schema)}"]
+            else:
+                lines = ParameterRules(written.parameters, schema, self._tokens, str(number)).lines
         except InvalidRequestError as error:
-            message = f"tools: the parameters of {function['name']}: {error}"
+            message = f"tools: the parameters of {function['name']:.80}: {error}"
             raise InvalidRequestError(message, param="tools", code=error.code) from None
-        self._rules += rules.lines
+        self._rules += lines
 
     def _sequence(
         self, written: CallFormat, tools: Sequence[Mapping[str, Any]], *, is_one: bool
@@ -220,6 +222,14 @@ def _opening(written: CallFormat, function: Mapping[str, Any], index: int) -> st
 
 
 def _parameters(function: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the JSON schema of a function's arguments; without parameters, that of `{}`."""
+    """Return the JSON schema of a function's arguments; without parameters, that of `{}`.
+
+    Raises InvalidRequestError if arguments may be something else than an object.
+    """
     parameters = function.get("parameters")
-    return _NO_ARGUMENTS if parameters is None else {"type": "object"} | parameters
+    if parameters is None:
+        return _NO_ARGUMENTS
+    kind = parameters.get("type", "object")
+    if kind != "object":
+        raise InvalidRequestError(f"JSON schema: #/type must be object, got {json.dumps(kind):.40}")
+    return {"type": "object"} | parameters

@@ -13,7 +13,8 @@ from deployments.text.answers.formats import ParameterFormat
 from deployments.text.answers.mark_text import MarkTokens, text_until
 from deployments.text.answers.unmarked_json import UnmarkedJson
 from deployments.text.schema_place import Place, Schema
-from deployments.text.schema_source import KEYWORDS, SchemaDocument
+from deployments.text.schema_source import KEYWORDS, SchemaDocument, library_schema
+from specdec_core.errors import InvalidRequestError
 
 _WRITABLE = re.compile(r"[^\s<>\"'{}]+(?: +[^\s<>\"'{}]+)*")
 _BARE = re.compile(r"\w+")
@@ -127,6 +128,11 @@ class ParameterRules:
     def _as_json(self, name: str, schema: Any) -> str:
         opening = self._opening(name, self._written.other_opening or self._written.opening)
         closing = self._tokens.written(self._written.closing)
+        try:
+            library_schema(schema)
+        except InvalidRequestError as error:
+            message = f"argument {name!r:.80}: {error}"
+            raise InvalidRequestError(message, code=error.code) from None
         return f"{opening} %json {json.dumps(schema)} {closing}"
 
     def _opening(self, name: str, opening: str) -> str:

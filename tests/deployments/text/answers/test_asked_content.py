@@ -319,6 +319,33 @@ def test_arguments_that_cannot_be_enforced_are_refused(parameters: Any, message:
     assert refused.value.param == "tools"
 
 
+@pytest.mark.parametrize("calls", ["hermes", "qwen3_coder"])
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"type": "array"}, '#/type must be object, got "array"'),
+        ({"type": ["object", "null"]}, "#/type must be object"),
+        ({"properties": {"a": {"type": "array", "uniqueItems": True}}}, "uniqueItems is not"),
+        ({"properties": {"a": {"type": "string", "pattern": "("}}}, "#/properties/a/pattern is"),
+    ],
+)
+def test_a_refused_schema_is_named_by_its_function(
+    calls: str, parameters: Any, message: str
+) -> None:
+    tools = [tool("fine", {}), tool("book", parameters)]
+    with pytest.raises(InvalidRequestError) as refused:
+        asked_grammar(
+            format_of(calls),
+            Begun.NOTHING,
+            CallsAsked(tools, is_required=True),
+            None,
+            MarkTokens(),
+        )
+    assert str(refused.value).startswith("tools: the parameters of book: ")
+    assert message in str(refused.value)
+    assert refused.value.param == "tools"
+
+
 @pytest.mark.timeout(20)
 def test_references_that_branch_without_end_are_followed_once() -> None:
     branches = {"anyOf": [{"$ref": f"#/$defs/{i % 10}"} for i in range(20)] + [{"type": "string"}]}
