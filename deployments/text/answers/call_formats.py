@@ -73,7 +73,8 @@ _SEED_OSS = CallFormat(
 )
 _LLAMA3_JSON = CallFormat(
     field={
-        "open_pattern": rf"(?:<\|python_tag\|>{_GAP}|;{_GAP})?(?=\{{{_GAP}\"name\"{_GAP}:)",
+        "open_pattern": rf"(?:<\|python_tag\|>{_GAP}|;{_GAP})?"
+        rf"(?=\{{{_GAP}(?:\"type\"{_GAP}:{_GAP}\"function\"{_GAP},{_GAP})?\"name\"{_GAP}:)",
         "close_pattern": _json_ends_after("}"),
         "repeats": True,
         "content": "json",
@@ -235,7 +236,7 @@ _GRANITE = CallFormat(
 _KIMI_K2 = CallFormat(
     field={
         "open_pattern": rf"(?:<\|tool_calls_section_begin\|>{_GAP})?<\|tool_call_begin\|>{_GAP}"
-        rf"(?P<id>functions\.(?P<name>[^\s<:]{{1,256}}):\d{{1,4}}){_GAP}"
+        rf"(?P<id>(?:functions\.)?(?P<name>[^\s<:]{{1,256}}):\d{{1,4}}){_GAP}"
         rf"<\|tool_call_argument_begin\|>",
         "close": "<|tool_call_end|>",
         "repeats": True,

@@ -110,7 +110,8 @@ def _call(
     """Raises ValueError, TypeError or InvalidRequestError for what is no call."""
     function = read.get("function", read)
     name, arguments = function["name"], function.get("arguments", "{}")
-    if not isinstance(name, str) or not isinstance(arguments, str | dict):
+    is_named = isinstance(name, str) and name != ""
+    if not is_named or not isinstance(arguments, str | dict) or "parameters" in function:
         raise ValueError(f"no function with arguments: {function}")
     check_text(name, "name")
     if isinstance(arguments, dict):

@@ -131,6 +131,8 @@ def test_arguments_of_json_stay_as_the_model_wrote_them(arguments: str) -> None:
         '{"name": "f", "arguments": [1]}',
         '{"name": "f", "arguments": null}',
         '{"name": 3, "arguments": {}}',
+        '{"name": "", "arguments": {}}',
+        '{"name": "f", "parameters": {"a": 1}}',
         '{"name": "f"} {}',
         '{"function": "f"}',
         '"name"',

@@ -124,6 +124,17 @@ TRANSCRIPTS = [
     ),
     (
         "llama3_json",
+        '<think>plan</think>Sure. {"type": "function", "name": "f", "parameters": {"a": "1 < 2"}}\n'
+        '{"type":"function","name": "g", "parameters": {}}',
+    ),
+    (
+        "kimi_k2",
+        "<think>plan</think>Sure.<|tool_calls_section_begin|><|tool_call_begin|>f:0"
+        '<|tool_call_argument_begin|>{"a": "1 < 2"}<|tool_call_end|><|tool_call_begin|>g:1'
+        "<|tool_call_argument_begin|>{}<|tool_call_end|><|tool_calls_section_end|>",
+    ),
+    (
+        "llama3_json",
         '<think>plan</think>Sure. <|python_tag|>{"name": "f", "parameters": {"a": "1 < 2"}}; '
         '{"name": "g", "parameters": {}}',
     ),
