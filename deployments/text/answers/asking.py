@@ -232,4 +232,4 @@ def _parameters(function: Mapping[str, Any]) -> dict[str, Any]:
     kind = parameters.get("type", "object")
     if kind != "object":
         raise InvalidRequestError(f"JSON schema: #/type must be object, got {json.dumps(kind):.40}")
-    return {"type": "object"} | parameters
+    return {"type": "object", **parameters}
