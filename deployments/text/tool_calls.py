@@ -17,8 +17,9 @@ def checked_tools(tools: Sequence[Any]) -> list[dict[str, Any]]:
 
 def _checked_tool(tool: Any, where: str) -> dict[str, Any]:
     function = tool.get("function") if isinstance(tool, dict) else None
-    named = isinstance(function, dict) and isinstance(function.get("name"), str)
-    if not isinstance(function, dict) or not named or tool.get("type") != "function":
+    name = function.get("name") if isinstance(function, dict) else None
+    is_named = isinstance(name, str) and name != ""
+    if not isinstance(function, dict) or not is_named or tool.get("type") != "function":
         raise InvalidRequestError(f"{where}: only functions with a name are supported", param=where)
     field = f"{where}.function.parameters"
     if not isinstance(function.get("parameters"), dict | None):

@@ -166,6 +166,11 @@ REFUSALS: list[tuple[dict[str, Any], int, str]] = [
     ({"messages": [{"role": "tool", "content": "x", "tool_call_id": "1"}]}, 400, "role tool"),
     ({"messages": [{"role": "user", "content": "x", "audio": {"id": "1"}}]}, 400, "0.audio"),
     (CHAT | {"tools": [{"type": "function"}]}, 400, "tools.0: only functions with a name"),
+    (
+        CHAT | {"tools": [{"type": "function", "function": {"name": ""}}]},
+        400,
+        "tools.0: only functions with a name",
+    ),
     (CHAT | {"tools": [TOOL]}, 400, "chat template knows none"),
     (CHAT | {"tools": TOOL}, 400, "tools"),
     (CHAT | {"tool_choice": "required"}, 400, 'tool_choice="required" needs tools'),
