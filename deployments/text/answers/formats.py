@@ -55,6 +55,8 @@ class ReasoningFormat:
     """Texts that a model writes around its reasoning."""
     content_opening: str = ""
     """Text that a model writes before an answer that is no call."""
+    follows_content: bool = False
+    """Reasoning may follow content. Otherwise its marks are text there, as in vLLM."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

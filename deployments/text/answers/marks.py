@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
@@ -53,7 +53,7 @@ class Pattern:
         return int(found.start())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Region:
     """A part of an answer between two marks."""
 
@@ -87,6 +87,8 @@ class Marks:
 
     regions: tuple[Region, ...]
     """Those with an opening mark."""
+    later_regions: tuple[Region, ...]
+    """Those that may follow content."""
     between: Region
     """Text between the others. Its closing mark is left out of the answer."""
     tail: str
@@ -110,17 +112,24 @@ class Marks:
         return None if self.tail.startswith(rest) else start
 
     def next_mark(
-        self, region: Region, text: str, start: int, *, at_end: bool, reads_calls: bool = True
+        self,
+        region: Region,
+        openable: Sequence[Region],
+        text: str,
+        start: int,
+        *,
+        at_end: bool,
     ) -> tuple[Mark | None, int]:
         """Return the next mark in `text`, and up to where the text before it is certain.
 
-        A mark that more text may change waits, and nothing behind it is certain.
+        The mark closes `region` or opens one of `openable`. A mark that more text may change waits,
+        and nothing behind it is certain.
         """
         if start > len(text):
             return None, len(text)
         best: Mark | None = None
         certain = len(text) + at_end
-        for pattern, opened in self._watched(region, reads_calls):
+        for pattern, opened in _watched(region, openable):
             found = pattern.compiled.search(text, start, partial=not at_end)
             if found is None:
                 continue
@@ -132,18 +141,11 @@ class Marks:
             return None, min(certain, len(text))
         return best, best.start
 
-    def _watched(self, region: Region, reads_calls: bool) -> list[tuple[Pattern, Region | None]]:
-        """Return the patterns that matter in `region`, each with what it opens."""
-        watched: list[tuple[Pattern, Region | None]] = []
-        if region.closing is not None:
-            watched.append((region.closing, None))
-        if region is self.between:
-            watched += [
-                (one.opening, one)
-                for one in self.regions
-                if one.opening and (reads_calls or one.kind is not Kind.CALL)
-            ]
-        return watched
+
+def _watched(region: Region, openable: Sequence[Region]) -> list[tuple[Pattern, Region | None]]:
+    """Return the patterns of marks in `region`, each with what it opens."""
+    opened = [(one.opening, one) for one in openable if one.opening is not None]
+    return [*opened, (region.closing, None)] if region.closing is not None else [*opened]
 
 
 def _mark(found: Any, opened: Region | None) -> Mark:
@@ -160,8 +162,13 @@ def marks_of(answer_format: AnswerFormat, *, reads_calls: bool) -> Marks:
     is_own = answer_format.own_template is not None
     regions = [_region(one, is_own) for one in loaded.fields.values()]
     between = next((one for one in regions if one.opening is None), Region(Kind.CONTENT))
+    marked = tuple(one for one in regions if one.opening is not None)
+    reasoning = answer_format.reasoning
+    is_first = reasoning is not None and not (reasoning.follows_content or is_own)
+    first = reasoning.fields.keys() if reasoning is not None and is_first else ()
     return Marks(
-        regions=tuple(one for one in regions if one.opening is not None),
+        regions=marked,
+        later_regions=tuple(one for one in marked if one.field.name not in first),
         between=between,
         tail=answer_format.calls.tail if answer_format.calls and not is_own else "",
         _anchor=loaded.start_anchor_re,

@@ -188,7 +188,7 @@ class AnswerReader:
         """Where the mark of the open region begins in the answer, in characters."""
         self._is_content_begun = False
         self._has_content = False
-        """Whether content has text. Without text, a mark may have begun it."""
+        """Whether the answer's content has text, apart from the prompt's."""
         self._texts = {Kind.CONTENT: _Text(), Kind.REASONING: _Text()}
         self._texts[Kind.REASONING].trim()
         self._turns: list[int] = []
@@ -234,38 +234,33 @@ class AnswerReader:
     def _read(self, *, at_end: bool) -> Found:
         found = Found()
         while not self._awaits_tail(at_end=at_end):
-            if self._is_whole_content():
-                return found + self._rest()
             mark, end = self._marks.next_mark(
-                self._region,
-                self._buffer,
-                self._at,
-                at_end=at_end,
-                reads_calls=self._num_broken < _MAX_BROKEN_CALLS,
+                self._region, self._openable(), self._buffer, self._at, at_end=at_end
             )
             if self._call is None:
                 found += self._told(self._at, end)
             self._at = end
             if mark is None:
                 return found
-            if self._is_whole_content():
-                continue
-            self._at = mark.end
-            if mark.opened is not None:
-                self._open(mark, mark.opened)
-            else:
+            if mark.opened is None:
+                self._at = mark.end
                 found += self._closed(mark)
+            elif mark.opened in self._openable():  # the content before it may have changed that
+                self._at = mark.end
+                self._open(mark, mark.opened)
         return found
 
-    def _is_whole_content(self) -> bool:
-        """Return whether the rest of the answer is content that a grammar constrains."""
-        is_between = self._region is self._marks.between
-        return self._is_constrained and is_between and self._has_content
-
-    def _rest(self) -> Found:
-        """Return all that is left of the buffer, as text of the open region."""
-        start, self._at = self._at, len(self._buffer)
-        return self._told(start, self._at)
+    def _openable(self) -> Sequence[Region]:
+        """Return the regions whose marks may come next."""
+        if self._region is not self._marks.between:
+            return ()
+        if not self._has_content:
+            regions = self._marks.regions
+        else:
+            regions = () if self._is_constrained else self._marks.later_regions
+        if self._num_broken < _MAX_BROKEN_CALLS:
+            return regions
+        return [one for one in regions if one.kind is not Kind.CALL]
 
     def _awaits_tail(self, *, at_end: bool) -> bool:
         """Skip the mark after a call. Return whether more text must show if it is there."""
@@ -280,11 +275,11 @@ class AnswerReader:
 
     def _told(self, start: int, end: int) -> Found:
         """Return text of the buffer, which is part of the open region. The prompt's is left out."""
+        of_answer = self._buffer[max(start, -self._offset) : max(end, -self._offset)]
         if self._region.kind is Kind.CONTENT and self._buffer[start:end].strip():
-            self._is_content_begun = self._has_content = True
-        shown = self._texts[self._region.kind].add(
-            self._buffer[max(start, -self._offset) : max(end, -self._offset)]
-        )
+            self._is_content_begun = True
+            self._has_content |= bool(of_answer.strip())
+        shown = self._texts[self._region.kind].add(of_answer)
         if self._region.kind is Kind.REASONING:
             return Found(reasoning=shown)
         return Found(content=shown)

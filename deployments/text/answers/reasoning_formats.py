@@ -80,6 +80,7 @@ REASONING_FORMATS: Mapping[str, ReasoningFormat] = MappingProxyType(
             opening="<|channel|>analysis<|message|>",
             closing="<|end|><|start|>assistant",
             content_opening="<|channel|>final<|message|>",
+            follows_content=True,
         ),
     }
 )

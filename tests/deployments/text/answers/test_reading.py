@@ -38,10 +38,16 @@ ANSWERS = [
     (f'<tool_call>{{"name": "f {CALL}', Message('<tool_call>{"name": "f', calls=(WEATHER,))),
     ("a <tool_cal", Message("a <tool_cal")),
     ("<think>\nplan\n</think>\n\nHi <b> \n\n you\n", Message("Hi <b> \n\n you\n", "plan")),
-    ("<think>a</think>One.<think> b\n</think> Two.", Message("One.\nTwo.", "a\nb")),
+    ("<think>a</think> <think> b\n</think> Two.", Message("Two.", "a\nb")),
+    ("Write <think> first,\n</think> last", Message("Write <think> first,\n</think> last")),
+    (
+        "<think>a</think>The marks are <think> b\n</think>.",
+        Message("The marks are <think> b\n</think>.", "a"),
+    ),
     ("<think>never ends\n", Message("", "never ends")),
     ("<think></think>Hi", Message("Hi")),
-    ("Hi</think>", Message("Hi")),
+    ("</think>Hi", Message("Hi")),
+    ("Hi</think>", Message("Hi</think>")),
     (f"<think>{CALL}</think>{OTHER}", Message("", CALL, (TIME,))),
 ]
 
@@ -76,18 +82,20 @@ def test_without_tools_a_call_is_content() -> None:
 
 def test_text_is_not_held_back_longer_than_a_mark_may_begin() -> None:
     reader = HERMES.reader(tools=TOOLS)
-    for text, content in (
-        ("Hello", "Hello"),
-        (" <too", ""),
-        ("th>", " <tooth>"),
-        ("\n", ""),
-        ("x<think", "\nx"),
-    ):
-        assert reader.add(text) == Found(content)
+    assert reader.add("\n<think") == Found()
     assert reader.add(">") == Found()
     assert reader.add("plan") == Found(reasoning="plan")
     assert reader.add(" <b> </th") == Found(reasoning=" <b>")
-    assert reader.add("e> ") == Found(reasoning=" </the>")
+    assert reader.add("e> </think") == Found(reasoning=" </the>")
+    for text, content in (
+        (">\nHello", "Hello"),
+        (" <too", ""),
+        ("th>", " <tooth>"),
+        ("\n", ""),
+        ("x<think", "\nx<think"),
+        ("<tool_", ""),
+    ):
+        assert reader.add(text) == Found(content)
 
 
 AS_WRITTEN = [
@@ -266,7 +274,8 @@ def test_tokens_of_reasoning_are_counted() -> None:
     assert reasoning_tokens("<|im_start|>assistant\n<think>\n", tokens[1:]) == 2
     assert reasoning_tokens("<|im_start|>assistant\n<think>\n", tokens[1:3]) == 2
     assert reasoning_tokens("", ["Hi ", "you"]) == 0
-    assert reasoning_tokens("", [*tokens, *tokens]) == 4
+    assert reasoning_tokens("", [*tokens[:4], *tokens]) == 4
+    assert reasoning_tokens("", [*tokens, *tokens]) == 2
     assert reasoning_tokens("", ["<think>", "a" * 9_000, "b" * 9_000, "</think>"]) == 2
 
 
@@ -433,9 +442,11 @@ class Work:
         self.num_searched = 0
         search = type(reader._marks).next_mark
 
-        def counted(marks: Any, region: Any, text: str, start: int, **others: Any) -> Any:
+        def counted(
+            marks: Any, region: Any, openable: Any, text: str, start: int, **others: Any
+        ) -> Any:
             self.num_searched += len(text) - start
-            return search(marks, region, text, start, **others)
+            return search(marks, region, openable, text, start, **others)
 
         monkeypatch.setattr(type(reader._marks), "next_mark", counted)
 
