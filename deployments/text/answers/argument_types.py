@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from deployments.text.json_text import check_text, read_json_at, skip_space
@@ -56,8 +56,8 @@ def types_of(schema: Any, root: Any) -> set[str]:
         one = waiting.pop()
         if not isinstance(one, Mapping):
             continue
-        declared = one.get("type", [])
-        found |= {declared} if isinstance(declared, str) else set(declared)
+        declared = one.get("type")
+        found |= {name for name in (*_listed(declared), declared) if isinstance(name, str)}
         if one.get("nullable"):
             found.add("null")
         for value in _values(one):
@@ -67,7 +67,7 @@ def types_of(schema: Any, root: Any) -> set[str]:
             followed.add(reference)
             waiting.append(_target(reference, root))
         for name in ("anyOf", "oneOf", "allOf"):
-            waiting += one.get(name) or ()
+            waiting += _listed(one.get(name))
     return found
 
 
@@ -75,7 +75,12 @@ def _values(schema: Any) -> list[Any]:
     """Return the values that a schema lists."""
     if not isinstance(schema, Mapping):
         return []
-    return [*schema.get("enum", ()), *([schema["const"]] if "const" in schema else ())]
+    return [*_listed(schema.get("enum")), *([schema["const"]] if "const" in schema else ())]
+
+
+def _listed(given: Any) -> Sequence[Any]:
+    """Return the items of a list. A schema may have something else in its place."""
+    return given if isinstance(given, list) else ()
 
 
 def _target(reference: str, root: Any) -> Any:

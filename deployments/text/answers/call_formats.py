@@ -46,7 +46,7 @@ _QWEN3_CODER = CallFormat(
         "repeats": True,
         "content": "xml-inline",
         "content_args": {
-            "tag_pattern": r"<parameter=(?P<key>[^>\n]+)>\n?(?P<value>.*?)\n?</parameter>"
+            "tag_pattern": r"<parameter=(?P<key>[^<>\n]+)>\n?(?P<value>.*?)\n?</parameter>"
         },
         "transform": _NAMED,
     },
@@ -62,7 +62,7 @@ _SEED_OSS = CallFormat(
         "close": "</function>",
         "repeats": True,
         "content": "xml-inline",
-        "content_args": {"tag_pattern": r"<parameter=(?P<key>[^>\n]+)>(?P<value>.*?)</parameter>"},
+        "content_args": {"tag_pattern": r"<parameter=(?P<key>[^<>\n]+)>(?P<value>.*?)</parameter>"},
         "transform": _NAMED,
     },
     opening="<seed:tool_call>\n<function={name}>\n",
@@ -104,13 +104,13 @@ _MISTRAL = CallFormat(
     call_id_length=9,
 )
 _GLM_FIELD = {
-    "open_pattern": rf"<tool_call>{_GAP}(?P<name>[^\n<{{]{{1,256}}?){_GAP}"
+    "open_pattern": rf"<tool_call>{_GAP}(?P<name>[^\s<{{][^\n<{{]{{0,255}}?){_GAP}"
     r"(?=<arg_key>|</tool_call>)",
     "close": "</tool_call>",
     "repeats": True,
     "content": "xml-inline",
     "content_args": {
-        "tag_pattern": r"<arg_key>(?P<key>.*?)</arg_key>\s*<arg_value>(?P<value>.*?)</arg_value>"
+        "tag_pattern": r"<arg_key>(?P<key>[^<]+)</arg_key>\s*<arg_value>(?P<value>.*?)</arg_value>"
     },
     "transform": _NAMED,
 }

@@ -79,9 +79,14 @@ def _with_plain_arguments(body: str, field: Any) -> str:
 
 
 def _check_only_arguments(body: str, pattern: str) -> None:
+    """Raise ValueError if other text than white space is between arguments."""
     import regex
 
-    if regex.sub(pattern, "", body, flags=regex.DOTALL).strip():
+    argument = regex.compile(rf"\s*(?:{pattern})", regex.DOTALL)
+    at = 0
+    while (found := argument.match(body, at)) and found.end() > at:
+        at = found.end()
+    if body[at:].strip():
         raise ValueError(f"no arguments: {body:.80}")
 
 
@@ -132,7 +137,8 @@ def _parameters(name: str, tools: Sequence[Mapping[str, Any]]) -> Mapping[str, A
 
 def _typed(arguments: Mapping[str, Any], parameters: Mapping[str, Any]) -> str:
     """Return the JSON of arguments that a model wrote as texts."""
-    properties = parameters.get("properties") or {}
+    given = parameters.get("properties")
+    properties = given if isinstance(given, Mapping) else {}
     written = [
         f"{json.dumps(key, ensure_ascii=False)}: {_value(value, properties.get(key), parameters)}"
         for key, value in arguments.items()

@@ -8,7 +8,7 @@ from enum import Enum, auto
 from typing import Any
 
 from deployments.text.answers.formats import CALLS_FIELD, OLDER_CALLS_FIELD, AnswerFormat
-from deployments.text.answers.quotes import Quote, quotes_of
+from deployments.text.answers.quotes import Quotes, quotes_of
 
 _OR_END = r"|\Z"
 _LONGEST = 128
@@ -63,7 +63,7 @@ class Region:
     """None: the region lasts to the answer's end."""
     closes_at_end: bool = False
     """The answer's end closes it, too. Only calls need this."""
-    quotes: tuple[Quote, ...] = ()
+    quotes: Quotes | None = None
     """Quotes of a call. A closing mark between them is part of a string."""
     field: Any = None
     """The compiled field of the response template."""
@@ -187,7 +187,7 @@ def _region(loaded: Any, is_own: bool) -> Region:
         opening=_pattern(loaded.open_re, loaded.open_literals, loaded.open_literal_can_extend),
         closing=_pattern(closing, loaded.close_literals, loaded.close_literal_can_extend),
         closes_at_end=is_closed_by_end,
-        quotes=quotes_of(loaded.content, loaded.content_args) if is_call else (),
+        quotes=quotes_of(loaded.content, loaded.content_args) if is_call else None,
         field=loaded,
     )
 

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 _JSON_STRING = ('"', r'(?<!\\)(?:\\\\)*"')
+_KIND = "quote_"
 _VALUE = "(?P<value>.*?)"
 """Group of a pattern of arguments. A value begins before it and ends after it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Quote:
-    """Compiled patterns of the texts around a string."""
+class Quotes:
+    """Compiled patterns of the texts around strings."""
 
     opening: Any
-    closing: Any
+    """The group `quote_0` is the beginning of a string of the first kind, and so on."""
+    closings: tuple[Any, ...]
+    """The ends of these kinds."""
 
 
-def quotes_of(content: str, args: Mapping[str, Any]) -> tuple[Quote, ...]:
-    """Return the quotes of a field's content, which `args` describe."""
+def quotes_of(content: str, args: Mapping[str, Any]) -> Quotes | None:
+    """Return the quotes of a field's content, which `args` describe; None if it has none."""
     import regex
 
     pairs: list[tuple[str, str]] = []
@@ -30,38 +33,36 @@ def quotes_of(content: str, args: Mapping[str, Any]) -> tuple[Quote, ...]:
     elif content == "xml-inline":
         opening, _, closing = args.get("tag_pattern", "").partition(_VALUE)
         pairs = [(opening, closing)] if closing else []
-    return tuple(
-        Quote(regex.compile(opening, regex.DOTALL), regex.compile(closing, regex.DOTALL))
-        for opening, closing in pairs
+    if not pairs:
+        return None
+    openings = [f"(?P<{_KIND}{i}>{opening})" for i, (opening, _) in enumerate(pairs)]
+    return Quotes(
+        regex.compile("|".join(openings), regex.DOTALL),
+        tuple(regex.compile(closing, regex.DOTALL) for _, closing in pairs),
     )
 
 
 class QuoteScan:
     """Follows the strings of one growing text. Each character is read once."""
 
-    def __init__(self, quotes: Sequence[Quote]) -> None:
+    def __init__(self, quotes: Quotes | None) -> None:
         self._quotes = quotes
         self._at = 0
-        self._open: Quote | None = None
+        self._closing: Any = None
+        """Pattern of the open string's end."""
 
     def is_inside(self, text: str, start: int, end: int) -> bool:
         """Return whether `text[start:end]`, of which earlier calls saw a part, ends in a string."""
+        if self._quotes is None:
+            return False
         at = start + self._at
         while at < end:
-            if self._open is None:
-                at = self._opened(text, at, end)
-                continue
-            found = self._open.closing.search(text, at, end)
+            found = (self._closing or self._quotes.opening).search(text, at, end)
             at = found.end() if found else end
-            self._open = None if found else self._open
+            if found and self._closing is None:
+                kind = int(found.lastgroup.removeprefix(_KIND))
+                self._closing = self._quotes.closings[kind]
+            elif found:
+                self._closing = None
         self._at = at - start
-        return self._open is not None
-
-    def _opened(self, text: str, at: int, end: int) -> int:
-        """Find the next string; return where its content begins."""
-        found = [(quote.opening.search(text, at, end), quote) for quote in self._quotes]
-        opened = [(match.start(), match.end(), quote) for match, quote in found if match]
-        if not opened:
-            return end
-        _, at, self._open = min(opened, key=lambda one: one[0])
-        return at
+        return self._closing is not None

@@ -25,8 +25,8 @@ _LOOKBEHIND = 64
 """Characters before a mark that its pattern may look at."""
 _MAX_READ = 4_096
 """Characters that were read and are still kept."""
-_MAX_BROKEN_CALLS = 32
-"""Broken calls after which an answer's marks of calls are content: text after each is read anew."""
+_MAX_READ_ANEW = 16_384
+"""Characters of broken calls that are read anew in one answer. Longer calls are content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +178,7 @@ class AnswerReader:
         """The call that is open if the region is a call's."""
         self._is_after_call = False
         """Whether the mark after a call may come now."""
-        self._num_broken = 0
+        self._may_read_anew = _MAX_READ_ANEW
         self._buffer = ""
         self._offset = -len(begun)
         """Where the buffer begins in the answer, in characters. The prompt's text is before 0."""
@@ -255,12 +255,8 @@ class AnswerReader:
         if self._region is not self._marks.between:
             return ()
         if not self._has_content:
-            regions = self._marks.regions
-        else:
-            regions = () if self._is_constrained else self._marks.later_regions
-        if self._num_broken < _MAX_BROKEN_CALLS:
-            return regions
-        return [one for one in regions if one.kind is not Kind.CALL]
+            return self._marks.regions
+        return () if self._is_constrained else self._marks.later_regions
 
     def _awaits_tail(self, *, at_end: bool) -> bool:
         """Skip the mark after a call. Return whether more text must show if it is there."""
@@ -326,10 +322,7 @@ class AnswerReader:
             self._turns.append(self._offset + place)
 
     def _end_call(self, mark: Mark | None) -> Found:
-        """Read the open call, which ends at `mark` or with the answer.
-
-        If it cannot be read, its mark is content, and what follows is read anew.
-        """
+        """Read the open call, which ends at `mark` or with the answer."""
         call, region = self._call, self._region
         assert call is not None
         end = mark.start if mark else len(self._buffer)
@@ -345,13 +338,21 @@ class AnswerReader:
             )
         self._region, self._call = self._marks.between, None
         if calls is None:
-            self._num_broken += 1
-            self._at = max(call.body, min(call.start + 1, len(self._buffer)))
-            return self._told(call.start, self._at)
+            return self._broken(call, mark)
         self._at = mark.end if mark else len(self._buffer)
         self._is_after_call = bool(self._marks.tail)
         self._texts[Kind.CONTENT].trim()
         return Found(calls=calls)
+
+    def _broken(self, call: _OpenCall, mark: Mark | None) -> Found:
+        """Tell a call that cannot be read. Its mark is content, and what follows is read anew."""
+        end = mark.end if mark else len(self._buffer)
+        if end - call.start > self._may_read_anew:
+            self._at = end
+        else:
+            self._may_read_anew -= end - call.start
+            self._at = max(call.body, min(call.start + 1, len(self._buffer)))
+        return self._told(call.start, self._at)
 
     def _forget(self) -> None:
         """Drop what was read; marks may look behind them a little."""

@@ -73,26 +73,19 @@ def _after_comma(text: str, at: int) -> int:
 
 def plain_json(text: str, args: Mapping[str, Any]) -> str:
     """Return JSON for a text in a dialect: names without quotes, other quotes, Python's `None`."""
-    quotes = [
-        f"{re.escape(opening)}(?:.*?){re.escape(closing)}"
-        for opening, closing in args.get("string_delims", ())
-    ]
-    others = [
-        r'"(?:\\.|[^"\\])*"',
-        r"(?P<key>[^\s{}\[\],:\"<>][^{}\[\],:\"<>]*?)(?=\s*:)",
-        r"(?P<none>\bNone\b)",
-    ]
-    delimited = "|".join(quotes)
-    pattern = "|".join([f"(?P<string>{delimited})"] * bool(quotes) + others)
-    sizes = {opening: closing for opening, closing in args.get("string_delims", ())}
+    quotes = [f"{re.escape(a)}(.*?){re.escape(b)}" for a, b in args.get("string_delims", ())]
+    # A string takes all text if it does not end, and a name needs no colon: so none is read twice.
+    string, bare = r'"(?:\\.|[^"\\])*+"?', r"(?P<bare>[^\s{}\[\],:\"<>][^{}\[\],:\"<>]*):?"
+    return re.sub("|".join([*quotes, string, bare]), _plain, text, flags=re.DOTALL)
 
-    def plain(found: re.Match[str]) -> str:
-        groups = found.groupdict()
-        if groups.get("string") is not None:
-            opening = next(one for one in sizes if found[0].startswith(one))
-            return json.dumps(found[0][len(opening) : -len(sizes[opening])], ensure_ascii=False)
-        if groups["key"] is not None:
-            return json.dumps(found[0], ensure_ascii=False)
-        return "null" if groups["none"] is not None else found[0]
 
-    return re.sub(pattern, plain, text, flags=re.DOTALL)
+def _plain(found: re.Match[str]) -> str:
+    text = found[0]
+    if found.lastindex is None:
+        return text
+    if not found.lastgroup:
+        return json.dumps(found[found.lastindex], ensure_ascii=False)
+    name = found["bare"].rstrip()
+    if text.endswith(":"):
+        return f"{json.dumps(name, ensure_ascii=False)}:"
+    return "null" if name == "None" else text

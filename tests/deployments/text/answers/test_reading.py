@@ -478,5 +478,51 @@ def test_many_broken_calls_cost_little(monkeypatch: pytest.MonkeyPatch) -> None:
         reader = ONLY_CALLS.reader(tools=TOOLS)
         work = Work(monkeypatch, reader)
         assert reader.add(text) + reader.flush() == Found(text)
-        assert work.num_searched < 100 * len(text)
+        assert work.num_searched < 10 * len(text)
         monkeypatch.undo()
+
+
+def test_a_call_after_long_broken_ones_is_read() -> None:
+    broken = f'<tool_call>{{"name": "f <tool_call>{"x" * 20_000}</tool_call>'
+    message = Message(f"{broken} a {broken}", "", (WEATHER,))
+    for size in (1_000, 100_000):
+        text = f"{broken} a {broken}{CALL}"
+        pieces = [text[place : place + size] for place in range(0, len(text), size)]
+        assert read(ONLY_CALLS, "", pieces) == message
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    ("form", "opening", "repeated", "count", "closing"),
+    [
+        ("gemma4", "<|tool_call>call:f{", "a", 60_000, "}<tool_call|>"),
+        ("gemma4", "<|tool_call>call:f{", "a ", 30_000, "}<tool_call|>"),
+        ("gemma4", "<|tool_call>call:f{", '"\\"', 120_000, "}<tool_call|>"),
+        ("glm45", "<tool_call>f\n", "<arg_key></arg_key>", 20_000, "</tool_call>"),
+        ("qwen3_coder", "<function=f>", "<parameter=", 40_000, "</function>"),
+        ("llama3_json", '{"name":' * 40 + '"', "} x", 150_000, '"} x'),
+    ],
+)
+def test_a_long_call_takes_linear_time(
+    form: str, opening: str, repeated: str, count: int, closing: str
+) -> None:
+    """Half a minute or more if the time is quadratic, or if a broken call is read again often."""
+    text = opening + repeated * count + closing + "."
+    assert found_in(answers_of(form), "", [text]) == Found(text)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"properties": []},
+        {"properties": {"count": 5}},
+        {"properties": {"count": {"type": 5, "enum": None, "anyOf": {"a": 1}}}},
+        {"properties": {"count": {"type": [None, {}], "enum": 3, "allOf": 2, "$ref": []}}},
+    ],
+)
+def test_a_schema_that_is_not_valid_declares_no_types(parameters: Any) -> None:
+    tool = {"type": "function", "function": {"name": "f", "parameters": parameters}}
+    reader = answers_of("glm45").reader(tools=[tool])
+    text = "<tool_call>f<arg_key>count</arg_key><arg_value>5</arg_value></tool_call>"
+    (call,) = (reader.add(text) + reader.flush()).calls
+    assert json.loads(call.arguments) == {"count": "5"}
