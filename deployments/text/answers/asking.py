@@ -86,12 +86,12 @@ def _calls_format(answer_format: AnswerFormat) -> CallFormat:
 def _may_begin(answer_format: AnswerFormat, calls: CallsAsked, content: GrammarSpec | None) -> bool:
     """Return whether calls are part of the grammar.
 
-    If content may take their place, their first mark must differ from JSON's first bracket.
+    If content may take their place, a call must not begin as an object of JSON does.
     """
     if content is None:
         return True
     written = answer_format.calls
-    return written is not None and not (written.before + written.opening).startswith(("{", "["))
+    return written is not None and not (written.before + written.opening).startswith("{")
 
 
 class _AnswerRules:

@@ -133,6 +133,15 @@ def test_an_answer_is_content_or_calls() -> None:
         assert not walker.accepts(wrong), wrong
 
 
+def test_calls_of_mistral_are_possible_beside_json_with_the_same_bracket() -> None:
+    content = json_schema({"type": "array", "items": {"type": "integer"}})
+    walker = walker_of(format_of("mistral", "mistral"), CallsAsked([tool("f")]), content)
+    for right in ("[1, 2]", "[TOOL_CALLS]f[ARGS]{}"):
+        assert walker.accepts(right), right
+    for wrong in ("[TOOL_CALLS]", '["TOOL_CALLS"]f[ARGS]{}'):
+        assert not walker.accepts(wrong), wrong
+
+
 def test_calls_that_begin_as_json_does_are_left_out_beside_content() -> None:
     walker = walker_of(format_of("llama3_json"), CallsAsked([tool("f")]), NUMBER)
     assert walker.accepts("12")
