@@ -103,6 +103,8 @@ class _AnswerRules:
         self._reasoning = reasoning
         self._marks: list[str] = []
         """Texts that begin reasoning or calls, which free content may not contain."""
+        self._texts: dict[str, str] = {}
+        """Parts for texts of arguments, by the expression of the text."""
         self._rules: list[str] = []
         self._terminals: list[str] = list(TERMINALS)
         self._start = "" if reasoning is None else self._reasoned(reasoning, begun)
@@ -156,7 +158,9 @@ class _AnswerRules:
                 library_schema(schema)  # a later check could not name the function
                 lines = [f"arguments_{number}: %json {json.dumps(schema)}"]
             else:
-                lines = ParameterRules(written.parameters, schema, self._tokens, str(number)).lines
+                lines = ParameterRules(
+                    written.parameters, schema, self._tokens, str(number), self._texts
+                ).lines
         except InvalidRequestError as error:
             message = f"tools: the parameters of {function['name']:.80}: {error}"
             raise InvalidRequestError(message, param="tools", code=error.code) from None

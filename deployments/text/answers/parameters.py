@@ -31,9 +31,16 @@ class ParameterRules:
     """
 
     def __init__(
-        self, written: ParameterFormat, schema: Schema, tokens: MarkTokens, suffix: str
+        self,
+        written: ParameterFormat,
+        schema: Schema,
+        tokens: MarkTokens,
+        suffix: str,
+        texts: dict[str, str],
     ) -> None:
+        """`texts` has the parts for texts that earlier functions have written, and gets more."""
         self.lines: list[str] = []
+        self._texts = texts
         self._written = written
         self._tokens = tokens
         self._suffix = suffix
@@ -54,13 +61,19 @@ class ParameterRules:
         for number, (name, one) in enumerate(properties.items()):
             if one is False and name not in required:
                 continue
-            rule = f"argument_{self._suffix}_{number}"
             place = top.at("properties", name)
             self._check_name(name, place)
             options = self._options(name, one, place, f"TEXT_{self._suffix}_{number}")
-            self.lines.append(f"{rule}: {' | '.join(options)}")
-            parts.append((rule, name in required))
+            parts.append((self._argument(options, number), name in required))
         self._join(parts)
+
+    def _argument(self, options: Sequence[str], number: int) -> str:
+        """Return the part of a rule for one argument. Only a part that is used twice is a rule."""
+        if not self._written.between:
+            return f"({' | '.join(options)})"
+        rule = f"argument_{self._suffix}_{number}"
+        self.lines.append(f"{rule}: {' | '.join(options)}")
+        return rule
 
     def _join(self, parts: Sequence[tuple[str, bool]]) -> None:
         """Write the rule of all arguments, in the schema's order. Each part says if it is needed.
@@ -70,7 +83,7 @@ class ParameterRules:
         whole = f"arguments_{self._suffix}"
         between = self._tokens.written(self._written.between)
         if not between:
-            sequence = " ".join(rule if needed else f"{rule}?" for rule, needed in parts)
+            sequence = " ".join(part if needed else f"{part}?" for part, needed in parts)
             self.lines.append(f"{whole}: {sequence or _NOTHING}")
             return
         self.lines.append(f"{whole}: first_{self._suffix}_0")
@@ -118,12 +131,12 @@ class ParameterRules:
 
     def _as_text(self, name: str, text: str, terminal: str) -> str:
         written = self._written
-        closing = written.quote + written.closing
-        part, line = text_until(text, closing, self._tokens, terminal)
-        self.lines.append(line)
-        return (
-            f"{self._opening(name, written.opening)} {self._tokens.written(written.quote)} {part}"
-        )
+        if text not in self._texts:
+            closing = written.quote + written.closing
+            self._texts[text], line = text_until(text, closing, self._tokens, terminal)
+            self.lines.append(line)
+        quote = self._tokens.written(written.quote)
+        return f"{self._opening(name, written.opening)} {quote} {self._texts[text]}"
 
     def _as_json(self, name: str, schema: Any) -> str:
         opening = self._opening(name, self._written.other_opening or self._written.opening)

@@ -355,6 +355,17 @@ def test_a_refused_schema_is_named_by_its_function(
     assert refused.value.param == "tools"
 
 
+@pytest.mark.parametrize("calls", ["qwen3_coder", "glm45", "deepseek_v32", "minimax_m2"])
+def test_a_hundred_tools_with_many_arguments_are_one_grammar(calls: str) -> None:
+    kinds = [{"type": "string"}, {"type": ["string", "null"]}, {"type": "integer"}, {"enum": ["a"]}]
+    properties = {f"p{number}": kinds[number % 4] for number in range(10)}
+    tools = [tool(f"f{number}", {"properties": properties}) for number in range(100)]
+    asked = CallsAsked(tools, is_required=True)
+    spec = asked_grammar(format_of(calls), Begun.NOTHING, asked, None, MarkTokens())
+    assert spec is not None
+    try_grammar(spec)
+
+
 @pytest.mark.timeout(20)
 def test_references_that_branch_without_end_are_followed_once() -> None:
     branches = {"anyOf": [{"$ref": f"#/$defs/{i % 10}"} for i in range(20)] + [{"type": "string"}]}
