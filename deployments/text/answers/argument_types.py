@@ -11,13 +11,15 @@ from specdec_core.errors import InvalidRequestError
 
 _PYTHON = {"True": "true", "False": "false", "None": "null"}
 """Constants that chat templates print in Python's way."""
-_TYPES: tuple[tuple[type, tuple[str, ...]], ...] = (
-    (bool, ("boolean",)),
-    (int, ("integer", "number")),
-    (dict, ("object",)),
-    (list, ("array",)),
-    (type(None), ("null",)),
-)
+_TYPES: Mapping[type, frozenset[str]] = {
+    str: frozenset({"string"}),
+    bool: frozenset({"boolean"}),
+    int: frozenset({"integer", "number"}),
+    dict: frozenset({"object"}),
+    list: frozenset({"array"}),
+    type(None): frozenset({"null"}),
+}
+"""Names of the types of values, apart from fractions."""
 
 
 def argument_json(text: str, schema: Any, root: Any) -> str:
@@ -35,17 +37,21 @@ def argument_json(text: str, schema: Any, root: Any) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def _json_type(text: str) -> set[str]:
+def _json_type(text: str) -> frozenset[str]:
     """Return the names of the types of a JSON text; none if it is no JSON or a string."""
     try:
         value, end = read_json_at(text, 0, "arguments")
     except InvalidRequestError:
-        return set()
-    if skip_space(text, end) < len(text):
-        return set()
+        return frozenset()
+    is_other = isinstance(value, str) or skip_space(text, end) < len(text)
+    return frozenset() if is_other else _names(value)
+
+
+def _names(value: Any) -> frozenset[str]:
+    """Return the names of the types of a value."""
     if isinstance(value, float):
-        return {"number", "integer"} if value.is_integer() else {"number"}
-    return {name for kind, names in _TYPES if isinstance(value, kind) for name in names[:2]}
+        return frozenset({"number", "integer"} if value.is_integer() else {"number"})
+    return _TYPES[type(value)]
 
 
 def types_of(schema: Any, root: Any) -> set[str]:
@@ -61,7 +67,7 @@ def types_of(schema: Any, root: Any) -> set[str]:
         if one.get("nullable"):
             found.add("null")
         for value in _values(one):
-            found |= {"string"} if isinstance(value, str) else _json_type(json.dumps(value))
+            found |= _names(value)
         reference = one.get("$ref")
         if isinstance(reference, str) and reference not in followed:
             followed.add(reference)

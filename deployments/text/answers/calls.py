@@ -50,7 +50,14 @@ def read_calls(
         value = process_field(_with_plain_arguments(body, field), field, dict(captures))
         entries = [one for entry in _listed(value) for one in _listed(entry)]
         calls = [_call({**captures, **entry}, tools, id_length) for entry in entries]
-    except (ValueError, KeyError, TypeError, RecursionError, InvalidRequestError):
+    except (
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+        InvalidRequestError,
+    ):
         return None
     return tuple(calls) or None
 

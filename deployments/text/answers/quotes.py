@@ -23,7 +23,10 @@ class Quotes:
 
 
 def quotes_of(content: str, args: Mapping[str, Any]) -> Quotes | None:
-    """Return the quotes of a field's content, which `args` describe; None if it has none."""
+    """Return the quotes of a field's content, which `args` describe; None if it has none.
+
+    Raises ValueError for a pattern that is not valid.
+    """
     import regex
 
     pairs: list[tuple[str, str]] = []
@@ -31,15 +34,16 @@ def quotes_of(content: str, args: Mapping[str, Any]) -> Quotes | None:
         pairs = [(regex.escape(a), regex.escape(b)) for a, b in args.get("string_delims", ())]
         pairs.append(_JSON_STRING)
     elif content == "xml-inline":
-        opening, _, closing = args.get("tag_pattern", "").partition(_VALUE)
+        opening, _, closing = args["tag_pattern"].partition(_VALUE)
         pairs = [(opening, closing)] if closing else []
-    if not pairs:
-        return None
-    openings = [f"(?P<{_KIND}{i}>{opening})" for i, (opening, _) in enumerate(pairs)]
-    return Quotes(
-        regex.compile("|".join(openings), regex.DOTALL),
-        tuple(regex.compile(closing, regex.DOTALL) for _, closing in pairs),
-    )
+    try:
+        regex.compile(args.get("tag_pattern", ""))
+        openings = [f"(?P<{_KIND}{i}>{opening})" for i, (opening, _) in enumerate(pairs)]
+        opening = regex.compile("|".join(openings), regex.DOTALL)
+        closings = tuple(regex.compile(closing, regex.DOTALL) for _, closing in pairs)
+    except regex.error as error:
+        raise ValueError(f"tag_pattern: {error}") from None
+    return Quotes(opening, closings) if pairs else None
 
 
 class QuoteScan:
@@ -60,6 +64,7 @@ class QuoteScan:
             found = (self._closing or self._quotes.opening).search(text, at, end)
             at = found.end() if found else end
             if found and self._closing is None:
+                at = max(at, found.start() + 1)  # an empty mark would be found again
                 kind = int(found.lastgroup.removeprefix(_KIND))
                 self._closing = self._quotes.closings[kind]
             elif found:

@@ -25,8 +25,8 @@ _LOOKBEHIND = 64
 """Characters before a mark that its pattern may look at."""
 _MAX_READ = 4_096
 """Characters that were read and are still kept."""
-_MAX_READ_ANEW = 16_384
-"""Characters of broken calls that are read anew in one answer. Longer calls are content."""
+_MAX_READ_AGAIN = 16_384
+"""Characters of broken calls that are read again in one answer. Longer calls are content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +178,7 @@ class AnswerReader:
         """The call that is open if the region is a call's."""
         self._is_after_call = False
         """Whether the mark after a call may come now."""
-        self._may_read_anew = _MAX_READ_ANEW
+        self._may_read_again = _MAX_READ_AGAIN
         self._buffer = ""
         self._offset = -len(begun)
         """Where the buffer begins in the answer, in characters. The prompt's text is before 0."""
@@ -345,12 +345,12 @@ class AnswerReader:
         return Found(calls=calls)
 
     def _broken(self, call: _OpenCall, mark: Mark | None) -> Found:
-        """Tell a call that cannot be read. Its mark is content, and what follows is read anew."""
+        """Tell a call that cannot be read. Its mark is content, and what follows is read again."""
         end = mark.end if mark else len(self._buffer)
-        if end - call.start > self._may_read_anew:
+        if end - call.start > self._may_read_again:
             self._at = end
         else:
-            self._may_read_anew -= end - call.start
+            self._may_read_again -= end - call.start
             self._at = max(call.body, min(call.start + 1, len(self._buffer)))
         return self._told(call.start, self._at)
 

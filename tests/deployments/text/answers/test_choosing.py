@@ -125,9 +125,25 @@ def test_a_flag_replaces_one_part_of_the_own_template(
     assert (found.content, found.reasoning, len(found.calls)) == (content, reasoning, num_calls)
 
 
+def _own_pattern(pattern: Any) -> dict[str, Any]:
+    field = {"content": "xml-inline", "content_args": {"tag_pattern": pattern}}
+    calls = {**_OWN["fields"]["tool_calls"], **field}
+    return {**_OWN, "fields": {"tool_calls": calls}}
+
+
 @pytest.mark.parametrize(
     "broken",
-    ["text", 7, {}, {"fields": {}}, {**_OWN, "start_anchor": []}, {**_OWN, "fields": {"x": 1}}],
+    [
+        "text",
+        7,
+        {},
+        {"fields": {}},
+        {**_OWN, "start_anchor": []},
+        {**_OWN, "fields": {"x": 1}},
+        _own_pattern("((("),
+        _own_pattern("(?:<(?P<key>k)>(?P<value>.*?))"),
+        _own_pattern(5),
+    ],
 )
 def test_a_broken_own_template_is_named_and_not_used(broken: Any) -> None:
     chosen = choose(_QWEN, broken)

@@ -201,6 +201,7 @@ TYPES = {
         ("maybe", "{}", {}),
         ("either", "5", 5),
         ("either", "5a", "5a"),
+        ("either", "true", "true"),
         ("colour", "red", "red"),
         ("colour", "3", 3),
         ("loop", "5", "5"),
@@ -364,6 +365,18 @@ TO_F = {"function": {"name": "f", "arguments": "{content}"}}
                     "content": "xml-inline",
                     "content_args": {"tag_pattern": "(?P<key>k)(?P<value>v)"},
                     "transform": TO_F,
+                }
+            ),
+            Message("a x b<end>c"),
+        ),
+        (
+            own(
+                tool_calls={
+                    "open": "x",
+                    "close": "b",
+                    "content": "json",
+                    "content_args": {"string_delims": [["", ""]]},
+                    "transform": {"function": 5},
                 }
             ),
             Message("a x b<end>c"),
