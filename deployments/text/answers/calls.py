@@ -39,9 +39,9 @@ def read_calls(
 ) -> tuple[ToolCall, ...] | None:
     """Return the calls of one region; None if it cannot be read.
 
-    `body` is the region's text without its marks, `field` is the compiled field of the response
-    template, and `captures` are the groups of its opening mark. The schemas of `tools` tell the
-    types of arguments that are not JSON.
+    `body` is the region's text without its marks. `field` is the compiled field of the response
+    template. `captures` are the groups of its opening mark. The schemas of `tools` give the types
+    of arguments that are not JSON.
     """
     from transformers.utils.chat_parsing.content_parsers import process_field
 

@@ -82,8 +82,8 @@ class CallFormat:
     opening: str
     """Text before a call's arguments.
 
-    `{name}` stands for the function's name, `{json_name}` for its name as JSON with quotes, and
-    `{index}` for the call's number in the answer, from 0 on.
+    `{name}` stands for the function's name, and `{json_name}` for its name as JSON with quotes.
+    `{index}` stands for the call's number in the answer, from 0 on.
     """
     closing: str
     parameters: ParameterFormat | None = None

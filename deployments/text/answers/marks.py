@@ -17,7 +17,7 @@ REASONING_FIELDS = ("reasoning_content", "reasoning", "thinking")
 
 
 class Kind(Enum):
-    """What the text of a region is."""
+    """Use of a region's text."""
 
     CONTENT = auto()
     REASONING = auto()
@@ -86,9 +86,9 @@ class Marks:
     """All marks of a format."""
 
     regions: tuple[Region, ...]
-    """Those with an opening mark."""
+    """Regions with an opening mark."""
     later_regions: tuple[Region, ...]
-    """Those that may follow content."""
+    """Regions that may follow content."""
     between: Region
     """Text between the others. Its closing mark is left out of the answer."""
     tail: str
@@ -123,7 +123,7 @@ class Marks:
         """Return the next mark in `text`, and up to where the text before it is certain.
 
         The mark closes `region` or opens one of `openable`. A mark that more text may change waits,
-        and nothing behind it is certain.
+        and nothing after it is certain.
         """
         if start > len(text):
             return None, len(text)

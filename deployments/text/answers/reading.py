@@ -1,9 +1,9 @@
 """Reads reasoning, content and tool calls from an answer's text as it grows.
 
-Invariant: each character of an answer is part of a mark, part of a call that was read, or part of
-the reasoning or the content that is returned. Text that does not parse is content. White space
-around reasoning and around calls is layout, and is left out. A line break joins two parts of the
-content or of the reasoning.
+Invariant: each character of an answer is part of a mark, of a call that was read, or of the
+returned reasoning or content. Text that does not parse is content. White space around reasoning
+and around calls is layout, and is left out. A line break joins two parts of the content or of the
+reasoning.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Found:
 
 
 class Begun(Enum):
-    """What a prompt has begun of an answer."""
+    """Part of an answer that its prompt has begun."""
 
     NOTHING = auto()
     REASONING = auto()
@@ -104,7 +104,7 @@ class Answers:
     ) -> AnswerReader:
         """Return a reader for one answer. Calls are read if there are `tools`.
 
-        `prompt_end` is the prompt's text, at least from the last beginning of an answer on: a chat
+        `prompt_end` is the prompt's text, at least from the last beginning of an answer on. A chat
         template may write the first marks of an answer itself. `is_constrained` says that a grammar
         constrains content. Then a mark within content, such as in a string of JSON, is text.
         """
@@ -292,10 +292,9 @@ class AnswerReader:
         call = self._call
         if call is None:
             return self._closed_text(mark)
-        elif not call.strings.is_inside(self._buffer, call.body, mark.start):
+        if not call.strings.is_inside(self._buffer, call.body, mark.start):
             return self._end_call(mark)
-        else:
-            self._at = max(mark.end, mark.start + 1)  # an empty mark would be found again
+        self._at = max(mark.end, mark.start + 1)  # an empty mark would be found again
         return Found()
 
     def _closed_text(self, mark: Mark) -> Found:
@@ -355,7 +354,7 @@ class AnswerReader:
         return self._told(call.start, self._at)
 
     def _forget(self) -> None:
-        """Drop what was read; marks may look behind them a little."""
+        """Drop what was read. Marks may look back a little."""
         count = (self._call.start if self._call else self._at) - _LOOKBEHIND
         if count < _MAX_READ:
             return
