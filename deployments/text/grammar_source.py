@@ -61,5 +61,6 @@ _EXPLAINED = {
     "left-recursive": _TOO_COMPLEX,
     "too many": _TOO_COMPLEX,
     "too big": _TOO_COMPLEX,
+    "fuel exhausted": _TOO_COMPLEX,
 }
 """Reasons by words of the library's messages."""

@@ -135,8 +135,10 @@ class _AnswerRules:
         if asked.name is not None:
             tools = [one for one in tools if one["name"] == asked.name]
         if not tools:
+            known = ", ".join(str(tool["function"]["name"]) for tool in asked.tools)
             raise InvalidRequestError(
-                f"tool_choice: there is no tool {asked.name!r:.80}", param="tool_choice"
+                f"tool_choice: there is no tool {asked.name!r:.80}, only {known:.200}",
+                param="tool_choice",
             )
         self._marks.append((written.before + written.opening).partition("{")[0].strip())
         for number, function in enumerate(tools):

@@ -87,7 +87,7 @@ _LLAMA3_JSON = CallFormat(
 _MISTRAL = CallFormat(
     field={
         "open_pattern": r"\[TOOL_CALLS\](?P<name>[^\s\[{]{1,256})"
-        r"(?:\[CALL_ID\](?P<id>[^\[]{1,64}))?\[ARGS\]",
+        r"(?:\[CALL_ID\](?P<id>[^\[]{1,64}))?(?:\[ARGS\]|(?=\{))",
         "close_pattern": _json_ends_after("}"),
         "repeats": True,
         "content": "json",

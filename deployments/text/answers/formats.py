@@ -55,6 +55,8 @@ class ReasoningFormat:
     """Texts that a model writes around its reasoning."""
     content_opening: str = ""
     """Text that a model writes before an answer that is no call."""
+    special_openings: tuple[str, ...] = ()
+    """Special tokens that begin a mark and are never text. A mark that is cut is left out."""
     follows_content: bool = False
     """Reasoning may follow content. Otherwise its marks are text there, as in vLLM."""
 

@@ -93,6 +93,8 @@ class Marks:
     """Text between the others. Its closing mark is left out of the answer."""
     tail: str
     """Mark that may follow a call."""
+    special_openings: tuple[str, ...]
+    """Beginnings of marks that are never text."""
     _anchor: Any
 
     def has_anchor(self, prompt_end: str) -> bool:
@@ -171,6 +173,7 @@ def marks_of(answer_format: AnswerFormat, *, reads_calls: bool) -> Marks:
         later_regions=tuple(one for one in marked if one.field.name not in first),
         between=between,
         tail=answer_format.calls.tail if answer_format.calls and not is_own else "",
+        special_openings=reasoning.special_openings if reasoning and not is_own else (),
         _anchor=loaded.start_anchor_re,
     )
 

@@ -226,6 +226,9 @@ class AnswerReader:
 
     def flush(self) -> Found:
         """Return what is left at the answer's end."""
+        is_between = self._region is self._marks.between
+        if is_between and self._buffer.startswith(self._marks.special_openings, self._at):
+            self._buffer = self._buffer[: self._at]  # a mark was cut
         found = self._read(at_end=True)
         while self._call is not None:
             found += self._end_call(None) + self._read(at_end=True)
@@ -265,7 +268,7 @@ class AnswerReader:
         end = self._marks.end_of_tail(self._buffer, self._at)
         if end is None and not at_end:
             return True
-        self._at = self._at if end is None else end
+        self._at = len(self._buffer) if end is None else end
         self._is_after_call = False
         return False
 

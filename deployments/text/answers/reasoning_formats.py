@@ -42,6 +42,7 @@ REASONING_FORMATS: Mapping[str, ReasoningFormat] = MappingProxyType(
             fields={"reasoning_content": {"open": "<|channel>thought\n", "close": "<channel|>"}},
             opening="<|channel>thought\n",
             closing="<channel|>",
+            special_openings=("<|channel>",),
         ),
         "seed_oss": _reasoning("<seed:think>", "</seed:think>"),
         "granite": ReasoningFormat(
@@ -80,6 +81,7 @@ REASONING_FORMATS: Mapping[str, ReasoningFormat] = MappingProxyType(
             opening="<|channel|>analysis<|message|>",
             closing="<|end|><|start|>assistant",
             content_opening="<|channel|>final<|message|>",
+            special_openings=("<|channel|>", "<|start|>"),
             follows_content=True,
         ),
     }

@@ -73,6 +73,27 @@ def test_calls_have_ids_of_their_own() -> None:
     assert (kimi.name, kimi.call_id) == ("f", "functions.f:3")
 
 
+@pytest.mark.parametrize("form", ["openai", "gemma4"])
+def test_a_cut_mark_of_special_tokens_is_no_content(form: str) -> None:
+    reasoning = REASONING_FORMATS[PAIRS[form]]
+    for count in range(len(reasoning.special_openings[0]), len(reasoning.opening)):
+        assert found_in(answers_of(form), "", [reasoning.opening[:count]]) == Found()
+
+
+def test_a_cut_mark_after_calls_is_no_content() -> None:
+    form = CALL_FORMATS["deepseek_v32"]
+    tail = f"\n{form.tail}"
+    call = '<｜DSML｜function_calls>\n<｜DSML｜invoke name="time">\n</｜DSML｜invoke>'
+    for count in range(len(tail) + 1):
+        found = found_in(answers_of("deepseek_v32"), "", [call + tail[:count]])
+        assert (found.content, len(found.calls)) == ("", 1)
+
+
+def test_mistral_may_leave_out_the_mark_of_arguments() -> None:
+    (call,) = found_in(answers_of("mistral"), "", ['[TOOL_CALLS]time{"zone": "UTC"}']).calls
+    assert (call.name, call.arguments) == ("time", '{"zone": "UTC"}')
+
+
 def test_without_tools_a_call_is_content() -> None:
     reader = HERMES.reader()
     assert reader.add(f"<think>plan</think>{CALL}") + reader.flush() == Found(CALL, "plan")

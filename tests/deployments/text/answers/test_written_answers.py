@@ -211,8 +211,10 @@ def test_a_call_that_is_cut_is_content(form: str) -> None:
     message = Message("", "", (("get_weather", {"text": "some words", "count": 12}),))
     text = spoken(form, message)
     whole = text.rindex("12") + 2
+    special = REASONING_FORMATS[PAIRS[form]].special_openings
     for end in range(1, whole):
-        assert read(answers_of(form), "", [text[:end]]) == Message(text[:end]), end
+        is_mark = "{" not in text[:end] and text.startswith(special, 0, end)
+        assert read(answers_of(form), "", [text[:end]]) == Message("" if is_mark else text[:end])
 
 
 @pytest.mark.timeout(30)
