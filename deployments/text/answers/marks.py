@@ -189,7 +189,7 @@ def _region(loaded: Any, is_own: bool) -> Region:
         kind=Kind.CALL if is_call else kind,
         opening=_pattern(loaded.open_re, loaded.open_literals, loaded.open_literal_can_extend),
         closing=_pattern(closing, loaded.close_literals, loaded.close_literal_can_extend),
-        closes_at_end=is_closed_by_end,
+        closes_at_end=is_closed_by_end or loaded.content == "json",  # whole JSON is a whole call
         quotes=quotes_of(loaded.content, loaded.content_args) if is_call else None,
         field=loaded,
     )
