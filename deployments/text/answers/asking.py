@@ -166,6 +166,11 @@ class _AnswerRules:
         except InvalidRequestError as error:
             message = f"tools: the parameters of {function['name']:.80}: {error}"
             raise InvalidRequestError(message, param="tools", code=error.code) from None
+        except RecursionError:
+            raise InvalidRequestError(
+                f"tools: the parameters of {function['name']:.80}: schemas are nested too deeply",
+                param="tools",
+            ) from None
         self._rules += lines
 
     def _sequence(

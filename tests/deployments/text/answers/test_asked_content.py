@@ -366,6 +366,18 @@ def test_a_hundred_tools_with_many_arguments_are_one_grammar(calls: str) -> None
     try_grammar(spec)
 
 
+def test_a_long_chain_of_references_is_refused() -> None:
+    chain = {f"D{i}": {"anyOf": [{"$ref": f"#/$defs/D{i + 1}"}]} for i in range(1_000)}
+    parameters = {
+        "$defs": {**chain, "D1000": {"type": "string"}},
+        "properties": {"a": {"$ref": "#/$defs/D0"}},
+    }
+    calls = CallsAsked([tool("book", parameters)], is_required=True)
+    with pytest.raises(InvalidRequestError, match="parameters of book: .* too deeply") as refused:
+        asked_grammar(format_of("qwen3_coder"), Begun.NOTHING, calls, None, MarkTokens())
+    assert refused.value.param == "tools"
+
+
 @pytest.mark.timeout(20)
 def test_references_that_branch_without_end_are_followed_once() -> None:
     branches = {"anyOf": [{"$ref": f"#/$defs/{i % 10}"} for i in range(20)] + [{"type": "string"}]}
