@@ -373,7 +373,7 @@ def test_a_long_chain_of_references_is_refused() -> None:
         "properties": {"a": {"$ref": "#/$defs/D0"}},
     }
     calls = CallsAsked([tool("book", parameters)], is_required=True)
-    with pytest.raises(InvalidRequestError, match="parameters of book: .* too deeply") as refused:
+    with pytest.raises(InvalidRequestError, match="nested too deeply") as refused:
         asked_grammar(format_of("qwen3_coder"), Begun.NOTHING, calls, None, MarkTokens())
     assert refused.value.param == "tools"
 
