@@ -237,19 +237,21 @@ class AnswerReader:
     def _read(self, *, at_end: bool) -> Found:
         found = Found()
         while not self._awaits_tail(at_end=at_end):
+            openable = self._openable()
             mark, end = self._marks.next_mark(
-                self._region, self._openable(), self._buffer, self._at, at_end=at_end
+                self._region, openable, self._buffer, self._at, at_end=at_end
             )
             if self._call is None:
                 found += self._told(self._at, end)
             self._at = end
+            if self._openable() != openable:
+                continue  # the content before the mark changes which marks may come
             if mark is None:
                 return found
+            self._at = mark.end
             if mark.opened is None:
-                self._at = mark.end
                 found += self._closed(mark)
-            elif mark.opened in self._openable():  # the content before it may have changed that
-                self._at = mark.end
+            else:
                 self._open(mark, mark.opened)
         return found
 

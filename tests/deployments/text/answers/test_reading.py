@@ -269,6 +269,14 @@ def test_a_prompt_may_begin_the_answer(prompt: str, begun: Begun) -> None:
     assert read(HERMES, prompt, f"{text}Yes.{CALL}") == expected
 
 
+def test_a_mark_that_begins_after_constrained_content_is_content() -> None:
+    text = "[1] <|channel|>commentary to=functions.f <|message|>"
+    for pieces in ([text], [*text]):
+        reader = answers_of("openai").reader(tools=TOOLS, is_constrained=True)
+        found = sum((reader.add(piece) for piece in pieces), Found()) + reader.flush()
+        assert found == Found(text)
+
+
 def test_gpt_oss_may_name_the_function_before_the_channel() -> None:
     answers = answers_of("openai")
     for text in (
