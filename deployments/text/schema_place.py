@@ -29,6 +29,10 @@ class Document(Protocol):
         """Return a reference to the same definition in the result."""
         ...
 
+    def count(self, place: Place) -> None:
+        """Take note of one schema or value. Raises InvalidRequestError for one too many."""
+        ...
+
     def add_pattern(self, source: str, place: Place) -> None:
         """Take note of one regex."""
         ...

@@ -112,7 +112,7 @@ class SchemaDocument:
         return ({} if root is True else root) | {"$defs": definitions}
 
     def read(self, schema: Any, place: Place) -> Any:
-        self._count(place)
+        self.count(place)
         if isinstance(schema, bool):
             return schema
         if "not" in place.mapping(schema) and schema["not"] in (True, {}):
@@ -125,7 +125,7 @@ class SchemaDocument:
         return _read_object(schema, place)
 
     def constant(self, value: Any, place: Place) -> Any:
-        self._count(place)
+        self.count(place)
         if isinstance(value, dict):
             return {key: self.constant(one, place.at(key)) for key, one in value.items()}
         if isinstance(value, list):
@@ -191,7 +191,7 @@ class SchemaDocument:
                 f"has a reference that leads back to itself: {loop:.200}"
             ) from None
 
-    def _count(self, place: Place) -> None:
+    def count(self, place: Place) -> None:
         self._num_schemas += 1
         self._deepest = max(self._deepest, place.depth)
         if self._num_schemas > MAX_SCHEMAS:

@@ -4,7 +4,7 @@ from tests.mutants.mutant import Mutant
 
 _SCHEMA_TESTS = "tests/deployments/text/test_schema_source.py::"
 _REGEX_TESTS = "tests/deployments/text/test_regex_source.py::"
-_TOOL_TESTS = "tests/deployments/text/test_tool_calls.py::"
+_READING_TESTS = "tests/deployments/text/answers/test_reading.py::"
 _ALLOWED = _SCHEMA_TESTS + "test_a_schema_allows_what_it_says"
 
 MUTANTS = (
@@ -42,10 +42,10 @@ MUTANTS = (
     ),
     Mutant(
         name="tool-arguments-rewritten",
-        path="deployments/text/tool_calls.py",
-        old="return ToolCall(json.loads(name), arguments)",
-        new="return ToolCall(json.loads(name), json.dumps(json.loads(arguments)))",
+        path="deployments/text/answers/calls.py",
+        old="        check_object(arguments),\n",
+        new="        json.dumps(json.loads(check_object(arguments))),\n",
         breaks="1e999 becomes Infinity, which is no JSON",
-        killed_by=(_TOOL_TESTS + "test_arguments_stay_as_the_model_wrote_them",),
+        killed_by=(_READING_TESTS + "test_arguments_of_json_stay_as_the_model_wrote_them",),
     ),
 )

@@ -73,6 +73,7 @@ def values_of(schema: Any, place: Place) -> Values:
 
 def _values(schema: Any, place: Place, seen: set[str]) -> Values:
     """`seen` are references whose values are part of the same union already."""
+    place.document.count(place)
     if schema is False:
         raise place.wrong("is false, which no value fits")
     if schema is True or KEYWORDS.isdisjoint(place.mapping(schema)):

@@ -116,7 +116,7 @@ def test_a_demand_that_cannot_be_a_grammar_is_refused() -> None:
         demanded([TOOL], "rain")
     assert refused.value.param == "tool_choice"
     for parameters, reason in (
-        ({"not": {"type": "null"}}, "%json number 2: JSON schema: #/not is not supported"),
+        ({"not": {"type": "null"}}, "the parameters of bad: JSON schema: #/not is not supported"),
         ({"properties": {"a": {"$ref": "#/$defs/b"}}}, "which leads to nothing"),
     ):
         with pytest.raises(InvalidRequestError, match=reason) as refused:

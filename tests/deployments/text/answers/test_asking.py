@@ -64,3 +64,20 @@ def test_a_name_that_no_tool_has_is_refused() -> None:
 def test_calls_in_an_unknown_format_are_refused_with_the_flag() -> None:
     with pytest.raises(InvalidRequestError, match="set --tool-call-parser"):
         asked(AnswerFormat(), calls=CallsAsked(TOOLS, is_required=True))
+
+
+def test_definitions_that_all_lead_to_each_other_are_refused_soon() -> None:
+    names = [f"D{i}" for i in range(100)]
+    union = {"anyOf": [{"$ref": f"#/$defs/{name}"} for name in names] + [{"type": "string"}]}
+    parameters = {
+        "type": "object",
+        "properties": {name: {"$ref": f"#/$defs/{name}"} for name in names},
+        "$defs": dict.fromkeys(names, union),
+    }
+    tools = [{"type": "function", "function": {"name": "f", "parameters": parameters}}]
+    with pytest.raises(InvalidRequestError, match=r"more schemas and values than the limit") as no:
+        asked(
+            AnswerFormat(calls=CALL_FORMATS["qwen3_coder"]),
+            calls=CallsAsked(tools, is_required=True),
+        )
+    assert no.value.param == "tools"
