@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 from pydantic import BaseModel
@@ -27,6 +28,11 @@ class ChatFields(BaseModel):
     def calls_tools(self) -> bool:
         """Whether the template is told of tools, and the answer is read for calls."""
         return bool(self.tools) and self.tool_choice != "none"
+
+    @cached_property
+    def functions(self) -> list[dict[str, Any]]:
+        """The checked tools. Raises InvalidRequestError."""
+        return checked_tools(self.tools or [])
 
     @property
     def begins_in_prompt(self) -> bool:
@@ -56,5 +62,5 @@ class ChatFields(BaseModel):
             ),
             template=self.chat_template,
             add_special_tokens=bool(self.add_special_tokens),
-            tools=checked_tools(self.tools or []) if self.calls_tools else (),
+            tools=self.functions if self.calls_tools else (),
         )

@@ -31,7 +31,6 @@ from deployments.text.structured_output import (
     lark,
     regex,
 )
-from deployments.text.tool_calls import checked_tools
 from specdec_core.errors import InvalidRequestError, check_range
 from specdec_core.grammar import GrammarSpec
 from specdec_core.sampling_params import MAX_LOGPROBS
@@ -242,7 +241,7 @@ class ChatBody(ChatFields, CommonBody):
     def _options(self) -> AnswerOptions:
         is_required, name = self._demand()
         calls = CallsAsked(
-            tools=checked_tools(self.tools or []),
+            tools=self.functions,
             is_required=is_required,
             name=name,
             allows_many=self.parallel_tool_calls is not False,

@@ -65,13 +65,13 @@ class Answers:
         self.reader(tools=[{}])
         self.reader()
 
-    @property
+    @cached_property
     def has_reasoning(self) -> bool:
         """Whether an answer is read although its request has no tools."""
         fields = self.format.template(reads_calls=False)["fields"].values()
         return any("open" in field or "open_pattern" in field for field in fields)
 
-    @property
+    @cached_property
     def has_calls(self) -> bool:
         """Whether the format has tool calls."""
         return CALLS_FIELD in self.format.template(reads_calls=True)["fields"]
