@@ -171,6 +171,7 @@ typedef struct {
 static void score_step(Work *w, const Across *across, int64_t size, int64_t first, int64_t end,
                        int64_t key) {
     (void)first, (void)end;
+    finish_stores();
     for (int t = 0; t < 2; t++) {
         _tile_zero(2);
         for (int64_t d = 0; d < size; d += 32) {
@@ -184,6 +185,7 @@ static void score_step(Work *w, const Across *across, int64_t size, int64_t firs
 
 static void add_step(Work *w, ValuePairs values, int64_t size, int64_t first, int64_t end) {
     (void)first, (void)end;
+    finish_stores();
     _tile_loadd(0, w->weights, sizeof *w->weights);
     for (int64_t d = 0; d < size; d += 16) {
         _tile_loadd(2, w->sums[0] + d, sizeof *w->sums);

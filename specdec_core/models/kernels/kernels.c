@@ -276,15 +276,16 @@ static int64_t begin_stage_of_pass(const void *context, int64_t stage, void *roo
 
 #ifdef __AMX_BF16__
 
-static void begin_tiles(void) {
-    struct {
-        uint8_t palette, start_row, reserved[14];
-        uint16_t bytes[16];
-        uint8_t rows[16];
-    } config = {.palette = 1};
-    for (int i = 0; i < 8; i++) config.bytes[i] = 64, config.rows[i] = 16;
-    _tile_loadconfig(&config);
-}
+/* Eight tiles of 16 rows of 64 bytes, as LDTILECFG reads them. A constant, not a local variable:
+ * `_tile_loadconfig` of GCC tells the compiler of the first 8 bytes only, and GCC 12 leaves out the
+ * stores of the others. The processor refuses such a configuration (general protection). */
+static const struct {
+    uint8_t palette, start_row, reserved[14];
+    uint16_t bytes[16];
+    uint8_t rows[16];
+} tiles_config = {.palette = 1, .bytes = {[0 ... 7] = 64}, .rows = {[0 ... 7] = 16}};
+
+static void begin_tiles(void) { _tile_loadconfig(&tiles_config); }
 
 static void end_tiles(void) { _tile_release(); }
 

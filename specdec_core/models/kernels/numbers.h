@@ -26,6 +26,12 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
+#ifdef __AMX_BF16__
+/* Write to memory all that was stored so far: GCC is not told that a load of a tile reads memory, and
+ * may move or leave out stores before it. No instruction comes of it. */
+INLINE void finish_stores(void) { __asm__ volatile("" ::: "memory"); }
+#endif
+
 typedef uint16_t bf16;
 typedef float vf __attribute__((vector_size(4 * LANES)));
 typedef int32_t vi __attribute__((vector_size(4 * LANES)));

@@ -81,6 +81,7 @@ static void multiply(const Product *p, uint64_t ticket, int64_t first, int64_t c
     const bf16 *x = p->x + first * p->inputs;
     Sums4 sums;
     int64_t row = 0;
+    finish_stores();
     for (; row + TILE_ROWS < count; row += 2 * TILE_ROWS)
         for (int b = 0; b < num_blocks; b++) {
             const bf16 *rows = x + row * p->inputs;
