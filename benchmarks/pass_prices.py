@@ -3,6 +3,7 @@
 All sizes are timed in turns, so that a slow minute of the machine meets each of them.
 
     OMP_NUM_THREADS=2 python -m benchmarks.pass_prices --output F
+    OMP_NUM_THREADS=2 python -m benchmarks.pass_prices --tokens 16 17   (K of 15 against 16)
 """
 
 from __future__ import annotations
@@ -50,12 +51,13 @@ def prices(
     model: CachedModel,
     cached: int,
     rounds: int,
+    tokens: Sequence[int] = TOKENS,
     clock: Callable[[], float] = time.perf_counter,
     on_round: Callable[[], None] = lambda: None,
 ) -> list[Price]:
     """Time `rounds` passes of each size, with `cached` tokens of each sequence."""
     slots = [_cached_slot(model, cached, seed) for seed in range(max(SEQUENCES))]
-    sizes = list(product(SEQUENCES, TOKENS))
+    sizes = list(product(SEQUENCES, sorted({1, *tokens})))
     seconds: dict[tuple[int, int], list[float]] = {size: [] for size in sizes}
     for turn in range(rounds + 1):
         for size in sizes:
@@ -120,6 +122,13 @@ def main() -> None:
     parser.add_argument("--model", default="smollm2-135m", help="Folder, hub ID or demo name.")
     parser.add_argument("--dtype", default="bfloat16", choices=[one.value for one in DType])
     parser.add_argument("--rounds", type=int, default=15, help="Timed passes of each size.")
+    parser.add_argument(
+        "--tokens",
+        type=int,
+        nargs="+",
+        default=list(TOKENS),
+        help="Tokens of a sequence. Passes of 1 are always timed.",
+    )
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--output", type=Path, help="JSON file.")
     asked = parser.parse_args()
@@ -130,7 +139,9 @@ def main() -> None:
     with Progress() as progress:
         task = progress.add_task("rounds", total=len(CACHED) * (asked.rounds + 1))
         for cached in CACHED:
-            found += prices(model, cached, asked.rounds, on_round=lambda: progress.advance(task))
+            found += prices(
+                model, cached, asked.rounds, asked.tokens, on_round=lambda: progress.advance(task)
+            )
     print(table(found))
     if asked.output is not None:
         told = {name: value for name, value in vars(asked).items() if name != "output"}
