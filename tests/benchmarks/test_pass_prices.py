@@ -15,7 +15,7 @@ def test_a_drafted_row_costs_its_share_of_a_plain_token() -> None:
         """10 ms for each pass, and 1 ms for each token in it."""
         return 0.010 * model.num_passes + 0.001 * model.num_fed
 
-    found = prices(model, 8, 3, clock)
+    found = prices(model, 8, 3, clock=clock)
     assert [(one.sequences, one.tokens) for one in found] == [
         (sequences, tokens) for sequences in SEQUENCES for tokens in TOKENS
     ]
