@@ -56,7 +56,7 @@ class Request:
     speculation_enabled: bool = True
     """False decodes plainly: the same tokens, never drafted."""
     num_draft_tokens: int | None = None
-    """K for this request; None follows the server's policy."""
+    """Maximum drafted tokens per round, at least 0. None: the configured maximum."""
     spec_method: SpecMethod | None = None
     """Who drafts for this request; None: whoever does for the others. Where no draft model is to be
     had, one that is asked for is replaced by prompt lookup."""

@@ -137,7 +137,7 @@ class Dispatcher:
             if len(replica.sequences) == 1 and sequence.is_only_read:
                 chunk *= _ALONE
             board.put(plan_verification(sequence, place, proposal, chunk))
-        elif not (sequence.is_background or self._proposer.has_fixed_k(sequence)):
+        elif not sequence.is_background:
             board.put_undrafted(sequence)
 
     def _note_on_draft(self, sequence: Sequence, place: Place) -> None:

@@ -171,7 +171,7 @@ class GoodputK:
 
     def num_checked(self, offers: Sequence[Offer], tile_rows: int) -> list[int]:
         self.verify.tile_rows = tile_rows
-        lengths = [offer.num_drafted if offer.is_fixed else 0 for offer in offers]
+        lengths = [0] * len(offers)
         tokens = self._open_tokens(offers)
         if not tokens:
             return lengths
@@ -222,10 +222,9 @@ class GoodputK:
         self.last_steps, self._steps_since = self._steps_since, 0
 
     def _open_tokens(self, offers: Sequence[Offer]) -> list[DraftedToken]:
-        """Every one that may be left out."""
         tokens = []
         for index, offer in enumerate(offers):
-            if offer.num_drafted and not offer.is_fixed:
+            if offer.num_drafted:
                 for place, chance in enumerate(self._chances(offer)):
                     tokens.append(DraftedToken(chance, place, index, offer.num_left))
         return likeliest_first(tokens)
@@ -244,11 +243,10 @@ class GoodputK:
         if not self.verify.is_known or self._is_trial(offers):
             self._num_in_vain = 0
             return len(chances)
-        num_fixed = sum(offer.num_drafted for offer in offers if offer.is_fixed)
         size = len(offers)
         num_bare = sum(not offer.num_drafted for offer in offers)
         drafting_s = self._drafting_s(offers)
-        group = Group(size, size + num_fixed, size, Chances(chances), drafting_s, num_bare)
+        group = Group(size, size, size, Chances(chances), drafting_s, num_bare)
         found = counts(group, self.verify)
         chosen = best(found)
         self.cause = KCause.GOODPUT

@@ -11,7 +11,7 @@ class KCause(IntEnum):
     OFF = 0
     """The configuration drafts nothing."""
     REQUEST = 1
-    """The request names its K, or switches drafting off."""
+    """The request switches drafting off."""
     ENDING = 2
     """One token is left of the request's budget."""
     NOTHING_FOUND = 3

@@ -96,8 +96,6 @@ class Offer(NamedTuple):
     history: AcceptanceHistory
     drafter: Drafter
     num_drafted: int
-    is_fixed: bool = False
-    """Its request has named its K: nothing is left out."""
     num_left: int = 0
     """Tokens that it may still emit."""
     num_agreed: int = 0

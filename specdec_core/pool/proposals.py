@@ -56,10 +56,6 @@ class Proposer:
         """See KPolicy."""
         return self._k_policy.is_draft_short
 
-    def has_fixed_k(self, sequence: Sequence) -> bool:
-        """Its request names its K."""
-        return sequence.request.num_draft_tokens is not None
-
     def go_without(self, sequence: Sequence) -> None:
         """Let the target have a sequence that waits for the draft: this round has no proposal."""
         assert sequence.round is not None, "it was asked whether to draft"
@@ -101,21 +97,19 @@ class Proposer:
         found: tuple[int, ...] = ()
         num_agreed, cause = 0, drafting.cause
         if drafting.looks_up and cap > 0:
-            rests = not (drafting.is_fixed or self._k_policy.may_look_up(num_live))
+            rests = not self._k_policy.may_look_up(num_live)
             if not rests:
                 found, num_agreed = self._look_up(sequence, cap, num_live)
             k = len(found)
             if k == 0:
                 cause = _GOODPUT if rests else _NOTHING_FOUND
-            elif not drafting.is_fixed:
+            else:
                 k = self._num_draft_tokens(sequence, Drafter.LOOKUP, k, num_live, num_agreed)
                 cause = self._k_policy.cause
             if k > 0 or not drafting.asks_model:
                 return Round(committed_len, k, found[:k], found, False, num_agreed, cause)
         k = cap
-        if drafting.is_fixed:
-            cause = drafting.cause
-        elif k > 0:
+        if k > 0:
             k = self._num_draft_tokens(sequence, Drafter.MODEL, cap, num_live)
             cause = self._k_policy.cause
         return Round(committed_len, k, None if k else (), found, False, num_agreed, cause)
@@ -150,7 +144,6 @@ class Proposer:
             looks_up=method in (SpecMethod.NGRAM, SpecMethod.HYBRID),
             asks_model=method.uses_draft_model,
             max_tokens=draft_limit(config, request),
-            is_fixed=request.num_draft_tokens is not None,
             cause=self._unasked_cause(request),
         )
         sequence.drafting = self._known_drafting.setdefault(drafting, drafting)
@@ -159,9 +152,7 @@ class Proposer:
     def _unasked_cause(self, request: Request) -> KCause:
         if self._config.method is SpecMethod.NONE or not self._config.num_draft_tokens:
             return KCause.OFF
-        is_off = draft_method(self._config, request) is SpecMethod.NONE
-        is_named = request.num_draft_tokens is not None
-        return KCause.REQUEST if is_off or is_named else KCause.ENDING
+        return KCause.ENDING if draft_limit(self._config, request) else KCause.REQUEST
 
     def _index(self, sequence: Sequence) -> NgramIndex:
         sequence.ngram = NgramIndex(sequence.ids, self._config.lookup)

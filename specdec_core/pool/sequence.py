@@ -92,10 +92,8 @@ class Drafting(NamedTuple):
     asks_model: bool
     max_tokens: int
     """Of one round; 0 decodes plainly."""
-    is_fixed: bool
-    """The request names its K: it has it, whatever the policy says."""
     cause: KCause
-    """Of a K that nobody is asked about."""
+    """The reason for a K of 0 that the policy is not asked about."""
 
 
 @dataclass(eq=False, slots=True)

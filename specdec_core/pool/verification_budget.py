@@ -52,7 +52,7 @@ def keep_worthwhile(plans: Sequence[RowPlan], k_policy: KPolicy, tile_rows: int)
     offers = [_offer(plan) for plan in choosing]
     lengths = iter(k_policy.num_checked(offers, tile_rows))
     for plan, offer in zip(choosing, offers, strict=True):
-        if offer.num_drafted and not offer.is_fixed:
+        if offer.num_drafted:
             plan.note(k_policy.cause)
     return [_cut(plan, next(lengths)) if plan.num_choices else plan for plan in plans]
 
@@ -64,7 +64,6 @@ def _offer(plan: RowPlan) -> Offer:
         sequence.history,
         Drafter.MODEL if is_drafted else Drafter.LOOKUP,
         len(plan.proposal),
-        sequence.request.num_draft_tokens is not None,
         sequence.max_len - len(sequence.ids),
         0 if is_drafted or sequence.round is None else sequence.round.num_agreed,
     )

@@ -219,13 +219,16 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        name="named-k-is-left-to-the-policy",
-        path=_POOL + "goodput.py",
-        old="if offer.num_drafted and not offer.is_fixed:",
-        new="if offer.num_drafted:",
-        breaks="a request that names its K is checked in more tokens than it drafted, or fewer",
+        name="a-request-s-k-overrules-the-policy",
+        path=_POOL + "proposals.py",
+        old="return max(0, min(wanted, limit))",
+        new=(
+            "named = sequence.request.num_draft_tokens is not None\n"
+            "        return limit if named else max(0, min(wanted, limit))"
+        ),
+        breaks="one client's K makes the passes of all others longer than the policy allows",
         killed_by=(
-            "tests/pool/test_goodput.py::test_a_request_that_names_its_k_is_checked_as_it_asks",
+            "tests/pool/test_drafting.py::test_a_request_s_k_is_an_upper_limit_for_the_policy[3-2-ngram]",
         ),
     ),
     Mutant(

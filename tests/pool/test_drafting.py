@@ -197,6 +197,20 @@ def test_a_nearly_finished_sequence_does_not_shorten_the_proposals_of_its_group(
     assert [row.num_choices for row in first.rows] == [1, 4]
 
 
+@pytest.mark.parametrize("method", [SpecMethod.NGRAM, SpecMethod.DRAFT_MODEL])
+@pytest.mark.parametrize(("asked", "expected"), [(1, 1), (3, 2), (None, 2)])
+def test_a_request_s_k_is_an_upper_limit_for_the_policy(
+    method: SpecMethod, asked: int | None, expected: int
+) -> None:
+    """The policy wants 2 of the 5 tokens that the configuration allows."""
+    cell = Cell(config(method, num_draft_tokens=5), k_policy=FixedK(2))
+    cell.join(info("target"))
+    if method.uses_draft_model:
+        with_draft(cell)
+    finish(cell, cell.add(request("a", LOOPING_PROMPT, 20, num_draft_tokens=asked)))
+    assert max(len(proposal) for proposal in proposals(cell)) == expected
+
+
 @pytest.mark.parametrize(("asked", "expected"), [(0, 0), (1, 1), (9, 3)])
 def test_a_request_chooses_its_k_below_the_configured_one(asked: int, expected: int) -> None:
     cell = with_draft(make_cell(SpecMethod.DRAFT_MODEL, num_draft_tokens=3))

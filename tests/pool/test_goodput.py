@@ -286,7 +286,7 @@ def test_of_chances_alike_those_are_checked_whose_sequences_have_the_most_left()
     policy = GoodputK(max_group_size=64)
     Run(World((0.5,) * 8, 1.0, 2.0), policy).tokens_per_second()
     histories = [AcceptanceHistory() for _ in range(8)]
-    offers = [Offer(h, Drafter.LOOKUP, 1, False, 10 * n) for n, h in enumerate(histories)]
+    offers = [Offer(h, Drafter.LOOKUP, 1, num_left=10 * n) for n, h in enumerate(histories)]
     policy._num_choices = len(_FIRST_CHOICES) - 2  # the next choice is half of them
     assert policy.num_checked(offers, tile_rows=0) == [0, 0, 0, 0, 1, 1, 1, 1]
 
@@ -337,14 +337,6 @@ def test_a_group_of_another_size_is_chosen_for_anew() -> None:
     few = policy.num_checked([Offer(h, Drafter.LOOKUP, 4) for h in histories[:3]], tile_rows=16)
     assert sum(few) >= 10
     assert sum(many) < 2 * len(many)
-
-
-def test_a_request_that_names_its_k_is_checked_as_it_asks() -> None:
-    policy, history = GoodputK(max_group_size=8), AcceptanceHistory()
-    policy.learn(history, Drafter.LOOKUP, (1,) * 30, (0,))
-    for _ in range(40):
-        fixed = Offer(history, Drafter.LOOKUP, 5, is_fixed=True)
-        assert policy.num_checked([fixed, Offer(history, Drafter.LOOKUP, 3)], 0)[0] == 5
 
 
 def test_a_draft_model_is_heard_though_lookup_was_there_first() -> None:

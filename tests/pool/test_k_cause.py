@@ -60,10 +60,15 @@ def test_a_request_that_switches_drafting_off_is_why(method: SpecMethod) -> None
     assert rounds(method, LOOPING_PROMPT, speculation_enabled=False) == {KCause.REQUEST: 4}
 
 
-def test_a_request_that_names_its_k_is_why() -> None:
-    """But for the first token, which does not wait for the draft."""
+@pytest.mark.parametrize("method", [SpecMethod.NGRAM, SpecMethod.DRAFT_MODEL])
+def test_a_request_that_asks_for_no_draft_tokens_is_why(method: SpecMethod) -> None:
+    assert rounds(method, LOOPING_PROMPT, num_draft_tokens=0) == {KCause.REQUEST: 4}
+
+
+def test_a_request_s_own_limit_is_no_cause() -> None:
+    """The policy still decides below the limit."""
     found = rounds(SpecMethod.DRAFT_MODEL, num_draft_tokens=1)
-    assert found == {KCause.NO_DRAFT: 1, KCause.REQUEST: 3}
+    assert found == {KCause.NO_DRAFT: 1, KCause.CONFIGURED: 2, KCause.ENDING: 1}
 
 
 def test_the_first_token_and_the_last_have_causes_of_their_own() -> None:

@@ -87,22 +87,22 @@ class Short(FixedK):
         return True
 
 
-def num_finished(policy: FixedK, num_draft_tokens: int | None = None) -> int:
+def num_finished(policy: FixedK) -> int:
     """Of six sequences."""
-    cell = beside_a_stuck_draft(policy, num_draft_tokens)
+    cell = beside_a_stuck_draft(policy)
     for client in cell.clients.values():
         client.check_plain()
     return sum(client.last is not None for client in cell.clients.values())
 
 
-def beside_a_stuck_draft(policy: FixedK, num_draft_tokens: int | None = None) -> Cell:
+def beside_a_stuck_draft(policy: FixedK) -> Cell:
     """Six sequences in groups of two, while the draft never answers what it shall propose."""
     limits = config(SpecMethod.DRAFT_MODEL, 2, max_group_size=2, window=6, lease_ttl_s=1e6)
     cell = Cell(limits, policy)
     cell.join(info("target"))
     cell.join(info("draft", Role.DRAFT))
     for i in range(6):
-        cell.add(request(str(i), max_tokens=30, seed=i, num_draft_tokens=num_draft_tokens))
+        cell.add(request(str(i), max_tokens=30, seed=i))
     for _ in range(300):
         cell.now += 0.1
         cell.advance()
@@ -123,10 +123,6 @@ def test_rows_that_a_draft_has_no_time_for_are_verified_without_it() -> None:
     """Two are with the draft, and the two that it would take next are left to it."""
     assert num_finished(Short(2)) == 2
     assert num_finished(FixedK(2)) == 0
-
-
-def test_a_request_that_names_its_k_waits_for_its_draft() -> None:
-    assert num_finished(Short(2), num_draft_tokens=2) == 0
 
 
 def test_a_draft_with_one_target_costs_a_round_all_its_time() -> None:
