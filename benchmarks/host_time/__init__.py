@@ -1,0 +1,1 @@
+"""Measure what the host does between two passes, against a modelled device instead of a GPU."""

@@ -1,0 +1,175 @@
+"""A device that computes nothing: a recorded pass only occupies it for a modelled time.
+
+As on a GPU, a replay returns when the pass is launched, passes run one after another, and the host
+waits when it asks for a number. A thread that waits sleeps without the GIL. The times are a model:
+no figure that comes of them is a measurement of a GPU.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+from unittest import mock
+
+import torch
+from torch import Tensor
+
+from benchmarks.host_time.pass_times import PassTimes
+from specdec_core.models.static_shapes.block_attention import BlockAttention, BlockRows
+from specdec_core.models.static_shapes.recorder import Work
+
+_SPIN_S = 20e-6
+"""Seconds before the end of a pass that a waiting thread spends awake: no sleep is as exact."""
+_MAX_OVERSLEEP_S = 1e-3
+_LEARNING_RATE = 0.1
+_PR_SET_TIMERSLACK = 29
+_TIMER_SLACK_NS = 1000
+"""Linux wakes a thread up to 50 us late to save power, unless it asks for less."""
+
+
+class Pass(NamedTuple):
+    """One pass of the device, in seconds of its clock."""
+
+    launched: float
+    """Time at which the host handed the pass to the device."""
+    started: float
+    """Time at which the device began it: later than `launched` if it was busy."""
+    ended: float
+    rows: int
+    tokens: int
+    """Tokens of each row, padding included."""
+
+
+class ModelledDevice:
+    """Runs passes of given lengths one after another. One thread launches and waits."""
+
+    def __init__(
+        self,
+        *,
+        is_async: bool = True,
+        clock: Callable[[], float] = time.perf_counter,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Make an idle device. If `is_async` is False, a launch waits for its pass, as on a CPU."""
+        self._is_async = is_async
+        self._clock = clock
+        self._sleep = sleep
+        self._busy_until = 0.0
+        self._oversleep = 0.0
+        """Seconds that a sleep lately took beyond what was asked, on average."""
+        self._thread: int | None = None
+        """Thread that launched the last pass."""
+        self._exact_thread: int | None = None
+        """Thread whose sleeps are known to end within microseconds."""
+        self.passes: list[Pass] = []
+        """Passes since the list was last cleared, in order."""
+
+    def launch(self, seconds: float, rows: int = 0, tokens: int = 0) -> None:
+        """Append a pass of `seconds` to the work of the device."""
+        now = self._clock()
+        started = max(now, self._busy_until)
+        self._busy_until = started + seconds
+        self._thread = threading.get_ident()
+        self.passes.append(Pass(now, started, self._busy_until, rows, tokens))
+        if not self._is_async:
+            self.wait()
+
+    def wait(self) -> None:
+        """Return when all launched passes have ended."""
+        if self._exact_thread != threading.get_ident():
+            self._exact_thread = threading.get_ident()
+            _sleep_exactly()
+        remaining = self._busy_until - self._clock()
+        while remaining > _SPIN_S + self._oversleep:
+            asked = remaining - self._oversleep - _SPIN_S / 2
+            before = self._clock()
+            self._sleep(asked)
+            self._note_oversleep(self._clock() - before - asked)
+            remaining = self._busy_until - self._clock()
+        while self._clock() < self._busy_until:
+            pass
+
+    def wait_if_own(self) -> None:
+        """Wait, unless another thread launched the last pass: its numbers are not of this one."""
+        if threading.get_ident() == self._thread:
+            self.wait()
+
+    def _note_oversleep(self, seconds: float) -> None:
+        seconds = min(max(seconds, 0.0), _MAX_OVERSLEEP_S)
+        self._oversleep += _LEARNING_RATE * (seconds - self._oversleep)
+
+
+@contextmanager
+def numbers_wait_for(device: ModelledDevice) -> Iterator[None]:
+    """Within it, a host that reads numbers of tensors waits for the passes before them.
+
+    Only `Tensor.tolist` waits: specdec_core reads what a pass has chosen by it alone.
+    """
+    read = torch.Tensor.tolist
+
+    def tolist(tensor: Tensor) -> Any:
+        device.wait_if_own()
+        return read(tensor)
+
+    with mock.patch.object(torch.Tensor, "tolist", tolist):
+        yield
+
+
+class DeviceAttention(BlockAttention):
+    """Attention over blocks that mixes nothing; it sees the shape of every pass of one layer."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        """Rows of the last pass."""
+        self.tokens = 0
+        """Tokens of the longest row of the last pass."""
+
+    def __call__(
+        self, query_THD: Tensor, keys: Tensor, values: Tensor, rows: BlockRows, scaling: float
+    ) -> Tensor:
+        """Return the scaled queries plus a value, so that a check of the cache sees it read."""
+        self.rows, self.tokens = len(rows.blocks), rows.max_queries
+        first = values[rows.blocks[:1, 0].long(), :1].sum()
+        return query_THD * scaling + first
+
+
+class DeviceRecorder:
+    """Records passes of one model for a device; implements Recorder.
+
+    Several models may have recorders for one device, whose passes then take turns.
+    """
+
+    def __init__(
+        self, device: ModelledDevice, times: PassTimes, attention: DeviceAttention
+    ) -> None:
+        """`attention` must be the block attention of the model that is recorded."""
+        self._device = device
+        self._times = times
+        self._attention = attention
+
+    def record(self, work: Work, clear: Work) -> Work:
+        """Run `work` once to see its shape; a replay launches a pass of that shape."""
+        clear()
+        work()
+        rows, tokens = self._attention.rows, self._attention.tokens
+        seconds, launch = self._times(rows, tokens), self._device.launch
+
+        def replay() -> None:
+            launch(seconds, rows, tokens)
+
+        return replay
+
+    def free_bytes(self) -> int | None:
+        """Return None: recordings take no memory."""
+        return None
+
+
+def _sleep_exactly() -> None:
+    """Let sleeps of this thread end within microseconds. Systems other than Linux ignore it."""
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    if prctl is not None:
+        prctl(_PR_SET_TIMERSLACK, _TIMER_SLACK_NS, 0, 0, 0)
