@@ -91,7 +91,7 @@ class GenerationService:
         self._trusts_chat_templates = trusts_chat_templates
         self._own_templates = ThreadPoolExecutor(_OWN_TEMPLATES, "own-template")
         self.limits = limits or RequestLimits()
-        self._grammars = GrammarCheck(grammar_limits)
+        self._grammars = GrammarCheck(grammar_limits, text.end_token_ids)
         self._chats = ChatReading(text)
         self._fewest = stream_interval
         self._stats_wait_s = stats_wait_s

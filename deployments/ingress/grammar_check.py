@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import blake2b
 
-from deployments.text.grammar_library import library
+from deployments.text.grammar_library import check_end, library
 from deployments.text.grammar_limits import GrammarLimits
 from deployments.text.grammar_process import GrammarReader
 from specdec_core.grammar import GrammarSpec
@@ -21,8 +22,9 @@ _NUM_KNOWN = 4096
 class GrammarCheck:
     """The limits, and the grammars that are known to keep them."""
 
-    def __init__(self, limits: GrammarLimits) -> None:
+    def __init__(self, limits: GrammarLimits, end_token_ids: Collection[int]) -> None:
         self._limits = limits
+        self._end_token_ids = end_token_ids
         self._threads = ThreadPoolExecutor(_NUM_READERS, thread_name_prefix="grammar")
         self._readers = [GrammarReader(limits) for _ in range(_NUM_READERS)]
         self._known: OrderedDict[bytes, None] = OrderedDict()
@@ -31,6 +33,7 @@ class GrammarCheck:
         """Raise InvalidRequestError for a grammar that cannot be read, or costs too much."""
         if spec is None:
             return
+        check_end(self._end_token_ids)
         library()
         self._limits.check_size(spec)
         digest = blake2b(f"{spec.kind} {spec.source}".encode(errors="surrogatepass")).digest()

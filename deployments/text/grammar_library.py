@@ -6,7 +6,7 @@ Why this library: docs/decisions/0006-structured-output.md.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from itertools import pairwise
 from threading import Lock
@@ -93,11 +93,21 @@ def try_grammar(spec: GrammarSpec, limits: GrammarLimits = DEFAULT_LIMITS) -> No
 
 
 def tokenizer_of(text: TextModel) -> Any:
-    """Return the library's own tokenizer."""
+    """Return the library's own tokenizer. Raises InvalidRequestError for a model without an end."""
+    check_end(text.end_token_ids)
     settings = {"n_vocab": text.vocab_size, "eos_token": sorted(text.end_token_ids)}
     read = library().LLTokenizer(text.backend.to_str(), **settings)
     spelling = _Spelling(read, text)
     return library().LLTokenizer(library().TokenizerWrapper(spelling), **settings)
+
+
+def check_end(end_token_ids: Collection[int]) -> None:
+    """Raise InvalidRequestError if a model has no token that ends an answer."""
+    if not end_token_ids:
+        raise InvalidRequestError(
+            "structured output needs a model with an end-of-sequence token: this one has none. Set "
+            "eos_token_id in its generation_config.json"
+        )
 
 
 class _Spelling:

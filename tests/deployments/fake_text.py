@@ -60,7 +60,7 @@ def fake_text_model() -> TextModel:
         backend=backend,
         template=compile_template(source),
         special_tokens={},
-        end_token_ids=frozenset(),
+        end_token_ids=frozenset({VOCAB_SIZE}),  # the fake replica never chooses it
         max_model_len=512,
         longest_token_bytes=1,
         token_bytes=token_bytes_of(backend),

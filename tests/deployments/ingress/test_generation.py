@@ -26,6 +26,8 @@ class WatchedText:
     answers = None
     hidden_tokens: Mapping[int, str] = MappingProxyType({})
 
+    end_token_ids = frozenset({0})
+
     def __init__(self) -> None:
         self.threads: set[threading.Thread] = set()
 

@@ -19,6 +19,7 @@ from tests.deployments.http_server import completion, run, server
 
 pytest.importorskip("llguidance")
 
+END = {2}
 HOSTILE = {
     "repeats": GrammarSpec(GrammarKind.REGEX, "(a{999}){1000}"),
     "properties": json_schema(
@@ -52,7 +53,7 @@ def test_the_event_loop_goes_on_while_a_grammar_is_read(name: str) -> None:
     async def scenario() -> None:
         async def check() -> None:
             with contextlib.suppress(InvalidRequestError):
-                await GrammarCheck(DEFAULT_LIMITS).check(HOSTILE[name])
+                await GrammarCheck(DEFAULT_LIMITS, END).check(HOSTILE[name])
 
         # Other work on the machine makes single gaps longer; what the loop itself does comes back.
         gaps_s = [await longest_gap_s(asyncio.create_task(check())) for _ in range(3)]
@@ -63,7 +64,7 @@ def test_the_event_loop_goes_on_while_a_grammar_is_read(name: str) -> None:
 
 def test_a_grammar_that_costs_too_much_is_refused_and_the_next_one_is_read() -> None:
     async def scenario() -> None:
-        check = GrammarCheck(GrammarLimits(max_seconds=0.3))
+        check = GrammarCheck(GrammarLimits(max_seconds=0.3), END)
         for name in ("repeats", "properties"):
             with pytest.raises(InvalidRequestError, match=r"max_grammar_seconds=0\.3 of CPU time"):
                 await check.check(HOSTILE[name])
@@ -74,7 +75,7 @@ def test_a_grammar_that_costs_too_much_is_refused_and_the_next_one_is_read() -> 
 
 def test_a_grammar_with_too_many_characters_is_refused() -> None:
     async def scenario() -> None:
-        check = GrammarCheck(GrammarLimits(max_chars=50))
+        check = GrammarCheck(GrammarLimits(max_chars=50), END)
         with pytest.raises(InvalidRequestError, match=r"has 51 characters.*max_grammar_chars=50"):
             await check.check(GrammarSpec(GrammarKind.REGEX, "a" * 51))
 
@@ -83,7 +84,7 @@ def test_a_grammar_with_too_many_characters_is_refused() -> None:
 
 def test_a_limit_above_the_default_holds_where_the_grammar_is_read() -> None:
     async def scenario() -> None:
-        check = GrammarCheck(GrammarLimits(max_chars=300_000))
+        check = GrammarCheck(GrammarLimits(max_chars=300_000), END)
         await check.check(json_schema({"type": "object", "description": "a" * 250_000}))
 
     run(scenario)
@@ -99,7 +100,7 @@ def test_a_reader_that_does_not_start_is_no_fault_of_the_grammar(
 
 def test_a_known_grammar_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
-        check, spec = GrammarCheck(DEFAULT_LIMITS), GrammarSpec(GrammarKind.REGEX, "a+")
+        check, spec = GrammarCheck(DEFAULT_LIMITS, END), GrammarSpec(GrammarKind.REGEX, "a+")
         await check.check(spec)
         monkeypatch.setattr(GrammarReader, "check", None)
         await check.check(spec)
@@ -107,9 +108,19 @@ def test_a_known_grammar_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> N
     run(scenario)
 
 
+def test_a_model_without_an_end_takes_no_grammar() -> None:
+    async def scenario() -> None:
+        with pytest.raises(InvalidRequestError, match="needs a model with an end-of-sequence"):
+            await GrammarCheck(DEFAULT_LIMITS, frozenset()).check(
+                GrammarSpec(GrammarKind.REGEX, "a")
+            )
+
+    run(scenario)
+
+
 def test_many_requests_are_read_at_a_time() -> None:
     async def scenario() -> None:
-        check = GrammarCheck(DEFAULT_LIMITS)
+        check = GrammarCheck(DEFAULT_LIMITS, END)
         specs = [GrammarSpec(GrammarKind.REGEX, f"a{{{number}}}") for number in range(1, 40)]
         await asyncio.gather(*map(check.check, specs))
 

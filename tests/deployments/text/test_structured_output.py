@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -321,3 +322,11 @@ def test_the_tokenizer_is_read_once_and_only_for_a_grammar(text: TextModel, tmp_
         compiler(WORDS)
     compiler.begin()
     assert len(reads) == 1
+
+
+def test_a_model_without_an_end_starts_and_refuses_grammars(text: TextModel) -> None:
+    """llguidance raises ValueError for it, which ended a replica as it started."""
+    endless = Compiler(lambda: replace(text, end_token_ids=frozenset()))
+    endless.begin()
+    with pytest.raises(InvalidRequestError, match="needs a model with an end-of-sequence token"):
+        endless(WORDS)
