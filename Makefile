@@ -81,7 +81,7 @@ bench: setup
 	$(BIN)/specdec generate --algorithm exspec --input examples/prompts.jsonl --output build/bench/exspec.jsonl --stats build/bench/exspec.json
 	@grep -H tokens_per_second build/bench/*.json
 
-# What one GPU proves, in at most 25 minutes, resumable (docs/gpu.md). Needs torch and transformers, so that it
+# What one GPU proves, in at most 26 minutes, resumable (docs/gpu.md). Needs torch and transformers, so that it
 # runs without `make setup`; ARGS=--rehearse runs all of it on a CPU with tiny shapes.
 gpu-report:
 	$(if $(wildcard $(BIN)/python),$(BIN)/python,python3) -m benchmarks.gpu_report $(ARGS)

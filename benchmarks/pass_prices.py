@@ -1,123 +1,26 @@
-"""Price of a verification row: passes of 1 to 32 sequences with 1 to 16 tokens each.
+"""Price of a verification row on this machine, as a table and JSON.
 
-All sizes are timed in turns, so that a slow minute of the machine meets each of them.
-
-    OMP_NUM_THREADS=2 python -m benchmarks.pass_prices --output F
-    OMP_NUM_THREADS=2 python -m benchmarks.pass_prices --tokens 16 17   (K of 15 against 16)
+OMP_NUM_THREADS=2 python -m benchmarks.pass_prices --output F
+OMP_NUM_THREADS=2 python -m benchmarks.pass_prices --tokens 16 17   (K of 15 against 16)
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import random
-import statistics
-import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from itertools import product
+from dataclasses import asdict
 from pathlib import Path
 
-from specdec_core.algorithms.speculative_round import Turn, score_and_verify
-from specdec_core.choice_rules import ChoiceRules
-from specdec_core.models.cached_model import CachedModel, Feed
-from specdec_core.sampling_params import SamplingParams
+import torch
+from rich.progress import Progress
 
-SEQUENCES = (1, 8, 16, 32)
-TOKENS = (1, 2, 3, 5, 9, 16)
-CACHED = (100, 200, 400)
-_RULES = ChoiceRules(SamplingParams(temperature=0.0), max(CACHED))
-_TOKEN = 5
-"""Token that is fed; a pass takes as long for any other."""
-
-
-@dataclass(frozen=True, slots=True)
-class Price:
-    """Seconds of passes of one size."""
-
-    cached: int
-    """Cached tokens of each sequence."""
-    sequences: int
-    tokens: int
-    """Tokens of each sequence: the pending one and the drafted ones."""
-    quarter_s: float
-    median_s: float
-    three_quarters_s: float
-    drafted_row: float | None
-    """Cost of one drafted token, as a share of a token of plain decoding; None without drafts."""
-
-
-def prices(
-    model: CachedModel,
-    cached: int,
-    rounds: int,
-    tokens: Sequence[int] = TOKENS,
-    clock: Callable[[], float] = time.perf_counter,
-    on_round: Callable[[], None] = lambda: None,
-) -> list[Price]:
-    """Time `rounds` passes of each size, with `cached` tokens of each sequence."""
-    slots = [_cached_slot(model, cached, seed) for seed in range(max(SEQUENCES))]
-    sizes = list(product(SEQUENCES, sorted({1, *tokens})))
-    seconds: dict[tuple[int, int], list[float]] = {size: [] for size in sizes}
-    for turn in range(rounds + 1):
-        for size in sizes:
-            took = _pass_s(model, slots[: size[0]], size[1], cached, clock)
-            if turn > 0:  # the first pass of a size may build what others use
-                seconds[size].append(took)
-        on_round()
-    for slot in slots:
-        model.free(slot)
-    return list(_told(cached, seconds))
-
-
-def _cached_slot(model: CachedModel, cached: int, seed: int) -> int:
-    draw = random.Random(seed)
-    slot = model.allocate()
-    model.score([Feed(slot, [draw.randrange(model.vocab_size) for _ in range(cached)], 0)])
-    return slot
-
-
-def _pass_s(
-    model: CachedModel, slots: Sequence[int], tokens: int, cached: int, clock: Callable[[], float]
-) -> float:
-    drafted = (_TOKEN,) * (tokens - 1)
-    started = clock()
-    score_and_verify(model, [Turn(slot, (_TOKEN,), drafted, tokens, _RULES) for slot in slots])
-    took = clock() - started
-    for slot in slots:
-        model.rollback(slot, cached)
-    return took
-
-
-def _told(cached: int, seconds: dict[tuple[int, int], list[float]]) -> Iterator[Price]:
-    for (sequences, tokens), found in seconds.items():
-        quarter, median, three_quarters = statistics.quantiles(found, n=4)
-        plain = statistics.median(seconds[sequences, 1])
-        share = (median - plain) / ((tokens - 1) * plain) if tokens > 1 else None
-        yield Price(cached, sequences, tokens, quarter, median, three_quarters, share)
-
-
-def table(found: Sequence[Price]) -> str:
-    """Return a line for each size: milliseconds, and the price of a drafted token."""
-    lines = ["cached  sequences  tokens     ms  (quartiles)        a drafted row, in plain tokens"]
-    for one in found:
-        share = "" if one.drafted_row is None else f"{one.drafted_row:.2f}"
-        spread = f"({one.quarter_s * 1e3:.1f} to {one.three_quarters_s * 1e3:.1f})"
-        lines.append(
-            f"{one.cached:6}  {one.sequences:9}  {one.tokens:6}  {one.median_s * 1e3:5.1f}  "
-            f"{spread:18} {share}"
-        )
-    return "\n".join(lines)
+from benchmarks.harness.machine import commit, cpu_name
+from benchmarks.row_prices import CACHED, TOKENS, Price, prices, table
+from deployments.demo_models import resolve_model
+from specdec_core.models.loading import DType, LoadConfig, load_model
 
 
 def main() -> None:
-    import torch
-    from rich.progress import Progress
-
-    from benchmarks.harness.machine import commit, cpu_name
-    from deployments.demo_models import resolve_model
-    from specdec_core.models.loading import DType, LoadConfig, load_model
-
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="smollm2-135m", help="Folder, hub ID or demo name.")
     parser.add_argument("--dtype", default="bfloat16", choices=[one.value for one in DType])

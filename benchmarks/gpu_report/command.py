@@ -18,7 +18,7 @@ from benchmarks.gpu_report.settings import REHEARSED, Settings, Sizes
 from benchmarks.gpu_report.steps import STEPS, TOTAL_S, Step
 
 _EPILOG = """examples:
-  python -m benchmarks.gpu_report                       all steps on the GPU, at most 25 minutes
+  python -m benchmarks.gpu_report                       all steps on the GPU, at most 26 minutes
   python -m benchmarks.gpu_report --minutes 9           what fits; start it again for the rest
   python -m benchmarks.gpu_report --only checks,roofline
   python -m benchmarks.gpu_report --again speed         once more, the other results stay

@@ -80,6 +80,11 @@ class Sizes:
     """Decoded for each prompt where speed is measured."""
     repeats: int = 15
     """Timed passes; medians count."""
+    priced_sequences: tuple[int, ...] = (1, 8, 16, 32, 64, 128)
+    priced_tokens: tuple[int, ...] = (1, 2, 3, 5, 9)
+    """Tokens of each sequence in the passes whose prices are measured."""
+    priced_cached: tuple[int, ...] = (200, 400)
+    """Cached tokens of each sequence there."""
     num_prompts: int = 64
     max_prompt_len: int = 120
     answer_len: int = 24
@@ -106,6 +111,9 @@ REHEARSED = Sizes(
     acceptances=(0.7,),
     tokens=12,
     repeats=2,
+    priced_sequences=(1, 2),
+    priced_tokens=(1, 3),
+    priced_cached=(20,),
     num_prompts=6,
     max_prompt_len=24,
     answer_len=6,

@@ -34,6 +34,7 @@ STEPS = (
     Step(name="checks", what="self-checks: attention, recording, exact numerics", limit_s=60),
     Step(name="gpu_tests", what="tests that need a GPU", limit_s=100),
     Step(name="roofline", what="passes by rows and contexts against bandwidth", limit_s=180),
+    Step(name="prices", what="price of a verification row", limit_s=60),
     Step(name="speed", what="plain and speculative tokens/s", limit_s=330),
     Step(name="exactness", what="token IDs of every drafter against plain decoding", limit_s=220),
     Step(name="kernels", what="kernels and gaps, from a profile", limit_s=90),

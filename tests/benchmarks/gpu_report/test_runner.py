@@ -170,8 +170,8 @@ def test_no_step_is_started_that_might_outlast_the_budget(tmp_path: Path) -> Non
     assert load(path_of(tmp_path, "long")) is None
 
 
-def test_all_steps_together_end_within_25_minutes() -> None:
-    assert TOTAL_S <= 25 * 60
+def test_all_steps_together_end_within_26_minutes() -> None:
+    assert TOTAL_S <= 26 * 60
     assert len({one.name for one in STEPS}) == len(STEPS)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.pass_prices import SEQUENCES, TOKENS, prices, table
+from benchmarks.row_prices import SEQUENCES, TOKENS, prices, table
 from tests.fakes import TokenListModel
 
 
