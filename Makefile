@@ -8,7 +8,7 @@ SBOM_TOOL := .venv-sbom/bin/cyclonedx-py
 # our modules, each time it starts.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup serve test test-quick nightly test-cluster lint format proto proto-check manifests dashboards bench gpu-report audit audit-deps sbom mutants mutmut test-floor
+.PHONY: setup serve test test-quick nightly test-cluster lint format proto proto-check manifests dashboards bench gpu-report gpu-bundle audit audit-deps sbom mutants mutmut test-floor
 
 setup: $(INSTALLED)
 	@$(BIN)/specdec models pull smollm2-135m
@@ -85,6 +85,10 @@ bench: setup
 # runs without `make setup`; ARGS=--rehearse runs all of it on a CPU with tiny shapes.
 gpu-report:
 	$(if $(wildcard $(BIN)/python),$(BIN)/python,python3) -m benchmarks.gpu_report $(ARGS)
+
+# Packages of the service for a GPU machine without a network, in parts of 40 MiB (docs/gpu.md).
+gpu-bundle: $(INSTALLED)
+	$(BIN)/python -m benchmarks.gpu_report.bundle pack $(ARGS)
 
 # Every prompt in every cell, resumable: hours. INPUT may be any file that `specdec generate` reads.
 INPUT ?= examples/prompts.jsonl

@@ -91,6 +91,7 @@ def _settings(asked: argparse.Namespace, parser: argparse.ArgumentParser) -> Set
         output=(asked.output or Path("build") / name).resolve(),
         is_rehearsal=asked.rehearse,
         model=asked.model,
+        has_random_model=asked.random_model,
         draft=asked.draft,
         peer=asked.peer,
         sizes=REHEARSED if asked.rehearse else Sizes(),
@@ -127,6 +128,11 @@ def _parser() -> argparse.ArgumentParser:
         "--again", default="", metavar="STEPS", help="steps whose results are not kept"
     )
     parser.add_argument("--model", help="folder or hub ID; default: the demo model, if pulled")
+    parser.add_argument(
+        "--random-model",
+        action="store_true",
+        help="without --model: random weights of Qwen3-0.6B's shape, for a machine without a hub",
+    )
     parser.add_argument("--draft", help="folder or hub ID of a draft for --model")
     parser.add_argument("--peer", metavar="URL", help="a running vLLM or SGLang with --model")
     parser.add_argument("--rehearse", action="store_true", help="tiny shapes on a CPU")

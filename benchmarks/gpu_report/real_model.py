@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from benchmarks.gpu_report.arranged import Way, decode, engine
 from benchmarks.gpu_report.exactness import write_equal
 from benchmarks.gpu_report.questions import question_ids
-from benchmarks.gpu_report.rehearsed import write_tiny_model
+from benchmarks.gpu_report.rehearsed import write_random_model
 from benchmarks.gpu_report.results import Findings, StepSkippedError
 from benchmarks.gpu_report.settings import Settings, Sizes
 from specdec_core import Request, SamplingParams, SpecMethod
@@ -40,12 +40,12 @@ def measure(settings: Settings, findings: Findings) -> None:
 
 @contextmanager
 def named_model(settings: Settings) -> Iterator[tuple[str, str | None]]:
-    """Target and draft, as folders or hub IDs: those asked for, or the demo model."""
+    """Target and draft, as folders or hub IDs: those asked for, random ones, or the demo model."""
     if settings.model is not None:
         yield settings.model, settings.draft
-    elif settings.is_rehearsal:
+    elif settings.is_rehearsal or settings.has_random_model:
         with TemporaryDirectory() as scratch:
-            write_tiny_model(Path(scratch), settings.sizes.target)
+            write_random_model(Path(scratch), settings.sizes.draft, settings.sizes.dtype)
             yield scratch, None
     else:
         folder = demo_folder()
@@ -59,7 +59,7 @@ def demo_folder() -> Path:
     if not folder.is_dir():
         raise StepSkippedError(
             f"no --model was given, and the demo model is not here "
-            f"(`specdec models pull {_DEMO}` puts it into {folder})"
+            f"(`specdec models pull {_DEMO}` puts it into {folder}; --random-model needs none)"
         )
     return folder
 

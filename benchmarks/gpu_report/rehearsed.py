@@ -1,4 +1,4 @@
-"""What a rehearsal has in the place of a model with weights and of a running server."""
+"""Stand-ins for a model with weights and for a running server."""
 
 from __future__ import annotations
 
@@ -16,16 +16,26 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 from benchmarks.gpu_report.networks import config_of
 from benchmarks.gpu_report.settings import NetworkShape
 
+_FIRST_SURROGATE, _AFTER_SURROGATES = 0xD800, 0xE000
 
-def write_tiny_model(folder: Path, shape: NetworkShape) -> None:
-    """A folder that loads like any other: random weights, a token for each character."""
+
+def write_random_model(folder: Path, shape: NetworkShape, dtype: str) -> None:
+    """Write a folder that loads like any other: random weights, a token for each character."""
     torch.manual_seed(0)
     config = config_of(shape)
-    AutoModelForCausalLM.from_config(config, dtype=torch.float32).save_pretrained(folder)
-    vocabulary = {chr(33 + number): number for number in range(shape.vocab)}
+    model = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
+    model.save_pretrained(folder)
+    vocabulary = {_character(number): number for number in range(shape.vocab)}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="!"))
     tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="!").save_pretrained(folder)
+
+
+def _character(number: int) -> str:
+    """Return the character of a token ID, from '!' on; surrogates are none."""
+    place = 33 + number
+    skipped = _AFTER_SURROGATES - _FIRST_SURROGATE if place >= _FIRST_SURROGATE else 0
+    return chr(place + skipped)
 
 
 @contextmanager

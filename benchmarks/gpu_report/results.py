@@ -26,7 +26,7 @@ class Result:
     step: str
     limit_s: float
     environment: dict[str, str]
-    asked: dict[str, str | None]
+    asked: dict[str, str | bool | None]
     """The flags that the step looks at."""
     status: Status = Status.RUNNING
     reason: str = ""

@@ -132,6 +132,8 @@ class Settings:
     """Tiny shapes on a CPU: shows that all of it runs, and measures no speed."""
     model: str | None = None
     """Folder or hub ID of a model with weights; None takes the demo model if it was pulled."""
+    has_random_model: bool = False
+    """Without `model`, random weights of the draft's shape stand in for one."""
     draft: str | None = None
     peer: str | None = None
     """Base URL of a running OpenAI-compatible server."""

@@ -21,7 +21,7 @@ class Step:
     module: str = ""
     """Default: the one named like the step."""
 
-    def asked(self, settings: Settings) -> dict[str, str | None]:
+    def asked(self, settings: Settings) -> dict[str, str | bool | None]:
         return {name: getattr(settings, name) for name in self.asks}
 
     def measure(self, settings: Settings, findings: Findings) -> None:
@@ -43,13 +43,13 @@ STEPS = (
         name="real_model",
         what="a model with weights: token IDs and tokens/s",
         limit_s=120,
-        asks=("model", "draft"),
+        asks=("model", "draft", "has_random_model"),
     ),
     Step(
         name="served",
         what="`specdec serve` with that model: token IDs and tokens/s",
         limit_s=180,
-        asks=("model", "draft"),
+        asks=("model", "draft", "has_random_model"),
     ),
     Step(
         name="peer",

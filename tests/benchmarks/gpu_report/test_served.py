@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 
 from benchmarks.gpu_report import served
-from benchmarks.gpu_report.rehearsed import Peer
+from benchmarks.gpu_report.rehearsed import Peer, write_random_model
 from benchmarks.gpu_report.results import Findings, StepSkippedError
 from benchmarks.gpu_report.settings import REHEARSED, Settings
+from specdec_core.models.loading import load_tokenizer
 from tests.benchmarks.gpu_report.made import result
 
 PROMPTS = [(number, number + 1) for number in range(4)]
@@ -128,3 +129,12 @@ def test_a_service_that_does_not_start_is_an_error_and_ended(
     monkeypatch.setattr(served, "_READY_S", 0.3 if "ended" not in reason else 60.0)
     with pytest.raises(RuntimeError, match=reason), served._service(["it"], settings):
         raise AssertionError("it is not ready")
+
+
+def test_a_random_model_has_a_token_for_each_id_of_a_large_vocabulary(tmp_path: Path) -> None:
+    """Surrogates are no characters, and a tokenizer file takes none."""
+    shape = replace(SIZES.draft, vocab=57_500)
+    write_random_model(tmp_path, shape, "bfloat16")
+    tokenizer = load_tokenizer(str(tmp_path))
+    assert len(tokenizer) == 57_500
+    assert tokenizer("Hi!", add_special_tokens=False)["input_ids"] == [39, 72, 0]
