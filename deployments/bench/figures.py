@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from statistics import fmean, median, pstdev
-from typing import Any
+from typing import Any, NamedTuple
 
 from deployments.bench.names import METRICS
 from deployments.bench.records import RequestRecord
@@ -24,6 +24,28 @@ class Wanted:
     percentiles: tuple[float, ...] = (50.0, 90.0, 99.0)
     goals: Mapping[str, float]
     """Most milliseconds of a good request, by latency; empty: no goodput is told."""
+
+
+class Decoding(NamedTuple):
+    """Answers from their first token on, so that the time of prompts does not count."""
+
+    tokens: int
+    """Output tokens after the first one of each answer."""
+    seconds: float
+    """Time from the first token to the end, summed over the answers."""
+
+    @property
+    def rate(self) -> float:
+        """Tokens per second of one stream. 0 if no answer has a second token."""
+        return self.tokens / self.seconds if self.seconds > 0 else 0.0
+
+
+def decoding(records: Sequence[RequestRecord]) -> Decoding:
+    """Add up what the completed requests decoded after their first token."""
+    own = [one for one in records if one.error is None and one.usage.num_output > 1]
+    return Decoding(
+        sum(one.usage.num_output - 1 for one in own), sum(one.e2el_s - one.ttft_s for one in own)
+    )
 
 
 def figures(records: Sequence[RequestRecord], duration_s: float, wanted: Wanted) -> dict[str, Any]:
@@ -41,6 +63,7 @@ def figures(records: Sequence[RequestRecord], duration_s: float, wanted: Wanted)
         "request_throughput": len(done) / duration_s,
         "request_goodput": num_good / duration_s if wanted.goals else None,
         "output_throughput": num_output / duration_s,
+        "decode_throughput_per_stream": decoding(done).rate,
         "total_token_throughput": (num_input + num_output) / duration_s,
         "max_output_tokens_per_s": max(tokens_by_second(done), default=0.0),
         "max_concurrent_requests": peak_concurrency(records),

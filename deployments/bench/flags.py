@@ -133,8 +133,10 @@ ExtraBody = Annotated[
 Dataset = Annotated[
     DatasetName | None,
     _prompts(
-        help="spec_bench: lines spread evenly over the categories; custom: the first lines; "
-        "random: no file [custom with --dataset-path, else random].",
+        help="Source of the prompts. `spec_bench` takes lines of --dataset-path evenly from its "
+        "categories. `custom` takes its first lines. `copying` is a set of chats with text to copy "
+        "that ships with specdec. `random` draws token IDs. [default: custom with --dataset-path, "
+        "else random]",
         show_default=False,
     ),
 ]
@@ -145,7 +147,7 @@ DatasetPath = Annotated[
     ),
 ]
 NumPrompts = Annotated[
-    int | None, _prompts(min=1, help="Requests [every line of the file; 100 random ones].")
+    int | None, _prompts(min=1, help="Requests [every line of the data set; 100 random ones].")
 ]
 InputLen = Annotated[
     int,

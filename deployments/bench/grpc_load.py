@@ -94,7 +94,9 @@ def request_message(
     given = dict(prompt.sampling)
     if "logit_bias" in given:
         given["logit_bias"] = {int(key): value for key, value in given["logit_bias"].items()}
-    message = pb.GenerateRequest(model=model, sampling=pb.SamplingParams(**given))
+    message = pb.GenerateRequest(
+        model=model, sampling=pb.SamplingParams(**given), cache_salt=prompt.cache_salt or ""
+    )
     if prompt.token_ids is not None:
         message.prompt_token_ids.ids.extend(prompt.token_ids)
     elif prompt.messages is not None:

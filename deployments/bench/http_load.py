@@ -72,6 +72,7 @@ class HttpClient:
             "stream": True,
             "stream_options": {"include_usage": True},
             **prompt.sampling,
+            **({} if prompt.cache_salt is None else {"cache_salt": prompt.cache_salt}),
             **self.extra_body,
         }
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from deployments.bench.client import Client
 from deployments.bench.prompts import Prompt
@@ -31,6 +32,15 @@ class Load:
     yet: its latencies begin later."""
     timeout_s: float
     """Longest that one request may take."""
+    is_salted: bool = False
+    """Whether each run has its own cache salt, so that none finds the cache of an earlier one."""
+
+    def for_one_run(self) -> Load:
+        """Return the load with a cache salt that no other run has, if it is salted."""
+        if not self.is_salted:
+            return self
+        salt = uuid.uuid4().hex
+        return replace(self, prompts=[replace(one, cache_salt=salt) for one in self.prompts])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

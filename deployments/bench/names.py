@@ -36,6 +36,8 @@ class DatasetName(StrEnum):
 
     SPEC_BENCH = "spec_bench"
     """A file, taken evenly from its categories."""
+    COPYING = "copying"
+    """Chats with text to copy, which ship with this package; taken evenly from their categories."""
     CUSTOM = "custom"
     """A file, from its beginning."""
     RANDOM = "random"

@@ -15,6 +15,11 @@ from deployments.generate.prompt_file import PromptLine, read_prompt_file, selec
 from deployments.generate.prompt_text import Conversation, first_messages
 from specdec_core.errors import InvalidRequestError
 
+COPYING_FILE = Path(__file__).with_name("data") / "copying.jsonl"
+"""Chats with text to copy: edits, second turns, repeated questions, extraction with a template."""
+_SPREAD = (DatasetName.SPEC_BENCH, DatasetName.COPYING)
+"""Data sets of which a part is taken evenly from the categories."""
+
 _COMMON = (
     "the time of year people way day man thing woman life child world school state family student "
     "group country problem hand part place case week company system program question work number "
@@ -43,6 +48,8 @@ class Prompt:
     messages: Conversation | None = None
     sampling: Mapping[str, Any]
     """By the names of the HTTP fields; only what is sent."""
+    cache_salt: str | None = None
+    """Requests share cached prefixes with those of an equal salt. None: the request sends none."""
 
 
 def file_prompts(
@@ -60,7 +67,7 @@ def file_prompts(
     that `form` cannot carry.
     """
     lines = read_prompt_file(path)
-    if name is DatasetName.SPEC_BENCH:
+    if name in _SPREAD:
         chosen = select(lines, sample=num_prompts or len(lines))
     else:
         chosen = select(lines, limit=num_prompts)

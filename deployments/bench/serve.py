@@ -53,7 +53,8 @@ async def _measure(options: BenchServeOptions, load: Load, report: Report) -> Me
         runs: list[LoadRun] = []
         for _ in range(options.repeat):
             num_before = len(runs) * len(load.prompts)
-            runs.append(await run_load(client, load, _behind(num_before, report)))
+            run = await run_load(client, load.for_one_run(), _behind(num_before, report))
+            runs.append(run)
         return Measured(client.model, runs)
 
 
@@ -92,6 +93,6 @@ async def _warm_up(client: Client, load: Load, count: int) -> None:
     """The first prompt again and again, as in vLLM. Raises SpecdecError if one fails."""
     prompts = [load.prompts[0]] * count
     warm_up = replace(load, prompts=prompts, arrivals_s=[0.0] * count)
-    ended = await run_load(client, warm_up, lambda num_ended, speed: None)
+    ended = await run_load(client, warm_up.for_one_run(), lambda num_ended, speed: None)
     for message in ended.failures:
         raise SpecdecError(f"a warm-up request failed: {message}")

@@ -12,10 +12,17 @@ from deployments.bench.arrivals import arrivals
 from deployments.bench.figures import Wanted
 from deployments.bench.load import Load
 from deployments.bench.names import GRPC_ADDRESS, HTTP_URL, Backend, DatasetName, Vocabulary
-from deployments.bench.prompts import Prompt, PromptForm, file_prompts, random_prompts
+from deployments.bench.prompts import (
+    COPYING_FILE,
+    Prompt,
+    PromptForm,
+    file_prompts,
+    random_prompts,
+)
 from specdec_core.errors import InvalidRequestError
 
 _RANDOM_PROMPTS = 100
+_WITHOUT_FILE = (DatasetName.RANDOM, DatasetName.COPYING)
 _FORMS = {
     Backend.OPENAI: PromptForm.COMPLETION,
     Backend.OPENAI_CHAT: PromptForm.CHAT,
@@ -66,9 +73,13 @@ class BenchServeOptions:
                 )
         if math.isinf(self.request_timeout):
             raise InvalidRequestError("--request-timeout must be finite: a run must end")
-        if self.dataset is DatasetName.RANDOM and self.dataset_path is not None:
-            raise InvalidRequestError("--dataset-name random takes no --dataset-path")
-        if self.dataset is not DatasetName.RANDOM and self.dataset_path is None:
+        if self.dataset in _WITHOUT_FILE and self.dataset_path is not None:
+            raise InvalidRequestError(f"--dataset-name {self.dataset} takes no --dataset-path")
+        if self.dataset is DatasetName.COPYING and self.backend is Backend.OPENAI:
+            raise InvalidRequestError(
+                "--dataset-name copying has chats: use --backend openai-chat or --backend grpc"
+            )
+        if self.dataset not in _WITHOUT_FILE and self.dataset_path is None:
             raise InvalidRequestError(f"--dataset-name {self.dataset} needs --dataset-path")
         if self.raw_prompt and self.backend is Backend.OPENAI_CHAT:
             raise InvalidRequestError("--raw-prompt is not for a chat: use --backend openai")
@@ -115,11 +126,12 @@ class BenchServeOptions:
             ),
             max_concurrency=self.max_concurrency,
             timeout_s=self.request_timeout,
+            is_salted=self.dataset is DatasetName.COPYING,
         )
 
     def _prompts(self) -> list[Prompt]:
         form, sampling = _FORMS[self.backend], self._sampling()
-        if self.dataset_path is None:
+        if self.dataset is DatasetName.RANDOM:
             return random_prompts(
                 self.num_prompts or _RANDOM_PROMPTS,
                 self.random_input_len,
@@ -130,7 +142,7 @@ class BenchServeOptions:
             )
         return file_prompts(
             self.dataset,
-            self.dataset_path,
+            self.dataset_path or COPYING_FILE,
             self.num_prompts,
             form,
             sampling,

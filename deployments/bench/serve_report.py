@@ -35,6 +35,7 @@ _TOTALS = (
     ("Peak output token throughput (tok/s):", "max_output_tokens_per_s"),
     ("Peak concurrent requests:", "max_concurrent_requests"),
     ("Total token throughput (tok/s):", "total_token_throughput"),
+    ("Decode throughput per stream (tok/s):", "decode_throughput_per_stream"),
 )
 _SPECULATION = (
     ("Acceptance rate (%):", "spec_decode_acceptance_rate"),

@@ -53,7 +53,7 @@ SPEC_KEYS = {
     "spec_decode_accepted_tokens",
     "spec_decode_per_position_acceptance_rates",
 }
-OURS = {"repeat", "runs", "settings", "stages"}
+OURS = {"repeat", "runs", "settings", "stages", "decode_throughput_per_stream"}
 
 
 DRAFTING = PoolConfig(

@@ -42,6 +42,8 @@ def test_without_the_library_http_is_refused_at_once(
         (["--backend", "tgi"], "openai-chat"),
         (["--dataset-name", "spec_bench"], "needs --dataset-path"),
         (["--dataset-name", "random", "--dataset-path", __file__], "takes no --dataset-path"),
+        (["--dataset-name", "copying", "--dataset-path", __file__], "takes no --dataset-path"),
+        (["--dataset-name", "copying"], "use --backend openai-chat"),
         (["--request-rate", "0"], "--request-rate must be above 0"),
         (["--burstiness", "-1"], "--burstiness must be above 0"),
         (["--burstiness", "nan"], "--burstiness must be above 0"),
