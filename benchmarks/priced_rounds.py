@@ -12,10 +12,9 @@ nothing. What passes tell the controller may be noisy; they are counted at their
 from __future__ import annotations
 
 import json
-import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 from unittest import mock
@@ -24,28 +23,27 @@ import torch
 import typer
 from rich.console import Console
 from rich.table import Table
-from torch import Tensor
 
 from benchmarks.paper.answer_book import AnswerBook
 from benchmarks.paper.recorded_draft import RecordedDraft
-from benchmarks.paper.token_model import NoPasses
+from benchmarks.priced_passes import Bill, PricedPasses, Prices, RowPrices
 from benchmarks.served_peers.prompts import SHORT, Prompts, token_ids
 from benchmarks.synthetic import record
 from deployments.demo_models import resolve_model
 from deployments.progress import cell_progress
-from deployments.simulation.step_costs import StepTable, parse_step_ms
+from deployments.simulation.step_costs import parse_step_ms
 from specdec_core import Engine, PoolConfig, Request, SamplingParams, SpecMethod, SpeculationConfig
 from specdec_core import replica as replica_module
 from specdec_core.config import KPolicyName
-from specdec_core.leases import Role
-from specdec_core.models.cached_model import CachedModel, Feed
+from specdec_core.models.cached_model import CachedModel
 from specdec_core.models.loading import load_model
-from specdec_core.models.timing import time_steps
 
 _NUM_PROMPTS = 32
 _NUM_SEEDS = {0.0: 1, 0.8: 6}
 """Answers of each prompt by temperature."""
 _MAX_TOKENS = 128
+OFF = SpeculationConfig(method=SpecMethod.NONE, k_policy=KPolicyName.FIXED)
+SHIPPED = SpeculationConfig(method=SpecMethod.NGRAM, k_policy=KPolicyName.GOODPUT)
 _WAVES = 8
 """Requests of a stream, as in the paired turns of served_peers."""
 
@@ -65,58 +63,11 @@ class Answers(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Prices:
-    """What a pass takes: by its rows, and for what they read."""
-
-    rows: StepTable
-    fixed_s: float
-    cached_s: float
-    """Of a row for each token before it."""
-
-    def seconds(self, num_rows: int, num_read: int) -> float:
-        """`num_read`: cached tokens of all rows together."""
-        return self.rows.at(num_rows) + self.fixed_s + self.cached_s * num_read
-
-
-@dataclass(eq=False)
-class Bill:
-    """What passes cost, and the virtual clock that they move."""
-
-    prices: Prices
-    noise: float = 0.0
-    """Of a pass, as a logarithm."""
-    rng: random.Random = field(default_factory=random.Random)
-    now: float = 0.0
-    priced_s: float = 0.0
-
-    def perf_counter(self) -> float:
-        return self.now
-
-    def add(self, num_rows: int, num_read: int) -> None:
-        seconds = self.prices.seconds(num_rows, num_read)
-        self.priced_s += seconds
-        self.now += seconds * math.exp(self.rng.gauss(0.0, self.noise))
-
-
-class PricedPasses(NoPasses):
-    """Passes that compute nothing and go on a bill."""
-
-    def __init__(self, vocab_size: int, bill: Bill) -> None:
-        super().__init__(vocab_size)
-        self._bill = bill
-        self.step_times = time_steps(self, Role.TARGET, clock=bill.perf_counter)
-
-    def score(self, feeds: Sequence[Feed]) -> Tensor:
-        num_rows = sum(len(feed.tokens) for feed in feeds)
-        num_read = sum(len(feed.tokens) * self.cached_len(feed.slot) for feed in feeds)
-        self._bill.add(num_rows, num_read)
-        return super().score(feeds)
-
-
-@dataclass(frozen=True)
 class Turn:
     tokens: int
     seconds: float
+    decoding_s: float
+    """Without the rows of prompts."""
     num_drafted: int
     num_accepted: int
 
@@ -135,18 +86,14 @@ def run(
     *,
     streams: int,
     temperature: float,
-    is_speculating: bool,
+    speculation: SpeculationConfig,
 ) -> Turn:
     """All questions, so many at a time, each answered whole. Raises AssertionError where an answer
     differs from the recorded one."""
-    speculation = SpeculationConfig(
-        method=SpecMethod.NGRAM if is_speculating else SpecMethod.NONE,
-        k_policy=KPolicyName.GOODPUT if is_speculating else KPolicyName.FIXED,
-    )
     config = PoolConfig(max_group_size=streams, window=2 * streams, speculation=speculation)
     waiting = list(enumerate(questions))
     told: dict[str, list[int]] = {}
-    before_s = bill.priced_s
+    before_s, decoding_s = bill.priced_s, bill.decoding_s
     with mock.patch.object(replica_module, "time", bill):
         engine = Engine(target, config=config, clock=bill.perf_counter)
 
@@ -170,20 +117,31 @@ def run(
     assert [tuple(ids) for ids in told.values()] == [question.answer for question in questions]
     stats = engine.stats
     num_tokens = sum(map(len, told.values()))
-    return Turn(num_tokens, bill.priced_s - before_s, stats.num_drafted, stats.num_accepted)
+    return Turn(
+        num_tokens,
+        bill.priced_s - before_s,
+        bill.decoding_s - decoding_s,
+        stats.num_drafted,
+        stats.num_accepted,
+    )
 
 
 def asked(answers: Answers, temperature: float, count: int) -> list[Question]:
-    """`count` questions, from the start again after the last. Ids make room for their names."""
+    """`count` named questions, from the start again after the last."""
     own = answers.questions[temperature]
+    return named([own[place % len(own)] for place in range(count)])
+
+
+def named(questions: Sequence[Question]) -> list[Question]:
+    """Begin each prompt with an ID of its own. The other IDs make room for these."""
+    count = len(questions)
 
     def behind(ids: Sequence[int]) -> tuple[int, ...]:
         return tuple(count + i for i in ids)
 
-    some = (own[place % len(own)] for place in range(count))
     return [
         Question((place, *behind(question.prompt)), behind(question.answer))
-        for place, question in enumerate(some)
+        for place, question in enumerate(questions)
     ]
 
 
@@ -228,7 +186,7 @@ def main(
 ) -> None:
     """Print what speculation earns. The default table is that of two cores of a Zen 4 (decision
     0010)."""
-    prices = Prices(parse_step_ms(rows), fixed_ms / 1e3, cached_us / 1e6)
+    prices = RowPrices(parse_step_ms(rows), fixed_ms / 1e3, cached_us / 1e6)
     recorded = decoded(model, answers, threads)
     torch.set_num_threads(1)
     shapes = [(t, int(count)) for t in _NUM_SEEDS for count in streams.split(",")]
@@ -256,7 +214,7 @@ def measure(
     """One cell."""
     questions = asked(answers, temperature, _WAVES * streams)
 
-    def turn(is_speculating: bool, seed: int) -> Turn:
+    def turn(speculation: SpeculationConfig, seed: int) -> Turn:
         bill = Bill(prices, noise, random.Random(seed))
         target = recorded_target(questions, len(questions) + answers.num_ids, bill)
         return run(
@@ -265,11 +223,11 @@ def measure(
             bill,
             streams=streams,
             temperature=temperature,
-            is_speculating=is_speculating,
+            speculation=speculation,
         )
 
-    off = turn(False, 0)
-    on = [turn(True, seed) for seed in range(turns)]
+    off = turn(OFF, 0)
+    on = [turn(SHIPPED, seed) for seed in range(turns)]
     return {
         "temperature": temperature,
         "streams": streams,

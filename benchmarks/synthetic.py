@@ -48,9 +48,10 @@ class Recording:
     prompts: tuple[tuple[int, ...], ...]
     answers: tuple[tuple[int, ...], ...]
     params: SamplingParams
+    end_token_ids: frozenset[int] = frozenset()
 
     def requests(self, count: int, salt: str = "") -> list[Request]:
-        return requests_for(self.prompts[:count], self.params, salt)
+        return requests_for(self.prompts[:count], self.params, salt, self.end_token_ids)
 
     def book(self, target: CachedModel, acceptance: float, seed: int = 0) -> AnswerBook:
         return AnswerBook(
@@ -63,11 +64,20 @@ class Recording:
 
 
 def requests_for(
-    prompts: Sequence[tuple[int, ...]], params: SamplingParams, salt: str = ""
+    prompts: Sequence[tuple[int, ...]],
+    params: SamplingParams,
+    salt: str = "",
+    end_token_ids: frozenset[int] = frozenset(),
 ) -> list[Request]:
     """Those of one `salt` share what they begin with."""
     return [
-        Request(request_id=str(number), prompt_token_ids=prompt, params=params, cache_salt=salt)
+        Request(
+            request_id=str(number),
+            prompt_token_ids=prompt,
+            params=params,
+            cache_salt=salt,
+            end_token_ids=end_token_ids,
+        )
         for number, prompt in enumerate(prompts)
     ]
 
@@ -78,20 +88,24 @@ def record(
     params: SamplingParams,
     cache: Path | None = None,
     name: str = "",
+    end_token_ids: frozenset[int] = frozenset(),
 ) -> Recording:
     """Decode plainly, or read what an earlier call with equal arguments left in `cache`; `name`
-    says which target it is."""
-    asked = json.dumps([name, prompts, asdict(params)], default=str)
+    says which target it is. An answer ends with an end ID, if there are any."""
+    asked = json.dumps([name, prompts, asdict(params), *sorted(end_token_ids)], default=str)
     key = hashlib.sha256(asked.encode()).hexdigest()
     known = json.loads(cache.read_text()) if cache is not None and cache.is_file() else {}
     if key not in known:
         config = PoolConfig(max_group_size=_RECORDING_BATCH, window=_RECORDING_BATCH)
         engine = Engine(target, config=config, algorithm=AlgorithmName.AUTOREGRESSIVE)
-        known[key] = decode(engine, requests_for(prompts, params)).answers
+        requests = requests_for(prompts, params, end_token_ids=end_token_ids)
+        known[key] = decode(engine, requests).answers
         if cache is not None:
             cache.write_text(json.dumps(known))
     answers = tuple(tuple(answer) for answer in known[key])
-    return Recording(prompts=tuple(prompts), answers=answers, params=params)
+    return Recording(
+        prompts=tuple(prompts), answers=answers, params=params, end_token_ids=end_token_ids
+    )
 
 
 def synthetic_engine(
@@ -116,6 +130,18 @@ def synthetic_engine(
         ),
     )
     return Engine(target, None if draft is None else RecordedDraft(draft, book), config=config)
+
+
+def shipped_draft_tokens() -> int:
+    """Return the maximum K of the policy where nobody names one."""
+    return SpeculationConfig().num_draft_tokens
+
+
+def idle_engine(target: CachedModel, batch: int) -> Engine:
+    """Return the engine that speculates, with speculation off."""
+    speculation = SpeculationConfig(method=SpecMethod.NONE, k_policy=KPolicyName.FIXED)
+    config = PoolConfig(max_group_size=batch, window=batch, speculation=speculation)
+    return Engine(target, config=config)
 
 
 def plain_engine(target: CachedModel, batch: int) -> Engine:

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.priced_passes import Bill, PassSize, RowPrices
 from benchmarks.priced_rounds import (
+    OFF,
+    SHIPPED,
     Answers,
-    Bill,
-    Prices,
     Question,
     asked,
     measure,
@@ -18,7 +19,7 @@ from benchmarks.priced_rounds import (
 )
 from deployments.simulation.step_costs import parse_step_ms
 
-PRICES = Prices(parse_step_ms("1:10,4:12,8:20"), fixed_s=1e-3, cached_s=0.0)
+PRICES = RowPrices(parse_step_ms("1:10,4:12,8:20"), fixed_s=1e-3, cached_s=0.0)
 VOCAB = 110
 REPEATING = [3, 4, 5, 6] * 8
 """Prompt lookup is right from the second time on."""
@@ -33,22 +34,23 @@ def recorded(ids: list[int]) -> Answers:
     ("num_rows", "ms"), [(1, 11.0), (2, 11.6667), (4, 13.0), (6, 17.0), (8, 21.0), (16, 37.0)]
 )
 def test_a_pass_costs_its_rows_and_what_every_pass_costs(num_rows: int, ms: float) -> None:
-    assert PRICES.seconds(num_rows, 0) == pytest.approx(ms / 1e3, rel=1e-4)
+    assert PRICES.seconds(PassSize(1, num_rows, 0)) == pytest.approx(ms / 1e3, rel=1e-4)
 
 
 def test_what_rows_read_has_its_price() -> None:
     prices = replace(PRICES, cached_s=2e-6)
-    assert prices.seconds(4, 500) == pytest.approx(0.014)
+    assert prices.seconds(PassSize(4, 4, 500)) == pytest.approx(0.014)
 
 
 def test_plain_decoding_costs_a_pass_a_token() -> None:
     questions, bill = asked(recorded(NEW), 0.0, count=4), Bill(PRICES)
     target = recorded_target(questions, VOCAB, bill)
-    turn = run(questions, target, bill, streams=2, temperature=0.0, is_speculating=False)
+    turn = run(questions, target, bill, streams=2, temperature=0.0, speculation=OFF)
     assert (turn.tokens, turn.num_drafted) == (4 * 32, 0)
     # Two waves: their prompts of 4 ids together, then 31 passes of two rows.
-    prompts_s, rows_s = PRICES.seconds(8, 0), PRICES.seconds(2, 0)
+    prompts_s, rows_s = PRICES.seconds(PassSize(2, 8, 0)), PRICES.seconds(PassSize(2, 2, 0))
     assert turn.seconds == pytest.approx(2 * (prompts_s + 31 * rows_s))
+    assert turn.decoding_s == pytest.approx(2 * 31 * rows_s)
 
 
 def test_an_answer_that_repeats_itself_is_cheaper_with_speculation() -> None:
@@ -67,7 +69,7 @@ def test_an_answer_that_differs_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     questions = asked(recorded([*REPEATING[:18], *NEW]), 0.0, count=1)
     bill = Bill(PRICES)
     target = recorded_target(questions, VOCAB, bill)
-    run(questions, target, bill, streams=1, temperature=0.0, is_speculating=True)
+    run(questions, target, bill, streams=1, temperature=0.0, speculation=SHIPPED)
     monkeypatch.setattr(target, "rollback", lambda slot, length: None)
     with pytest.raises(AssertionError):
-        run(questions, target, bill, streams=1, temperature=0.0, is_speculating=True)
+        run(questions, target, bill, streams=1, temperature=0.0, speculation=SHIPPED)
