@@ -1,5 +1,7 @@
 """Whether the K controller ever loses: tokens/s with it, without drafts, and with every fixed K.
 
+Without drafts means two things: plain decoding, and the controller's engine with speculation off.
+
 For every batch size and acceptance the contestants decode the same prompts in turns. Proposals come
 from a recorded plain run, each token right with the cell's acceptance (benchmarks/synthetic.py);
 passes and verification are real. What comes out is compared with the recording. An engine lives
@@ -7,6 +9,9 @@ through all turns of its cell, as a service does: its first run, in which the co
 passes cost, is told apart.
 
     python -m benchmarks.no_slowdown --input spec_bench_240.jsonl --output F.json --plot F.png
+
+With `--dataset-name copying` the prompts are chats with text to copy, and prompt lookup itself
+makes the proposals. Speeds then count from an answer's first token.
 """
 
 from __future__ import annotations
@@ -15,6 +20,7 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,21 +31,35 @@ from rich.console import Console
 
 from benchmarks.no_slowdown_cells import CONTROLLER, Bench, Cell, Run
 from benchmarks.no_slowdown_report import cell_record, cells_table, plot
-from benchmarks.synthetic import DrafterKind, record
+from benchmarks.synthetic import DrafterKind, record, shipped_draft_tokens
 from benchmarks.synthetic_models import (
     DEMO,
     DEMO_DRAFT,
+    RANDOM,
     ModelOptions,
     load_draft,
     load_target,
     prompts_for,
 )
+from deployments.bench.names import DatasetName
+from deployments.bench.prompts import COPYING_FILE
+from deployments.demo_models import resolve_model
 from deployments.progress import cell_progress
+from deployments.text.model import end_token_ids
 from specdec_core import SamplingParams
 from specdec_core.models.loading import DType
 from specdec_core.models.numerics import Numerics
 
-_TABLE_WIDTH = 110
+_TABLE_WIDTH = 130
+_PROMPT_LEN = 32
+_COPYING_LEN = 768
+"""Token IDs that every prompt of the set has at most."""
+
+
+class Dataset(StrEnum):
+    """Prompts with real proposals."""
+
+    COPYING = DatasetName.COPYING.value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +67,7 @@ class Sweep:
     """Which cells, and how long they may take."""
 
     batch_sizes: tuple[int, ...]
-    acceptances: tuple[float, ...]
+    acceptances: tuple[float | None, ...]
     fixed_ks: tuple[int, ...]
     repeats: int
     minutes: float
@@ -71,17 +91,32 @@ def main(
     ] = DrafterKind.LOOKUP,
     draft: Annotated[str, typer.Option(help="Whose passes drafted tokens cost.")] = DEMO_DRAFT,
     input: Annotated[Path | None, typer.Option(help="Prompts; without it random ids.")] = None,
+    dataset_name: Annotated[
+        Dataset | None, typer.Option(help="copying: chats with text to copy, and real proposals.")
+    ] = None,
+    category: Annotated[
+        str | None, typer.Option(help="Category of the data set.", show_default="all")
+    ] = None,
     batch_sizes: Annotated[str, typer.Option()] = "1,2,4,8,16,32,64",
     acceptances: Annotated[str, typer.Option(help="Chance of a drafted token.")] = "0.1,0.5,0.9",
-    fixed_ks: Annotated[str, typer.Option(help="The greatest is the controller's limit.")] = (
-        "1,2,4"
-    ),
+    spec_tokens: Annotated[
+        int | None, typer.Option(help="Maximum K of the controller.", show_default="as shipped")
+    ] = None,
+    fixed_ks: Annotated[
+        str, typer.Option(help="Separated by commas.", show_default="1, 2, 4 and --spec-tokens")
+    ] = "",
     repeats: Annotated[int, typer.Option(help="Turns of every cell, after the first run.")] = 5,
     minutes: Annotated[
         float, typer.Option(help="Time of the whole sweep: cells make fewer turns, at least one.")
     ] = 14.0,
     max_tokens: Annotated[int, typer.Option(help="Of every answer.")] = 48,
-    prompt_len: Annotated[int, typer.Option(help="Prompts keep their last ids.")] = 32,
+    prompt_len: Annotated[
+        int | None,
+        typer.Option(
+            help="Token IDs kept of each prompt, the last ones.",
+            show_default="32; with a data set up to 768",
+        ),
+    ] = None,
     min_prompts: Annotated[int, typer.Option(help="Of a cell; larger batches have one each.")] = 2,
     temperature: Annotated[float, typer.Option()] = 0.0,
     top_p: Annotated[float, typer.Option()] = 1.0,
@@ -110,15 +145,29 @@ def main(
     python -m benchmarks.no_slowdown --batch-sizes 8,64 --acceptances 0.5 --drafter draft
 
     \b
+    Edits of a text, with proposals of prompt lookup:
+    python -m benchmarks.no_slowdown --dataset-name copying --category edit --batch-sizes 1,8 \
+        --max-tokens 160 --min-prompts 8
+
+    \b
     Sizes that have no weights here:
     python -m benchmarks.no_slowdown --model random-tinyllama --drafter draft --batch-sizes 1,8
     """
     settings = {name: str(value) for name, value in locals().items()}
     torch.set_num_threads(threads)
+    copies = dataset_name is Dataset.COPYING
+    if copies and (input is not None or drafter is DrafterKind.DRAFT or model.startswith(RANDOM)):
+        raise typer.BadParameter(
+            "--dataset-name copying takes neither --input nor --drafter draft nor random weights"
+        )
+    max_k = shipped_draft_tokens() if spec_tokens is None else spec_tokens
+    prompt_len = prompt_len or (_COPYING_LEN if copies else _PROMPT_LEN)
     sweep = Sweep(
         batch_sizes=tuple(map(int, batch_sizes.split(","))),
-        acceptances=tuple(map(float, acceptances.split(","))),
-        fixed_ks=tuple(map(int, fixed_ks.split(","))),
+        acceptances=(None,) if copies else tuple(map(float, acceptances.split(","))),
+        fixed_ks=tuple(map(int, fixed_ks.split(",")))
+        if fixed_ks
+        else tuple(sorted({1, 2, 4, max_k})),
         repeats=repeats,
         minutes=minutes,
         min_prompts=min_prompts,
@@ -131,17 +180,19 @@ def main(
         numerics=numerics,
         device=device,
         scale=scale,
-        max_len=prompt_len + max_tokens + max(sweep.fixed_ks) + 1,
+        max_len=prompt_len + max_tokens + max(max_k, *sweep.fixed_ks) + 1,
         max_sequences=count,
     )
     target = load_target(options)
-    prompts = prompts_for(options, target.vocab_size, input, count, prompt_len)
+    file = COPYING_FILE if copies else input
+    prompts = prompts_for(options, target.vocab_size, file, count, prompt_len, category)
     params = SamplingParams(
-        temperature=temperature, top_p=top_p, max_tokens=max_tokens, ignore_eos=True
+        temperature=temperature, top_p=top_p, max_tokens=max_tokens, ignore_eos=not copies
     )
     name = f"{model} {dtype} {numerics} {scale}"
-    recorded = record(target, prompts, params, recording, name)
-    bench = Bench(target, load_draft(options, drafter), recorded, sweep.fixed_ks, traces)
+    ends = end_token_ids(Path(resolve_model(model))) if copies else frozenset[int]()
+    recorded = record(target, prompts, params, recording, name, ends)
+    bench = Bench(target, load_draft(options, drafter), recorded, sweep.fixed_ks, max_k, traces)
     records = measure(bench, sweep)
     Console(width=_TABLE_WIDTH).print(cells_table(records))
     if output is not None:

@@ -9,8 +9,11 @@ from deployments.generate.prompt_text import encode_line
 from deployments.text.model import load_text_model
 
 
-def chat_prompts(folder: str, path: Path, sample: int) -> list[tuple[int, ...]]:
-    """`sample` lines of the file, spread over its categories."""
+def chat_prompts(
+    folder: str, path: Path, sample: int, category: str | None = None
+) -> list[tuple[int, ...]]:
+    """Return `sample` lines of the file, spread over its categories or of one of them."""
     text = load_text_model(folder)
-    lines = select(read_prompt_file(path), sample=sample)
+    lines = [one for one in read_prompt_file(path) if category in (None, one.category)]
+    lines = select(lines, sample=sample)
     return [encode_line(text, line, is_raw=False) for line in lines]

@@ -78,12 +78,17 @@ def load_draft(options: ModelOptions, kind: DrafterKind) -> TransformersModel | 
 
 
 def prompts_for(
-    options: ModelOptions, vocab_size: int, path: Path | None, count: int, prompt_len: int
+    options: ModelOptions,
+    vocab_size: int,
+    path: Path | None,
+    count: int,
+    prompt_len: int,
+    category: str | None = None,
 ) -> list[tuple[int, ...]]:
     """Of the file through the chat template, cut to their last `prompt_len` ids; without a file, or
     for random weights, random ids."""
     if path is not None and not options.is_random:
-        prompts = chat_prompts(str(resolve_model(options.target)), path, count)
+        prompts = chat_prompts(str(resolve_model(options.target)), path, count, category)
         return [prompt[-prompt_len:] for prompt in prompts]
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(vocab_size, (count, prompt_len), generator=generator)

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from benchmarks import replay_k
 from benchmarks.no_slowdown import Sweep, measure
-from benchmarks.no_slowdown_cells import CONTROLLER, PLAIN, Bench, Cell, Run
+from benchmarks.no_slowdown_cells import CONTROLLER, OFF, PLAIN, Bench, Cell, Run
 from benchmarks.no_slowdown_report import cell_record, cells_table
 from benchmarks.synthetic import Recording, lookups_from, record, synthetic_engine
 from specdec_core import SamplingParams
@@ -65,7 +65,7 @@ def test_a_recording_is_read_again_for_equal_questions_alone(tmp_path: Path) -> 
 
 
 def test_a_sweep_runs_every_contestant_in_turns_and_finds_no_other_token() -> None:
-    bench = Bench(TokenListModel(), None, recorded(SHORT), (1, 3))
+    bench = Bench(TokenListModel(), None, recorded(SHORT), (1, 3), 3)
     sweep = Sweep(
         batch_sizes=(1, 4),
         acceptances=(0.5,),
@@ -78,18 +78,18 @@ def test_a_sweep_runs_every_contestant_in_turns_and_finds_no_other_token() -> No
     assert (small["num_prompts"], large["num_prompts"]) == (2, 4)
     for found in (small, large):
         assert {name: len(runs) for name, runs in found["runs"].items()} == {
-            **{PLAIN: 2, "K=1": 2, "K=3": 2},
+            **{PLAIN: 2, OFF: 2, "K=1": 2, "K=3": 2},
             CONTROLLER: 3,
         }
         assert found["num_different"] == 0
         drafted = {name: runs[0]["mean_k"] for name, runs in found["runs"].items()}
-        assert drafted[PLAIN] == 0.0
+        assert drafted[PLAIN] == drafted[OFF] == 0.0
         assert 0.9 < drafted["K=1"] <= 1.0 < 2.5 < drafted["K=3"] <= 3.0
     assert cells_table([small, large]).row_count == 2
 
 
 def test_a_trace_is_decided_again_and_a_changed_one_is_found_out(tmp_path: Path) -> None:
-    bench = Bench(TokenListModel(), None, recorded(), (4,), tmp_path)
+    bench = Bench(TokenListModel(), None, recorded(), (4,), 4, tmp_path)
     with bench.contest(Cell(4, 0.7, 12)) as contest:
         contest[CONTROLLER]()
     trace = tmp_path / "batch_4_acceptance_0.7.jsonl"
@@ -110,7 +110,7 @@ def replay_app() -> typer.Typer:
 
 
 def test_a_sweep_without_time_makes_one_turn_of_every_cell() -> None:
-    bench = Bench(TokenListModel(), None, recorded(SHORT), (1,))
+    bench = Bench(TokenListModel(), None, recorded(SHORT), (1,), 1)
     sweep = Sweep(
         batch_sizes=(1, 2), acceptances=(0.5,), fixed_ks=(1,), repeats=9, minutes=0.0, min_prompts=1
     )
@@ -120,12 +120,24 @@ def test_a_sweep_without_time_makes_one_turn_of_every_cell() -> None:
 def test_ratios_are_taken_turn_by_turn_and_leave_the_controllers_first_run_out() -> None:
     def runs(*speeds: float) -> list[Run]:
         return [
-            Run(tokens_per_second=speed, num_passes=1, mean_k=0.0, num_different=0)
+            Run(
+                tokens_per_second=speed,
+                decode_tokens_per_second=2 * speed,
+                num_passes=1,
+                mean_k=0.0,
+                num_different=0,
+            )
             for speed in speeds
         ]
 
-    contest = {PLAIN: runs(10, 100, 20), "K=1": runs(8, 80, 16), CONTROLLER: runs(1, 9, 90, 18)}
+    contest = {
+        PLAIN: runs(10, 100, 20),
+        OFF: runs(5, 50, 10),
+        "K=1": runs(8, 80, 16),
+        CONTROLLER: runs(1, 9, 90, 18),
+    }
     found = cell_record(Cell(1, 0.5, 1), contest)
     assert found["over_plain"] == found["over_best_fixed"] == pytest.approx(0.9)
+    assert found["over_off"] == pytest.approx(1.8)
     assert found["best_fixed"] == PLAIN
     assert found["first_over_plain"] == 1 / 20
