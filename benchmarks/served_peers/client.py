@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from benchmarks.harness.load import ask_all
 from benchmarks.served_peers.engines import Server
 from benchmarks.served_peers.prompts import request_prompt
-from deployments.bench.figures import Wanted, figures
+from deployments.bench.figures import Decoding, Wanted, decoding, figures
 from deployments.bench.load import LoadRun
 from deployments.bench.records import RequestRecord
 from deployments.bench.speculation import SpecCounts
@@ -54,6 +54,7 @@ class Asked(NamedTuple):
     ttft_ms: dict[str, float]
     gap_ms: dict[str, float]
     busy: Busy
+    decoding: Decoding
     passes: dict[str, float]
     """As `passes_of`."""
 
@@ -73,34 +74,40 @@ class Client:
         max_tokens: int,
         temperature: float,
         fields: Mapping[str, Any],
+        ignore_eos: bool = True,
     ) -> Asked:
-        """All lines, `streams` at a time. Raises SpecdecError for an answer of other length."""
+        """All lines, `streams` at a time. Raises SpecdecError for an answer of other length, unless
+        the model may end it."""
         prompts = [
-            request_prompt(line, self._body(place, max_tokens, temperature))
+            request_prompt(line, self._body(place, max_tokens, temperature, ignore_eos))
             for place, line in enumerate(lines)
         ]
         run = ask_all(self._url, prompts, streams, self._timeout_s, extra_body=fields)
-        return read(run, streams, max_tokens)
+        return read(run, streams, max_tokens, ignore_eos=ignore_eos)
 
-    def _body(self, place: int, max_tokens: int, temperature: float) -> dict[str, Any]:
+    def _body(
+        self, place: int, max_tokens: int, temperature: float, ignore_eos: bool
+    ) -> dict[str, Any]:
         self._num_requests += 1
         unshared = self._server.unshared(f"served-peers-{self._num_requests}")
-        return request_body(place, max_tokens, temperature) | dict(unshared)
+        return request_body(place, max_tokens, temperature, ignore_eos) | dict(unshared)
 
 
-def request_body(place: int, max_tokens: int, temperature: float) -> dict[str, Any]:
+def request_body(
+    place: int, max_tokens: int, temperature: float, ignore_eos: bool = True
+) -> dict[str, Any]:
     """The same for every server; drawn tokens have a seed by the place of the prompt."""
     seed = {"seed": place} if temperature > 0 else {}
-    return {"temperature": temperature, "max_tokens": max_tokens, "ignore_eos": True, **seed}
+    return {"temperature": temperature, "max_tokens": max_tokens, "ignore_eos": ignore_eos, **seed}
 
 
-def read(run: LoadRun, streams: int, max_tokens: int) -> Asked:
+def read(run: LoadRun, streams: int, max_tokens: int, *, ignore_eos: bool = True) -> Asked:
     """Raises SpecdecError where an answer failed or has another number of tokens."""
     if run.failures:
         ((reason, number), *_) = run.failures.most_common()
         raise SpecdecError(f"{number} of {len(run.records)} requests failed: {reason}")
     lengths = {record.usage.num_output for record in run.records}
-    if lengths != {max_tokens}:
+    if ignore_eos and lengths != {max_tokens}:
         raise SpecdecError(f"answers of {sorted(lengths)} tokens, asked for {max_tokens} each")
     found = figures(run.records, run.duration_s, _WANTED)
     return Asked(
@@ -110,6 +117,7 @@ def read(run: LoadRun, streams: int, max_tokens: int) -> Asked:
         ttft_ms={name: found[f"{name}_ttft_ms"] for name in ("p50", "p90")},
         gap_ms={name: found[f"{name}_itl_ms"] for name in ("p50", "p99")},
         busy=busy(run.records, streams),
+        decoding=decoding(run.records),
         passes=passes_of(run),
     )
 

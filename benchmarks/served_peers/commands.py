@@ -19,7 +19,7 @@ from benchmarks.served_peers.engines import NAMES, SERVERS, Site
 from benchmarks.served_peers.measurement import Measurement, write
 from benchmarks.served_peers.options import RunOptions
 from benchmarks.served_peers.plot import plot as draw
-from benchmarks.served_peers.prompts import FILE, Prompts
+from benchmarks.served_peers.prompts import COPYING_KINDS, FILE, Prompts
 from benchmarks.served_peers.report import markdown as as_markdown
 from benchmarks.served_peers.report import sheets, table
 from deployments.plotting import check_can_plot
@@ -74,7 +74,9 @@ def setup(venvs: _Venvs, llama_cpp: _LlamaCpp = None, model: _Model = _DEFAULT_M
     epilog="Examples:\n\n"
     f"{_RUN} --save-result served_peers.json --plot served_peers.png`\n\n"
     f"{_RUN} --rounds 1 --streams 1,8 --prompts short --pairs 0 --first-requests 0`\n\n"
-    f"`{_COMMAND} run --venvs ~/peers --engines specdec,engine --pairs 10`"
+    f"`{_COMMAND} run --venvs ~/peers --engines specdec,engine --pairs 10`\n\n"
+    f"`{_COMMAND} run --venvs ~/peers --engines specdec --rounds 1 --prompts short --streams 1,8 "
+    "--first-requests 0 --pairs 10 --pair-prompts copying,edit --spec-tokens 4 --off-pairs`"
 )
 def run(
     venvs: _Venvs,
@@ -92,11 +94,28 @@ def run(
         int, typer.Option(help="Paired turns of specdec with and without speculation, in all.")
     ] = 10,
     pair_temperatures: Annotated[str, typer.Option(help="Separated by commas.")] = "0,0.8",
+    pair_prompts: Annotated[
+        str,
+        typer.Option(help=f"Prompts of paired turns: short, long, {', '.join(COPYING_KINDS)}."),
+    ] = "short",
+    spec_tokens: Annotated[
+        str,
+        typer.Option(
+            help="Maximum K of further arms of paired turns, separated by commas. Each has its own "
+            "specdec server, which runs at the same time."
+        ),
+    ] = "",
+    off_pairs: Annotated[
+        bool, typer.Option("--off-pairs", help="A second arm without speculation, for the noise.")
+    ] = False,
     first_requests: Annotated[
         int, typer.Option(help="Of specdec after a start, with and without speculation.")
     ] = 20,
     first_streams: Annotated[int, typer.Option(help="Of these, at a time.")] = 8,
-    max_tokens: Annotated[int, typer.Option(help="Every answer has exactly as many.")] = 128,
+    max_tokens: Annotated[
+        int,
+        typer.Option(help="Tokens of every answer; with text to copy their maximum."),
+    ] = 128,
     model: _Model = _DEFAULT_MODEL,
     input: Annotated[
         Path, typer.Option(help="Prompts: JSON lines with `turns` and category short or long.")
@@ -126,6 +145,9 @@ def run(
             prompts=names(prompts),
             pairs=pairs,
             pair_temperatures=tuple(map(float, names(pair_temperatures))),
+            pair_prompts=names(pair_prompts),
+            spec_tokens=numbers(spec_tokens),
+            off_pairs=off_pairs,
             first_requests=first_requests,
             first_streams=first_streams,
             max_tokens=max_tokens,

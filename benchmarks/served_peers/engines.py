@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -88,6 +88,15 @@ def specdec_command(site: Site) -> list[str]:
     """As it ships: nothing but the model and ports."""
     ports = ["--port", str(site.port), "--grpc-port", str(site.port + 1)]
     return [*SERVE, site.model, *ports]
+
+
+def with_spec_tokens(server: Server, spec_tokens: int) -> Server:
+    """Return a specdec server with another maximum K."""
+
+    def command(site: Site) -> list[str]:
+        return [*server.command(site), "--spec-tokens", str(spec_tokens)]
+
+    return replace(server, name=f"{server.name}-k{spec_tokens}", command=command)
 
 
 def _vllm_command(*more: str, dtype: str) -> Callable[[Site], list[str]]:

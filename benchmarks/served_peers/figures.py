@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean, median, stdev
 from typing import NamedTuple
 
-from benchmarks.served_peers.readings import OFF, ON, Part, Record
+from benchmarks.served_peers.readings import OFF, OFF_AGAIN, ON, Part, Record
 
 # fmt: off
 _T_975 = (
@@ -19,7 +19,7 @@ _T_975 = (
 """Student's t: what 97.5 % lie below, for 1 to 30 degrees of freedom."""
 _T_MANY = 2.042
 """For more: never too narrow."""
-_ADDED = ("tokens", "seconds", "busy_tokens", "busy_s")
+_ADDED = ("tokens", "seconds", "busy_tokens", "busy_s", "decode_tokens", "decode_s")
 """What a speed is of."""
 
 
@@ -57,6 +57,12 @@ def rate(reading: Record) -> float:
 
 def busy_rate(reading: Record) -> float:
     speed: float = reading["busy_tokens"] / reading["busy_s"]
+    return speed
+
+
+def decode_rate(reading: Record) -> float:
+    """Return tokens per second of one stream, counted from an answer's first token."""
+    speed: float = reading["decode_tokens"] / reading["decode_s"]
     return speed
 
 
@@ -111,38 +117,59 @@ class Cells:
         return paired([mine[number] for number in both], [theirs[number] for number in both])
 
 
+class Pairing(NamedTuple):
+    """Two arms of the same paired turns."""
+
+    prompts: str
+    streams: int
+    temperature: float
+    arm: str
+    base: str
+    """Arm that `arm` is divided by."""
+
+
 def speculation_ratios(
     readings: Iterable[Record], figure: Callable[[Record], float] = rate
-) -> dict[tuple[float, int], Ratio]:
-    """On over off by temperature and streams, pair by pair."""
-    return _on_over_off(readings, Part.PAIRS, lambda each: each["pair"], figure)
+) -> dict[Pairing, Ratio]:
+    """Return the ratio of every arm to no speculation, and of speculation as it ships to that with
+    another maximum K, pair by pair."""
+    return _arm_ratios(readings, Part.PAIRS, lambda each: each["pair"], figure)
 
 
-def first_ratios(readings: Iterable[Record]) -> dict[tuple[float, int], Ratio]:
-    """On over off of the first requests after a start, round by round."""
-    return _on_over_off(readings, Part.FIRST, lambda each: each["round"], rate)
+def first_ratios(readings: Iterable[Record]) -> dict[Pairing, Ratio]:
+    """Return on over off of the first requests after a start, round by round."""
+    return _arm_ratios(readings, Part.FIRST, lambda each: each["round"], rate)
 
 
-def _on_over_off(
+def _arm_ratios(
     readings: Iterable[Record],
     part: Part,
     turn: Callable[[Record], int],
     figure: Callable[[Record], float],
-) -> dict[tuple[float, int], Ratio]:
-    sides: dict[tuple[float, int], dict[str, dict[int, list[Record]]]] = {}
+) -> dict[Pairing, Ratio]:
+    turns: dict[tuple[str, int, float], dict[str, dict[int, list[Record]]]] = {}
     for each in readings:
         if each["part"] == part:
-            shape = each["temperature"], each["streams"]
-            both = sides.setdefault(shape, {ON: {}, OFF: {}})
-            both[each["speculation"]].setdefault(turn(each), []).append(each)
+            shape = each["prompts"], each["streams"], each["temperature"]
+            arms = turns.setdefault(shape, {})
+            arms.setdefault(each["speculation"], {}).setdefault(turn(each), []).append(each)
     found = {}
-    for shape, both in sides.items():
-        turns = [number for number in both[ON] if number in both[OFF]]
-        on, off = ([figure(_together(both[side][n])) for n in turns] for side in (ON, OFF))
-        ratio = paired(on, off)
-        if ratio is not None:
-            found[shape] = ratio
+    for shape, arms in turns.items():
+        for arm, base in _compared(list(arms)):
+            both = [number for number in arms[arm] if number in arms[base]]
+            mine, theirs = ([figure(_together(arms[one][n])) for n in both] for one in (arm, base))
+            ratio = paired(mine, theirs)
+            if ratio is not None:
+                found[Pairing(*shape, arm, base)] = ratio
     return found
+
+
+def _compared(arms: Sequence[str]) -> list[tuple[str, str]]:
+    """Return (arm, base) of every ratio that is of interest."""
+    with_k = [arm for arm in arms if arm not in (ON, OFF, OFF_AGAIN)]
+    over_off = [(arm, OFF) for arm in (ON, *with_k, OFF_AGAIN)]
+    wanted = [*over_off, *((ON, arm) for arm in with_k)]
+    return [(arm, base) for arm, base in wanted if arm in arms and base in arms]
 
 
 def _together(goes: Sequence[Record]) -> Record:

@@ -8,14 +8,17 @@ from typing import Any, NamedTuple
 from benchmarks.served_peers.engines import ENGINE, LLAMA, SPECDEC, VLLM
 from benchmarks.served_peers.figures import (
     Cells,
+    Pairing,
     Ratio,
     busy_rate,
+    decode_rate,
     first_ratios,
     rate,
     speculation_ratios,
     ttft,
 )
 from benchmarks.served_peers.prompts import SHORT
+from benchmarks.served_peers.readings import OFF, ON
 
 _LEAST_OVER_ENGINE = {1: 0.78, 8: 0.75, 16: 0.75, 32: 0.72}
 _LEAST_OVER_PEER = {LLAMA: 1.2, VLLM: 1.3}
@@ -91,15 +94,28 @@ def _speculation(found: dict[str, Any]) -> Iterator[Figure]:
     readings = found["readings"]
     # Results from before 28 November 2026 do not tell it.
     has_busy = [each for each in readings if "busy_s" in each]
-    for when, own, figure in (("", readings, rate), (", all streams busy", has_busy, busy_rate)):
-        for (temperature, streams), ratio in speculation_ratios(own, figure).items():
-            what = f"speculation on / off, {_number(streams)}, temperature {temperature:g}{when}"
-            yield _interval_above(what, ratio)
+    # Results from before 30 November 2026 do not tell it.
+    has_decode = [each for each in readings if "decode_s" in each]
+    for when, own, figure in (
+        ("", readings, rate),
+        (", all streams busy", has_busy, busy_rate),
+        (", after the first token", has_decode, decode_rate),
+    ):
+        for pairing, ratio in speculation_ratios(own, figure).items():
+            what = f"{_arms(pairing)}, temperature {pairing.temperature:g}{when}"
+            has_goal = (pairing.arm, pairing.base) == (ON, OFF)
+            yield _interval_above(what, ratio) if has_goal else Figure(what, ratio, "-", None)
     number = found["settings"]["first_requests"]
-    for (_, streams), ratio in first_ratios(readings).items():
+    for pairing, ratio in first_ratios(readings).items():
         after = f"first {number} requests after a start"
-        what = f"speculation on / off, {after}, {_number(streams)}"
+        what = f"speculation on / off, {after}, {_number(pairing.streams)}"
         yield _interval_above(what, ratio)
+
+
+def _arms(pairing: Pairing) -> str:
+    arms = f"speculation {pairing.arm} / {pairing.base}"
+    prompts = "" if pairing.prompts == SHORT else f"{pairing.prompts} prompts, "
+    return f"{arms}, {prompts}{_number(pairing.streams)}"
 
 
 def _at_least(what: str, ratio: Ratio, least: float | None) -> Figure:

@@ -6,13 +6,15 @@ One engine at a time is on the machine. What fails is noted, and the others go o
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from benchmarks.peers.comparison import machine
-from benchmarks.served_peers.engines import ENGINE, SERVERS, SPECDEC, Server
+from benchmarks.served_peers.arms import Arm
+from benchmarks.served_peers.engines import ENGINE, SERVERS, SPECDEC, Server, with_spec_tokens
 from benchmarks.served_peers.options import RunOptions
 from benchmarks.served_peers.prompts import Prompts
 from benchmarks.served_peers.readings import OFF, ON, Load, NotRun, Part, Reading, Start
@@ -59,27 +61,46 @@ class Measurement:
         with started(server, number, self._options, self._prompts, self._logs) as (start, side):
             self._starts.append(start)
             if name == SPECDEC and self._options.first_requests:
-                self._read(side, self._options.first_load(number), Part.FIRST, number, None, ON)
+                load = self._options.first_load(number)
+                self._read(side, load, Part.FIRST, number, None, Arm(ON))
             side.warm_up()
             self._cells(side, name, number)
-            if name == SPECDEC:
-                self._pairs(side, number)
+            if name == SPECDEC and self._options.pair_numbers(number):
+                with self._sides(side, number) as sides:
+                    self._pairs(sides, number)
 
     def _first_without_speculation(self, server: Server, number: int) -> None:
         self._report(f"{server.name} starts, round {number + 1}", 0)
         with started(server, number, self._options, self._prompts, self._logs) as (start, side):
             self._starts.append(start)
-            self._read(side, self._options.first_load(number), Part.FIRST, number, None, OFF)
+            load = self._options.first_load(number)
+            self._read(side, load, Part.FIRST, number, None, Arm(OFF, is_speculating=False))
 
     def _cells(self, side: Side, name: str, number: int) -> None:
         for load in self._options.cells(number):
             self._read(side, load, Part.CELLS, number, None, None)
 
-    def _pairs(self, side: Side, number: int) -> None:
+    @contextmanager
+    def _sides(self, shipped: Side, number: int) -> Iterator[dict[int | None, Side]]:
+        """Yield the side of each maximum K; None is the server as it ships. All of them run at the
+        same time, so that the goes of a turn follow each other."""
+        sides: dict[int | None, Side] = {None: shipped}
+        with ExitStack() as stack:
+            for place, k in enumerate(self._options.spec_tokens):
+                server = with_spec_tokens(SERVERS[SPECDEC], k)
+                self._report(f"{server.name} starts, round {number + 1}", 0)
+                how = self._options.beside(place), self._prompts, self._logs
+                start, side = stack.enter_context(started(server, number, *how))
+                self._starts.append(start)
+                side.warm_up()
+                sides[k] = side
+            yield sides
+
+    def _pairs(self, sides: dict[int | None, Side], number: int) -> None:
         for pair in self._options.pair_numbers(number):
             for load in self._options.pair_loads(pair):
-                for speculation in self._options.pair_goes(pair):
-                    self._read(side, load, Part.PAIRS, number, pair, speculation)
+                for arm in self._options.pair_goes(pair):
+                    self._read(sides[arm.spec_tokens], load, Part.PAIRS, number, pair, arm)
 
     def _read(
         self,
@@ -88,12 +109,12 @@ class Measurement:
         part: Part,
         number: int,
         pair: int | None,
-        speculation: str | None,
+        arm: Arm | None,
     ) -> None:
-        how = f", speculation {speculation}" if speculation else ""
+        how = f", speculation {arm.name}" if arm else ""
         told = f"streams {load.streams}, {load.prompts} prompts, {part}{how}, round {number + 1}"
         self._report(told, 0)
-        reading = side.read(load, part=part, round=number, pair=pair, speculation=speculation)
+        reading = side.read(load, part=part, round=number, pair=pair, arm=arm)
         self._readings.append(reading)
         self._report(told, 1)
 
@@ -104,7 +125,8 @@ class Measurement:
             "settings": {
                 **json.loads(json.dumps(asdict(options), default=str)),
                 "prompt_tokens": {
-                    kind: self._prompts.median_tokens(folder, kind) for kind in options.prompts
+                    kind: self._prompts.median_tokens(folder, kind)
+                    for kind in dict.fromkeys((*options.prompts, *options.pair_prompts))
                 },
             },
             "machine": machine(),

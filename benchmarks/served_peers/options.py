@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from benchmarks.served_peers.arms import Arm, arms_of, goes
 from benchmarks.served_peers.engines import NAMES, SPECDEC, Site
-from benchmarks.served_peers.prompts import LONG, SHORT
-from benchmarks.served_peers.readings import OFF, ON, Load
+from benchmarks.served_peers.prompts import COPYING_KINDS, LONG, SHORT
+from benchmarks.served_peers.readings import Load
 from specdec_core.errors import InvalidRequestError
 
 _LEAST_REQUESTS = 4
@@ -15,6 +16,9 @@ _PAIR_WAVES = 4
 """So often a stream asks in each of the four goes of a paired turn. Two goes of a side take 5 s and
 more: of 1.5 s single pairs differed by 10 %, of 4 s by 6; and of two sides of 26 s each, one after
 the other, by 4 % still, as a machine has slow minutes."""
+
+_PORTS = 2
+"""Ports of a specdec server: HTTP and gRPC."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +32,12 @@ class RunOptions:
     pairs: int
     """Paired turns of speculation on and off, for every number of streams and temperature."""
     pair_temperatures: tuple[float, ...]
+    pair_prompts: tuple[str, ...]
+    """Kinds of prompts of paired turns."""
+    spec_tokens: tuple[int, ...]
+    """Maximum K of further arms of paired turns, each with its own server."""
+    off_pairs: bool
+    """Whether paired turns have a second arm without speculation, which shows the noise."""
     first_requests: int
     first_streams: int
     max_tokens: int
@@ -38,6 +48,7 @@ class RunOptions:
     def __post_init__(self) -> None:
         _check_known("engine", self.engines, NAMES)
         _check_known("kind of prompts", self.prompts, (SHORT, LONG))
+        _check_known("kind of prompts for pairs", self.pair_prompts, (SHORT, LONG, *COPYING_KINDS))
         if (
             min(self.rounds, self.max_tokens, self.first_streams, *self.streams, *self.long_streams)
             < 1
@@ -60,16 +71,19 @@ class RunOptions:
         bounds = [self.pairs * place // self.rounds for place in (number, number + 1)]
         return range(*bounds)
 
-    def pair_goes(self, number: int) -> tuple[str, ...]:
-        """Speculation in each go of a paired turn. Each side has two, one around the other's, so
-        that a machine that gets slower or faster meanwhile does so for both. Which comes first
-        alternates."""
-        first, other = (ON, OFF) if number % 2 == 0 else (OFF, ON)
-        return first, other, other, first
+    def pair_goes(self, number: int) -> tuple[Arm, ...]:
+        """Return the arm of each go of a paired turn."""
+        return goes(arms_of(self.spec_tokens, has_noise=self.off_pairs), number)
+
+    def beside(self, place: int) -> RunOptions:
+        """Return the options of another specdec server that runs at the same time."""
+        port = self.site.port + _PORTS * (place + 1)
+        return replace(self, site=replace(self.site, port=port))
 
     def pair_loads(self, number: int) -> list[Load]:
         return [
-            self._load(SHORT, streams, temperature, number, _PAIR_WAVES * streams)
+            self._load(kind, streams, temperature, number, _PAIR_WAVES * streams)
+            for kind in self.pair_prompts
             for temperature in self.pair_temperatures
             for streams in self.streams
         ]
@@ -90,9 +104,7 @@ class RunOptions:
         cells = len(self.cells(0)) * len(self.engines) * self.rounds
         if SPECDEC not in self.engines:
             return cells
-        pairs = (
-            len(self.pair_goes(0)) * self.pairs * len(self.streams) * len(self.pair_temperatures)
-        )
+        pairs = self.pairs * len(self.pair_goes(0)) * len(self.pair_loads(0))
         return cells + pairs + 2 * self.rounds * bool(self.first_requests)
 
 

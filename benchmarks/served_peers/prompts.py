@@ -1,6 +1,7 @@
 """The prompts that ship with the comparison: 32 short chats, 32 with a text of a thousand tokens.
 
-Both are this project's own; the texts are sentences of its documents.
+Both are this project's own; the texts are sentences of its documents. Paired turns may also ask the
+chats with text to copy of `specdec bench serve --dataset-name copying`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from deployments.bench.prompts import Prompt
+from deployments.bench.prompts import COPYING_FILE, Prompt
 from deployments.generate.prompt_file import PromptLine, read_prompt_file
 from deployments.generate.prompt_text import encode_line, first_messages
 from deployments.text.model import load_text_model
@@ -18,6 +19,10 @@ from specdec_core.errors import InvalidRequestError
 
 FILE = Path(__file__).with_name("prompts.jsonl")
 SHORT, LONG = "short", "long"
+COPYING = "copying"
+"""All chats with text to copy."""
+COPYING_KINDS = (COPYING, "edit", "second_turn", "asked_again", "extract")
+"""The whole set, and its categories."""
 
 
 class Prompts:
@@ -29,6 +34,10 @@ class Prompts:
             if line.category not in self._lines:
                 raise InvalidRequestError(f"{path}: category {line.category!r}, not short or long")
             self._lines[line.category].append(line)
+        self._lines |= {kind: [] for kind in COPYING_KINDS}
+        for line in read_prompt_file(COPYING_FILE):
+            self._lines[COPYING].append(line)
+            self._lines[line.category].append(line)
 
     def lines(self, kind: str, number: int, first: int) -> list[PromptLine]:
         """`number` of them from place `first` on, from the start again after the last."""
@@ -37,6 +46,12 @@ class Prompts:
 
     def median_tokens(self, folder: str, kind: str) -> float:
         return median(len(ids) for ids in token_ids(folder, self._lines[kind]))
+
+
+def has_fixed_length(kind: str) -> bool:
+    """Whether every answer has exactly the asked number of tokens. One to a chat with text to copy
+    ends where the model ends it: what a model adds to a whole answer repeats it."""
+    return kind not in COPYING_KINDS
 
 
 def request_prompt(line: PromptLine, sampling: Mapping[str, Any]) -> Prompt:

@@ -13,12 +13,13 @@ class Part(StrEnum):
     CELLS = "cells"
     """Every engine once with every kind of prompt and number of streams."""
     PAIRS = "pairs"
-    """specdec with speculation and without it, one right behind the other."""
+    """specdec with speculation, without it and in other arms, one right behind the other."""
     FIRST = "first"
     """specdec's first requests after a start, with speculation and, after another, without it."""
 
 
-ON, OFF = "on", "off"
+ON, OFF, OFF_AGAIN = "on", "off", "off again"
+"""Names of the arms of a pair. OFF_AGAIN is equal to OFF and shows the noise."""
 
 
 class Load(NamedTuple):
@@ -42,7 +43,7 @@ class Reading:
     pair: int | None = None
     """Number of the paired turn, of all rounds."""
     speculation: str | None = None
-    """ON or OFF where each request says so."""
+    """Name of the arm, in paired turns and of first requests."""
     prompts: str
     streams: int
     temperature: float
@@ -54,6 +55,9 @@ class Reading:
     busy_tokens: float
     busy_s: float
     """Tokens and seconds as long as every stream had a request under way (client.Busy)."""
+    decode_tokens: float
+    decode_s: float
+    """Tokens after the first one of each answer, and seconds since it, summed over the answers."""
     passes: dict[str, float]
     """What a server tells of its target's passes (client.passes_of); empty of the others."""
     ttft_ms: dict[str, float]

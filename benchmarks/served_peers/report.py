@@ -92,14 +92,15 @@ def _engine_row(engine: str, found: dict[str, Any]) -> tuple[str, ...]:
 
 def _passes_sheets(readings: Sequence[Record]) -> list[Sheet]:
     """Of paired turns whose server told of its passes; no sheet without any."""
-    told: dict[tuple[float, int, str], list[Record]] = {}
+    told: dict[tuple[str, float, int, str], list[Record]] = {}
     for each in readings:
         # Results from before 28 November 2026 do not tell them.
         if each["part"] == Part.PAIRS and each.get("passes"):
-            shape = each["temperature"], each["streams"], each["speculation"]
+            shape = each["prompts"], each["temperature"], each["streams"], each["speculation"]
             told.setdefault(shape, []).append(each)
     columns = (
-        *("temperature", "streams", "speculation", "goes", "tokens a pass", "ms a pass"),
+        *("prompts", "temperature", "streams", "speculation", "goes", "tokens a pass"),
+        "ms a pass",
         *("ms besides", "drafted of 1,000", "accepted of 1,000"),
     )
     title = "Passes of paired turns: means; of 1,000 tokens of answers so many were drafted"
@@ -108,11 +109,12 @@ def _passes_sheets(readings: Sequence[Record]) -> list[Sheet]:
 
 
 def _passes_row(
-    temperature: float, streams: int, speculation: str, own: Sequence[Record]
+    prompts: str, temperature: float, streams: int, speculation: str, own: Sequence[Record]
 ) -> tuple[str, ...]:
     tokens = sum(each["tokens"] for each in own)
     total = {name: sum(each["passes"][name] for each in own) for name in own[0]["passes"]}
     return (
+        prompts,
         f"{temperature:g}",
         str(streams),
         speculation,

@@ -17,11 +17,12 @@ from benchmarks.harness.starting import ServerProcess
 from benchmarks.peers.messages import Decoded, Failed, Loaded, Turn
 from benchmarks.peers.messages import Load as EngineLoad
 from benchmarks.peers.processes import RunnerProcess
+from benchmarks.served_peers.arms import Arm
 from benchmarks.served_peers.client import Asked, Client
 from benchmarks.served_peers.engines import ENGINE, Server, Site, inherited
 from benchmarks.served_peers.options import RunOptions
-from benchmarks.served_peers.prompts import Prompts, token_ids
-from benchmarks.served_peers.readings import OFF, ON, Load, Part, Reading, Start
+from benchmarks.served_peers.prompts import Prompts, has_fixed_length, token_ids
+from benchmarks.served_peers.readings import Load, Part, Reading, Start
 from specdec_core.errors import SpecdecError
 
 _WARM_UP_REQUESTS, _WARM_UP_TOKENS = 8, 16
@@ -32,7 +33,7 @@ class Side(Protocol):
     """What a turn needs of whatever decodes."""
 
     def read(
-        self, load: Load, *, part: Part, round: int, pair: int | None, speculation: str | None
+        self, load: Load, *, part: Part, round: int, pair: int | None, arm: Arm | None
     ) -> Reading: ...
 
 
@@ -47,14 +48,14 @@ class ServerSide:
         self._client = Client(server, options.site.url, options.timeout_s)
 
     def warm_up(self) -> None:
-        for kind in self._options.prompts:
+        for kind in dict.fromkeys((*self._options.prompts, *self._options.pair_prompts)):
             load = Load(kind, max(self._options.streams), 0.0, _WARM_UP_REQUESTS, 0)
             self._ask(load, _WARM_UP_TOKENS, {})
 
     def read(
-        self, load: Load, *, part: Part, round: int, pair: int | None, speculation: str | None
+        self, load: Load, *, part: Part, round: int, pair: int | None, arm: Arm | None
     ) -> Reading:
-        fields = speculation_fields(speculation)
+        fields = speculation_fields(arm)
         cpu, client_s, machine = (
             self._process.cpu_by_kind(),
             time.process_time(),
@@ -67,7 +68,7 @@ class ServerSide:
             part=part,
             round=round,
             pair=pair,
-            speculation=speculation,
+            speculation=arm and arm.name,
             prompts=load.prompts,
             streams=load.streams,
             temperature=load.temperature,
@@ -76,6 +77,8 @@ class ServerSide:
             seconds=asked.seconds,
             busy_tokens=asked.busy.tokens,
             busy_s=asked.busy.seconds,
+            decode_tokens=asked.decoding.tokens,
+            decode_s=asked.decoding.seconds,
             passes=asked.passes,
             ttft_ms=asked.ttft_ms,
             gap_ms=asked.gap_ms,
@@ -92,11 +95,13 @@ class ServerSide:
             max_tokens=max_tokens,
             temperature=load.temperature,
             fields=fields,
+            ignore_eos=has_fixed_length(load.prompts),
         )
 
 
-def speculation_fields(speculation: str | None) -> dict[str, Any]:
-    return {} if speculation in (None, ON) else {"speculative": {"enabled": speculation != OFF}}
+def speculation_fields(arm: Arm | None) -> dict[str, Any]:
+    """Return what a request of the arm sends. A maximum K is the server's and not the request's."""
+    return {} if arm is None or arm.is_speculating else {"speculative": {"enabled": False}}
 
 
 @contextmanager
@@ -137,7 +142,7 @@ class EngineSide:
             self._decode(self._rows(load), load, _WARM_UP_TOKENS)
 
     def read(
-        self, load: Load, *, part: Part, round: int, pair: int | None, speculation: str | None
+        self, load: Load, *, part: Part, round: int, pair: int | None, arm: Arm | None
     ) -> Reading:
         cpu_s, machine = self._process.cpu_seconds(), psutil.cpu_times()
         rows = self._rows(load)
@@ -154,6 +159,8 @@ class EngineSide:
             seconds=seconds,
             busy_tokens=tokens,
             busy_s=seconds,
+            decode_tokens=0.0,
+            decode_s=0.0,
             passes={},
             ttft_ms={},
             gap_ms={},

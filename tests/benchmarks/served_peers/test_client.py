@@ -13,7 +13,7 @@ from aiohttp import web
 
 from benchmarks.served_peers.client import Asked, Busy, Client, busy, passes_of
 from benchmarks.served_peers.engines import SERVERS
-from benchmarks.served_peers.prompts import LONG, SHORT, Prompts
+from benchmarks.served_peers.prompts import COPYING, COPYING_KINDS, LONG, SHORT, Prompts
 from deployments.bench.load import LoadRun
 from deployments.bench.records import RequestRecord, Usage
 from deployments.bench.speculation import SpecCounts
@@ -138,6 +138,30 @@ def test_a_request_may_switch_speculation_off() -> None:
 def test_an_answer_of_another_length_is_no_figure() -> None:
     with pytest.raises(SpecdecError, match=r"answers of \[3\] tokens, asked for 4"):
         ask(FakeServer("vllm", ends_early=True), "vllm")
+
+
+def test_an_answer_that_the_model_ends_counts_from_its_first_token() -> None:
+    server = FakeServer("vllm", ends_early=True)
+    with listening(server) as url:
+        asked = Client(SERVERS["vllm"], url, timeout_s=30.0).ask(
+            Prompts().lines("edit", 3, 0),
+            streams=2,
+            max_tokens=4,
+            temperature=0.0,
+            fields={},
+            ignore_eos=False,
+        )
+    assert (asked.tokens, asked.decoding.tokens) == (9, 6)
+    assert 0 < asked.decoding.seconds <= 3 * asked.seconds
+    assert all(body["ignore_eos"] is False for body in server.bodies)
+
+
+def test_the_set_of_text_to_copy_has_a_kind_for_each_category() -> None:
+    prompts = Prompts()
+    whole = prompts.lines(COPYING, 100, 0)
+    assert {line.category for line in whole} == set(COPYING_KINDS) - {COPYING}
+    for kind in COPYING_KINDS[1:]:
+        assert {line.category for line in prompts.lines(kind, 24, 0)} == {kind}
 
 
 def test_64_prompts_ship_each_kind_once_for_32_streams() -> None:

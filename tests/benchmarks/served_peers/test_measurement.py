@@ -51,6 +51,9 @@ def options(folder: Path, **how: Any) -> RunOptions:
         "prompts": ("short",),
         "pairs": 2,
         "pair_temperatures": (0.0, 0.8),
+        "pair_prompts": ("short",),
+        "spec_tokens": (),
+        "off_pairs": False,
         "first_requests": 3,
         "first_streams": 2,
         "max_tokens": 4,
@@ -98,6 +101,40 @@ def test_every_engine_has_its_turn_and_one_that_is_missing_is_named(
     assert set(psutil.Process().children()) <= before, "no server is left"
 
 
+@pytest.mark.usefixtures("no_tokenizer")
+def test_every_other_k_has_a_server_of_its_own_for_text_to_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measurement, "SERVERS", {**SERVERS, "specdec": fake("specdec")})
+    asked = options(
+        tmp_path,
+        engines=("specdec",),
+        streams=(1,),
+        pairs=1,
+        pair_temperatures=(0.0,),
+        pair_prompts=("edit",),
+        spec_tokens=(4,),
+        off_pairs=True,
+        first_requests=0,
+    )
+    measured = Measurement(asked, Prompts(), lambda what, done: None, lambda: None)
+    measured.run()
+    found = measured.found()
+    assert found["not_run"] == []
+    assert [start["command"][-2:] for start in found["starts"]][1:] == [["--spec-tokens", "4"]]
+    pairs = [each for each in found["readings"] if each["part"] == "pairs"]
+    arms = [(each["speculation"], each["engine"]) for each in pairs]
+    half = [
+        ("on", "specdec"),
+        ("on, K = 4", "specdec-k4"),
+        ("off", "specdec"),
+        ("off again", "specdec"),
+    ]
+    assert arms == half + half[::-1]
+    assert all(each["prompts"] == "edit" and each["decode_tokens"] > 0 for each in pairs)
+    assert asked.num_loads == len(found["readings"])
+
+
 def test_paired_turns_are_spread_over_the_rounds(tmp_path: Path) -> None:
     asked = options(tmp_path, rounds=3, pairs=10)
     numbers = [number for place in range(3) for number in asked.pair_numbers(place)]
@@ -117,6 +154,8 @@ def test_long_prompts_may_have_fewer_streams(tmp_path: Path) -> None:
     [
         ({"engines": ("specdec", "tgi")}, "no engine 'tgi'; known are: specdec, engine, vllm"),
         ({"prompts": ("middle",)}, "no kind of prompts 'middle'"),
+        ({"prompts": ("edit",)}, "no kind of prompts 'edit'"),
+        ({"pair_prompts": ("edits",)}, "no kind of prompts for pairs 'edits'"),
         ({"rounds": 0}, "at least 1"),
         ({"pairs": -1}, "at least 0"),
     ],

@@ -7,8 +7,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from benchmarks.served_peers.figures import rate, speculation_ratios
+from benchmarks.served_peers.figures import Pairing, rate, speculation_ratios
 from benchmarks.served_peers.goals import acceptance
+from benchmarks.served_peers.readings import OFF, ON
 
 ROOT = Path(__file__).parent.parent.parent.parent
 README = (ROOT / "README.md").read_text()
@@ -23,7 +24,8 @@ def test_the_table_of_speculation_is_that_of_the_pairs() -> None:
     ratios = speculation_ratios(results("served_pairs.json")["readings"])
     for row, temperature in (("greedy", 0.0), ("temperature 0.8", 0.8)):
         (line,) = re.findall(rf"^\| {row} \|(.*)\|$", README, flags=re.MULTILINE)
-        found = [ratios[temperature, streams] for streams in (1, 8, 16, 32)]
+        cells = [Pairing("short", streams, temperature, ON, OFF) for streams in (1, 8, 16, 32)]
+        found = [ratios[cell] for cell in cells]
         shown = [f"{r.middle:.2f} ({r.low:.2f} to {r.high:.2f})" for r in found]
         assert [cell.strip() for cell in line.split("|")] == shown
 
