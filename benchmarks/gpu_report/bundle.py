@@ -138,7 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     asked = parser.parse_args(arguments)
     if asked.action == "install":
         install(asked.folder, asked.site)
-        print(f"installed: run PYTHONPATH={asked.site} make gpu-report ARGS='--only served'")
+        print(f"installed. Run PYTHONPATH={asked.site.resolve()} make gpu-report")
         return
     parts = pack(asked.python, asked.folder)
     print(f"{len(parts)} parts of at most {PART_BYTES >> 20} MiB in {asked.folder}")
