@@ -1,6 +1,8 @@
 # The only list of commands. `make setup` needs Python 3.11 or newer and network access, nothing else.
 PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
-TORCH ?= torch==2.13.0
+# CPU=1 takes the CPU build of torch, which PyPI does not have; PyPI's build, if its index cannot be reached.
+CPU_INDEX := https://download.pytorch.org/whl/cpu
+TORCH ?= torch==2.13.0 $(if $(CPU),--extra-index-url $(CPU_INDEX))
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 SBOM_TOOL := .venv-sbom/bin/cyclonedx-py
