@@ -130,14 +130,18 @@ SpecModel = Annotated[
 ]
 SpecTokens = Annotated[
     int | None,
-    _speculation(metavar="K", help="Drafted tokens per sequence and round; 0 drafts nothing."),
+    _speculation(
+        metavar="K",
+        help="Maximum drafted tokens per sequence and round, 0 to 32; 0 drafts nothing. Default: "
+        "15 on CPUs and 8 on GPUs with --spec-policy goodput, else 4.",
+    ),
 ]
 SpecPolicy = Annotated[
     KPolicyName | None,
     _speculation(
-        help="How many of the K tokens a round drafts [goodput]. goodput: as many as are measured "
-        "to pay, 0 included. schedule: by live sequences (spec_schedule). fixed: always K, for "
-        "experiments.",
+        help="Policy that chooses the drafted tokens of a round, up to --spec-tokens [goodput]. "
+        "`goodput` drafts as many as are measured to pay, 0 included. `schedule` goes by live "
+        "sequences (spec_schedule). `fixed` always drafts --spec-tokens, for experiments.",
     ),
 ]
 SpecMinConfidence = Annotated[

@@ -38,6 +38,7 @@ from specdec_core.config import (
     PoolConfig,
     SpecMethod,
     SpeculationConfig,
+    default_draft_tokens,
 )
 from specdec_core.models.numerics import Numerics
 
@@ -124,8 +125,9 @@ class ServiceConfig(
     """None: draft_model with `spec_model`, else ngram; with `draft_replicas` the demo's draft."""
     spec_model: str | None = None
     """Draft model; None: the one that ships for a demo model, if the method needs any."""
-    spec_tokens: int = 4
-    """K, most drafted tokens per sequence and round."""
+    spec_tokens: int | None = None
+    """Maximum drafted tokens per sequence and round (K), 0 to 32. None: where spec_policy is
+    goodput 15 for targets on CPUs and 8 on GPUs, else 4."""
     spec_policy: KPolicyName = KPolicyName.GOODPUT
     """goodput: as many of them as are measured to pay, 0 included. schedule: by spec_schedule.
     fixed: always all, for experiments."""
@@ -266,6 +268,13 @@ class ServiceConfig(
         return self.served_model_name or Path(self.model).name
 
     @property
+    def max_draft_tokens(self) -> int:
+        """Maximum K of a request and of the policy."""
+        if self.spec_tokens is not None:
+            return self.spec_tokens
+        return default_draft_tokens(self.spec_policy, has_gpu=self.has_gpu)
+
+    @property
     def num_draft_replicas(self) -> int:
         """Most of a cell; 0 without a draft model."""
         return self.draft_bounds.most if self.draft else 0
@@ -305,7 +314,7 @@ class ServiceConfig(
         """The pool's part. Raises ValueError for limits that do not fit together."""
         speculation = SpeculationConfig(
             method=self.method,
-            num_draft_tokens=self.spec_tokens,
+            num_draft_tokens=self.max_draft_tokens,
             k_policy=self.spec_policy,
             k_schedule=self.spec_schedule,
             min_confidence=self.spec_min_confidence,

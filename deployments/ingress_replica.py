@@ -203,7 +203,7 @@ def request_spans(config: ServiceConfig, tracing: Tracing) -> RequestSpans:
     attributes: dict[str, AttributeValue] = {
         names.ALGORITHM: "exspec",  # no other is served
         names.SPEC_METHOD: config.method.value,
-        names.NUM_SPEC_TOKENS: config.spec_tokens,
+        names.NUM_SPEC_TOKENS: config.max_draft_tokens,
     }
     return RequestSpans(tracing.tracer, model_name=config.model_name, attributes=attributes)
 

@@ -9,8 +9,16 @@ MAX_DRAFT_TOKENS = 32
 MAX_CPU_ROWS = 64
 GPU_ROWS = 128
 """Rows of a group where nobody says: on a CPU at most, as far as they gain; on a GPU."""
-DEFAULT_MAX_CHOICES = 1024
-"""What loading allows for on a GPU where nobody says: 128 sequences of 8 tokens each."""
+FIXED_DRAFT_TOKENS = 4
+CPU_DRAFT_TOKENS = 15
+"""Default maximum K of goodput on a CPU. With the pending token a sequence then fills tiles of 16
+rows, and 8 sequences fill the 128 rows that read the weights once. One token more per sequence
+takes 67 ms instead of 56 for 8 sequences on an Intel Xeon with AMX (pass_prices_amx_k.json)."""
+GPU_DRAFT_TOKENS = 8
+"""Default maximum K of goodput on a GPU, where the logits of K + 1 tokens a row take memory from
+the KV cache."""
+DEFAULT_MAX_CHOICES = GPU_ROWS * (GPU_DRAFT_TOKENS + 1)
+"""Tokens chosen in one pass that loading plans memory for, unless the caller says."""
 WINDOW_PER_ROW = 2
 """Admitted sequences per row of a group where nobody says: one group is formed while the other
 runs."""
@@ -64,6 +72,14 @@ class KPolicyName(StrEnum):
     """By the number of live sequences."""
 
 
+def default_draft_tokens(k_policy: KPolicyName, *, has_gpu: bool) -> int:
+    """Return the maximum K of a configuration that names none. Goodput uses as much of it as pays;
+    other policies draft all of it whether or not it pays."""
+    if k_policy is not KPolicyName.GOODPUT:
+        return FIXED_DRAFT_TOKENS
+    return GPU_DRAFT_TOKENS if has_gpu else CPU_DRAFT_TOKENS
+
+
 class OverlapMode(StrEnum):
     """Whether one half of a target's sequences is drafted while the other is verified."""
 
@@ -104,8 +120,9 @@ class NgramConfig:
 class SpeculationConfig:
     method: SpecMethod | None = None
     """None: the draft model where there is one, else prompt lookup."""
-    num_draft_tokens: int = 4
-    """Most tokens drafted per sequence and round (K)."""
+    num_draft_tokens: int = FIXED_DRAFT_TOKENS
+    """Maximum drafted tokens per sequence and round (K), 0 to 32. Callers that know the device use
+    `default_draft_tokens`."""
     k_policy: KPolicyName = KPolicyName.GOODPUT
     k_schedule: tuple[tuple[int, int, int], ...] = ()
     """(first, last, K) for SCHEDULE: K while first to last sequences share a target, else 0."""

@@ -14,7 +14,14 @@ from specdec_core.algorithms.eqspec import Eqspec
 from specdec_core.algorithms.exspec import Exspec
 from specdec_core.algorithms.exspec_padded import ExspecPadded
 from specdec_core.algorithms.protocol import Algorithm, AlgorithmStats
-from specdec_core.config import WINDOW_PER_ROW, PoolConfig, SpecMethod
+from specdec_core.config import (
+    WINDOW_PER_ROW,
+    KPolicyName,
+    PoolConfig,
+    SpecMethod,
+    SpeculationConfig,
+    default_draft_tokens,
+)
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError, QueueFullError
 from specdec_core.grammar import GrammarCompiler
 from specdec_core.models.cached_model import CachedModel
@@ -23,6 +30,7 @@ from specdec_core.request import FinishReason, Request, TokenEvent
 
 if TYPE_CHECKING:
     from specdec_core.models.loading import LoadConfig
+    from specdec_core.models.transformers_adapter import TransformersModel
 
 
 class AlgorithmName(StrEnum):
@@ -32,6 +40,11 @@ class AlgorithmName(StrEnum):
     AUTOREGRESSIVE = "autoregressive"
     EQSPEC = "eqspec"
     EXSPEC_PADDED = "exspec-padded"
+
+    def k_policy(self, asked: KPolicyName) -> KPolicyName:
+        """Return the K policy in effect. Only exspec follows one. The padded algorithms draft K
+        tokens in every round."""
+        return asked if self is AlgorithmName.EXSPEC else KPolicyName.FIXED
 
 
 class Engine:
@@ -86,18 +99,17 @@ class Engine:
         """Load models from folders or hub ids. Raises ModelNotSupportedError when they do not fit.
 
         A draft is loaded only for an algorithm that drafts; it must share the target's tokenizer.
-        Without `pool` groups have as many rows as gain tokens per second here.
+        Without `pool` groups have as many rows as gain tokens per second here, and K is the default
+        of the device.
         """
         from specdec_core.models.loading import load_pair
-        from specdec_core.models.timing import rows_of_a_group
 
         drafts = algorithm is not AlgorithmName.AUTOREGRESSIVE
         models = load_pair(target, draft if drafts else None, load)
-        rows = rows_of_a_group(models.target.model)
         return cls(
             models.target.model,
             models.draft.model if models.draft else None,
-            config=pool or PoolConfig(max_group_size=rows, window=WINDOW_PER_ROW * rows),
+            config=pool or _default_config(models.target.model, algorithm),
             algorithm=algorithm,
             end_token_ids=models.target.end_token_ids,
         )
@@ -187,6 +199,17 @@ def _padded(model: CachedModel) -> PaddedLM:
     if not isinstance(model, Paddable):
         raise ModelNotSupportedError(f"{type(model).__name__} cannot run on a left-padded cache")
     return model.padded()
+
+
+def _default_config(target: TransformersModel, algorithm: AlgorithmName) -> PoolConfig:
+    """Return the configuration for a loaded target of which the caller says nothing."""
+    from specdec_core.models.timing import rows_of_a_group
+
+    rows = rows_of_a_group(target)
+    k_policy = algorithm.k_policy(KPolicyName.GOODPUT)
+    k = default_draft_tokens(k_policy, has_gpu=target.device.type == "cuda")
+    speculation = SpeculationConfig(num_draft_tokens=k)
+    return PoolConfig(max_group_size=rows, window=WINDOW_PER_ROW * rows, speculation=speculation)
 
 
 def _check_pair(target: CachedModel, draft: CachedModel | None, method: SpecMethod | None) -> None:

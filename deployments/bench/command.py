@@ -79,7 +79,7 @@ def offline(
     algorithms: verify_flags.Algorithms = "autoregressive,exspec",
     batch_sizes: verify_flags.BatchSizes = "1,8",
     spec_methods: bench_flags.SpecMethods = None,
-    spec_tokens: verify_flags.SpecTokens = "4",
+    spec_tokens: bench_flags.SpecTokens = None,
     repeat: bench_flags.OfflineRepeat = 3,
     save_result: bench_flags.SaveCells = None,
     plot: bench_flags.CellsPlot = None,

@@ -20,6 +20,7 @@ from deployments.bench.names import (
     DatasetName,
     Vocabulary,
 )
+from deployments.verify.flags import positive_numbers
 from specdec_core.config import SpecMethod
 
 DEFAULT_VOCAB = "1000-20000"
@@ -79,6 +80,10 @@ def _methods(text: str | None) -> tuple[SpecMethod, ...]:
         if name not in known:
             raise typer.BadParameter(f"{name!r} is none of {', '.join(known)}")
     return tuple(map(SpecMethod, names))
+
+
+def _spec_tokens(text: str | None) -> tuple[int, ...]:
+    return () if text is None else positive_numbers(text)
 
 
 def goals_of(named: Sequence[str], more: Sequence[str]) -> dict[str, float]:
@@ -230,6 +235,16 @@ SpecMethods = Annotated[
         callback=_methods,
         help="Who drafts: ngram, draft_model, hybrid [the draft model where there is one, else "
         "ngram].",
+        rich_help_panel="Cells",
+    ),
+]
+SpecTokens = Annotated[
+    str | None,
+    typer.Option(
+        callback=_spec_tokens,
+        metavar="K,...",
+        help="Maximum drafted tokens per sequence and round, a cell for each. Default: the one of "
+        "`specdec generate`.",
         rich_help_panel="Cells",
     ),
 ]

@@ -32,6 +32,7 @@ class BenchOfflineOptions(LoadOptions):
     spec_methods: tuple[SpecMethod, ...]
     """Empty: whatever `specdec generate` would take."""
     spec_tokens: tuple[int, ...]
+    """Maximum K of the cells. Empty: what `specdec generate` would take."""
     repeat: int
     save_result: Path | None
     plot: Path | None
@@ -83,20 +84,23 @@ class BenchOfflineOptions(LoadOptions):
     @property
     def cells(self) -> list[Cell]:
         """Batch size by batch size, plain decoding first."""
-        grid = Grid(
-            algorithms=self.algorithms,
-            methods=self.methods,
-            spec_tokens=self.spec_tokens,
-            batch_sizes=self.batch_sizes,
-            temperatures=(self.temperature,),
-        )
         plain = [Point(SpecMethod.NONE, 0, size, self.temperature) for size in self.batch_sizes]
         cells = [
             Cell(algorithm, point)
             for algorithm in sorted(self.algorithms, key=lambda name: name != PLAIN)
-            for point in (plain if algorithm == PLAIN else grid.points(algorithm))
+            for point in (plain if algorithm == PLAIN else self._grid(algorithm).points(algorithm))
         ]
         return sorted(cells, key=lambda cell: self.batch_sizes.index(cell.point.batch_size))
+
+    def _grid(self, algorithm: str) -> Grid:
+        usual = self.default_draft_tokens(algorithm, self.spec_policy)
+        return Grid(
+            algorithms=(algorithm,),
+            methods=self.methods,
+            spec_tokens=self.spec_tokens or (usual,),
+            batch_sizes=self.batch_sizes,
+            temperatures=(self.temperature,),
+        )
 
     @property
     def uses_draft_model(self) -> bool:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from deployments.demo_models import resolve_model
 from deployments.text.model import TextModel, load_text_model
-from specdec_core.config import DEFAULT_GPU_MEMORY_UTILIZATION
-from specdec_core.models.loading import DType, LoadConfig, LoadedPair, load_pair
+from specdec_core.config import DEFAULT_GPU_MEMORY_UTILIZATION, KPolicyName, default_draft_tokens
+from specdec_core.engine import AlgorithmName
+from specdec_core.models.loading import DType, LoadConfig, LoadedPair, device_of, load_pair
 from specdec_core.models.numerics import Numerics
 
 
@@ -41,6 +42,11 @@ class LoadOptions:
             enforce_eager=self.enforce_eager,
             gpu_memory_utilization=self.gpu_memory_utilization,
         )
+
+    def default_draft_tokens(self, algorithm: str, k_policy: KPolicyName) -> int:
+        """Return the maximum K of an algorithm on this device where no flag names one."""
+        has_gpu = device_of(self.device).type == "cuda"
+        return default_draft_tokens(AlgorithmName(algorithm).k_policy(k_policy), has_gpu=has_gpu)
 
     def load_text(self, model: str) -> TextModel:
         return load_text_model(

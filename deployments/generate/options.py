@@ -46,7 +46,8 @@ class GenerateOptions(LoadOptions):
     stats: Path | None
     spec_method: SpecMethod | None
     spec_model: str | None
-    spec_tokens: int
+    spec_tokens: int | None
+    """Maximum K. None: as suits algorithm, policy and device."""
     spec_policy: KPolicyName
     spec_min_confidence: float
     overlap: OverlapMode
@@ -102,6 +103,12 @@ class GenerateOptions(LoadOptions):
         return self._drafting.draft
 
     @property
+    def max_draft_tokens(self) -> int:
+        if self.spec_tokens is not None:
+            return self.spec_tokens
+        return self.default_draft_tokens(self.algorithm, self.spec_policy)
+
+    @property
     def _drafting(self) -> Drafting:
         return choose_drafting(self.model, self.spec_method, self.spec_model)
 
@@ -120,7 +127,7 @@ class GenerateOptions(LoadOptions):
                 overlap=self.overlap,
                 speculation=SpeculationConfig(
                     method=self.method,
-                    num_draft_tokens=self.spec_tokens,
+                    num_draft_tokens=self.max_draft_tokens,
                     k_policy=self.spec_policy,
                     min_confidence=self.spec_min_confidence,
                     ngram=NgramConfig.suiting(

@@ -65,7 +65,7 @@ def run(options: GenerateOptions) -> None:
     if options.stats is not None:
         stats = run_stats(engine.stats, num_requests=len(lines), seconds=seconds)
         stats |= {"load_seconds": load_s, "fingerprint": models.target.fingerprint}
-        stats |= {"settings": asdict(options)}
+        stats |= {"settings": {**asdict(options), "spec_tokens": options.max_draft_tokens}}
         options.stats.write_text(json.dumps(stats, indent=2, default=str) + "\n")
     if decoding.num_failed:
         raise SpecdecError(f"{decoding.num_failed} of {len(lines)} requests failed: see the output")

@@ -96,7 +96,7 @@ class Response:
     model: str
     system_fingerprint: str
     num_spec_tokens: int
-    """K that is aimed at for this request."""
+    """Maximum K of this request."""
     token_bytes: TokenBytes
     metrics: SpecMetrics
     return_token_ids: bool

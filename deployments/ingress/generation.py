@@ -117,7 +117,7 @@ class GenerationService:
         return f"{state.model_digest[:12]} {state.fingerprint}" if state else ""
 
     def num_spec_tokens(self, request: Request) -> int:
-        """K that is aimed at for `request`."""
+        """Return the maximum K of `request`."""
         return draft_limit(self._speculation, request)
 
     async def encode(self, text: str, *, add_special_tokens: bool = True) -> tuple[int, ...]:
@@ -339,7 +339,7 @@ class GenerationService:
     def _check_draft_tokens(self, num_draft_tokens: int | None) -> None:
         limit = self._speculation.num_draft_tokens
         if num_draft_tokens is not None:
-            wording = f"in 0..{limit}, the server's own number"
+            wording = f"in 0..{limit}, the server's spec_tokens"
             name = "speculative.num_speculative_tokens"
             check_range(name, num_draft_tokens, 0, limit, wording)
 

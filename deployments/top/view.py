@@ -17,6 +17,8 @@ from specdec.v1 import generation_pb2 as pb
 
 _BAR = 20
 """Characters of a full bar."""
+_PLACES = (1, 2, 3, 4, 8, 15)
+"""Positions of drafted tokens that are shown, from 1 on."""
 _UNKNOWN = Growth({}, None)
 """Of a replica that was not there before."""
 
@@ -83,7 +85,8 @@ def _groups(status: pb.PoolStatusResponse, shown: Growth) -> Table:
 
 
 def _speculation(shown: Growth) -> Table:
-    """By position: of the rounds with a proposal, those that accepted its token there."""
+    """Return a table of shares. A position's is that of the rounds with a proposal which accepted
+    its token there."""
     num_proposed = shown["num_proposed_rounds"]
     table = Table("speculation", "share", "", box=None, pad_edge=False, header_style="bold")
     _bar(
@@ -91,7 +94,8 @@ def _speculation(shown: Growth) -> Table:
     )
     _bar(table, "drafted tokens accepted", share(shown, "num_accepted", "num_drafted"))
     for place, count in enumerate(shown.each(ACCEPTED), start=1):
-        _bar(table, f"accepted at position {place}", Share(count, num_proposed))
+        if place in _PLACES:
+            _bar(table, f"accepted at position {place}", Share(count, num_proposed))
     return table
 
 

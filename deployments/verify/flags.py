@@ -42,6 +42,9 @@ def _positive(text: str) -> int:
     return int(text)
 
 
+positive_numbers = _list_of(_positive)
+
+
 def _temperature(text: str) -> float:
     try:
         return float(text)
@@ -80,7 +83,7 @@ BatchSizes = Annotated[
         "--batch-sizes",
         "--batch-size",
         "--max-num-seqs",
-        callback=_list_of(_positive),
+        callback=positive_numbers,
         help="Most sequences per target pass.",
         rich_help_panel=_PANEL,
     ),
@@ -88,8 +91,8 @@ BatchSizes = Annotated[
 SpecTokens = Annotated[
     str,
     typer.Option(
-        callback=_list_of(_positive),
-        help="Drafted tokens per sequence and round (K).",
+        callback=positive_numbers,
+        help="Drafted tokens per sequence and round (K), separated by commas.",
         rich_help_panel=_PANEL,
     ),
 ]

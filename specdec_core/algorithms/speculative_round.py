@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from specdec_core.choice_rules import ChoiceRow, ChoiceRules
+from specdec_core.config import GPU_DRAFT_TOKENS
 from specdec_core.host_copies import on_device
 from specdec_core.logit_processors import changes_logits
 from specdec_core.logprobs import TokenLogprobs
@@ -25,9 +26,9 @@ from specdec_core.sampling import NO_CHOICE, choose
 from specdec_core.token_logprobs import PromptShare, measure_logprobs, take_prompts
 from specdec_core.verification import Verdict, verify
 
-_MAX_FED_AT_ONCE = 8
-"""Tokens of a draft's row before its first choice; a full acceptance leaves two. More are fed as a
-prefill is, in front of the round."""
+MAX_FED_AT_ONCE = GPU_DRAFT_TOKENS + 3
+"""Maximum tokens of a draft's row before its first choice. A full acceptance leaves two; if all K
+tokens of prompt lookup were accepted since, K + 1 more. A longer row is fed as a prefill first."""
 
 
 class Turn(NamedTuple):
@@ -90,7 +91,7 @@ def _catch_up(draft: ScoringModel, turns: Sequence[Turn]) -> list[Turn]:
     feeds = []
     for turn in turns:
         num_left = min(turn.num_choices, 1)
-        if num_left == 0 or len(turn.new_ids) > _MAX_FED_AT_ONCE:
+        if num_left == 0 or len(turn.new_ids) > MAX_FED_AT_ONCE:
             num_fed = len(turn.new_ids) - num_left
             feeds.append(Feed(turn.slot, turn.new_ids[:num_fed], 0))
             turn = turn._replace(new_ids=turn.new_ids[num_fed:])

@@ -23,9 +23,11 @@ _MEMINFO = Path("/proc/meminfo")
 _CGROUP = Path("/sys/fs/cgroup")
 
 
-def default_kv_tokens(bytes_per_token: int) -> int:
-    """A share of the host memory that is free now, in tokens."""
-    return int(available_host_bytes() * CPU_FRACTION) // bytes_per_token
+def default_kv_tokens(bytes_per_token: int, logit_bytes: int) -> int:
+    """Return the KV tokens of a CPU: a share of the host memory that is free now. The logits of the
+    largest verification, in bytes, are not shared out."""
+    free = max(available_host_bytes() - logit_bytes, 0)
+    return int(free * CPU_FRACTION) // bytes_per_token
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,7 +31,8 @@ from specdec_core.sampling import choose
 from specdec_core.sampling_params import SamplingParams
 
 MAX_TOKENS = {"cpu": 512, "cuda": 4096}
-"""Of a pass. A GPU verifies all proposals of 128 sequences in one: it reads the weights once."""
+"""Maximum tokens of one pass. A CPU verifies 32 sequences of K = 15 in one pass. A GPU verifies
+128 sequences of K = 31 in one: it reads the weights once."""
 _CHOSEN_BY = (SamplingParams(temperature=1.0), SamplingParams(temperature=0.8, top_p=0.95))
 """The choice takes most memory without filters, where every id gets its noise; or with them."""
 
@@ -111,7 +112,9 @@ def _planned_tokens(
 ) -> int:
     shape = kv_shape(weights.config, weights.dtype, weights.device)
     if shape.device.type != "cuda":
-        return default_kv_tokens(shape.bytes_per_token)
+        # In float32 at the worst: bfloat16 logits with penalties or a bias are copied to it.
+        logit_bytes = placing.max_choices * weights.config.vocab_size * torch.float32.itemsize
+        return default_kv_tokens(shape.bytes_per_token, logit_bytes)
     pass_bytes, round_bytes = _workspace_bytes(weights, placing, attention)
     needs = KVNeeds(
         bytes_per_token=shape.bytes_per_token,

@@ -102,6 +102,14 @@ def test_without_a_draft_prompt_lookup_is_measured(bench: Bench) -> None:
     assert (cell["spec_method"], cell["ratio"]) == ("ngram", None)
 
 
+def test_cells_have_the_k_of_generate_unless_it_is_named(bench: Bench) -> None:
+    flags = ["--algorithms", "exspec,eqspec", "--batch-sizes", 2, "--repeat", 1]
+    _, found = bench(*flags, "--device", "cpu")
+    assert {c["algorithm"]: c["spec_tokens"] for c in found["cells"]} == {"exspec": 15, "eqspec": 4}
+    _, found = bench(*flags, "--spec-tokens", 2)
+    assert {c["spec_tokens"] for c in found["cells"]} == {2}
+
+
 def test_the_plot_is_drawn(bench: Bench, tmp_path: Path) -> None:
     outcome, _ = bench("--repeat", 1, "--batch-sizes", 2, "--plot", tmp_path / "found.png")
     assert outcome.status == 0, outcome.err

@@ -10,9 +10,14 @@ import torch
 from torch import Tensor
 
 from specdec_core import SamplingParams
-from specdec_core.algorithms.speculative_round import Turn, propose, score_and_verify
+from specdec_core.algorithms.speculative_round import (
+    MAX_FED_AT_ONCE,
+    Turn,
+    propose,
+    score_and_verify,
+)
 from specdec_core.choice_rules import ChoiceRow, ChoiceRules
-from specdec_core.models.cached_model import Feed
+from specdec_core.models.cached_model import DraftRow, Feed
 from specdec_core.sampling import choose
 from tests.fakes import TokenListModel
 
@@ -33,6 +38,15 @@ class SilentBehind(TokenListModel):
     def logits(self, ids: Sequence[int]) -> Tensor:
         logits = super().logits(ids)
         return logits.fill_(-math.inf) if len(ids) >= self._length else logits
+
+
+class InOneGo(TokenListModel):
+    """Drafts as a GPU does; remembers how many tokens a row began with."""
+
+    drafts_in_one_go = True
+
+    def draft(self, rows: Sequence[DraftRow], min_confidence: float) -> None:
+        self.fed = [len(row.new_ids) for row in rows]
 
 
 def plain(model: TokenListModel, params: SamplingParams, count: int) -> tuple[int, ...]:
@@ -157,3 +171,15 @@ def test_rows_that_only_catch_up_commit_nothing_and_disturb_nobody() -> None:
     assert choosing.tokens == plain(model, GREEDY, 1)
     behind = model.logits((*PROMPT, *choosing.tokens))
     assert torch.equal(model.score([Feed(asked[1].slot, choosing.tokens, 1)])[0], behind)
+
+
+@pytest.mark.parametrize(
+    ("behind", "num_fed"), [(2, 2), (MAX_FED_AT_ONCE, MAX_FED_AT_ONCE), (MAX_FED_AT_ONCE + 1, 1)]
+)
+def test_a_draft_that_is_far_behind_is_fed_in_front_of_its_steps(behind: int, num_fed: int) -> None:
+    model = InOneGo()
+    ids = tuple(range(1, behind + 1))
+    rules = ChoiceRules(GREEDY, 0)
+    (proposal,) = propose(model, [Turn(model.allocate(), ids, (), 3, rules)])
+    assert model.fed == [num_fed]
+    assert len(proposal) == 3

@@ -76,8 +76,39 @@ def test_the_batch_and_the_window_have_a_setting_each(
 ) -> None:
     pool = ServiceConfig(**settings).pool_config()
     assert (pool.max_group_size, pool.window) == (batch, window)
-    planned = max(5 * batch, pool.prefill_chunk)
-    assert pool.max_choices == planned, "what a GPU's memory is planned for"
+    assert pool.max_choices == batch * (pool.speculation.num_draft_tokens + 1), (
+        "what memory is planned for"
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, 15),
+        ({"target_num_gpus": 0}, 15),
+        ({"target_num_gpus": 0.5}, 8),
+        ({"spec_policy": "fixed"}, 4),
+        ({"spec_policy": "fixed", "target_num_gpus": 1}, 4),
+        ({"spec_policy": "schedule", "spec_schedule": ((1, 8, 3),)}, 4),
+        ({"spec_tokens": 0}, 0),
+        ({"spec_tokens": 4}, 4),
+        ({"spec_tokens": 12, "spec_policy": "fixed", "target_num_gpus": 1}, 12),
+    ],
+)
+def test_the_maximum_k_is_by_policy_and_device_unless_it_is_named(
+    settings: dict[str, Any], expected: int
+) -> None:
+    """A fixed K of 15 would be slow nearly everywhere."""
+    pool = ServiceConfig(**settings).pool_config()
+    assert pool.speculation.num_draft_tokens == expected
+
+
+def test_a_k_that_is_named_travels_to_the_cluster_and_a_default_does_not() -> None:
+    """Each process derives a default from the device of the targets, which travels."""
+    assert "spec_tokens" not in ServiceConfig().deployable()
+    assert ServiceConfig(spec_tokens=15).deployable()["spec_tokens"] == 15
+    on_gpu = ServiceConfig(target_num_gpus=1)
+    assert ServiceConfig(**on_gpu.deployable()).max_draft_tokens == 8
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from torch import nn
 from transformers import T5Config
 
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
-from specdec_core.models import exact_linear, files, loading
+from specdec_core.models import exact_linear, files, loading, memory
 from specdec_core.models.cached_model import Feed
 from specdec_core.models.exact_linear import ExactLinear
 from specdec_core.models.fused_decoder import FusedDecoder
@@ -228,8 +228,15 @@ def test_tokenizers_of_equal_size_are_compared_by_content() -> None:
 
 
 def test_the_default_cache_is_a_share_of_the_free_memory() -> None:
-    tokens = default_kv_tokens(bytes_per_token=23_040)
+    tokens = default_kv_tokens(bytes_per_token=23_040, logit_bytes=2**20)
     assert 0 < tokens * 23_040 < available_host_bytes() * 0.5
+
+
+def test_the_default_cache_leaves_room_for_the_logits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "available_host_bytes", lambda: 4000)
+    assert default_kv_tokens(bytes_per_token=10, logit_bytes=0) == 100
+    assert default_kv_tokens(bytes_per_token=10, logit_bytes=2000) == 50
+    assert default_kv_tokens(bytes_per_token=10, logit_bytes=5000) == 0
 
 
 def test_a_model_without_positions_is_refused_by_name(tmp_path: Path) -> None:

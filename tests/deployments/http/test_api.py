@@ -151,7 +151,7 @@ REFUSALS: list[tuple[dict[str, Any], int, str]] = [
     (completion(best_of=3), 400, "best_of=3, n=1"),
     (completion(suffix="x"), 400, "suffix="),
     (completion(speculative={"enabled": "perhaps"}), 400, "speculative.enabled"),
-    (completion(speculative={"num_speculative_tokens": 5}), 400, "0..4, the server's own number"),
+    (completion(speculative={"num_speculative_tokens": 5}), 400, "0..4, the server's spec_tokens"),
     (completion(speculative={"method": "hybrid"}), 400, "ngram, none here, got 'hybrid'"),
     (completion(speculative={"method": 3}), 400, "speculative.method"),
     (completion(speculative={"num_speculative_tokens": -1}), 400, "got -1"),
