@@ -38,6 +38,7 @@ from specdec_core.config import KPolicyName, NgramConfig
 from specdec_core.models.loading import load_model
 
 WHOLE_SET = "all"
+_TABLE_WIDTH = 120
 _LOOKUPS = (NgramConfig(), NgramConfig.suiting(KPolicyName.GOODPUT))
 """Lookups of a fixed K: as it ships, and as the policy's ships. The better one counts."""
 
@@ -170,7 +171,7 @@ def main(
             found = measure(questions[name], table, count, ks, policy, noise, turns)
             cells.append({"category": name, **found})
             tell(f"{name}, {count} streams", 1)
-    Console().print(oracle_table(cells))
+    Console(width=_TABLE_WIDTH).print(oracle_table(cells))
     if output is not None:
         settings = {"model": model, "prices": list(map(str, prices)), "fixed_ms": fixed_ms}
         settings |= {"max_tokens": max_tokens, "noise": noise, "policy": asdict(policy)}
