@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import zip_longest
 from pathlib import Path
 from statistics import median
@@ -25,8 +25,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.priced_passes import Bill, Prices, read_pass_table
-from benchmarks.priced_rounds import OFF, Question, Turn, named, recorded_target, run
-from benchmarks.synthetic import record, shipped_draft_tokens
+from benchmarks.priced_rounds import OFF, SHIPPED, Question, Turn, named, recorded_target, run
+from benchmarks.synthetic import record
 from deployments.bench.prompts import COPYING_FILE
 from deployments.demo_models import resolve_model
 from deployments.generate.prompt_file import PromptLine, read_prompt_file
@@ -117,11 +117,9 @@ def _fixed(k: int, lookup: NgramConfig) -> SpeculationConfig:
 
 def shipped(num_draft_tokens: int | None) -> SpeculationConfig:
     """Return the policy as it ships, or with another maximum K."""
-    return SpeculationConfig(
-        method=SpecMethod.NGRAM,
-        k_policy=KPolicyName.GOODPUT,
-        num_draft_tokens=shipped_draft_tokens() if num_draft_tokens is None else num_draft_tokens,
-    )
+    if num_draft_tokens is None:
+        return SHIPPED
+    return replace(SHIPPED, num_draft_tokens=num_draft_tokens)
 
 
 def main(

@@ -31,7 +31,7 @@ from rich.console import Console
 
 from benchmarks.no_slowdown_cells import CONTROLLER, Bench, Cell, Run
 from benchmarks.no_slowdown_report import cell_record, cells_table, plot
-from benchmarks.synthetic import DrafterKind, record, shipped_draft_tokens
+from benchmarks.synthetic import DrafterKind, record
 from benchmarks.synthetic_models import (
     DEMO,
     DEMO_DRAFT,
@@ -47,6 +47,7 @@ from deployments.demo_models import resolve_model
 from deployments.progress import cell_progress
 from deployments.text.model import end_token_ids
 from specdec_core import SamplingParams
+from specdec_core.config import KPolicyName, default_draft_tokens
 from specdec_core.models.loading import DType
 from specdec_core.models.numerics import Numerics
 
@@ -160,7 +161,9 @@ def main(
         raise typer.BadParameter(
             "--dataset-name copying takes neither --input nor --drafter draft nor random weights"
         )
-    max_k = shipped_draft_tokens() if spec_tokens is None else spec_tokens
+    has_gpu = device.startswith("cuda")
+    shipped_k = default_draft_tokens(KPolicyName.GOODPUT, has_gpu=has_gpu)
+    max_k = shipped_k if spec_tokens is None else spec_tokens
     prompt_len = prompt_len or (_COPYING_LEN if copies else _PROMPT_LEN)
     sweep = Sweep(
         batch_sizes=tuple(map(int, batch_sizes.split(","))),

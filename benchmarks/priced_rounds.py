@@ -34,7 +34,7 @@ from deployments.progress import cell_progress
 from deployments.simulation.step_costs import parse_step_ms
 from specdec_core import Engine, PoolConfig, Request, SamplingParams, SpecMethod, SpeculationConfig
 from specdec_core import replica as replica_module
-from specdec_core.config import KPolicyName
+from specdec_core.config import KPolicyName, default_draft_tokens
 from specdec_core.models.cached_model import CachedModel
 from specdec_core.models.loading import load_model
 
@@ -43,7 +43,11 @@ _NUM_SEEDS = {0.0: 1, 0.8: 6}
 """Answers of each prompt by temperature."""
 _MAX_TOKENS = 128
 OFF = SpeculationConfig(method=SpecMethod.NONE, k_policy=KPolicyName.FIXED)
-SHIPPED = SpeculationConfig(method=SpecMethod.NGRAM, k_policy=KPolicyName.GOODPUT)
+SHIPPED = SpeculationConfig(
+    method=SpecMethod.NGRAM,
+    num_draft_tokens=default_draft_tokens(KPolicyName.GOODPUT, has_gpu=False),
+    k_policy=KPolicyName.GOODPUT,
+)
 _WAVES = 8
 """Requests of a stream, as in the paired turns of served_peers."""
 

@@ -132,11 +132,6 @@ def synthetic_engine(
     return Engine(target, None if draft is None else RecordedDraft(draft, book), config=config)
 
 
-def shipped_draft_tokens() -> int:
-    """Return the maximum K of the policy where nobody names one."""
-    return SpeculationConfig().num_draft_tokens
-
-
 def idle_engine(target: CachedModel, batch: int) -> Engine:
     """Return the engine that speculates, with speculation off."""
     speculation = SpeculationConfig(method=SpecMethod.NONE, k_policy=KPolicyName.FIXED)

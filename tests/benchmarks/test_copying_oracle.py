@@ -7,8 +7,8 @@ import pytest
 from benchmarks.copying_oracle import measure, numbered, oracle_table, shipped
 from benchmarks.priced_passes import RowPrices
 from benchmarks.priced_rounds import Question
-from benchmarks.synthetic import shipped_draft_tokens
 from deployments.simulation.step_costs import parse_step_ms
+from specdec_core.config import KPolicyName, default_draft_tokens
 
 TEXT = tuple(range(40))
 COPY = Question((*TEXT, 50, 51), (*TEXT[2:], 60))
@@ -44,7 +44,9 @@ def test_where_a_row_costs_a_pass_no_k_gains_and_the_policy_loses_nothing() -> N
 
 
 def test_the_policy_ships_its_own_k_and_has_a_line_in_the_table() -> None:
-    assert shipped(None).num_draft_tokens == shipped_draft_tokens()
+    usual = default_draft_tokens(KPolicyName.GOODPUT, has_gpu=False)
+    assert shipped(None).num_draft_tokens == usual
+    assert shipped(3).num_draft_tokens == 3
     table = oracle_table([{"category": "edit", **found(COPY, FREE_ROWS)}])
     assert table.row_count == 1
     assert [column.header for column in table.columns][-3:] == ["best K", "policy", "/ best"]
