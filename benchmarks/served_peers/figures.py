@@ -61,7 +61,7 @@ def busy_rate(reading: Record) -> float:
 
 
 def decode_rate(reading: Record) -> float:
-    """Return tokens per second of one stream, counted from an answer's first token."""
+    """Return tokens per second of one stream, counted from an answer's first chunk."""
     speed: float = reading["decode_tokens"] / reading["decode_s"]
     return speed
 

@@ -57,7 +57,7 @@ class Reading:
     """Tokens and seconds as long as every stream had a request under way (client.Busy)."""
     decode_tokens: float
     decode_s: float
-    """Tokens after the first one of each answer, and seconds since it, summed over the answers."""
+    """Tokens after the first chunk of each answer, and seconds since it, summed over answers."""
     passes: dict[str, float]
     """What a server tells of its target's passes (client.passes_of); empty of the others."""
     ttft_ms: dict[str, float]

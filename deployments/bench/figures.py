@@ -27,25 +27,24 @@ class Wanted:
 
 
 class Decoding(NamedTuple):
-    """Answers from their first token on, so that the time of prompts does not count."""
+    """Answers from their first chunk on, so that the time of prompts does not count."""
 
-    tokens: int
-    """Output tokens after the first one of each answer."""
+    tokens: float
+    """Output tokens after the first chunk of each answer. With speculation a chunk has several."""
     seconds: float
-    """Time from the first token to the end, summed over the answers."""
+    """Time from the first chunk to the end, summed over the answers."""
 
     @property
     def rate(self) -> float:
-        """Tokens per second of one stream. 0 if no answer has a second token."""
+        """Tokens per second of one stream. 0 if no answer has a second chunk."""
         return self.tokens / self.seconds if self.seconds > 0 else 0.0
 
 
 def decoding(records: Sequence[RequestRecord]) -> Decoding:
-    """Add up what the completed requests decoded after their first token."""
-    own = [one for one in records if one.error is None and one.usage.num_output > 1]
-    return Decoding(
-        sum(one.usage.num_output - 1 for one in own), sum(one.e2el_s - one.ttft_s for one in own)
-    )
+    """Add up what the completed requests decoded after their first chunk."""
+    own = [one for one in records if one.error is None and len(one.chunk_s) > 1]
+    tokens = sum(sum(one.tokens_per_chunk[1:]) for one in own)
+    return Decoding(tokens, sum(one.e2el_s - one.ttft_s for one in own))
 
 
 def figures(records: Sequence[RequestRecord], duration_s: float, wanted: Wanted) -> dict[str, Any]:
