@@ -1,0 +1,168 @@
+"""Figures of measured cells: milliseconds a round by part, as a table, JSON and a plot."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.host_time.one_process import Half, Measured
+from benchmarks.host_time.parts import PARTS, WAITING
+
+NOTE = "Passes of the device are modelled: no figure is a measurement of a GPU."
+TOLERANCE = 0.05
+"""Share by which the parts may miss the measured whole."""
+_WAKING = "waking up"
+"""Part of the critical path in which the host still waits for a pass that has ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """One cell, in milliseconds a round. Times are those of a host slower by the factor."""
+
+    cell: str
+    rows: int
+    round_ms: float
+    """Time of a round that is not clocked by part."""
+    device_ms: float
+    """Time of a round in which the device is busy."""
+    critical_ms: float
+    """Time of a round from the end of a pass to the launch of the next: the sum of `critical`."""
+    critical: Mapping[str, float]
+    cpu_ms: float
+    """CPU time of a round that is not clocked."""
+    busy: Mapping[str, float]
+    """Time the host works in a round, by part, whether or not the device is busy."""
+    tokens_per_s: float
+    tokens_per_row: float
+    """Tokens that a row gains in a round."""
+    mean_k: float
+    """Drafted tokens of a row in a round with a proposal."""
+    num_rounds: int
+    parts_over_round: float
+    """Device and critical path of clocked rounds over the time of the others."""
+    parts_over_cpu: float
+    """Busy time of clocked rounds over the CPU time of the others."""
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether the parts of the round miss the whole by at most 5 %."""
+        return abs(self.parts_over_round - 1.0) <= TOLERANCE
+
+
+def figures_of(measured: Measured, factor: float = 1.0) -> Figures:
+    """Return the figures of a cell, whose device was `factor` times as fast as the real one."""
+    runs = measured.runs
+    unclocked, clocked = (
+        _together([getattr(run, half) for run in runs]) for half in ("unclocked", "clocked")
+    )
+    in_ms = 1e3 * factor
+    per_round = in_ms / clocked.num_rounds
+    busy = _by_part([run.split.busy for run in runs], per_round)
+    critical = _by_part([run.split.critical for run in runs], per_round)
+    critical[_WAKING] = critical.pop(WAITING, 0.0)
+    busy.pop(WAITING, None)
+    device_ms = sum(run.split.device for run in runs) * per_round
+    round_ms = unclocked.seconds * in_ms / unclocked.num_rounds
+    cpu_ms = unclocked.cpu_s * in_ms / unclocked.num_rounds
+    num_rounds = clocked.num_rounds + unclocked.num_rounds
+    tokens_per_row = sum(run.num_tokens for run in runs) / num_rounds / measured.cell.rows
+    num_proposed = sum(run.num_proposed for run in runs)
+    return Figures(
+        cell=measured.cell.name,
+        rows=measured.cell.rows,
+        round_ms=round_ms,
+        device_ms=device_ms,
+        critical_ms=sum(critical.values()),
+        critical=critical,
+        cpu_ms=cpu_ms,
+        busy=busy,
+        tokens_per_s=1e3 * tokens_per_row * measured.cell.rows / round_ms,
+        tokens_per_row=tokens_per_row,
+        mean_k=sum(run.num_drafted for run in runs) / max(num_proposed, 1),
+        num_rounds=num_rounds,
+        parts_over_round=(device_ms + sum(critical.values())) / round_ms,
+        parts_over_cpu=sum(busy.values()) / cpu_ms,
+    )
+
+
+def _together(halves: Sequence[Half]) -> Half:
+    return Half(
+        num_rounds=sum(half.num_rounds for half in halves),
+        seconds=sum(half.seconds for half in halves),
+        cpu_s=sum(half.cpu_s for half in halves),
+    )
+
+
+def _by_part(splits: Sequence[Mapping[str, float]], scale: float) -> dict[str, float]:
+    """Return the sums by part, in the order of PARTS."""
+    total: Counter[str] = Counter()
+    for one in splits:
+        total.update(one)
+    return {part: total[part] * scale for part in PARTS if part in total}
+
+
+def table(figures: Sequence[Figures]) -> str:
+    """Return one line for each cell, then its parts."""
+    lines = [
+        NOTE,
+        "",
+        f"{'cell':<18}{'round':>8}{'device':>8}{'critical':>9}{'CPU':>8}"
+        f"{'tokens/s':>10}{'K':>6}{'parts/round':>13}{'parts/CPU':>11}",
+    ]
+    for one in figures:
+        lines.append(
+            f"{one.cell:<18}{one.round_ms:>8.2f}{one.device_ms:>8.2f}{one.critical_ms:>9.2f}"
+            f"{one.cpu_ms:>8.2f}{one.tokens_per_s:>10.0f}{one.mean_k:>6.2f}"
+            f"{one.parts_over_round:>13.3f}{one.parts_over_cpu:>11.3f}"
+            f"{'' if one.adds_up else '  the parts do not add up'}"
+        )
+    for title, name in (("critical path", "critical"), ("CPU", "busy")):
+        lines += ["", *_part_table(f"{title}, ms a round", figures, name)]
+    return "\n".join(lines)
+
+
+def _part_table(title: str, figures: Sequence[Figures], name: str) -> list[str]:
+    known: dict[str, dict[str, float]] = {one.cell: getattr(one, name) for one in figures}
+    parts = [part for part in (*PARTS, _WAKING) if any(part in own for own in known.values())]
+    widths = [max(len(part) + 2, 8) for part in parts]
+    head = "".join(f"{part:>{width}}" for part, width in zip(parts, widths, strict=True))
+    lines = [f"{title:<22}{head}"]
+    for cell, own in known.items():
+        numbers = (
+            f"{own[part]:>{width}.3f}" if part in own else " " * width
+            for part, width in zip(parts, widths, strict=True)
+        )
+        lines.append(f"{cell:<22}{''.join(numbers)}")
+    return lines
+
+
+def as_json(figures: Sequence[Figures], context: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a result file contains."""
+    cells = [{**asdict(one), "adds_up": one.adds_up} for one in figures]
+    return {"note": NOTE, **context, "cells": cells}
+
+
+def plot(figures: Sequence[Figures], path: Path) -> bool:
+    """Draw critical path and CPU time of each cell by part; False if matplotlib is missing."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return False
+    figure = Figure(figsize=(12, 1.5 + 0.35 * len(figures)), layout="constrained")
+    axes = figure.subplots(1, 2, sharey=True)
+    for axis, title, name in zip(axes, ("critical path", "CPU"), ("critical", "busy"), strict=True):
+        left = [0.0] * len(figures)
+        for part in (*PARTS, _WAKING):
+            widths = [getattr(one, name).get(part, 0.0) for one in figures]
+            if any(widths):
+                axis.barh([one.cell for one in figures], widths, left=left, label=part)
+                left = [a + b for a, b in zip(left, widths, strict=True)]
+        axis.set_xlabel(f"{title}, ms a round")
+        axis.legend(fontsize="small")
+    axes[0].invert_yaxis()
+    figure.suptitle(NOTE, fontsize="small")
+    figure.savefig(path)
+    return True
