@@ -9,6 +9,8 @@ from enum import StrEnum
 from typing import Protocol
 from unittest import mock
 
+from benchmarks.host_time.device import SPIN_S
+
 
 class ClockKind(StrEnum):
     """What a benchmark's seconds are."""
@@ -23,6 +25,9 @@ class ClockKind(StrEnum):
 class Clock(Protocol):
     """Seconds, and a way to let them pass."""
 
+    spin_s: float
+    """Seconds by which a sleep may be wrong, roughly."""
+
     def now(self) -> float: ...
 
     def sleep(self, seconds: float) -> None: ...
@@ -30,6 +35,8 @@ class Clock(Protocol):
 
 class CpuClock:
     """CPU time of the calling thread plus all sleeps, which pass without waiting."""
+
+    spin_s = 0.0
 
     def __init__(self) -> None:
         self._slept = 0.0
@@ -44,6 +51,8 @@ class CpuClock:
 
 class WallClock:
     """Real time."""
+
+    spin_s = SPIN_S
 
     def __init__(self) -> None:
         self.now = time.perf_counter

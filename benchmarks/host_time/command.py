@@ -1,6 +1,6 @@
 """Time of the host between two passes, by part, against a modelled device.
 
-python -m benchmarks.host_time                       the default cells, 2.5 minutes
+python -m benchmarks.host_time                       the default cells, 1 to 2 minutes
 python -m benchmarks.host_time h100/64/draft none/128/ngram-0.7
 PYTHONPATH=OLD python benchmarks/host_time check     on the commit that OLD has checked out
 PYTHONPATH=OLD python benchmarks/host_time --factor  the GPU host's factor, on ecea5c2
@@ -59,11 +59,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ]
     figures = [figures_of(one, options.slower) for one in found]
     missing = sorted({name for one in found for name in one.missing})
+    print(f"specdec_core at {_commit() or 'no commit'}: {Path(specdec_core.__file__).parent}")
     print(table(figures))
     for name in missing:
         print(f"not clocked, because this commit lacks it: {name}")
     if _commit().startswith(COMMIT):
-        print("\n".join(comparison(figures)))
+        print("\n".join(comparison(figures, Lengths().answer)))
     if options.output:
         context = {**_environment(), "clock": options.clock, "slower": options.slower}
         content = as_json(figures, {**context, "not_clocked": missing})

@@ -22,8 +22,8 @@ from benchmarks.host_time.pass_times import PassTimes
 from specdec_core.models.static_shapes.block_attention import BlockAttention, BlockRows
 from specdec_core.models.static_shapes.recorder import Work
 
-_SPIN_S = 20e-6
-"""Seconds before the end of a pass that a waiting thread spends awake: no sleep is as exact."""
+SPIN_S = 20e-6
+"""Seconds before the end of a pass in which a waiting thread does not sleep any more."""
 _MAX_OVERSLEEP_S = 1e-3
 _LEARNING_RATE = 0.1
 _PR_SET_TIMERSLACK = 29
@@ -40,8 +40,8 @@ class Pass(NamedTuple):
     """Time at which the device began it: later than `launched` if it was busy."""
     ended: float
     rows: int
-    tokens: int
-    """Tokens of each row, padding included."""
+    tokens: float
+    """Tokens of each row, padding included; the average where rows differ."""
 
 
 class ModelledDevice:
@@ -53,11 +53,16 @@ class ModelledDevice:
         is_async: bool = True,
         clock: Callable[[], float] = time.perf_counter,
         sleep: Callable[[float], None] = time.sleep,
+        spin_s: float = SPIN_S,
     ) -> None:
-        """Make an idle device. If `is_async` is False, a launch waits for its pass, as on a CPU."""
+        """Make an idle device. If `is_async` is False, a launch waits for its pass, as on a CPU.
+
+        `spin_s` is 0 if `sleep` is exact.
+        """
         self._is_async = is_async
         self._clock = clock
         self._sleep = sleep
+        self._spin_s = spin_s
         self._busy_until = 0.0
         self._oversleep = 0.0
         """Seconds that a sleep lately took beyond what was asked, on average."""
@@ -68,7 +73,7 @@ class ModelledDevice:
         self.passes: list[Pass] = []
         """Passes since the list was last cleared, in order."""
 
-    def launch(self, seconds: float, rows: int = 0, tokens: int = 0) -> None:
+    def launch(self, seconds: float, rows: int = 0, tokens: float = 0.0) -> None:
         """Append a pass of `seconds` to the work of the device."""
         now = self._clock()
         started = max(now, self._busy_until)
@@ -84,8 +89,8 @@ class ModelledDevice:
             self._exact_thread = threading.get_ident()
             _sleep_exactly()
         remaining = self._busy_until - self._clock()
-        while remaining > _SPIN_S + self._oversleep:
-            asked = remaining - self._oversleep - _SPIN_S / 2
+        while remaining > self._spin_s + self._oversleep:
+            asked = remaining - self._oversleep - self._spin_s / 2
             before = self._clock()
             self._sleep(asked)
             self._note_oversleep(self._clock() - before - asked)
@@ -125,14 +130,19 @@ class DeviceAttention(BlockAttention):
     def __init__(self) -> None:
         self.rows = 0
         """Rows of the last pass."""
-        self.tokens = 0
-        """Tokens of the longest row of the last pass."""
+        self.tokens = 0.0
+        """Tokens of each row of the last pass, on average; padding is included."""
+        self.on_unrecorded: Callable[[int, float], object] | None = None
+        """Called with rows and tokens of each pass, unless it is being recorded."""
 
     def __call__(
         self, query_THD: Tensor, keys: Tensor, values: Tensor, rows: BlockRows, scaling: float
     ) -> Tensor:
         """Return the scaled queries plus a value, so that a check of the cache sees it read."""
-        self.rows, self.tokens = len(rows.blocks), rows.max_queries
+        self.rows = len(rows.blocks)
+        self.tokens = len(query_THD) / self.rows
+        if self.on_unrecorded is not None:
+            self.on_unrecorded(self.rows, self.tokens)
         first = values[rows.blocks[:1, 0].long(), :1].sum()
         return query_THD * scaling + first
 
@@ -140,7 +150,8 @@ class DeviceAttention(BlockAttention):
 class DeviceRecorder:
     """Records passes of one model for a device; implements Recorder.
 
-    Several models may have recorders for one device, whose passes then take turns.
+    A pass that is not recorded, as a prefill, takes its time on the device as well. Several models
+    may have recorders for one device, whose passes then take turns.
     """
 
     def __init__(
@@ -150,11 +161,16 @@ class DeviceRecorder:
         self._device = device
         self._times = times
         self._attention = attention
+        attention.on_unrecorded = self._launch
 
     def record(self, work: Work, clear: Work) -> Work:
         """Run `work` once to see its shape; a replay launches a pass of that shape."""
-        clear()
-        work()
+        self._attention.on_unrecorded = None
+        try:
+            clear()
+            work()
+        finally:
+            self._attention.on_unrecorded = self._launch
         rows, tokens = self._attention.rows, self._attention.tokens
         seconds, launch = self._times(rows, tokens), self._device.launch
 
@@ -166,6 +182,9 @@ class DeviceRecorder:
     def free_bytes(self) -> int | None:
         """Return None: recordings take no memory."""
         return None
+
+    def _launch(self, rows: int, tokens: float) -> None:
+        self._device.launch(self._times(rows, tokens), rows, tokens)
 
 
 def _sleep_exactly() -> None:

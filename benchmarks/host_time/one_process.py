@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 from benchmarks.host_time.answers import AnswerScript, lookups_from, random_texts
-from benchmarks.host_time.cells import Cell, DeviceTimes, Method
+from benchmarks.host_time.cells import Cell, DeviceTimes, Method, Timed
 from benchmarks.host_time.clocks import Clock, everyone_reads
 from benchmarks.host_time.device import ModelledDevice, numbers_wait_for
 from benchmarks.host_time.parts import Spans, Split, clocked_parts, split
@@ -19,6 +20,7 @@ from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.leases import Role
 from specdec_core.models.timing import time_steps
 from specdec_core.request import FinishReason, TokenEvent
+from specdec_core.step_times import StepTime
 
 VOCAB = 256
 """Token IDs: so few that arithmetic over logits takes next to no time."""
@@ -30,10 +32,9 @@ _METHODS = {
     Method.NGRAM_07: SpecMethod.NGRAM,
     Method.DRAFT: SpecMethod.DRAFT_MODEL,
 }
-_RUNS = 2
-"""Runs that are measured."""
-_CLOCKED = (0, 3)
-"""Rounds of each four that are clocked: halves of a run are alike even if it becomes slower."""
+_CLOCKED = ((0, 3), (1, 2))
+"""Rounds of each four that are clocked, in each measured run. The runs are alike: what one of them
+clocks, the other does not."""
 _RUNS_BEFORE = {Method.PLAIN: 1, Method.NGRAM_0: 2, Method.NGRAM_07: 2, Method.DRAFT: 2}
 """Runs of an engine before it is measured: shapes are recorded and the policy learns."""
 
@@ -74,6 +75,8 @@ class Run:
     num_drafted: int
     num_proposed: int
     """Rounds of a sequence that had a proposal."""
+    num_all_rounds: int
+    """Rounds from the first request on to the last end, prompts included."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +95,9 @@ class Bench:
     def __init__(self, times: DeviceTimes, lengths: Lengths, clock: Clock) -> None:
         self._lengths = lengths
         self._clock = clock
-        self.device = ModelledDevice(is_async=times.is_async, clock=clock.now, sleep=clock.sleep)
+        self.device = ModelledDevice(
+            is_async=times.is_async, clock=clock.now, sleep=clock.sleep, spin_s=clock.spin_s
+        )
         nobody = AnswerScript([(0,)], [(0,)], vocab_size=VOCAB)
         self.target, self.draft = (
             ScriptedModel(
@@ -103,12 +108,12 @@ class Bench:
                 kv_cache_tokens=(_MAX_ROWS + 1) * lengths.row,
                 max_model_len=lengths.row,
                 enable_prefix_caching=False,
+                max_choices=_MAX_ROWS * (MAX_K + 1),
             )
             for passes in (times.target, times.draft_step)
         )
-        with numbers_wait_for(self.device), everyone_reads(clock):
-            self.target.step_times = time_steps(self.target, Role.TARGET, clock.now)
-            self.draft.step_times = time_steps(self.draft, Role.DRAFT, clock.now)
+        self._know(self.target, Role.TARGET, times.target_timed)
+        self._know(self.draft, Role.DRAFT, times.draft_timed)
 
     def measure(self, cell: Cell) -> Measured:
         """Return the cell's rounds once engine and policy have settled."""
@@ -116,7 +121,8 @@ class Bench:
         with self.decoding(cell) as decode, clocked_parts(spans) as missing:
             for _ in range(_RUNS_BEFORE[cell.method]):
                 decode(spans)
-            runs = tuple(decode(spans) for _ in range(_RUNS))
+            _settle_heap()
+            runs = tuple(decode(spans, places) for places in _CLOCKED)
         return Measured(cell=cell, runs=runs, missing=missing)
 
     @contextmanager
@@ -139,6 +145,14 @@ class Bench:
         ):
             yield _Decoding(self._engine(cell), self.device, prompts, answers)
 
+    def _know(self, model: ScriptedModel, role: Role, timed: Timed) -> None:
+        """Tell the policy what passes take: what was `timed` elsewhere, or what they take here."""
+        if timed:
+            model.step_times = tuple(StepTime(*one) for one in timed)
+            return
+        with numbers_wait_for(self.device), everyone_reads(self._clock):
+            model.step_times = time_steps(model, role, self._clock.now)
+
     def _engine(self, cell: Cell) -> Engine:
         method = _METHODS[cell.method]
         config = PoolConfig(
@@ -158,6 +172,12 @@ class Bench:
         )
 
 
+def _settle_heap() -> None:
+    """Let no collection of garbage go through what was built before: it takes half a second."""
+    gc.collect()
+    gc.freeze()
+
+
 class _Decoding:
     """Decodes the same prompts again and again; checks that the answers are the script's."""
 
@@ -173,9 +193,13 @@ class _Decoding:
         self._prompts = prompts
         self._answers = answers
 
-    def __call__(self, spans: Spans) -> Run:
-        """Decode all prompts once. Raises RuntimeError if a request fails."""
+    def __call__(self, spans: Spans, places: Collection[int] = ()) -> Run:
+        """Decode all prompts once; of each four rounds, those at `places` are clocked by part.
+
+        Raises RuntimeError if a request fails.
+        """
         engine, answers = self._engine, _Answers(self._prompts)
+        num_before_all = engine.stats.num_rounds
         for request in _requests(self._prompts, len(self._answers[0])):
             engine.add_request(request)
         while not answers.are_all_begun:
@@ -186,7 +210,7 @@ class _Decoding:
         halves = {True: _Count(), False: _Count()}
         while not answers.num_ended:
             num_before = engine.stats.num_rounds
-            spans.is_on = (num_before - before.num_rounds) % 4 in _CLOCKED
+            spans.is_on = (num_before - before.num_rounds) % 4 in places
             half = halves[spans.is_on]
             cpu_before, started = time.process_time(), time.perf_counter()
             events = engine.step()
@@ -206,6 +230,7 @@ class _Decoding:
             num_tokens=after.num_committed - before.num_committed,
             num_drafted=after.num_drafted - before.num_drafted,
             num_proposed=after.num_proposed_rounds - before.num_proposed_rounds,
+            num_all_rounds=engine.stats.num_rounds - num_before_all,
         )
 
 

@@ -16,7 +16,7 @@ class PassTimes:
     factor: float = 1.0
     """Ratio of the times used to the times in `points`, above 0."""
 
-    def __call__(self, rows: int, tokens: int) -> float:
+    def __call__(self, rows: int, tokens: float) -> float:
         """Return the seconds of a pass of `rows` rows with `tokens` tokens each, at least 0."""
         if not self.points:
             return 0.0
@@ -33,7 +33,7 @@ class PassTimes:
         return replace(self, factor=self.factor * factor)
 
 
-def _between(places: Sequence[int], values: Sequence[float], place: int) -> float:
+def _between(places: Sequence[int], values: Sequence[float], place: float) -> float:
     """Interpolate; beyond the last place, continue the last slope."""
     if len(places) == 1:
         return values[0]
@@ -59,8 +59,5 @@ H100_TARGET = PassTimes(
     }
 )
 """Qwen3-8B, bfloat16, 512 cached tokens: `roofline.json` of benchmarks/results/gpu_h100."""
-H100_DRAFT_STEP = PassTimes(
-    {(1, 1): 1.51e-3, (8, 1): 1.51e-3, (16, 1): 1.61e-3, (32, 1): 1.66e-3, (128, 1): 2.5e-3}
-)
-"""One step of Qwen3-0.6B. 1 to 32 rows: a quarter of the four-step leases that
-`rounds_of_one_engine.txt` names at its start. 128 rows: decision 0022, 5 ms for two steps."""
+H100_DRAFT_STEP = PassTimes({(1, 1): 1.59e-3, (8, 1): 1.72e-3, (32, 1): 2.32e-3, (128, 1): 4.86e-3})
+"""One step of Qwen3-0.6B, 512 cached tokens: a quarter of the four steps in the same file."""

@@ -33,6 +33,15 @@ class Clock:
         self.now += seconds + self._oversleep
 
 
+def test_an_exact_sleep_needs_no_spinning() -> None:
+    clock = Clock()
+    device = ModelledDevice(clock=clock, sleep=clock.sleep, spin_s=0.0)
+    device.launch(0.005)
+    device.wait()
+    assert len(clock.sleeps) == 1
+    assert clock.now == pytest.approx(device.passes[0].ended, abs=5e-6)
+
+
 def device_of(clock: Clock, *, is_async: bool = True) -> ModelledDevice:
     return ModelledDevice(is_async=is_async, clock=clock, sleep=clock.sleep)
 
@@ -133,9 +142,11 @@ def device() -> ModelledDevice:
 
 @pytest.fixture
 def model(device: ModelledDevice) -> ScriptedModel:
-    return ScriptedModel(
+    model = ScriptedModel(
         device, TIMES, _Echo(), vocab_size=64, kv_cache_tokens=1024, max_model_len=128
     )
+    device.passes.clear()  # those of the check at load
+    return model
 
 
 def test_a_recorded_pass_takes_the_time_of_its_shape(
@@ -143,7 +154,9 @@ def test_a_recorded_pass_takes_the_time_of_its_shape(
 ) -> None:
     slots = [model.allocate() for _ in range(8)]
     model.score([Feed(slot, (1,) * 40, 0) for slot in slots])
-    assert not device.passes
+    (unrecorded,) = device.passes
+    assert (unrecorded.rows, unrecorded.tokens) == (8, 40)
+    device.passes.clear()
     logits = model.score([Feed(slot, (1, 2, 3), 2) for slot in slots])
     assert logits.argmax(1).tolist() == [42, 43] * 8
     (launched,) = device.passes
@@ -156,6 +169,7 @@ def test_a_draft_launches_a_pass_for_every_step(
 ) -> None:
     slot = model.allocate()
     model.score([Feed(slot, (1,) * 40, 0)])
+    device.passes.clear()
     drafted = model.draft([DraftRow(slot, (1, 2), 3, SamplingParams(temperature=0.0))], 0.0)
     assert drafted == [(42, 43, 44)]
     assert [(one.rows, one.tokens) for one in device.passes] == [(1, 2), (1, 1), (1, 1)]

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,29 @@ def test_each_method_does_what_its_name_says(measured: list[Measured]) -> None:
     assert "n-gram lookup" in ngram_07.critical
     assert draft.device_ms > plain.device_ms
     assert "scheduling" not in plain.busy
+
+
+@pytest.mark.parametrize(
+    ("over_round", "cpu_ms", "over_cpu", "adds_up"),
+    [
+        (1.049, 10.0, 0.951, True),
+        (0.949, 10.0, 1.0, False),
+        (1.051, 10.0, 1.0, False),
+        (1.0, 10.0, 0.94, False),
+        (1.0, 10.0, 1.06, False),
+        (1.0, 0.2, 0.9, True),
+    ],
+)
+def test_parts_add_up_if_they_miss_the_whole_by_five_percent(
+    measured: list[Measured], over_round: float, cpu_ms: float, over_cpu: float, adds_up: bool
+) -> None:
+    found = replace(
+        figures_of(measured[0]),
+        parts_over_round=over_round,
+        cpu_ms=cpu_ms,
+        parts_over_cpu=over_cpu,
+    )
+    assert found.adds_up is adds_up
 
 
 def test_device_time_is_that_of_the_passes(measured: list[Measured]) -> None:
