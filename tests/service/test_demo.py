@@ -13,9 +13,11 @@ import grpc
 import pytest
 import torch
 
+from deployments.text.model import load_text_model
 from specdec.v1 import generation_pb2 as pb
 from specdec.v1 import generation_pb2_grpc as pb_grpc
 from specdec_core import Engine, Request, SamplingParams
+from specdec_core.config import CPU_DRAFT_TOKENS, FIXED_DRAFT_TOKENS
 from specdec_core.engine import AlgorithmName
 from specdec_core.models.loading import DType, LoadConfig, LoadedModel, load_model
 from specdec_core.models.numerics import Numerics
@@ -23,6 +25,10 @@ from tests.demo_service import DemoService
 from tests.service.test_service import mixed
 
 DEMO = "smollm2-135m"
+COPIED = (
+    "The rain fell on the quiet town, and the river rose a little every hour until the bridge was "
+    "under water. "
+)
 QUESTION = {"role": "user", "content": "What is the capital of France?"}
 
 pytestmark = pytest.mark.slow
@@ -89,6 +95,24 @@ def test_sixteen_mixed_requests_equal_plain_decoding(
         engine = Engine(target.model, algorithm=AlgorithmName.AUTOREGRESSIVE)
         plain = list(engine.tokens(request))
         assert served == plain, fields
+
+
+@pytest.mark.parametrize("temperature", [0, 0.8])
+def test_a_copy_is_drafted_with_the_k_that_ships(
+    demo: DemoService, demo_model: Path, target: LoadedModel, temperature: float
+) -> None:
+    """More than the four tokens that every policy but goodput drafts; the IDs are those of plain
+    decoding."""
+    prompt = list(load_text_model(str(demo_model)).encode(3 * COPIED + COPIED[:13]))
+    fields = {"prompt": prompt, "max_tokens": 128, "temperature": temperature, "seed": 7}
+    with post(demo.http, "/v1/completions", fields | {"return_token_ids": True}) as answer:
+        found = json.load(answer)
+    engine = Engine(target.model, algorithm=AlgorithmName.AUTOREGRESSIVE)
+    assert found["choices"][0]["token_ids"] == list(engine.tokens(_request(target, **fields)))
+    told = found["metrics"]["speculative_decoding"]
+    assert told["num_spec_tokens"] == CPU_DRAFT_TOKENS
+    if temperature == 0:
+        assert sum(told["acceptance_histogram"][FIXED_DRAFT_TOKENS + 1 :]) > 0
 
 
 def _request(target: LoadedModel, prompt: list[int], **params: Any) -> Request:
