@@ -329,9 +329,21 @@ class GoodputK:
         return _most(plans[: most + 1])
 
     def _promises(self, crowd: Crowd, limit: int, rate: float) -> list[Plan]:
-        """Of the next round with up to `limit` steps, if drafted tokens are accepted with this
-        chance."""
-        return [self._promised(crowd, k, rate) for k in range(limit + 1)]
+        """Return the plans of the next round by their steps, 0 to `limit`, if drafted tokens are
+        accepted with this chance. The plan without steps stands for those whose tokens all together
+        could not pay for one more step."""
+        size = crowd.group_size
+        plain_s = self.verify.at(size, size)
+        exposed_s = [crowd.exposed_s(self._lease_s(k, size), plain_s) for k in range(limit + 2)]
+        chances = chances_in_a_row(rate, limit)
+        plans: list[Plan] = []
+        for k in range(limit + 1):
+            plans.append(self._promised(crowd, k, rate))
+            step_s = exposed_s[k + 1] - exposed_s[k]
+            price = _most(plans).tokens_per_second * step_s
+            if k >= self.last_steps and size * sum(chances[k:]) <= price:
+                break
+        return plans + plans[:1] * (limit + 1 - len(plans))
 
     def _forget_plans(self) -> None:
         self._planned.clear()

@@ -9,7 +9,7 @@ import pytest
 from specdec_core.leases import GroupLease, GroupResult, Role, RowResult
 from specdec_core.pool import AcceptanceHistory, Drafter
 from specdec_core.pool.draft_sharing import Crowd
-from specdec_core.pool.goodput import GoodputK
+from specdec_core.pool.goodput import GoodputK, _most
 from specdec_core.pool.k_policy import Offer
 from tests.pool.fake_replica import info
 from tests.pool.test_goodput import row
@@ -178,3 +178,22 @@ def test_a_short_draft_is_known_once_it_was_asked() -> None:
     assert not made.is_draft_short
     made.num_draft_tokens(past, Drafter.MODEL, 4, SIZE, targets_per_draft=4.0)
     assert made.is_draft_short
+
+
+@pytest.mark.parametrize("targets_per_draft", [1.0, 4.0])
+@pytest.mark.parametrize("rate", [0.1, 0.5, 0.8, 0.97])
+@pytest.mark.parametrize("row_s", [0.0, 0.0002, 0.004])
+@pytest.mark.parametrize("step_s", [0.0005, 0.002, 0.02])
+def test_no_plan_that_is_left_out_is_the_best(
+    step_s: float, row_s: float, rate: float, targets_per_draft: float
+) -> None:
+    made, crowd = policy(row_s, step_s), Crowd(SIZE, SIZE, targets_per_draft)
+    every = [made._promised(crowd, k, rate) for k in range(16)]
+    assert _most(made._promises(crowd, 15, rate)) == _most(every)
+
+
+def test_a_long_k_takes_no_more_plans_than_may_pay() -> None:
+    """Each takes a pool's time in every round."""
+    plans = policy(0.0002, 0.002)._promises(Crowd(SIZE, SIZE, 1.0), 15, rate=0.5)
+    assert len(plans) == 16
+    assert len({plan.steps for plan in plans}) <= 5
