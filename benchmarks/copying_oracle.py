@@ -24,6 +24,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.harness.machine import commit
 from benchmarks.priced_passes import Bill, Prices, read_pass_table
 from benchmarks.priced_rounds import OFF, SHIPPED, Question, Turn, named, recorded_target, run
 from benchmarks.synthetic import record
@@ -162,6 +163,8 @@ def main(
     questions[WHOLE_SET] = [one for own in zip_longest(*questions.values()) for one in own if one]
     table = read_pass_table(prices, fixed_ms / 1e3)
     ks, policy = tuple(map(int, fixed_ks.split(","))), shipped(spec_tokens)
+    for name in set(categories.split(",")) - set(questions):
+        raise typer.BadParameter(f"{name!r} is none of {', '.join(questions)}: --categories")
     shapes = [(name, int(count)) for name in categories.split(",") for count in streams.split(",")]
     cells = []
     with cell_progress(len(shapes)) as tell:
@@ -171,7 +174,12 @@ def main(
             tell(f"{name}, {count} streams", 1)
     Console(width=_TABLE_WIDTH).print(oracle_table(cells))
     if output is not None:
-        settings = {"model": model, "prices": list(map(str, prices)), "fixed_ms": fixed_ms}
+        settings = {
+            "commit": commit(),
+            "model": model,
+            "prices": list(map(str, prices)),
+            "fixed_ms": fixed_ms,
+        }
         settings |= {"max_tokens": max_tokens, "noise": noise, "policy": asdict(policy)}
         output.write_text(json.dumps({**settings, "cells": cells}, indent=1) + "\n")
 
