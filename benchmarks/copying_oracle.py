@@ -179,8 +179,10 @@ def main(
             "model": model,
             "prices": list(map(str, prices)),
             "fixed_ms": fixed_ms,
+            "max_tokens": max_tokens,
+            "noise": noise,
+            "policy": asdict(policy),
         }
-        settings |= {"max_tokens": max_tokens, "noise": noise, "policy": asdict(policy)}
         output.write_text(json.dumps({**settings, "cells": cells}, indent=1) + "\n")
 
 
