@@ -1,0 +1,1 @@
+"""Measure what a service adds to a round, with a modelled device inside its replicas."""

@@ -1,0 +1,87 @@
+"""Inside the coordinator's process: its waiting for a core while a replica waits, and leases side
+by side."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from benchmarks.host_time.served.shared_numbers import SharedNumbers
+from deployments.coordinator.pool_driver import PoolDriver
+from deployments.stages.rounds import LeaseStages, LeaseTimes
+
+_NUM_KEPT = 16
+"""Spans of earlier leases: a lease overlaps with one or two."""
+
+
+class ScheduleWatch:
+    """Sums up what the stages of leases do not tell."""
+
+    def __init__(self, told: SharedNumbers, waited: Callable[[], float]) -> None:
+        """`waited` returns the seconds that the calling thread has waited for a core so far."""
+        self._told = told
+        self._waited = waited
+        self._at_answer_s: float | None = None
+        """The loop's waiting until the last answer; None once a lease has followed it."""
+        self._covered: deque[Span] = deque(maxlen=_NUM_KEPT)
+        """Times in which earlier leases were under way, none of them twice."""
+
+    def heard(self) -> None:
+        """Note that an answer has come."""
+        self._at_answer_s = self._waited()
+
+    def sent(self) -> None:
+        """Note that a lease leaves. The first one after an answer counts."""
+        if self._at_answer_s is not None:
+            self._told["waited_s"] += self._waited() - self._at_answer_s
+            self._at_answer_s = None
+
+    def answered(self, came_s: float, stages: LeaseStages) -> None:
+        """Note a lease of draft or target, whose answer came at `came_s`."""
+        length_s = sum(seconds for seconds in stages if seconds is not None)
+        alone = [Span(came_s - length_s, came_s)]
+        for covered in self._covered:
+            alone = [left for span in alone for left in without(span, covered)]
+        self._covered += alone
+        self._told["schedule_s"] += stages.schedule_s or 0.0
+        self._told["shared_s"] += length_s - sum(span.end - span.begin for span in alone)
+
+
+class Span(NamedTuple):
+    """From one time to a later one, in seconds."""
+
+    begin: float
+    end: float
+
+
+def without(span: Span, other: Span) -> list[Span]:
+    """Return what `other` leaves of a span: up to two parts."""
+    left = Span(span.begin, min(span.end, other.begin))
+    right = Span(max(span.begin, other.end), span.end)
+    return [part for part in (left, right) if part.begin < part.end]
+
+
+def watch_schedules(watch: ScheduleWatch) -> None:
+    """Tell `watch` of every answer and lease of this process."""
+    hear, sent, answered = PoolDriver.hear, LeaseTimes.sent, LeaseTimes.answered
+
+    def watched_hear(self: PoolDriver) -> float:
+        watch.heard()
+        return hear(self)
+
+    def watched_sent(self: LeaseTimes, lease_id: int) -> None:
+        sent(self, lease_id)
+        watch.sent()
+
+    def watched_answered(
+        self: LeaseTimes, lease_id: int, came_s: float, pass_s: float, held_s: float
+    ) -> LeaseStages | None:
+        stages = answered(self, lease_id, came_s, pass_s, held_s)
+        if stages is not None:
+            watch.answered(came_s, stages)
+        return stages
+
+    PoolDriver.hear = watched_hear  # type: ignore[method-assign]
+    LeaseTimes.sent = watched_sent  # type: ignore[method-assign]
+    LeaseTimes.answered = watched_answered  # type: ignore[method-assign]

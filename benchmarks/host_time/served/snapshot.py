@@ -1,0 +1,94 @@
+"""The counters of a service at one moment: its own, its replicas', and those of Linux."""
+
+from __future__ import annotations
+
+import os
+import time
+import urllib.request
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.harness.processes import Kind, below, kind_or_name
+from benchmarks.host_time.served.shared_numbers import COORDINATOR, shared_numbers
+from benchmarks.host_time.served.waiting import CpuUse, use_of_process
+from deployments.bench.speculation import SpecCounts, counts_of_page
+from deployments.bench.stage_figures import Stages, stages_of_page
+from specdec_core.errors import SpecdecError
+from specdec_core.leases import Role
+
+CLIENT = "load generator"
+RAY = "Ray's own"
+_TIMEOUT_S = 10.0
+_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """Totals since the start of the service."""
+
+    at_s: float
+    """Time on this process's clock."""
+    stages: Stages
+    """Stages of leases, by role and stage."""
+    speculation: SpecCounts
+    executions: Mapping[Role, Mapping[str, float]]
+    """EXECUTIONS of the replicas, by their role."""
+    schedules: Mapping[str, float]
+    """SCHEDULES of the coordinator."""
+    use: Mapping[str, CpuUse]
+    """Use of the processor by process."""
+
+
+class Watched:
+    """A running service."""
+
+    def __init__(self, url: str, folder: Path, pid: int) -> None:
+        """`folder` has its shared numbers; `pid` is that of `specdec serve`."""
+        self._url = url
+        self._names = {process.pid: _called(kind_or_name(process)) for process in below(pid)}
+        self._names |= {os.getpid(): CLIENT, pid: RAY}
+        self._executions = {role: shared_numbers(folder, role.value) for role in Role}
+        self._schedules = shared_numbers(folder, COORDINATOR)
+
+    def snapshot(self) -> Snapshot:
+        """Read everything, the service's own counters first. Raises SpecdecError without them."""
+        page, at_s = self._page()
+        stages = stages_of_page(page)
+        if stages is None:
+            raise SpecdecError(f"{self._url}/metrics has no stages of rounds")
+        return Snapshot(
+            at_s=at_s,
+            stages=stages,
+            speculation=counts_of_page(page) or SpecCounts(),
+            executions={role: numbers.all() for role, numbers in self._executions.items()},
+            schedules=self._schedules.all(),
+            use=self.use(),
+        )
+
+    def use(self) -> Mapping[str, CpuUse]:
+        """Return the use of the processor by process, since each began."""
+        return by_name((name, use_of_process(pid)) for pid, name in self._names.items())
+
+    def _page(self) -> tuple[str, float]:
+        """Return /metrics, and the middle of the time in which it was asked for."""
+        begun_s = time.perf_counter()
+        with _OPENER.open(f"{self._url}/metrics", timeout=_TIMEOUT_S) as answer:
+            page = answer.read().decode()
+        return page, (begun_s + time.perf_counter()) / 2
+
+
+def by_name(uses: Iterable[tuple[str, CpuUse]]) -> dict[str, CpuUse]:
+    """Sum up the processes of one name."""
+    found: defaultdict[str, CpuUse] = defaultdict(CpuUse)
+    for name, use in uses:
+        found[name] = found[name].plus(use)
+    return dict(found)
+
+
+_SHOWN: Sequence[str] = (*Kind, "haproxy")
+
+
+def _called(name: str) -> str:
+    return name if name in _SHOWN else RAY
