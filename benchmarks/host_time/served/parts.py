@@ -13,8 +13,6 @@ from enum import StrEnum
 
 from benchmarks.host_time.served.snapshot import Snapshot
 from benchmarks.host_time.served.waiting import CpuUse
-from deployments.bench.stage_figures import StageTotals
-from deployments.stages.rounds import PASS, Stage
 from specdec_core.leases import Role
 
 TOLERANCE = 0.05
@@ -93,23 +91,15 @@ class Round:
 
 def round_between(before: Snapshot, after: Snapshot) -> Round:
     """Return what a round took between two snapshots of one service."""
-    stages = {
-        name: totals.since(before.stages.get(name, StageTotals()))
-        for name, totals in after.stages.items()
-    }
-    num_rounds = stages[f"{Role.TARGET} {Stage.VERIFY}"].count
+    leases = _grown(before.leases, after.leases)
+    num_rounds = leases["rounds"]
     assert num_rounds, "streams were under way"
     use = {name: used.since(before.use.get(name, CpuUse())) for name, used in after.use.items()}
     executions = {
         role: _grown(before.executions[role], numbers) for role, numbers in after.executions.items()
     }
-    schedules = _grown(before.schedules, after.schedules)
-    parts = {
-        **_gross(stages, executions),
-        Part.SCHEDULE: schedules["schedule_s"],
-        Part.SHARED: -schedules["shared_s"],
-    }
-    parts[Part.WAITING] = _take_waiting(parts, executions, schedules["waited_s"])
+    parts = _gross(leases, executions)
+    parts[Part.WAITING] = _take_waiting(parts, executions, leases["waited_s"])
     speculation = after.speculation - before.speculation
     return Round(
         num_rounds=num_rounds,
@@ -122,22 +112,22 @@ def round_between(before: Snapshot, after: Snapshot) -> Round:
 
 
 def _gross(
-    stages: Mapping[str, StageTotals], executions: Mapping[Role, Mapping[str, float]]
+    leases: Mapping[str, float], executions: Mapping[Role, Mapping[str, float]]
 ) -> dict[Part, float]:
-    """Return the parts of replicas and wire, with the waiting in them, in seconds of all rounds."""
+    """Return all parts with the waiting that is in them, in seconds of all rounds."""
     target, draft_device_s = executions[Role.TARGET], executions[Role.DRAFT]["device_s"]
-    device_s = target["device_s"]
+    device_s, before_s = target["device_s"], target["before_s"]
     after_s = target["between_s"] + target["after_s"]
-    held_s = _seconds(stages, Role.TARGET, Stage.REPLICA, PASS[Role.TARGET])
-    draft_s = _seconds(stages, Role.DRAFT, Stage.WIRE, Stage.REPLICA, PASS[Role.DRAFT])
     return {
         Part.DEVICE: device_s,
-        Part.BEFORE: target["before_s"],
+        Part.BEFORE: before_s,
         Part.AFTER: after_s,
-        Part.REPLICA: held_s - device_s - target["before_s"] - after_s,
-        Part.WIRE: _seconds(stages, Role.TARGET, Stage.WIRE),
+        Part.REPLICA: leases["held_s"] - device_s - before_s - after_s,
+        Part.WIRE: leases["wire_s"],
+        Part.SCHEDULE: leases["schedule_s"],
         Part.DRAFT_DEVICE: draft_device_s,
-        Part.DRAFT_HOST: draft_s - draft_device_s,
+        Part.DRAFT_HOST: leases["draft_s"] - draft_device_s,
+        Part.SHARED: -leases["shared_s"],
     }
 
 
@@ -152,10 +142,6 @@ def _take_waiting(
         + _take(parts, (Part.REPLICA, Part.WIRE), target["gap_waited_s"])
         + _take(parts, (Part.DRAFT_HOST,), draft["waited_s"] + draft["gap_waited_s"])
     )
-
-
-def _seconds(stages: Mapping[str, StageTotals], role: Role, *names: Stage) -> float:
-    return sum(stages.get(f"{role} {name}", StageTotals()).sum_s for name in names)
 
 
 def _take(parts: dict[Part, float], names: Sequence[Part], seconds: float) -> float:

@@ -27,11 +27,11 @@ Use = Mapping[str, CpuUse]
 def tables(rounds: Rounds, use_of_a_request: Use) -> list[Table]:
     """Return the parts of every cell, then the use of the processor."""
     others = ("parts/whole", "drafted", "accepted")
-    parts = Table("cell", "rounds", "whole", *Part, *others, title="ms a round, by part")
+    parts = Table("cell", "rounds", "whole", "host", *Part, *others, title="ms a round, by part")
     for name, one in rounds.items():
         total = sum(one.parts_s.values()) / one.whole_s
         mark = "" if one.adds_up else " (!)"
-        cells = (_ms(seconds) for seconds in (one.whole_s, *one.parts_s.values()))
+        cells = (_ms(seconds) for seconds in (one.whole_s, one.host_s, *one.parts_s.values()))
         tokens = (f"{count:.1f}" for count in (one.drafted, one.accepted))
         parts.add_row(name, f"{one.num_rounds:.0f}", *cells, f"{total:.3f}{mark}", *tokens)
     title = "ms a round, by process: CPU time / waiting for a core"

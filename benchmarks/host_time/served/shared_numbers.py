@@ -59,16 +59,20 @@ EXECUTIONS = (
     "unmodelled_s",  # leases without a pass
 )
 """Sums over the leases of a replica."""
-SCHEDULES = (
-    "waited_s",  # the loop's waiting for a core between an answer and the next lease
+LEASES = (
+    "rounds",  # leases of the target
     "schedule_s",  # scheduling for which a replica waits
+    "wire_s",  # leases of the target on the wire
+    "held_s",  # leases of the target in its process
+    "draft_s",  # leases of the draft, wire included
     "shared_s",  # time in which both draft and target have a lease
+    "waited_s",  # the loop's waiting for a core between an answer and the next lease
 )
-"""Sums over the leases of the coordinator."""
+"""Sums over the leases of the coordinator, as the service itself times them."""
 CONTROL, COORDINATOR = "control", "coordinator"
 _NAMES = {
     CONTROL: Control._fields,
-    COORDINATOR: SCHEDULES,
+    COORDINATOR: LEASES,
     Role.TARGET.value: EXECUTIONS,
     Role.DRAFT.value: EXECUTIONS,
 }

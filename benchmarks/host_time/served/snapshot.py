@@ -1,4 +1,4 @@
-"""The counters of a service at one moment: its own, its replicas', and those of Linux."""
+"""Read the counters of a service at one moment: its own, the benchmark's, and those of Linux."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from benchmarks.harness.processes import Kind, below, kind_or_name
 from benchmarks.host_time.served.shared_numbers import COORDINATOR, shared_numbers
 from benchmarks.host_time.served.waiting import CpuUse, use_of_process
 from deployments.bench.speculation import SpecCounts, counts_of_page
-from deployments.bench.stage_figures import Stages, stages_of_page
-from specdec_core.errors import SpecdecError
 from specdec_core.leases import Role
 
 CLIENT = "load generator"
@@ -30,13 +28,11 @@ class Snapshot:
 
     at_s: float
     """Time on this process's clock."""
-    stages: Stages
-    """Stages of leases, by role and stage."""
     speculation: SpecCounts
     executions: Mapping[Role, Mapping[str, float]]
     """EXECUTIONS of the replicas, by their role."""
-    schedules: Mapping[str, float]
-    """SCHEDULES of the coordinator."""
+    leases: Mapping[str, float]
+    """LEASES of the coordinator."""
     use: Mapping[str, CpuUse]
     """Use of the processor by process."""
 
@@ -50,20 +46,18 @@ class Watched:
         self._names = {process.pid: _called(kind_or_name(process)) for process in below(pid)}
         self._names |= {os.getpid(): CLIENT, pid: RAY}
         self._executions = {role: shared_numbers(folder, role.value) for role in Role}
-        self._schedules = shared_numbers(folder, COORDINATOR)
+        self._leases = shared_numbers(folder, COORDINATOR)
 
     def snapshot(self) -> Snapshot:
-        """Read everything, the service's own counters first. Raises SpecdecError without them."""
-        page, at_s = self._page()
-        stages = stages_of_page(page)
-        if stages is None:
-            raise SpecdecError(f"{self._url}/metrics has no stages of rounds")
+        """Read everything, the numbers of the parts at one moment."""
+        speculation = counts_of_page(self._page()) or SpecCounts()
+        at_s, leases = time.perf_counter(), self._leases.all()
+        executions = {role: numbers.all() for role, numbers in self._executions.items()}
         return Snapshot(
             at_s=at_s,
-            stages=stages,
-            speculation=counts_of_page(page) or SpecCounts(),
-            executions={role: numbers.all() for role, numbers in self._executions.items()},
-            schedules=self._schedules.all(),
+            leases=leases,
+            executions=executions,
+            speculation=speculation,
             use=self.use(),
         )
 
@@ -71,12 +65,9 @@ class Watched:
         """Return the use of the processor by process, since each began."""
         return by_name((name, use_of_process(pid)) for pid, name in self._names.items())
 
-    def _page(self) -> tuple[str, float]:
-        """Return /metrics, and the middle of the time in which it was asked for."""
-        begun_s = time.perf_counter()
+    def _page(self) -> str:
         with _OPENER.open(f"{self._url}/metrics", timeout=_TIMEOUT_S) as answer:
-            page = answer.read().decode()
-        return page, (begun_s + time.perf_counter()) / 2
+            return str(answer.read().decode())
 
 
 def by_name(uses: Iterable[tuple[str, CpuUse]]) -> dict[str, CpuUse]:

@@ -60,18 +60,18 @@ def swaps(folder: Path) -> Mapping[str, Swap]:
         script = TokenScript(VOCAB_SIZE, lambda: control["acceptance"])
         proposals.NgramIndex = scripted_lookups(script)
 
-    def schedules(_: Any) -> None:
-        from benchmarks.host_time.served.schedules import ScheduleWatch, watch_schedules
+    def leases(_: Any) -> None:
+        from benchmarks.host_time.served.leases import LeaseWatch, watch_leases
         from benchmarks.host_time.served.shared_numbers import COORDINATOR, shared_numbers
         from benchmarks.host_time.served.waiting import OwnWait
 
         told = shared_numbers(folder, COORDINATOR)
-        watch_schedules(ScheduleWatch(told, OwnWait()))
+        watch_leases(LeaseWatch(told, OwnWait()))
 
     return {
         "deployments.replica.model_host": loader,
         "specdec_core.pool.proposals": lookups,
-        "deployments.coordinator.service": schedules,
+        "deployments.coordinator.service": leases,
     }
 
 

@@ -3,41 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import pytest
 
 from benchmarks.host_time.served.parts import Part, round_between
-from benchmarks.host_time.served.shared_numbers import EXECUTIONS
+from benchmarks.host_time.served.shared_numbers import EXECUTIONS, LEASES
 from benchmarks.host_time.served.snapshot import Snapshot
 from benchmarks.host_time.served.waiting import CpuUse
 from deployments.bench.speculation import SpecCounts
-from deployments.bench.stage_figures import StageTotals
 from specdec_core.leases import Role
 
-_STAGES = {
-    "target wire": 0.4,
-    "target replica": 0.3,
-    "target verify": 8.0,
-}
-"""Seconds of a thousand rounds."""
+_LEASES = {"rounds": 1000, "schedule_s": 0.5, "wire_s": 0.4, "held_s": 8.3}
 _TARGET = {"before_s": 0.5, "device_s": 7.0, "between_s": 0.0, "after_s": 0.4}
 
 
 def _snapshot(
     at_s: float,
-    stages: Mapping[str, float] = {},
+    leases: Mapping[str, float] = {},
     target: Mapping[str, float] = {},
     draft: Mapping[str, float] = {},
-    **schedules: float,
 ) -> Snapshot:
     nothing = dict.fromkeys(EXECUTIONS, 0.0)
     return Snapshot(
         at_s=at_s,
-        stages={name: StageTotals(count=1000, sum_s=sum_s) for name, sum_s in stages.items()},
-        speculation=SpecCounts(num_draft_tokens=100 * len(stages)),
+        leases=dict.fromkeys(LEASES, 0.0) | leases,
         executions={Role.TARGET: nothing | target, Role.DRAFT: nothing | draft},
-        schedules={"waited_s": 0.0, "schedule_s": 0.5 * bool(stages), "shared_s": 0.0} | schedules,
+        speculation=SpecCounts(num_draft_tokens=100 * len(leases)),
         use={"target": CpuUse(cpu_s=at_s / 10, waited_s=at_s / 100)},
     )
 
@@ -48,7 +39,7 @@ def _parts_ms(after: Snapshot) -> dict[Part, float]:
 
 
 def test_the_parts_of_a_round_make_its_length() -> None:
-    found = round_between(_snapshot(5.0), _snapshot(14.2, _STAGES, _TARGET))
+    found = round_between(_snapshot(5.0), _snapshot(14.2, _LEASES, _TARGET))
     assert found.num_rounds == 1000
     assert found.whole_s == pytest.approx(9.2e-3)
     assert found.missing_s == pytest.approx(0.0)
@@ -56,7 +47,7 @@ def test_the_parts_of_a_round_make_its_length() -> None:
 
 
 def test_a_pass_is_split_by_the_device_and_the_rest_is_the_replica() -> None:
-    parts = _parts_ms(_snapshot(14.2, _STAGES, _TARGET))
+    parts = _parts_ms(_snapshot(14.2, _LEASES, _TARGET))
     assert parts[Part.DEVICE] == pytest.approx(7.0)
     assert parts[Part.BEFORE] == pytest.approx(0.5)
     assert parts[Part.AFTER] == pytest.approx(0.4)
@@ -65,7 +56,7 @@ def test_a_pass_is_split_by_the_device_and_the_rest_is_the_replica() -> None:
 
 def test_waiting_leaves_the_part_in_which_it_happened_and_the_sum_stays() -> None:
     target = {**_TARGET, "waited_s": 0.45, "gap_waited_s": 0.5}
-    after = _snapshot(14.2, _STAGES, target, waited_s=0.2)
+    after = _snapshot(14.2, {**_LEASES, "waited_s": 0.2}, target)
     parts = _parts_ms(after)
     assert parts[Part.SCHEDULE] == pytest.approx(0.3)
     assert parts[Part.AFTER] == pytest.approx(0.0)
@@ -77,15 +68,15 @@ def test_waiting_leaves_the_part_in_which_it_happened_and_the_sum_stays() -> Non
 
 
 def test_no_more_waiting_is_taken_than_a_part_has() -> None:
-    after = _snapshot(14.2, _STAGES, {**_TARGET, "gap_waited_s": 3.0}, waited_s=2.0)
+    after = _snapshot(14.2, {**_LEASES, "waited_s": 2.0}, {**_TARGET, "gap_waited_s": 3.0})
     parts = _parts_ms(after)
     assert parts[Part.WAITING] == pytest.approx(0.5 + 0.4 + 0.4)
     assert min(parts.values()) >= 0.0
 
 
 def test_a_draft_beside_the_target_is_counted_once() -> None:
-    drafted = {"draft wire": 0.4, "draft replica": 0.2, "draft draft": 2.0}
-    after = _snapshot(14.2 + 2.0, {**_STAGES, **drafted}, _TARGET, {"device_s": 1.6}, shared_s=0.6)
+    drafted = {**_LEASES, "draft_s": 2.6, "shared_s": 0.6}
+    after = _snapshot(14.2 + 2.0, drafted, _TARGET, {"device_s": 1.6})
     parts = _parts_ms(after)
     assert parts[Part.DRAFT_DEVICE] == pytest.approx(1.6)
     assert parts[Part.DRAFT_HOST] == pytest.approx(1.0)
@@ -95,12 +86,12 @@ def test_a_draft_beside_the_target_is_counted_once() -> None:
 
 @pytest.mark.parametrize(("seconds", "adds_up"), [(9.6, True), (9.8, False), (8.6, False)])
 def test_parts_may_miss_a_twentieth_of_the_whole(seconds: float, adds_up: bool) -> None:
-    found = round_between(_snapshot(5.0), _snapshot(5.0 + seconds, _STAGES, _TARGET))
+    found = round_between(_snapshot(5.0), _snapshot(5.0 + seconds, _LEASES, _TARGET))
     assert found.adds_up is adds_up
 
 
 def test_a_slower_host_takes_longer_for_everything() -> None:
-    found = round_between(_snapshot(5.0), _snapshot(14.2, _STAGES, _TARGET))
+    found = round_between(_snapshot(5.0), _snapshot(14.2, _LEASES, _TARGET))
     scaled = found.scaled(1.5)
     assert scaled.whole_s == pytest.approx(1.5 * found.whole_s)
     assert scaled.parts_s[Part.WIRE] == pytest.approx(1.5 * found.parts_s[Part.WIRE])
@@ -109,19 +100,8 @@ def test_a_slower_host_takes_longer_for_everything() -> None:
 
 
 def test_figures_of_a_round_are_those_since_the_first_snapshot() -> None:
-    first: dict[str, Any] = {"stages": _STAGES, "target": _TARGET}
-    twice = {name: 3 * seconds for name, seconds in _TARGET.items()}
-    later = _snapshot(32.6, {name: 3 * s for name, s in _STAGES.items()}, twice, schedule_s=1.5)
-    stages = {name: StageTotals(count=3000, sum_s=t.sum_s) for name, t in later.stages.items()}
-    after = Snapshot(
-        at_s=later.at_s,
-        stages=stages,
-        speculation=later.speculation,
-        executions=later.executions,
-        schedules=later.schedules,
-        use=later.use,
-    )
-    found = round_between(_snapshot(14.2, **first), after)
+    thrice = [{name: 3 * value for name, value in one.items()} for one in (_LEASES, _TARGET)]
+    found = round_between(_snapshot(14.2, _LEASES, _TARGET), _snapshot(32.6, *thrice))
     assert found.num_rounds == 2000
     assert found.parts_s[Part.DEVICE] == pytest.approx(7.0e-3)
     assert found.missing_s == pytest.approx(0.0)

@@ -73,4 +73,4 @@ def test_a_process_of_the_service_loads_modelled_devices(tmp_path: Path) -> None
         "print(type(model_host.load_model).__name__, PoolDriver.hear.__module__)"
     )
     ours = _python(code, os.environ | variables(tmp_path))
-    assert ours == "ModelledLoader benchmarks.host_time.served.schedules"
+    assert ours == "ModelledLoader benchmarks.host_time.served.leases"

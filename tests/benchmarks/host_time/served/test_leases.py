@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.host_time.served.schedules import ScheduleWatch, Span, without
+from benchmarks.host_time.served.leases import LeaseWatch, Span, without
 from benchmarks.host_time.served.shared_numbers import COORDINATOR, SharedNumbers, shared_numbers
 from deployments.stages.rounds import LeaseStages
+from specdec_core.leases import Role
 
 
 class Waited:
@@ -32,7 +33,7 @@ def _lease(length_s: float) -> LeaseStages:
 
 def test_waiting_counts_from_an_answer_to_the_first_lease_after_it(told: SharedNumbers) -> None:
     waited = Waited()
-    watch = ScheduleWatch(told, waited)
+    watch = LeaseWatch(told, waited)
     watch.heard()
     waited.seconds += 0.25
     watch.sent()
@@ -43,39 +44,53 @@ def test_waiting_counts_from_an_answer_to_the_first_lease_after_it(told: SharedN
 
 def test_a_lease_that_follows_no_answer_waits_for_nobody(told: SharedNumbers) -> None:
     waited = Waited()
-    watch = ScheduleWatch(told, waited)
+    watch = LeaseWatch(told, waited)
     waited.seconds += 0.25
     watch.sent()
     assert told["waited_s"] == 0.0
 
 
 def test_leases_one_after_another_share_no_time(told: SharedNumbers) -> None:
-    watch = ScheduleWatch(told, Waited())
+    watch = LeaseWatch(told, Waited())
     for came_s in (1.0, 2.0, 3.0):
-        watch.answered(came_s, _lease(1.0))
+        watch.answered(Role.TARGET, came_s, _lease(1.0))
     assert told["shared_s"] == pytest.approx(0.0)
 
 
 def test_leases_side_by_side_share_the_time_of_both(told: SharedNumbers) -> None:
-    watch = ScheduleWatch(told, Waited())
-    watch.answered(5.0, _lease(2.0))
-    watch.answered(6.0, _lease(2.5))
+    watch = LeaseWatch(told, Waited())
+    watch.answered(Role.TARGET, 5.0, _lease(2.0))
+    watch.answered(Role.TARGET, 6.0, _lease(2.5))
     assert told["shared_s"] == pytest.approx(1.5)
-    watch.answered(6.0, _lease(0.5))
+    watch.answered(Role.TARGET, 6.0, _lease(0.5))
     assert told["shared_s"] == pytest.approx(2.0)
 
 
 def test_a_lease_within_a_longer_one_is_shared_whole(told: SharedNumbers) -> None:
-    watch = ScheduleWatch(told, Waited())
-    watch.answered(4.0, _lease(3.0))
-    watch.answered(7.0, _lease(7.0))
+    watch = LeaseWatch(told, Waited())
+    watch.answered(Role.TARGET, 4.0, _lease(3.0))
+    watch.answered(Role.TARGET, 7.0, _lease(7.0))
     assert told["shared_s"] == pytest.approx(3.0)
 
 
+def test_leases_of_target_and_draft_are_told_apart(told: SharedNumbers) -> None:
+    watch = LeaseWatch(told, Waited())
+    watch.answered(Role.DRAFT, 1.0, LeaseStages(0.125, 0.25, 0.0625, 0.5))
+    watch.answered(Role.TARGET, 2.0, LeaseStages(0.125, 0.125, 0.0625, 0.25))
+    found = {name: value for name, value in told.all().items() if value}
+    assert found == {
+        "rounds": 1,
+        "schedule_s": 0.25,
+        "wire_s": 0.125,
+        "held_s": 0.3125,
+        "draft_s": 0.8125,
+    }
+
+
 def test_only_scheduling_that_follows_an_answer_counts(told: SharedNumbers) -> None:
-    watch = ScheduleWatch(told, Waited())
-    watch.answered(1.0, LeaseStages(0.25, 0.1, 0.1, 0.5))
-    watch.answered(2.0, LeaseStages(None, 0.1, 0.1, 0.5))
+    watch = LeaseWatch(told, Waited())
+    watch.answered(Role.TARGET, 1.0, LeaseStages(0.25, 0.1, 0.1, 0.5))
+    watch.answered(Role.TARGET, 2.0, LeaseStages(None, 0.1, 0.1, 0.5))
     assert told["schedule_s"] == pytest.approx(0.25)
 
 

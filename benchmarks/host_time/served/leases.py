@@ -1,22 +1,27 @@
-"""Inside the coordinator's process: its waiting for a core while a replica waits, and leases side
-by side."""
+"""Inside the coordinator's process: the stages of leases, and waiting for a core.
+
+The service's histograms clip a stage below 0 and do not tell which leases ran side by side. So the
+stages of each lease are summed up here.
+"""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 from benchmarks.host_time.served.shared_numbers import SharedNumbers
 from deployments.coordinator.pool_driver import PoolDriver
-from deployments.stages.rounds import LeaseStages, LeaseTimes
+from deployments.stages.rounds import LeaseStages, LeaseTimes, StageHistograms
+from specdec_core.leases import Role
 
 _NUM_KEPT = 16
 """Spans of earlier leases: a lease overlaps with one or two."""
 
 
-class ScheduleWatch:
-    """Sums up what the stages of leases do not tell."""
+class LeaseWatch:
+    """Sums up the stages of leases, and the loop's waiting for a core while a replica waits."""
 
     def __init__(self, told: SharedNumbers, waited: Callable[[], float]) -> None:
         """`waited` returns the seconds that the calling thread has waited for a core so far."""
@@ -37,15 +42,28 @@ class ScheduleWatch:
             self._told["waited_s"] += self._waited() - self._at_answer_s
             self._at_answer_s = None
 
-    def answered(self, came_s: float, stages: LeaseStages) -> None:
+    def answered(self, role: Role, came_s: float, stages: LeaseStages) -> None:
         """Note a lease of draft or target, whose answer came at `came_s`."""
-        length_s = sum(seconds for seconds in stages if seconds is not None)
-        alone = [Span(came_s - length_s, came_s)]
+        told, schedule_s = self._told, stages.schedule_s or 0.0
+        held_s = stages.replica_s + stages.pass_s
+        told["schedule_s"] += schedule_s
+        if role is Role.TARGET:
+            told["rounds"] += 1
+            told["wire_s"] += stages.wire_s
+            told["held_s"] += held_s
+        else:
+            told["draft_s"] += stages.wire_s + held_s
+        told["shared_s"] += self._shared_s(
+            Span(came_s - schedule_s - stages.wire_s - held_s, came_s)
+        )
+
+    def _shared_s(self, lease: Span) -> float:
+        """Return how much of a lease's time others had a lease, too."""
+        alone = [lease]
         for covered in self._covered:
             alone = [left for span in alone for left in without(span, covered)]
         self._covered += alone
-        self._told["schedule_s"] += stages.schedule_s or 0.0
-        self._told["shared_s"] += length_s - sum(span.end - span.begin for span in alone)
+        return lease.end - lease.begin - sum(span.end - span.begin for span in alone)
 
 
 class Span(NamedTuple):
@@ -62,9 +80,17 @@ def without(span: Span, other: Span) -> list[Span]:
     return [part for part in (left, right) if part.begin < part.end]
 
 
-def watch_schedules(watch: ScheduleWatch) -> None:
+def watch_leases(watch: LeaseWatch) -> None:
     """Tell `watch` of every answer and lease of this process."""
-    hear, sent, answered = PoolDriver.hear, LeaseTimes.sent, LeaseTimes.answered
+    begin, hear, sent = LeaseTimes.__init__, PoolDriver.hear, LeaseTimes.sent
+    answered = LeaseTimes.answered
+    roles: WeakKeyDictionary[LeaseTimes, Role] = WeakKeyDictionary()
+
+    def watched_begin(
+        self: LeaseTimes, role: Role, histograms: StageHistograms, clock: Callable[[], float]
+    ) -> None:
+        begin(self, role, histograms, clock)
+        roles[self] = role
 
     def watched_hear(self: PoolDriver) -> float:
         watch.heard()
@@ -79,9 +105,10 @@ def watch_schedules(watch: ScheduleWatch) -> None:
     ) -> LeaseStages | None:
         stages = answered(self, lease_id, came_s, pass_s, held_s)
         if stages is not None:
-            watch.answered(came_s, stages)
+            watch.answered(roles[self], came_s, stages)
         return stages
 
+    LeaseTimes.__init__ = watched_begin  # type: ignore[method-assign]
     PoolDriver.hear = watched_hear  # type: ignore[method-assign]
     LeaseTimes.sent = watched_sent  # type: ignore[method-assign]
     LeaseTimes.answered = watched_answered  # type: ignore[method-assign]
