@@ -21,9 +21,9 @@ class SwitchedDevice(ModelledDevice):
         self._is_target = role is Role.TARGET
         self._control = control
         self._kinds: list[DeviceTimes] = [times_of(kind) for kind in KINDS]
-        self._known: dict[tuple[int, int, int], float] = {}
+        self._known: dict[tuple[int, int, float], float] = {}
 
-    def launch(self, seconds: float, rows: int = 0, tokens: int = 0) -> None:
+    def launch(self, seconds: float, rows: int = 0, tokens: float = 0.0) -> None:
         """Launch a pass. `seconds` do not count: recordings outlive a change."""
         place = int(self._control["device"])
         self._is_async = self._kinds[place].is_async
@@ -32,6 +32,6 @@ class SwitchedDevice(ModelledDevice):
             self._known[key] = self._seconds(*key)
         super().launch(self._known[key] / self._control["factor"], rows, tokens)
 
-    def _seconds(self, place: int, rows: int, tokens: int) -> float:
+    def _seconds(self, place: int, rows: int, tokens: float) -> float:
         times = self._kinds[place]
         return (times.target if self._is_target else times.draft_step)(rows, tokens)

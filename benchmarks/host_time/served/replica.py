@@ -83,15 +83,13 @@ def note_execution(
     told: SharedNumbers, passes: Sequence[Pass], begun_s: float, ended_s: float, waited_s: float
 ) -> None:
     """Add one lease, which ran from `begun_s` to `ended_s` by the clock of `passes`."""
+    told["waited_s"] += waited_s
     if not passes:
-        told["unmodelled"] += 1
-        told["unmodelled_s"] += ended_s - begun_s
+        told["before_s"] += ended_s - begun_s
         return
     device_s = sum(one.ended - one.started for one in passes)
     first_s, last_s = passes[0].launched, passes[-1].ended
-    told["modelled"] += 1
     told["before_s"] += first_s - begun_s
     told["device_s"] += device_s
     told["between_s"] += last_s - first_s - device_s
     told["after_s"] += ended_s - last_s
-    told["waited_s"] += waited_s

@@ -48,15 +48,12 @@ class Control(NamedTuple):
 
 
 EXECUTIONS = (
-    "modelled",  # leases with passes on the device
-    "unmodelled",  # leases without
-    "before_s",  # in the thread of the leases, before the first pass
+    "before_s",  # in the thread of the leases, before the first pass, or without one
     "device_s",  # the device's passes
     "between_s",  # between two passes of one lease
     "after_s",  # after the last pass
     "waited_s",  # the thread's waiting for a core within leases
     "gap_waited_s",  # waiting of the process's threads between two leases
-    "unmodelled_s",  # leases without a pass
 )
 """Sums over the leases of a replica."""
 LEASES = (
