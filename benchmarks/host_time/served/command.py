@@ -24,6 +24,7 @@ from benchmarks.harness.machine import commit, cpu_name
 from benchmarks.harness.ports import free_port
 from benchmarks.harness.starting import service
 from benchmarks.host_time.cells import Cell, DeviceKind, Method, chosen
+from benchmarks.host_time.one_process import MAX_K
 from benchmarks.host_time.served.cells import DEFAULT, asked
 from benchmarks.host_time.served.devices import KINDS
 from benchmarks.host_time.served.model_folder import MAX_POSITIONS, write_model
@@ -41,7 +42,7 @@ from benchmarks.host_time.served.snapshot import Watched
 from benchmarks.host_time.served.streams import prompts, streams
 from benchmarks.host_time.served.swapping import variables
 from benchmarks.host_time.served.waiting import CpuUse
-from deployments.config import ServiceConfig
+from deployments.config import ENV_PREFIX, ServiceConfig
 from deployments.plotting import check_can_plot
 from specdec_core.config import SpecMethod
 from specdec_core.leases import Role
@@ -137,20 +138,28 @@ def _config(folder: Path, cells: Sequence[Cell]) -> ServiceConfig:
     most = max(cell.rows for cell in cells)
     for role in Role:
         write_model(folder / role.value)
-    drafting: dict[str, Any] = {"spec_method": SpecMethod.NGRAM}
+    settings: dict[str, Any] = {
+        "spec_method": SpecMethod.NGRAM,
+        "spec_tokens": MAX_K,
+        "max_num_seqs": most,
+        "window": most,
+        "max_model_len": MAX_POSITIONS,
+        "kv_cache_tokens": (most + 1) * MAX_POSITIONS,
+        "numerics": Numerics.FAST,
+        "torch_threads": 1,
+        "audit_share": 0.0,
+    }
     if any(cell.method is Method.DRAFT for cell in cells):
         draft = str(folder / Role.DRAFT.value)
-        drafting = {"spec_method": SpecMethod.HYBRID, "spec_model": draft, "draft_replicas": 1}
+        settings |= {"spec_method": SpecMethod.HYBRID, "spec_model": draft, "draft_replicas": 1}
     return ServiceConfig(
         model=str(folder / Role.TARGET.value),
-        max_num_seqs=most,
-        window=most,
-        max_model_len=MAX_POSITIONS,
-        kv_cache_tokens=(most + 1) * MAX_POSITIONS,
-        numerics=Numerics.FAST,
-        torch_threads=1,
-        audit_share=0.0,
         port=free_port(),
         grpc_port=free_port(),
-        **drafting,
+        **{name: value for name, value in settings.items() if not _is_set(name)},
     )
+
+
+def _is_set(name: str) -> bool:
+    """Return whether the caller's environment has a setting of the service."""
+    return f"{ENV_PREFIX}{name}".upper() in os.environ
