@@ -19,6 +19,11 @@ _CPU_DRAFT_SHARE = 0.1
 """Time of a draft's step on a CPU over that of its target's pass. A guess: no price is measured."""
 
 
+GPU_MAX_K = 8
+CPU_MAX_K = 15
+"""K as shipped, also for commits that shipped 4: so that commits can be compared."""
+
+
 class Method(StrEnum):
     """What proposes tokens, and how many of them are right."""
 
@@ -127,6 +132,8 @@ class DeviceTimes:
     draft_step: PassTimes
     is_async: bool
     """Whether the host works while a pass runs."""
+    max_k: int = GPU_MAX_K
+    """Maximum of drafted tokens that the policy chooses from."""
     target_timed: Timed = ()
     """What the policy knows of the target at first; if it is empty, passes are timed."""
     draft_timed: Timed = ()
@@ -161,7 +168,7 @@ def times_of(kind: DeviceKind, prices: Path = _RESULTS / "pass_prices.json") -> 
         return DeviceTimes(target=NO_TIME, draft_step=NO_TIME, is_async=True)
     target = cpu_times(json.loads(prices.read_text())["prices"])
     draft_step = target.scaled(_CPU_DRAFT_SHARE)
-    return DeviceTimes(target=target, draft_step=draft_step, is_async=False)
+    return DeviceTimes(target=target, draft_step=draft_step, is_async=False, max_k=CPU_MAX_K)
 
 
 def cpu_times(prices: Sequence[dict[str, float]]) -> PassTimes:

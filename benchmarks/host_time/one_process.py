@@ -9,7 +9,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 from benchmarks.host_time.answers import AnswerScript, lookups_from, random_texts
-from benchmarks.host_time.cells import Cell, DeviceTimes, Method, Timed
+from benchmarks.host_time.cells import CPU_MAX_K, Cell, DeviceTimes, Method, Timed
 from benchmarks.host_time.clocks import Clock, everyone_reads
 from benchmarks.host_time.device import ModelledDevice, numbers_wait_for
 from benchmarks.host_time.parts import Spans, Split, clocked_parts, split
@@ -24,7 +24,6 @@ from specdec_core.step_times import StepTime
 
 VOCAB = 256
 """Token IDs: so few that arithmetic over logits takes next to no time."""
-MAX_K = 8
 _MAX_ROWS = 128
 _METHODS = {
     Method.PLAIN: SpecMethod.NONE,
@@ -49,7 +48,7 @@ class Lengths:
     @property
     def row(self) -> int:
         """Cache of a row, in tokens: whole blocks, with room for proposals."""
-        return -(-(self.prompt + self.answer + 2 * MAX_K) // 64) * 64
+        return -(-(self.prompt + self.answer + 2 * CPU_MAX_K) // 64) * 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +94,7 @@ class Bench:
     def __init__(self, times: DeviceTimes, lengths: Lengths, clock: Clock) -> None:
         self._lengths = lengths
         self._clock = clock
+        self._max_k = times.max_k
         self.device = ModelledDevice(
             is_async=times.is_async, clock=clock.now, sleep=clock.sleep, spin_s=clock.spin_s
         )
@@ -108,7 +108,7 @@ class Bench:
                 kv_cache_tokens=(_MAX_ROWS + 1) * lengths.row,
                 max_model_len=lengths.row,
                 enable_prefix_caching=False,
-                max_choices=_MAX_ROWS * (MAX_K + 1),
+                max_choices=_MAX_ROWS * (times.max_k + 1),
             )
             for passes in (times.target, times.draft_step)
         )
@@ -159,7 +159,7 @@ class Bench:
             max_group_size=cell.rows,
             window=2 * cell.rows,
             speculation=SpeculationConfig(
-                method=method, num_draft_tokens=MAX_K, k_policy=KPolicyName.GOODPUT
+                method=method, num_draft_tokens=self._max_k, k_policy=KPolicyName.GOODPUT
             ),
         )
         is_plain = method is SpecMethod.NONE
