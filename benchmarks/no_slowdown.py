@@ -189,6 +189,10 @@ def main(
     target = load_target(options)
     file = COPYING_FILE if copies else input
     prompts = prompts_for(options, target.vocab_size, file, count, prompt_len, category)
+    if len(prompts) < count:
+        raise typer.BadParameter(
+            f"{len(prompts)} prompts, a cell needs {count}: lower --batch-sizes or --min-prompts"
+        )
     params = SamplingParams(
         temperature=temperature, top_p=top_p, max_tokens=max_tokens, ignore_eos=not copies
     )
