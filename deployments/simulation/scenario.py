@@ -6,7 +6,13 @@ from dataclasses import dataclass
 from random import Random
 
 from deployments.wire.silence import SILENCE_S
-from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.config import (
+    CPU_DRAFT_TOKENS,
+    KPolicyName,
+    PoolConfig,
+    SpecMethod,
+    SpeculationConfig,
+)
 from specdec_core.leases import ReplicaInfo, Role
 from specdec_core.models.numerics import Numerics
 from specdec_core.request import Request
@@ -14,6 +20,8 @@ from specdec_core.sampling_params import SamplingParams
 
 VOCAB_SIZE = 13
 _VOCABULARY = range(VOCAB_SIZE)
+_DRAFT_TOKENS = (1, 2, 3, 4, CPU_DRAFT_TOKENS)
+"""Maximum K. The last is longer than most answers, and than a chunk of a prompt."""
 MAX_MODEL_LEN = 40
 LEASE_TTL_S = 0.5
 RESUME_TIMEOUT_S = 1.5
@@ -101,7 +109,7 @@ def _pool(random: Random, group: int) -> PoolConfig:
         max_open_leases=random.choice((1, 2)),
         speculation=SpeculationConfig(
             method=random.choice(_METHODS),
-            num_draft_tokens=random.randint(1, 5),
+            num_draft_tokens=random.choice(_DRAFT_TOKENS),
             k_policy=KPolicyName.GOODPUT if has_goodput else KPolicyName.FIXED,
         ),
     )

@@ -44,7 +44,7 @@ FACTORS: dict[str, Any] = {
     "architecture": sorted(ARCHITECTURES),
     "algorithm": tuple(name for name in ALGORITHMS if name != PLAIN),
     "method": (SpecMethod.NGRAM, SpecMethod.DRAFT_MODEL, SpecMethod.HYBRID),
-    "k": (1, 4, 8),
+    "k": (1, 4, 15),
     "batch_size": (1, 3, 8),
     "sampling": tuple(SAMPLING),
     "temperature": (0.0, 0.8),

@@ -20,7 +20,7 @@ from specdec_core.models.transformers_adapter import TransformersModel
 from tests.tiny_models import ARCHITECTURES, VOCAB, tiny_decoder
 
 DTYPES = (torch.bfloat16, torch.float32)
-CELLS = [(1, 1), (2, 8), (5, 4), (8, 2), (32, 3)]
+CELLS = [(1, 1), (2, 15), (5, 4), (8, 2), (32, 3)]
 """(batch size, K)"""
 _DECODERS = (*sorted(ARCHITECTURES), "fused llama")
 _FEW = [("fused llama", torch.bfloat16), ("qwen3", torch.bfloat16), ("llama", torch.float32)]

@@ -139,7 +139,7 @@ def test_a_draft_that_proposes_only_what_it_is_sure_of_changes_no_answer(
 
 @pytest.mark.covering(2)
 @pytest.mark.parametrize("batch", [1, 3, 8])
-@pytest.mark.parametrize("k", [1, 2, 4, 8])
+@pytest.mark.parametrize("k", [1, 2, 4, 8, 15])
 @pytest.mark.parametrize("disagree_every", [1, 2, 3, 10_000])
 def test_speculative_output_equals_plain_output(k: int, batch: int, disagree_every: int) -> None:
     requests = make_requests(16, seed=k * 100 + batch)
@@ -171,7 +171,7 @@ def test_a_batch_of_plain_decoding_equals_one_at_a_time() -> None:
     assert target.num_slots == 0
 
 
-@pytest.mark.parametrize("k", [1, 4, 8])
+@pytest.mark.parametrize("k", [1, 4, 15])
 def test_a_draft_that_equals_the_target_is_always_accepted(k: int) -> None:
     """Mean acceptance length is K + 1 until the budget ends the request."""
     target = TokenListModel(vocab_size=VOCAB)

@@ -96,7 +96,7 @@ def asked(name: str, params: SamplingParams, prompt: tuple[int, ...] = (1, 2, 3)
 
 @pytest.mark.covering(1)
 @pytest.mark.parametrize("name", sorted(PROCESSORS))
-@pytest.mark.parametrize("k", [1, 3, 8])
+@pytest.mark.parametrize("k", [1, 3, 15])
 def test_each_processor_gives_the_plain_ids_and_logprobs(name: str, k: int) -> None:
     changed = PROCESSORS[name]
     base = replace(NEUTRAL, **changed)  # type: ignore[arg-type]
