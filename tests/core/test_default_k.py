@@ -29,6 +29,7 @@ from specdec_core.models.numerics import SizeRange, SizeSet
 from specdec_core.models.pass_plan import MAX_SHORT_QUERIES
 from specdec_core.models.placing import MAX_TOKENS
 from specdec_core.models.static_shapes.buckets import rounded_queries
+from specdec_core.models.static_shapes.recorder import MAX_RECORDINGS
 
 CPU_ROW = CPU_DRAFT_TOKENS + 1
 GPU_ROW = GPU_DRAFT_TOKENS + 1
@@ -101,6 +102,12 @@ def test_a_gpu_has_memory_for_the_choices_of_128_sequences() -> None:
 
 def test_a_gpu_records_a_shape_for_each_number_of_drafted_tokens() -> None:
     assert [rounded_queries(count) for count in range(1, GPU_ROW + 1)] == [*range(1, GPU_ROW + 1)]
+
+
+def test_a_gpu_keeps_the_recordings_of_a_steady_load() -> None:
+    """Three numbers of rows and three lengths, each with every K, and with the logits of all tokens
+    or of one a row."""
+    assert 3 * 3 * GPU_ROW * 2 <= MAX_RECORDINGS
 
 
 def test_a_draft_catches_up_with_a_lookup_of_k_tokens_in_its_first_step() -> None:
