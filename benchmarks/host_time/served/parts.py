@@ -15,6 +15,8 @@ from benchmarks.host_time.served.snapshot import Snapshot
 from benchmarks.host_time.served.waiting import CpuUse
 from specdec_core.leases import Role
 
+_COUNTED = {Role.TARGET: "rounds", Role.DRAFT: "drafts"}
+"""Names of the numbers of leases, by role."""
 TOLERANCE = 0.05
 """Share of a round that its parts may miss or exceed."""
 
@@ -53,7 +55,7 @@ class Round:
     num_rounds: float
     """Leases of the target that were counted."""
     whole_s: float
-    """Length of a round by the benchmark's clock."""
+    """Length of a round, from answer to answer, by the coordinator's clock."""
     parts_s: Mapping[Part, float]
     use: Mapping[str, CpuUse]
     """CPU time, and waiting for a core, of each process a round."""
@@ -96,14 +98,15 @@ def round_between(before: Snapshot, after: Snapshot) -> Round:
     assert num_rounds, "streams were under way"
     use = {name: used.since(before.use.get(name, CpuUse())) for name, used in after.use.items()}
     executions = {
-        role: _grown(before.executions[role], numbers) for role, numbers in after.executions.items()
+        role: _scaled(_grown(before.executions[role], after.executions[role]), leases[counted])
+        for role, counted in _COUNTED.items()
     }
     parts = _gross(leases, executions)
     parts[Part.WAITING] = _take_waiting(parts, executions, leases["waited_s"])
     speculation = after.speculation - before.speculation
     return Round(
         num_rounds=num_rounds,
-        whole_s=(after.at_s - before.at_s) / num_rounds,
+        whole_s=leases["until_s"] / num_rounds,
         parts_s={part: parts[part] / num_rounds for part in Part},
         use={name: used.times(1 / num_rounds) for name, used in use.items()},
         drafted=speculation.num_draft_tokens / num_rounds,
@@ -156,3 +159,9 @@ def _take(parts: dict[Part, float], names: Sequence[Part], seconds: float) -> fl
 
 def _grown(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
     return {name: value - before[name] for name, value in after.items()}
+
+
+def _scaled(executions: Mapping[str, float], num_leases: float) -> dict[str, float]:
+    """Return the sums over as many leases as the coordinator has counted meanwhile."""
+    factor = num_leases / max(executions["leases"], 1)
+    return {name: factor * value for name, value in executions.items()}

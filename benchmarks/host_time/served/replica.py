@@ -83,6 +83,7 @@ def note_execution(
     told: SharedNumbers, passes: Sequence[Pass], begun_s: float, ended_s: float, waited_s: float
 ) -> None:
     """Add one lease, which ran from `begun_s` to `ended_s` by the clock of `passes`."""
+    told["leases"] += 1
     told["waited_s"] += waited_s
     if not passes:
         told["before_s"] += ended_s - begun_s

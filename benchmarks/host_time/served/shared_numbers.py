@@ -48,6 +48,7 @@ class Control(NamedTuple):
 
 
 EXECUTIONS = (
+    "leases",
     "before_s",  # in the thread of the leases, before the first pass, or without one
     "device_s",  # the device's passes
     "between_s",  # between two passes of one lease
@@ -58,10 +59,12 @@ EXECUTIONS = (
 """Sums over the leases of a replica."""
 LEASES = (
     "rounds",  # leases of the target
+    "drafts",  # leases of the draft
     "schedule_s",  # scheduling for which a replica waits
     "wire_s",  # leases of the target on the wire
     "held_s",  # leases of the target in its process
     "draft_s",  # leases of the draft, wire included
+    "until_s",  # latest answer on the coordinator's clock, no sum
     "shared_s",  # time in which both draft and target have a lease
     "waited_s",  # the loop's waiting for a core between an answer and the next lease
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 import urllib.request
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,8 +25,6 @@ _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 class Snapshot:
     """Totals since the start of the service."""
 
-    at_s: float
-    """Time on this process's clock."""
     speculation: SpecCounts
     executions: Mapping[Role, Mapping[str, float]]
     """EXECUTIONS of the replicas, by their role."""
@@ -49,14 +46,11 @@ class Watched:
         self._leases = shared_numbers(folder, COORDINATOR)
 
     def snapshot(self) -> Snapshot:
-        """Read everything, the numbers of the parts at one moment."""
+        """Read everything."""
         speculation = counts_of_page(self._page()) or SpecCounts()
-        at_s, leases = time.perf_counter(), self._leases.all()
-        executions = {role: numbers.all() for role, numbers in self._executions.items()}
         return Snapshot(
-            at_s=at_s,
-            leases=leases,
-            executions=executions,
+            leases=self._leases.all(),
+            executions={role: numbers.all() for role, numbers in self._executions.items()},
             speculation=speculation,
             use=self.use(),
         )

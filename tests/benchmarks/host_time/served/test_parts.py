@@ -13,8 +13,8 @@ from benchmarks.host_time.served.waiting import CpuUse
 from deployments.bench.speculation import SpecCounts
 from specdec_core.leases import Role
 
-_LEASES = {"rounds": 1000, "schedule_s": 0.5, "wire_s": 0.4, "held_s": 8.3}
-_TARGET = {"before_s": 0.5, "device_s": 7.0, "between_s": 0.0, "after_s": 0.4}
+_LEASES = {"rounds": 1000.0, "schedule_s": 0.5, "wire_s": 0.4, "held_s": 8.3}
+_TARGET = {"leases": 1000.0, "before_s": 0.5, "device_s": 7.0, "between_s": 0.0, "after_s": 0.4}
 
 
 def _snapshot(
@@ -25,8 +25,7 @@ def _snapshot(
 ) -> Snapshot:
     nothing = dict.fromkeys(EXECUTIONS, 0.0)
     return Snapshot(
-        at_s=at_s,
-        leases=dict.fromkeys(LEASES, 0.0) | leases,
+        leases=dict.fromkeys(LEASES, 0.0) | leases | {"until_s": at_s},
         executions={Role.TARGET: nothing | target, Role.DRAFT: nothing | draft},
         speculation=SpecCounts(num_draft_tokens=100 * len(leases)),
         use={"target": CpuUse(cpu_s=at_s / 10, waited_s=at_s / 100)},
@@ -75,8 +74,8 @@ def test_no_more_waiting_is_taken_than_a_part_has() -> None:
 
 
 def test_a_draft_beside_the_target_is_counted_once() -> None:
-    drafted = {**_LEASES, "draft_s": 2.6, "shared_s": 0.6}
-    after = _snapshot(14.2 + 2.0, drafted, _TARGET, {"device_s": 1.6})
+    drafted = {**_LEASES, "drafts": 500.0, "draft_s": 2.6, "shared_s": 0.6}
+    after = _snapshot(14.2 + 2.0, drafted, _TARGET, {"leases": 500.0, "device_s": 1.6})
     parts = _parts_ms(after)
     assert parts[Part.DRAFT_DEVICE] == pytest.approx(1.6)
     assert parts[Part.DRAFT_HOST] == pytest.approx(1.0)
@@ -103,5 +102,12 @@ def test_figures_of_a_round_are_those_since_the_first_snapshot() -> None:
     thrice = [{name: 3 * value for name, value in one.items()} for one in (_LEASES, _TARGET)]
     found = round_between(_snapshot(14.2, _LEASES, _TARGET), _snapshot(32.6, *thrice))
     assert found.num_rounds == 2000
+    assert found.parts_s[Part.DEVICE] == pytest.approx(7.0e-3)
+    assert found.missing_s == pytest.approx(0.0)
+
+
+def test_leases_that_only_the_replica_has_counted_do_not_count() -> None:
+    more = {name: 1.01 * value for name, value in _TARGET.items()}
+    found = round_between(_snapshot(5.0), _snapshot(14.2, _LEASES, more))
     assert found.parts_s[Part.DEVICE] == pytest.approx(7.0e-3)
     assert found.missing_s == pytest.approx(0.0)

@@ -42,6 +42,7 @@ def test_a_lease_is_split_at_its_passes(tmp_path: Path) -> None:
     passes = [Pass(10.5, 10.5, 12.5, 8, 1), Pass(10.6, 12.75, 13.75, 8, 1)]
     note_execution(told, passes, 10.0, 14.5, 0.125)
     expected = {
+        "leases": 1,
         "before_s": 0.5,
         "device_s": 3.0,
         "between_s": 0.25,
@@ -56,7 +57,7 @@ def test_a_lease_without_a_pass_is_the_hosts_alone(tmp_path: Path) -> None:
     told = shared_numbers(tmp_path, Role.TARGET)
     note_execution(told, [], 10.0, 10.5, 0.125)
     found = {name: value for name, value in told.all().items() if value}
-    assert found == {"before_s": 0.5, "waited_s": 0.125}
+    assert found == {"leases": 1, "before_s": 0.5, "waited_s": 0.125}
 
 
 def test_a_running_device_is_switched(control: SharedNumbers) -> None:
