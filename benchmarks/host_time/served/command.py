@@ -23,8 +23,7 @@ from rich.progress import track
 from benchmarks.harness.machine import commit, cpu_name
 from benchmarks.harness.ports import free_port
 from benchmarks.harness.starting import service
-from benchmarks.host_time.cells import Cell, DeviceKind, Method, chosen
-from benchmarks.host_time.one_process import MAX_K
+from benchmarks.host_time.cells import GPU_MAX_K, Cell, DeviceKind, Method, chosen
 from benchmarks.host_time.served.cells import DEFAULT, asked
 from benchmarks.host_time.served.devices import KINDS
 from benchmarks.host_time.served.model_folder import MAX_POSITIONS, write_model
@@ -140,7 +139,7 @@ def _config(folder: Path, cells: Sequence[Cell]) -> ServiceConfig:
         write_model(folder / role.value)
     settings: dict[str, Any] = {
         "spec_method": SpecMethod.NGRAM,
-        "spec_tokens": MAX_K,
+        "spec_tokens": GPU_MAX_K,
         "max_num_seqs": most,
         "window": most,
         "max_model_len": MAX_POSITIONS,

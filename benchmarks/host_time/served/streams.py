@@ -19,7 +19,7 @@ from benchmarks.host_time.served.script import FIRST_TEXT_ID
 from benchmarks.host_time.served.shared_numbers import VOCAB_SIZE
 from specdec_core.errors import SpecdecError
 
-PROMPT_LEN = 128
+PROMPT_LEN = 512
 """Tokens of every prompt."""
 _START_S = 60.0
 """Maximum time until every stream has its first chunk."""
