@@ -41,7 +41,7 @@ _NUM_PROFILES = 5
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return 0 if the parts of every cell add up to its rounds, and by CPU clock to its CPU time."""
+    """Return 0 if the parts of each cell add up to its rounds, and by CPU clock to its CPU time."""
     options = _parser().parse_args(arguments)
     torch.set_num_threads(1)
     if options.factor:
