@@ -88,6 +88,21 @@ def test_on_a_cpu_nothing_is_recorded(enforce_eager: bool) -> None:
     assert model.num_blocks * model.block_size > 100, "a share of the memory that is free"
 
 
+def test_a_cpu_s_cache_is_planned_beside_the_logits_of_its_largest_verification(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """64 sequences of K = 15 and 152,000 IDs take 0.6 GB."""
+    planned: list[int] = []
+
+    def planning(bytes_per_token: int, logit_bytes: int) -> int:
+        planned.append(logit_bytes)
+        return 1024
+
+    monkeypatch.setattr(placing, "default_kv_tokens", planning)
+    place(tiny_model("llama"), Placing(vocab_size=VOCAB, max_model_len=100, max_choices=1024))
+    assert planned == [1024 * VOCAB * 4]
+
+
 def test_on_a_gpu_cudnn_makes_no_plans_for_attention(waits: list[str]) -> None:
     placing = Placing(vocab_size=VOCAB, max_model_len=100, kv_cache_tokens=1024, enforce_eager=True)
     was_enabled = torch.backends.cuda.cudnn_sdp_enabled()
