@@ -56,7 +56,6 @@ class LeaseWatch:
             told["draft_s"] += stages.wire_s + held_s
         begun_s = came_s - schedule_s - stages.wire_s - held_s
         told["shared_s"] += self._shared_s(Span(begun_s, came_s))
-        told["until_s"] = max(told["until_s"], came_s)
 
     def _shared_s(self, lease: Span) -> float:
         """Return how much of a lease's time others had a lease, too."""

@@ -55,7 +55,7 @@ class Round:
     num_rounds: float
     """Leases of the target that were counted."""
     whole_s: float
-    """Length of a round, from answer to answer, by the coordinator's clock."""
+    """Length of a round, from answer to answer, by the benchmark's clock."""
     parts_s: Mapping[Part, float]
     use: Mapping[str, CpuUse]
     """CPU time, and waiting for a core, of each process a round."""
@@ -106,7 +106,7 @@ def round_between(before: Snapshot, after: Snapshot) -> Round:
     speculation = after.speculation - before.speculation
     return Round(
         num_rounds=num_rounds,
-        whole_s=leases["until_s"] / num_rounds,
+        whole_s=(after.at_s - before.at_s) / num_rounds,
         parts_s={part: parts[part] / num_rounds for part in Part},
         use={name: used.times(1 / num_rounds) for name, used in use.items()},
         drafted=speculation.num_draft_tokens / num_rounds,

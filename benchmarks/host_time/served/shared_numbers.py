@@ -64,7 +64,6 @@ LEASES = (
     "wire_s",  # leases of the target on the wire
     "held_s",  # leases of the target in its process
     "draft_s",  # leases of the draft, wire included
-    "until_s",  # latest answer on the coordinator's clock, no sum
     "shared_s",  # time in which both draft and target have a lease
     "waited_s",  # the loop's waiting for a core between an answer and the next lease
 )

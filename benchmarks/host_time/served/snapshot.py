@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 import urllib.request
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,11 +14,13 @@ from benchmarks.harness.processes import Kind, below, kind_or_name
 from benchmarks.host_time.served.shared_numbers import COORDINATOR, shared_numbers
 from benchmarks.host_time.served.waiting import CpuUse, use_of_process
 from deployments.bench.speculation import SpecCounts, counts_of_page
+from specdec_core.errors import SpecdecError
 from specdec_core.leases import Role
 
 CLIENT = "load generator"
 RAY = "Ray's own"
 _TIMEOUT_S = 10.0
+_LOOK_S = 1e-4
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
@@ -25,6 +28,8 @@ _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 class Snapshot:
     """Totals since the start of the service."""
 
+    at_s: float
+    """Time of the target's last answer on this process's clock, within _LOOK_S."""
     speculation: SpecCounts
     executions: Mapping[Role, Mapping[str, float]]
     """EXECUTIONS of the replicas, by their role."""
@@ -46,9 +51,10 @@ class Watched:
         self._leases = shared_numbers(folder, COORDINATOR)
 
     def snapshot(self) -> Snapshot:
-        """Read everything."""
+        """Read everything once the target answers. Raises SpecdecError if it does not."""
         speculation = counts_of_page(self._page()) or SpecCounts()
         return Snapshot(
+            at_s=self._next_answer_s(),
             leases=self._leases.all(),
             executions={role: numbers.all() for role, numbers in self._executions.items()},
             speculation=speculation,
@@ -58,6 +64,14 @@ class Watched:
     def use(self) -> Mapping[str, CpuUse]:
         """Return the use of the processor by process, since each began."""
         return by_name((name, use_of_process(pid)) for pid, name in self._names.items())
+
+    def _next_answer_s(self) -> float:
+        seen, begun_s = self._leases["rounds"], time.perf_counter()
+        while self._leases["rounds"] == seen:
+            if time.perf_counter() - begun_s > _TIMEOUT_S:
+                raise SpecdecError(f"the target has not answered for {_TIMEOUT_S:g} s")
+            time.sleep(_LOOK_S)
+        return time.perf_counter()
 
     def _page(self) -> str:
         with _OPENER.open(f"{self._url}/metrics", timeout=_TIMEOUT_S) as answer:

@@ -21,6 +21,8 @@ from specdec_core.errors import SpecdecError
 
 PROMPT_LEN = 512
 """Tokens of every prompt."""
+_MAX_TOKENS = 7000
+"""Tokens of an answer, which no measurement should reach: its prompt and it fit the model."""
 _START_S = 60.0
 """Maximum time until every stream has its first chunk."""
 
@@ -57,7 +59,12 @@ class _Streams:
     def __init__(self, url: str, asked: Sequence[list[int]], body: Mapping[str, Any]) -> None:
         self._url = url
         self._asked = asked
-        self._body = {"max_tokens": 1 << 12, "ignore_eos": True, "temperature": 0, "stream": True}
+        self._body = {
+            "max_tokens": _MAX_TOKENS,
+            "ignore_eos": True,
+            "temperature": 0,
+            "stream": True,
+        }
         self._body |= body
         self._num_begun = 0
         self._failure: str | None = None

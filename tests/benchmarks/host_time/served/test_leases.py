@@ -81,7 +81,6 @@ def test_leases_of_target_and_draft_are_told_apart(told: SharedNumbers) -> None:
     assert found == {
         "rounds": 1,
         "drafts": 1,
-        "until_s": 2.0,
         "schedule_s": 0.25,
         "wire_s": 0.125,
         "held_s": 0.3125,

@@ -25,7 +25,8 @@ def _snapshot(
 ) -> Snapshot:
     nothing = dict.fromkeys(EXECUTIONS, 0.0)
     return Snapshot(
-        leases=dict.fromkeys(LEASES, 0.0) | leases | {"until_s": at_s},
+        at_s=at_s,
+        leases=dict.fromkeys(LEASES, 0.0) | leases,
         executions={Role.TARGET: nothing | target, Role.DRAFT: nothing | draft},
         speculation=SpecCounts(num_draft_tokens=100 * len(leases)),
         use={"target": CpuUse(cpu_s=at_s / 10, waited_s=at_s / 100)},
