@@ -22,6 +22,8 @@ class StepTime(NamedTuple):
     num_sequences: int
     num_rows: int
     seconds: float
+    num_cached: int = 0
+    """Cached tokens of each sequence; 0 where the replica does not tell."""
 
 
 def are_plausible(times: Sequence[StepTime]) -> bool:

@@ -9,7 +9,7 @@ chosen before, for groups like those that were seen.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
 
@@ -22,16 +22,17 @@ from specdec_core.pool.group_choice import (
     Chances,
     ChancesByPlace,
     Count,
-    DraftedToken,
     Group,
+    Run,
     best,
     counts,
     likeliest_first,
 )
 from specdec_core.pool.k_cause import KCause
 from specdec_core.pool.k_policy import AcceptanceHistory, Drafter, Offer
-from specdec_core.pool.looking import LOOK_EVERY, most_overdue
+from specdec_core.pool.looking import Looks
 from specdec_core.pool.lookup_rest import FEW, LookupRest
+from specdec_core.pool.pass_prices import SIZES_TOLD, PassPrices
 from specdec_core.pool.rows import is_round
 from specdec_core.pool.step_costs import StepCost
 
@@ -46,9 +47,6 @@ is planned for all may pay where what is known of the group's own sequences says
 _GOOD = 0.9
 _GOOD_WEIGHT = 4.0
 """Acceptance of a good draft model, and the trials that it counts for where one does well."""
-_FIRST_CHOICES = (0.0, 1.0, 0.5, 0.0)
-"""Of the first groups with drafted tokens, where nothing was timed: none, one a sequence, half of
-them, none. Passes of one size alone would not tell what a row costs."""
 _OUTDONE = 1.1
 """Times the tokens that prompt lookup is expected to bring: a draft model that brings more, its
 time paid, is waited for."""
@@ -64,7 +62,7 @@ class GoodputK:
     """Learns what passes cost and how often drafts are accepted. Reads no clock."""
 
     max_group_size: int
-    verify: StepCost = field(default_factory=StepCost)
+    verify: PassPrices = field(default_factory=PassPrices)
     """Of a target's pass."""
     draft: StepCost = field(default_factory=partial(StepCost, slope_share=1.0))
     """Of a draft's lease: a row is a step, and its tokens stand for sequences. So what each lease
@@ -89,9 +87,8 @@ class GoodputK:
     _num_in_vain: int = 0
     """Of the last groups that were drafted for, those of which nothing was checked."""
     _lookup_rest: LookupRest = field(default_factory=LookupRest)
+    _looks: Looks = field(default_factory=Looks)
     _steps_since: int = 0
-    _num_choices: int = 0
-    """Groups with drafted tokens."""
     _planned: dict[Crowd, list[Plan]] = field(default_factory=dict)
     """Of the next round, by the number of steps, from none on."""
     _pays_if_good: dict[tuple[Crowd, int], bool] = field(default_factory=dict)
@@ -112,15 +109,15 @@ class GoodputK:
 
     @property
     def figures(self) -> dict[str, float]:
-        """Seconds of passes and draft steps by the line, acceptance, and what was chosen last."""
+        """Acceptance, what was chosen last, and what a drafted row costs."""
         found = {f"acceptance_{drafter}": belief.common for drafter, belief in self.beliefs.items()}
         found["last_steps"] = self.last_steps
         if self.last_chosen is not None:
             found["last_rows"] = self.last_chosen.num_rows
             found["promised_tokens_per_second"] = self.last_chosen.tokens_per_second
-        for name, cost in (("verify", self.verify), ("draft", self.draft)):
-            if cost.is_known:
-                found |= {f"{name}_{part}": value for part, value in asdict(cost.line).items()}
+        if self.verify.is_known:
+            for size in SIZES_TOLD:
+                found[f"drafted_row_share_{size}"] = self.verify.row_share(size)
         return found
 
     def may_look_up(self, num_live: int) -> bool:
@@ -136,12 +133,11 @@ class GoodputK:
         if info.role is Role.TARGET:
             self.verify.tile_rows = info.tile_rows
             self.max_group_size = min(self.max_group_size, info.max_num_seqs or self.max_group_size)
-            for time in info.step_times:
-                self.verify.expect(*time)
+            self.verify.expect(info.step_times)
         else:
             self._has_draft = True
-            for size, rows, seconds in info.step_times:
-                self.draft.expect(rows, rows // size, seconds)
+            for time in info.step_times:
+                self.draft.expect(time.num_rows, time.num_rows // time.num_sequences, time.seconds)
         self._forget_plans()
 
     def num_draft_tokens(
@@ -158,7 +154,7 @@ class GoodputK:
         if drafter is Drafter.LOOKUP:
             found = Offer(history, drafter, limit, num_agreed=num_agreed)
             return 0 if self._is_outdone(found, crowd) else limit
-        if self._is_beginning(self._num_choices + 1) or not self._knows_costs:
+        if not self._knows_costs:
             self.cause = KCause.PROBE
             return limit
         self._crowd = crowd
@@ -172,13 +168,13 @@ class GoodputK:
     def num_checked(self, offers: Sequence[Offer], tile_rows: int) -> list[int]:
         self.verify.tile_rows = tile_rows
         lengths = [0] * len(offers)
-        tokens = self._open_tokens(offers)
-        if not tokens:
+        runs = self._open_runs(offers)
+        if not runs:
             return lengths
-        self._num_choices += 1
         self.cause = KCause.PROBE
-        for token in tokens[: self._num_kept(offers, [token.chance for token in tokens])]:
-            lengths[token.row] += 1
+        rows, chances = likeliest_first(runs)
+        for row in rows[: self._num_kept(offers, chances)]:
+            lengths[row] += 1
         return lengths
 
     def learn(
@@ -214,20 +210,21 @@ class GoodputK:
     def _observe_target(self, lease: GroupLease, result: GroupResult, seconds: float) -> None:
         num_drafted = sum(len(row.proposal) for row in lease.rows)
         num_fed = sum(len(row.new_ids) for row in lease.rows)
-        self.verify.observe(len(lease.rows), num_fed + num_drafted, seconds)
+        cached = sum(row.base_len for row in lease.rows) / len(lease.rows)
+        self.verify.observe(len(lease.rows), num_fed + num_drafted, seconds, cached)
         self._lookup_rest.note_pass()
         self.num_rests = 0 if self._steps_since else self.num_rests + 1
         num_accepted = sum(row.num_accepted for row in result.rows)
         self.is_promising = self._steps_since > 0 and 2 * num_accepted > num_drafted
         self.last_steps, self._steps_since = self._steps_since, 0
 
-    def _open_tokens(self, offers: Sequence[Offer]) -> list[DraftedToken]:
-        tokens = []
-        for index, offer in enumerate(offers):
-            if offer.num_drafted:
-                for place, chance in enumerate(self._chances(offer)):
-                    tokens.append(DraftedToken(chance, place, index, offer.num_left))
-        return likeliest_first(tokens)
+    def _open_runs(self, offers: Sequence[Offer]) -> list[Run]:
+        """Return what may be left out of each row."""
+        return [
+            Run(row, self._chances(offer), offer.num_left)
+            for row, offer in enumerate(offers)
+            if offer.num_drafted
+        ]
 
     def _chances(self, offer: Offer) -> Sequence[float]:
         """For each drafted token: that it and all before it are accepted."""
@@ -237,10 +234,7 @@ class GoodputK:
         return chances_in_a_row(self._rate(history, offer.drafter), count)
 
     def _num_kept(self, offers: Sequence[Offer], chances: Sequence[float]) -> int:
-        if self._is_beginning(self._num_choices):
-            share = _FIRST_CHOICES[self._num_choices - 1]
-            return min(len(offers), len(chances)) if share == 1.0 else round(share * len(chances))
-        if not self.verify.is_known or self._is_trial(offers):
+        if self._is_trial(offers):
             self._num_in_vain = 0
             return len(chances)
         size = len(offers)
@@ -249,12 +243,9 @@ class GoodputK:
         group = Group(size, size, size, Chances(chances), drafting_s, num_bare)
         found = counts(group, self.verify)
         chosen = best(found)
-        self.cause = KCause.GOODPUT
-        if self._num_choices % LOOK_EVERY == 0:
-            looked_at = most_overdue(found, chosen, self.verify, size)
-            self.cause = KCause.GOODPUT if looked_at is chosen else KCause.PROBE
-            chosen = looked_at
-        self.last_chosen = chosen
+        looked_at = self._looks.chosen(found, chosen)
+        self.cause = KCause.GOODPUT if looked_at is chosen else KCause.PROBE
+        self.last_chosen = chosen = looked_at
         if self.cause is KCause.GOODPUT and any(map(_is_found, offers)):
             self._lookup_rest.note_choice(size, chosen.num_kept)
         if group.spent_s:
@@ -269,7 +260,7 @@ class GoodputK:
 
     def _drafting_s(self, offers: Sequence[Offer]) -> float:
         by_model = [offer.num_drafted for offer in offers if offer.drafter is Drafter.MODEL]
-        if not any(by_model) or not self.draft.is_known:
+        if not any(by_model) or not self._knows_costs:
             return 0.0
         return self.draft.at(sum(by_model), max(by_model))
 
@@ -298,10 +289,6 @@ class GoodputK:
         exposed_s = crowd.exposed_s(drafting_s, self.verify.at(size, size))
         price = exposed_s / size * plan.tokens_per_second
         return expected_accepted(rate, self._num_steps(history, plan)) - price
-
-    def _is_beginning(self, num_choices: int) -> bool:
-        """Whether passes are still to tell what a row costs."""
-        return num_choices <= len(_FIRST_CHOICES) and not self.verify.was_timed
 
     def _is_worth_a_trial(self, crowd: Crowd, limit: int) -> bool:
         """Whether the draft model is asked though it does not pay by what is believed of it: after

@@ -1,30 +1,49 @@
 """Which size a group is checked in to learn what passes of it cost, though another promises more.
 
-What a size costs is learnt only by passes of that size. A look takes what the size is believed to
-take beyond the best: the more evidence there is for that, the seldomer it is looked at.
+A size is looked at if it would be the best at a price that is likely enough. A look takes what the
+size is expected to take beyond the best. Passes earn a small share of themselves for looks, so that
+all looks together take no more than that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from specdec_core.pool.group_choice import Count
-from specdec_core.pool.step_costs import StepCost
 
-LOOK_EVERY = 32
-"""Groups of which one at most is such a look."""
-_PASSES = 300.0
-"""Passes without a look at a size, for each that tells what it costs, if a look takes a pass more
-than the best does; in proportion if it takes less."""
+_FIRST = 1.0
+"""Passes that looks may take at the start."""
+_SHARE = 0.01
+"""Of a pass, that each pass adds."""
+_MOST = 2.0
+"""Passes that are kept for looks."""
+_LEAST = 0.1
+"""Passes that a look counts for at least: looks at sizes that are nearly as good are few."""
+_GAIN = 0.02
+"""By so much a size must be better than the best, relatively, at a likely price."""
 
 
-def most_overdue(found: Sequence[Count], chosen: Count, cost: StepCost, size: int) -> Count:
-    """What is to be looked at of a group of `size` sequences, or `chosen`, the best."""
+@dataclass(eq=False, slots=True)
+class Looks:
+    """The time for looks at sizes of passes."""
 
-    def overdue(count: Count) -> float:
-        loss = chosen.tokens_per_second / count.tokens_per_second - 1.0
-        due = _PASSES * cost.evidence(size, count.num_rows) * loss
-        return cost.age(size, count.num_rows) / max(due, 1.0)
+    credit: float = _FIRST
+    """Passes that looks may still take."""
 
-    most = max(found, key=overdue)
-    return most if overdue(most) >= 1.0 else chosen
+    def chosen(self, found: Sequence[Count], best: Count) -> Count:
+        """Return the size to look at, or `best`: the one that may gain most for what it takes."""
+        self.credit = min(self.credit + _SHARE, _MOST)
+        known = (1.0 + _GAIN) * max(best.tokens_per_second, best.hope)
+        hopeful = [one for one in found if one.hope > known and _price(one, best) <= self.credit]
+        if not hopeful:
+            return best
+        looked_at = max(hopeful, key=lambda one: (one.hope - known) / _price(one, best))
+        self.credit -= _price(looked_at, best)
+        return looked_at
+
+
+def _price(one: Count, best: Count) -> float:
+    """Return the passes of the best size that make the tokens which a look is expected to lose."""
+    share = 1.0 - one.tokens_per_second / best.tokens_per_second
+    return max(share * one.seconds / best.seconds, _LEAST)

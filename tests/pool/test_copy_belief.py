@@ -15,7 +15,6 @@ from specdec_core.pool.goodput import GoodputK
 from specdec_core.pool.k_policy import AcceptanceHistory, Drafter, Offer
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info
-from tests.pool.test_timed_costs import timed
 
 K = 4
 
@@ -83,7 +82,10 @@ def offer(num_agreed: int) -> Offer:
 
 def policy(base_s: float, row_s: float, num_rows: int) -> GoodputK:
     chooser = GoodputK(max_group_size=num_rows)
-    chooser.welcome(replace(info(), step_times=timed(base_s, row_s)))
+    for rows in range(num_rows, 8 * num_rows):
+        for _ in range(4):
+            chooser.verify.observe(num_rows, rows, base_s + row_s * rows)
+    chooser._looks.credit = -1.0  # no look at another size
     return chooser
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from specdec_core.leases import GroupLease, GroupResult, LeaseRow, Role, RowResult
 from specdec_core.pool.draft_sharing import Crowd, Plan
-from specdec_core.pool.goodput import _FIRST_CHOICES, GoodputK
+from specdec_core.pool.goodput import GoodputK
 from specdec_core.pool.k_cause import KCause
 from specdec_core.pool.k_policy import AcceptanceHistory, Drafter, FixedK, KPolicy, Offer
 from specdec_core.pool.verification_budget import whole_tiles
@@ -281,16 +281,6 @@ def test_a_batch_that_ends_is_no_slower_than_without_drafts(size: int) -> None:
     assert mean(ratios) > 0.985
 
 
-def test_of_chances_alike_those_are_checked_whose_sequences_have_the_most_left() -> None:
-    """The sequences behind catch up, and the batch ends sooner."""
-    policy = GoodputK(max_group_size=64)
-    Run(World((0.5,) * 8, 1.0, 2.0), policy).tokens_per_second()
-    histories = [AcceptanceHistory() for _ in range(8)]
-    offers = [Offer(h, Drafter.LOOKUP, 1, num_left=10 * n) for n, h in enumerate(histories)]
-    policy._num_choices = len(_FIRST_CHOICES) - 2  # the next choice is half of them
-    assert policy.num_checked(offers, tile_rows=0) == [0, 0, 0, 0, 1, 1, 1, 1]
-
-
 def test_sequences_of_one_batch_get_each_its_own_k() -> None:
     world = World((0.05,) * 4 + (0.95,) * 4, 15.0, 1.0)
     fixed = [Run(world, FixedK(k)).tokens_per_second() for k in range(MAX_K + 1)]
@@ -331,12 +321,12 @@ def test_a_group_of_another_size_is_chosen_for_anew() -> None:
     policy = GoodputK(max_group_size=64)
     histories = [AcceptanceHistory() for _ in range(48)]
     run = Run(World((0.5,) * 48, 20.0, 0.0, tile_rows=16, tile_ms=10.0), policy)
-    while policy._num_choices < 100:  # prompt lookup rests in between
+    for _ in range(150):
         run._round(histories)
     many = policy.num_checked([Offer(h, Drafter.LOOKUP, 4) for h in histories], tile_rows=16)
     few = policy.num_checked([Offer(h, Drafter.LOOKUP, 4) for h in histories[:3]], tile_rows=16)
-    assert sum(few) >= 10
-    assert sum(many) < 2 * len(many)
+    assert sum(few) >= len(few)
+    assert sum(many) < len(many) / 2
 
 
 def test_a_draft_model_is_heard_though_lookup_was_there_first() -> None:

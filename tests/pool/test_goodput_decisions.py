@@ -11,6 +11,7 @@ from specdec_core.pool import AcceptanceHistory, Drafter
 from specdec_core.pool.draft_sharing import Crowd
 from specdec_core.pool.goodput import GoodputK, _most
 from specdec_core.pool.k_policy import Offer
+from specdec_core.step_times import StepTime
 from tests.pool.fake_replica import info
 from tests.pool.test_goodput import row
 
@@ -22,8 +23,10 @@ PASS_S = 0.01
 def policy(row_s: float = 0.0, step_s: float | None = None) -> GoodputK:
     """Passes of 8 take 10 ms and `row_s` for each further row; a draft's step takes `step_s`."""
     made = GoodputK(SIZE)
-    for rows in (8, 16, 24, 40):
-        made.verify.expect(SIZE, rows, PASS_S + row_s * (rows - SIZE))
+    rows = (8, 16, 24, 40)
+    made.verify.expect([StepTime(SIZE, n, PASS_S + row_s * (n - SIZE)) for n in rows])
+    for n in rows * 8:
+        made.verify.observe(SIZE, n, PASS_S + row_s * (n - SIZE))
     if step_s is not None:
         for steps in (1, 4):
             made.draft.expect(SIZE * steps, steps, step_s * steps)
@@ -60,6 +63,7 @@ class Lookups:
 
     def __init__(self) -> None:
         self.policy = policy(row_s=0.001)
+        self.policy._looks.credit = -1.0  # no look at another size is among the choices
         self._good = history(40, 40, self.policy, Drafter.LOOKUP)
         self._bad = history(0, 40, self.policy, Drafter.LOOKUP)
 

@@ -2,42 +2,48 @@
 
 from __future__ import annotations
 
+import pytest
+
 from specdec_core.pool.group_choice import Count
-from specdec_core.pool.looking import most_overdue
-from specdec_core.pool.step_costs import StepCost
-
-BEST = Count(num_kept=0, num_rows=8, tokens_per_second=100.0, worth=100.0)
-WORSE = Count(num_kept=8, num_rows=16, tokens_per_second=80.0, worth=80.0)
-"""A look takes a quarter of a pass."""
-SIZE = 8
+from specdec_core.pool.looking import Looks
 
 
-def passes_until_a_look(cost: StepCost, *others: Count) -> tuple[int, Count]:
-    """Of the best size, one after another."""
-    for number in range(10_000):
-        looked_at = most_overdue([BEST, *others], BEST, cost, SIZE)
-        if looked_at is not BEST:
-            return number, looked_at
-        cost.observe(SIZE, BEST.num_rows, 0.02)
-    raise AssertionError("nothing is ever looked at")
+def count(num_kept: int, tokens_per_second: float, hope: float, seconds: float = 1.0) -> Count:
+    return Count(num_kept, 8 + num_kept, tokens_per_second, tokens_per_second, hope, seconds)
 
 
-def test_a_look_comes_the_later_the_more_passes_have_told() -> None:
-    """300 passes for each that tells, times the quarter that it takes; the line counts as two."""
-    cost = StepCost()
-    for evidence in (2, 3, 4):
-        assert passes_until_a_look(cost, WORSE) == (300 * evidence // 4, WORSE)
-        cost.observe(SIZE, WORSE.num_rows, 0.03)
+BEST = count(0, 100.0, 100.0)
+HOPEFUL = count(8, 80.0, 110.0)
+"""A look takes a fifth of a pass."""
 
 
-def test_a_look_comes_the_later_the_more_it_takes() -> None:
-    cheap, dear = WORSE, WORSE._replace(tokens_per_second=50.0, worth=50.0)
-    assert passes_until_a_look(StepCost(), cheap)[0] == 150
-    assert passes_until_a_look(StepCost(), dear)[0] == 600
+def test_a_size_that_could_not_be_the_best_is_never_looked_at() -> None:
+    looks = Looks()
+    for _ in range(1000):
+        assert looks.chosen([BEST, count(8, 99.0, 101.0)], BEST) is BEST
 
 
-def test_of_two_sizes_the_one_that_takes_less_is_looked_at_first_and_the_other_next() -> None:
-    cost, dearer = StepCost(), Count(num_kept=24, num_rows=32, tokens_per_second=75.0, worth=75.0)
-    assert passes_until_a_look(cost, dearer, WORSE) == (150, WORSE)
-    cost.observe(SIZE, WORSE.num_rows, 0.03)
-    assert passes_until_a_look(cost, dearer, WORSE) == (49, dearer)
+def test_looks_take_no_more_than_passes_have_earned() -> None:
+    looks, num_looks = Looks(), 0
+    for _ in range(1000):
+        num_looks += looks.chosen([BEST, HOPEFUL], BEST) is HOPEFUL
+    assert num_looks == pytest.approx((1.0 + 1000 * 0.01) / 0.2, abs=1)
+
+
+def test_a_look_that_takes_more_than_was_earned_waits() -> None:
+    dear = count(24, 40.0, 200.0, seconds=2.5)  # 1.5 passes
+    looks = Looks()
+    waited = 0
+    while looks.chosen([BEST, dear], BEST) is BEST:
+        waited += 1
+    assert waited == pytest.approx(50, abs=1)
+
+
+def test_of_two_sizes_the_one_that_may_gain_most_for_its_price_is_looked_at_first() -> None:
+    found = [BEST, HOPEFUL, count(24, 40.0, 115.0)]
+    assert Looks().chosen(found, BEST) is HOPEFUL
+
+
+def test_what_the_best_itself_may_turn_out_to_be_is_learnt_by_it() -> None:
+    unsure = count(4, 100.0, 112.0)
+    assert Looks().chosen([BEST, unsure, HOPEFUL], unsure) is unsure
