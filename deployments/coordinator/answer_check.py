@@ -24,8 +24,9 @@ def check_introduction(info: ReplicaInfo) -> None:
     names = (info.replica_id, info.model_digest, info.fingerprint, info.device)
     if max(map(len, names)) > _MAX_NAME_LEN or not all(name.isprintable() for name in names):
         raise ValueError(f"names must be printable and at most {_MAX_NAME_LEN} characters long")
-    times = [number for time in info.step_times for number in time]
-    if info.max_num_seqs < 0 or not all(0 < number < math.inf for number in times):
+    times = [number for time in info.step_times for number in time[:3]]
+    is_told = all(time.num_cached >= 0 for time in info.step_times)
+    if info.max_num_seqs < 0 or not is_told or not all(0 < one < math.inf for one in times):
         raise ValueError(f"a replica cannot have {info.max_num_seqs} rows or pass times {times}")
     if not info.replica_id:
         raise ValueError("replica_id is empty")

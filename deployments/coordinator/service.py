@@ -34,8 +34,9 @@ from specdec.v1 import coordination_pb2 as pb
 from specdec.v1 import coordination_pb2_grpc as pb_grpc
 from specdec.v1 import generation_pb2 as public_pb
 from specdec_core.errors import InvalidRequestError, SpecdecError
-from specdec_core.leases import GroupResult
+from specdec_core.leases import GroupResult, Role
 from specdec_core.pool import SendFree, SendLease, SendReset
+from specdec_core.pool.expected_prices import row_prices
 
 logger = logging.getLogger(__name__)
 
@@ -150,7 +151,10 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
                 first = await anext(messages, pb.WorkUp())
             info = register_from_pb(first.register)
             check_introduction(info)
-            return self._driver.register(info)
+            replica = self._driver.register(info)
+            if info.role is Role.TARGET and (prices := row_prices(info.step_times)):
+                logger.info("target %s: %s", info.replica_id, prices)
+            return replica
         except TimeoutError:
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "nobody has registered")
             raise

@@ -91,7 +91,8 @@ def register_from_pb(message: pb.Register) -> ReplicaInfo:
         device=message.device,
         keeps_prefixes=message.keeps_prefixes,
         step_times=tuple(
-            StepTime(time.num_sequences, time.num_rows, time.seconds) for time in message.step_times
+            StepTime(time.num_sequences, time.num_rows, time.seconds, time.num_cached)
+            for time in message.step_times
         ),
         max_num_seqs=message.max_num_seqs,
     )

@@ -29,8 +29,12 @@ from specdec_core.step_times import StepTime, are_plausible, rows_that_gain
 if TYPE_CHECKING:
     from specdec_core.models.loading import LoadedModel
 
-_PASSES = ((1, 1), (1, 5), (4, 1), (8, 1), (16, 1), (32, 1), (8, 5), (64, 1), (32, 5))
-"""(sequences, rows of each) of a target, what is needed most first."""
+_PASSES = (
+    *((1, 1), (1, 5), (8, 1), (8, 2), (32, 1), (8, 5), (1, 2), (1, 16), (4, 1), (16, 1)),
+    *((32, 2), (64, 1), (1, 9), (8, 16), (32, 5), (8, 9)),
+)
+"""(sequences, rows of each) of a target, what is needed most first. 5, 9 and 16 rows show the steps
+of kernels; beyond 5 rows of 32 sequences prices go by a line."""
 _DRAFTS = ((1, 4), (8, 4), (1, 1), (32, 4), (8, 1), (4, 4), (16, 4))
 """(sequences, tokens of each) of a draft: those of one step tell what a lease takes besides."""
 _BUDGET_S = 2.0
@@ -47,7 +51,7 @@ _TOKENS_PER_ROW = 256
 """Of the cache, at least."""
 _TOKEN = 1
 _RULES = ChoiceRules(SamplingParams(temperature=0.0), _CONTEXT)
-_VERSION = 3
+_VERSION = 4
 """Of how passes are timed: tables of another one are not read."""
 
 _logger = logging.getLogger(__name__)
@@ -125,7 +129,9 @@ def time_steps(
     finally:
         for slot in slots:
             model.free(slot)
-    return tuple(StepTime(n, n * rows, least_s) for (n, rows), least_s in quickest.items())
+    return tuple(
+        StepTime(n, n * rows, least_s, _CONTEXT) for (n, rows), least_s in quickest.items()
+    )
 
 
 def _sizes(role: Role) -> Sequence[tuple[int, int]]:
@@ -176,8 +182,8 @@ def _read(path: Path) -> tuple[StepTime, ...] | None:
         return None
 
 
-def _step_time(num_sequences: Any, num_rows: Any, seconds: Any) -> StepTime:
-    found = StepTime(int(num_sequences), int(num_rows), float(seconds))
+def _step_time(num_sequences: Any, num_rows: Any, seconds: Any, num_cached: Any) -> StepTime:
+    found = StepTime(int(num_sequences), int(num_rows), float(seconds), int(num_cached))
     if not (1 <= found.num_sequences <= found.num_rows and 0.0 < found.seconds < float("inf")):
         raise ValueError(f"no pass takes that: {found}")
     return found

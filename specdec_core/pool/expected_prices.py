@@ -12,6 +12,11 @@ _GUESSED_ROWS = 8.0
 """Rows that take as long as the fixed part of a pass, where nothing was timed: between the 2 of a
 CPU without matrix units and the 100 of a GPU."""
 
+_STREAMS = (1, 8, 32)
+"""Sequences for which people are told what a drafted row costs."""
+_CANNOT_PAY = 0.9
+"""Share of a plain token from which on only drafted tokens that are nearly certain pay."""
+
 _Run = list[tuple[float, float]]
 """Points (x, seconds), ascending."""
 
@@ -42,6 +47,8 @@ class PriceTable:
             tokens = time.num_rows / time.num_sequences
             runs.setdefault(time.num_sequences, {}).setdefault(tokens, seconds)
         self._tokens = sorted({tokens for run in runs.values() for tokens in run})
+        if len(self._tokens) == 1:
+            self._tokens.append(2.0 * self._tokens[0])
         self._counts = sorted(runs)
         self._seconds = _never_falling(
             [_filled(runs, count, self._tokens) for count in self._counts]
@@ -61,6 +68,19 @@ class PriceTable:
 
     def _reading_s(self, sequences: int, cached: float) -> float:
         return self._cached_s * sequences * cached
+
+
+def row_prices(times: Sequence[StepTime]) -> str:
+    """Return what a drafted row of every sequence costs, for the log; empty if it was not timed."""
+    if len(times) < 2:
+        return ""
+    table, shares = PriceTable(times), []
+    for streams in _STREAMS:
+        plain_s = table.at(streams, streams, 0.0)
+        share = (table.at(streams, 2 * streams, 0.0) - plain_s) / plain_s
+        remark = " (pays only if it is nearly certain)" if share > _CANNOT_PAY else ""
+        shares.append(f"{share:.2f} at {streams}{remark}")
+    return f"cost of a drafted row, as a share of a plain token, by streams: {', '.join(shares)}"
 
 
 def _place(points: Sequence[float], x: float) -> tuple[int, float]:

@@ -73,7 +73,7 @@ def test_what_else_runs_for_a_while_is_the_cost_of_no_size(role: Role) -> None:
 def test_sizes_that_the_cache_has_no_room_for_are_left_out() -> None:
     model = TokenListModel(num_blocks=12, block_size=16)
     sizes = {time[:2] for time in time_steps(model, Role.TARGET, SlowClock(1e-4))}
-    assert sizes == {(1, 1), (1, 5), (4, 4)}
+    assert sizes == {(1, 1), (1, 2), (1, 5), (1, 9), (1, 16), (4, 4)}
 
 
 SteadyAt = Callable[[float], None]

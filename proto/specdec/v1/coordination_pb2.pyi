@@ -256,14 +256,16 @@ class Register(_message.Message):
     def __init__(self, protocol_version: _Optional[int] = ..., replica_id: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., incarnation: _Optional[int] = ..., num_blocks: _Optional[int] = ..., block_size: _Optional[int] = ..., max_model_len: _Optional[int] = ..., vocab_size: _Optional[int] = ..., model_digest: _Optional[str] = ..., fingerprint: _Optional[str] = ..., numerics: _Optional[str] = ..., tile_rows: _Optional[int] = ..., device: _Optional[str] = ..., keeps_prefixes: _Optional[bool] = ..., step_times: _Optional[_Iterable[_Union[StepTime, _Mapping]]] = ..., max_num_seqs: _Optional[int] = ...) -> None: ...
 
 class StepTime(_message.Message):
-    __slots__ = ("num_sequences", "num_rows", "seconds")
+    __slots__ = ("num_sequences", "num_rows", "seconds", "num_cached")
     NUM_SEQUENCES_FIELD_NUMBER: _ClassVar[int]
     NUM_ROWS_FIELD_NUMBER: _ClassVar[int]
     SECONDS_FIELD_NUMBER: _ClassVar[int]
+    NUM_CACHED_FIELD_NUMBER: _ClassVar[int]
     num_sequences: int
     num_rows: int
     seconds: float
-    def __init__(self, num_sequences: _Optional[int] = ..., num_rows: _Optional[int] = ..., seconds: _Optional[float] = ...) -> None: ...
+    num_cached: int
+    def __init__(self, num_sequences: _Optional[int] = ..., num_rows: _Optional[int] = ..., seconds: _Optional[float] = ..., num_cached: _Optional[int] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
     __slots__ = ("occupancy",)

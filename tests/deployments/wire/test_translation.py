@@ -167,7 +167,14 @@ infos = st.builds(
     device=st.text(max_size=5),
     keeps_prefixes=st.booleans(),
     step_times=st.lists(
-        st.builds(StepTime, st.integers(0, 99), st.integers(0, 99), st.floats(0, 10)), max_size=3
+        st.builds(
+            StepTime,
+            st.integers(0, 99),
+            st.integers(0, 99),
+            st.floats(0, 10),
+            st.integers(0, 99),
+        ),
+        max_size=3,
     ).map(tuple),
     max_num_seqs=st.integers(0, 2**31 - 1),
 )
