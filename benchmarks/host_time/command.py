@@ -82,7 +82,7 @@ def _measure(cells: Sequence[Cell], options: argparse.Namespace) -> list[Measure
         return []
     times = times_of(cells[0].device, options.prices).scaled(1 / options.slower)
     bench = Bench(times, Lengths(), clock_of(options.clock))
-    return [bench.measure(cell) for cell in cells]
+    return [bench.measure(cell, is_profiled=options.functions) for cell in cells]
 
 
 def _host_factor() -> HostFactor:
@@ -150,6 +150,11 @@ def _parser() -> argparse.ArgumentParser:
         "--factor",
         action="store_true",
         help="Print how much slower the H100's host is than this one, and measure nothing else.",
+    )
+    parser.add_argument(
+        "--functions",
+        action="store_true",
+        help="Profile one more run of each cell. --output gets the CPU time of its functions.",
     )
     parser.add_argument(
         "--slower",

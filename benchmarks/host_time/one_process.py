@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import cProfile
 import gc
+import pstats
 import time
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
 
 from benchmarks.host_time.answers import AnswerScript, lookups_from, random_texts
 from benchmarks.host_time.cells import CPU_MAX_K, Cell, DeviceTimes, Method, Timed
 from benchmarks.host_time.clocks import Clock, everyone_reads
 from benchmarks.host_time.device import ModelledDevice, numbers_wait_for
+from benchmarks.host_time.functions import Stats, shares_of
 from benchmarks.host_time.parts import Spans, Split, clocked_parts, split
 from benchmarks.host_time.scripted import ScriptedModel
 from specdec_core import PoolConfig, Request, SamplingParams, SpecMethod, SpeculationConfig
@@ -86,6 +89,8 @@ class Measured:
     runs: tuple[Run, ...]
     missing: tuple[str, ...]
     """Names of clocked functions that this commit does not have."""
+    functions: dict[str, float] = field(default_factory=dict)
+    """Function -> share of the product's time in one more run. Empty without a profile."""
 
 
 class Bench:
@@ -115,7 +120,7 @@ class Bench:
         self._know(self.target, Role.TARGET, times.target_timed)
         self._know(self.draft, Role.DRAFT, times.draft_timed)
 
-    def measure(self, cell: Cell) -> Measured:
+    def measure(self, cell: Cell, *, is_profiled: bool = False) -> Measured:
         """Return the cell's rounds once engine and policy have settled."""
         spans = Spans(self._clock.now)
         with self.decoding(cell) as decode, clocked_parts(spans) as missing:
@@ -123,7 +128,8 @@ class Bench:
                 decode(spans)
             _settle_heap()
             runs = tuple(decode(spans, places) for places in _CLOCKED)
-        return Measured(cell=cell, runs=runs, missing=missing)
+            functions = _functions(decode, spans) if is_profiled else {}
+        return Measured(cell=cell, runs=runs, missing=missing, functions=functions)
 
     @contextmanager
     def decoding(self, cell: Cell) -> Iterator[_Decoding]:
@@ -172,6 +178,14 @@ class Bench:
         )
 
 
+def _functions(decode: _Decoding, spans: Spans) -> dict[str, float]:
+    """Profile the settled rounds of one more run."""
+    profile = cProfile.Profile()
+    decode(spans, around=profile)
+    stats: Stats = pstats.Stats(profile).stats  # type: ignore[attr-defined]
+    return shares_of(stats)
+
+
 def _settle_heap() -> None:
     """Let no collection of garbage go through what was built before: it takes half a second."""
     gc.collect()
@@ -193,8 +207,14 @@ class _Decoding:
         self._prompts = prompts
         self._answers = answers
 
-    def __call__(self, spans: Spans, places: Collection[int] = ()) -> Run:
+    def __call__(
+        self,
+        spans: Spans,
+        places: Collection[int] = (),
+        around: AbstractContextManager[object] = nullcontext(),  # noqa: B008  (it has no state)
+    ) -> Run:
         """Decode all prompts once; of each four rounds, those at `places` are clocked by part.
+        `around` is entered for each settled round.
 
         Raises RuntimeError if a request fails.
         """
@@ -213,7 +233,8 @@ class _Decoding:
             spans.is_on = (num_before - before.num_rounds) % 4 in places
             half = halves[spans.is_on]
             cpu_before, started = time.process_time(), time.perf_counter()
-            events = engine.step()
+            with around:
+                events = engine.step()
             half.seconds += time.perf_counter() - started
             half.cpu_s += time.process_time() - cpu_before
             half.num_rounds += engine.stats.num_rounds - num_before

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.host_time.one_process import Half, Measured
-from benchmarks.host_time.parts import PARTS, WAITING
+from benchmarks.host_time.parts import PARTS, SCRIPT, WAITING
 
 NOTE = "Passes of the device are modelled: no figure is a measurement of a GPU."
 TOLERANCE = 0.05
@@ -52,6 +52,8 @@ class Figures:
     """Busy time over the process's CPU time in the same rounds."""
     clocked_over_unclocked: float
     """Time of a round that is clocked by part over that of one that is not."""
+    functions: Mapping[str, float]
+    """CPU time of the product's functions in a round. Empty if no profile was made."""
 
     @property
     def adds_up(self) -> bool:
@@ -101,6 +103,10 @@ def figures_of(measured: Measured, factor: float = 1.0) -> Figures:
         parts_over_round=(device_ms + sum(critical.values())) / (clocked.seconds * per_round),
         parts_over_cpu=sum(busy.values()) / (clocked.cpu_s * per_round),
         clocked_over_unclocked=clocked.seconds * per_round / round_ms,
+        functions={
+            name: share * (cpu_ms - busy.get(SCRIPT, 0.0))
+            for name, share in measured.functions.items()
+        },
     )
 
 

@@ -94,6 +94,7 @@ def figures(cell: str, rows: int, tokens_per_s: float, all_rounds: float) -> Fig
         cell=cell,
         rows=rows,
         tokens_per_s=tokens_per_s,
+        functions={},
         all_rounds=all_rounds,
         num_rounds=1,
         critical={},
