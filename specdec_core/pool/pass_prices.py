@@ -45,6 +45,13 @@ _FAR = 4.0
 """Standard deviations from which a pass has met other work, or the machine has changed."""
 _NUM_IN_A_ROW = 3
 """Such passes, all slower or all faster, that are the machine's new pace."""
+_SETTLED = 32
+"""Passes from which on one more hardly changes a price."""
+_READ_EVERY = 8
+"""Passes after which settled prices are computed again: a group's take 0.5 ms, for which a target
+would wait."""
+_NEWS = 0.2
+"""Surprise of a pass, as a logarithm, after which prices are computed again at once."""
 
 
 @dataclass(eq=False, slots=True)
@@ -84,7 +91,7 @@ class PassPrices:
     _far: list[float] = field(default_factory=list)
     """Surprises of the last passes, one after another, all on one side."""
     _asked: dict[tuple[int, int], tuple[float, float]] = field(default_factory=dict)
-    """What was asked since the last pass: plans ask for the same sizes again and again."""
+    """Prices and their spreads that were computed: plans ask for the same sizes again and again."""
 
     def __post_init__(self) -> None:
         self._doubt(False)
@@ -111,7 +118,6 @@ class PassPrices:
         if seconds <= 0.0:
             return  # a driver's clock may stand still
         self.cached, self._last_tokens = cached, rows / sequences
-        self._asked.clear()
         self.num_seen += 1
         self._spread = [
             [one + more for one, more in zip(row, drift, strict=True)]
@@ -124,6 +130,9 @@ class PassPrices:
         place = _place(sequences, rows)
         found = log(seconds / self.expected.at(sequences, rows, cached))
         surprise = found - _on(place, self._curve) - size.offset
+        is_news = self.num_seen <= _SETTLED or abs(surprise) > _NEWS
+        if is_news or self.num_seen % _READ_EVERY == 0:
+            self._asked.clear()
         self._learn(size, place, surprise)
 
     def _learn(self, size: _Size, place: _Place, surprise: float) -> None:
