@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.host_time.pass_times import PassTimes
+from specdec_core import sampling
 from specdec_core.models.static_shapes.block_attention import BlockAttention, BlockRows
 from specdec_core.models.static_shapes.recorder import Work
 
@@ -112,7 +113,8 @@ class ModelledDevice:
 def numbers_wait_for(device: ModelledDevice) -> Iterator[None]:
     """Within it, a host that reads numbers of tensors waits for the passes before them.
 
-    Only `Tensor.tolist` waits: specdec_core reads what a pass has chosen by it alone.
+    Only `Tensor.tolist` waits: on a GPU specdec_core reads what a pass has chosen by it alone. The
+    kernels that choose on a CPU are left out.
     """
     read = torch.Tensor.tolist
 
@@ -120,7 +122,10 @@ def numbers_wait_for(device: ModelledDevice) -> Iterator[None]:
         device.wait_if_own()
         return read(tensor)
 
-    with mock.patch.object(torch.Tensor, "tolist", tolist):
+    with (
+        mock.patch.object(torch.Tensor, "tolist", tolist),
+        mock.patch.object(sampling, "choice_kernels_for", lambda logits: None),
+    ):
         yield
 
 

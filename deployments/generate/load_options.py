@@ -45,7 +45,7 @@ class LoadOptions:
 
     def default_draft_tokens(self, algorithm: str, k_policy: KPolicyName) -> int:
         """Return the maximum K of an algorithm on this device where no flag names one."""
-        has_gpu = device_of(self.device).type == "cuda"
+        has_gpu = device_of(self.load_config().device).type == "cuda"
         return default_draft_tokens(AlgorithmName(algorithm).k_policy(k_policy), has_gpu=has_gpu)
 
     def load_text(self, model: str) -> TextModel:

@@ -234,8 +234,8 @@ MUTANTS = (
     Mutant(
         name="drafting-counts-for-nothing",
         path=_POOL + "group_choice.py",
-        old="seconds = group.spent_s + plain_s + added_s",
-        new="seconds = plain_s + added_s",
+        old="seconds = group.spent_s + pass_s * exp(spread**2 / 2.0)",
+        new="seconds = pass_s * exp(spread**2 / 2.0)",
         breaks="draft steps are free: a dear draft model makes every round slower",
         killed_by=(
             "tests/pool/test_group_choice.py::test_what_was_spent_on_drafting_makes_another_tile_worth_it",

@@ -5,6 +5,7 @@ from tests.mutants.mutant import Mutant
 _POOL = "specdec_core/pool/"
 _COSTS = "tests/pool/test_step_costs.py::"
 _LOOKING = "tests/pool/test_looking.py::"
+_PRICES = "tests/pool/test_pass_prices.py::"
 _CAUSES = "tests/pool/test_k_cause.py::"
 _SHARED = "tests/pool/test_shared_device.py::"
 _GOODPUT = "tests/pool/test_goodput.py::"
@@ -121,40 +122,63 @@ MUTANTS = (
         killed_by=(_COSTS + "test_the_first_pass_of_a_size_is_believed_within_bounds",),
     ),
     Mutant(
-        name="looks-without-regard-to-evidence",
+        name="looks-cost-nothing",
         path=_POOL + "looking.py",
-        old="due = _PASSES * cost.evidence(size, count.num_rows) * loss",
-        new="due = 2.0 * _PASSES * loss",
-        breaks="sizes that are well known are run again and again though they are slower",
-        killed_by=(_LOOKING + "test_a_look_comes_the_later_the_more_passes_have_told",),
+        old="        self.credit -= _price(looked_at, best)\n",
+        new="",
+        breaks="every pass is run in a size that is only to be learnt",
+        killed_by=(_LOOKING + "test_looks_take_no_more_than_passes_have_earned",),
     ),
     Mutant(
-        name="looks-without-regard-to-their-price",
+        name="a-look-may-take-any-time",
         path=_POOL + "looking.py",
-        old="due = _PASSES * cost.evidence(size, count.num_rows) * loss",
-        new="due = 0.25 * _PASSES * cost.evidence(size, count.num_rows)",
-        breaks="a size that takes twice as long is looked at as often as one nearly as good",
+        old=" and _price(one, best) <= self.credit",
+        new="",
+        breaks="one look takes as long as a hundred passes",
+        killed_by=(_LOOKING + "test_a_look_that_takes_more_than_was_earned_waits",),
+    ),
+    Mutant(
+        name="looked-at-without-hope",
+        path=_POOL + "looking.py",
+        old="one.hope > known and ",
+        new="",
+        breaks="sizes that cannot be the best are run again and again",
+        killed_by=(_LOOKING + "test_a_size_that_could_not_be_the_best_is_never_looked_at",),
+    ),
+    Mutant(
+        name="the-most-hopeful-look-whatever-it-takes",
+        path=_POOL + "looking.py",
+        old="key=lambda one: (one.hope - known) / _price(one, best)",
+        new="key=lambda one: one.hope",
+        breaks="the time for looks goes to one dear size",
         killed_by=(
-            _LOOKING + "test_a_look_comes_the_later_the_more_it_takes",
             _LOOKING
-            + "test_of_two_sizes_the_one_that_takes_less_is_looked_at_first_and_the_other_next",
+            + "test_of_two_sizes_the_one_that_may_gain_most_for_its_price_is_looked_at_first",
         ),
     ),
     Mutant(
-        name="looked-at-though-not-due",
-        path=_POOL + "looking.py",
-        old="return most if overdue(most) >= 1.0 else chosen",
-        new="return most",
-        breaks="one group in 32 is run in a size that is known to be slower",
-        killed_by=(_LOOKING + "test_a_look_comes_the_later_the_more_passes_have_told",),
+        name="settled-prices-never-change",
+        path=_POOL + "pass_prices.py",
+        old="if is_news or self.num_seen % _READ_EVERY == 0:",
+        new="if is_news:",
+        breaks="the controller goes by prices of an hour ago",
+        killed_by=(_PRICES + "test_settled_prices_are_computed_again_every_eight_passes",),
     ),
     Mutant(
-        name="a-look-is-not-remembered",
-        path=_POOL + "step_costs.py",
-        old="        return self.num_seen - (seen.last_seen if seen is not None else 0)\n",
-        new="        return self.num_seen\n",
-        breaks="a size that was looked at is overdue again at once",
-        killed_by=(_LOOKING + "test_a_look_comes_the_later_the_more_passes_have_told",),
+        name="a-surprise-waits",
+        path=_POOL + "pass_prices.py",
+        old="is_news = self.num_seen <= _SETTLED or abs(surprise) > _NEWS",
+        new="is_news = self.num_seen <= _SETTLED",
+        breaks="a machine that became slower is believed eight passes later",
+        killed_by=(_PRICES + "test_settled_prices_are_computed_again_at_once_after_a_surprise",),
+    ),
+    Mutant(
+        name="one-slow-pass-is-the-machine",
+        path=_POOL + "pass_prices.py",
+        old="if len(self._far) == _NUM_IN_A_ROW:",
+        new="if self._far:",
+        breaks="a pass that met other work moves all prices",
+        killed_by=(_PRICES + "test_one_slow_pass_met_other_work_and_three_are_the_machine",),
     ),
     Mutant(
         name="a-look-is-called-the-best",

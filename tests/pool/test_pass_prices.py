@@ -1,0 +1,77 @@
+"""Prices of passes: what was told, corrected by passes that were run."""
+
+from __future__ import annotations
+
+import pytest
+
+from specdec_core.pool.pass_prices import PassPrices
+from specdec_core.step_times import StepTime
+
+TOLD = [StepTime(n, n * tokens, 0.01 + 0.001 * n * tokens) for n in (1, 8) for tokens in (1, 4, 16)]
+PLAIN_S = 0.018
+"""Seconds of a pass of 8 plain rows, as it was told."""
+
+
+def told() -> PassPrices:
+    prices = PassPrices()
+    prices.expect(TOLD)
+    return prices
+
+
+def test_prices_are_those_that_were_told_before_any_pass() -> None:
+    assert told().at(8, 8) == pytest.approx(PLAIN_S)
+    assert told().at(8, 32) == pytest.approx(0.042)
+    assert told().row_share(8) == pytest.approx(8 / 18)
+
+
+def test_the_first_pass_says_how_much_longer_all_of_them_take() -> None:
+    prices = told()
+    prices.observe(8, 8, 3 * PLAIN_S)
+    assert prices.at(8, 8) == pytest.approx(3 * PLAIN_S, rel=0.02)
+    assert prices.at(8, 32) == pytest.approx(3 * 0.042, rel=0.02)
+
+
+def test_passes_of_two_sizes_correct_a_wrong_slope() -> None:
+    """Drafted rows are free here, although the table says otherwise."""
+    prices = told()
+    for _ in range(5):
+        for rows in (8, 32):
+            prices.observe(8, rows, PLAIN_S)
+    assert prices.at(8, 32) == pytest.approx(PLAIN_S, rel=0.1)
+    assert prices.at(8, 64) < 0.6 * told().at(8, 64)
+
+
+def test_one_slow_pass_met_other_work_and_three_are_the_machine() -> None:
+    prices = told()
+    for _ in range(20):
+        prices.observe(8, 8, PLAIN_S)
+    settled = prices.at(8, 8)
+    for _ in range(2):
+        prices.observe(8, 8, 5 * PLAIN_S)
+        assert prices.at(8, 8) == pytest.approx(settled, rel=0.01)
+    prices.observe(8, 8, 5 * PLAIN_S)
+    assert prices.at(8, 8) == pytest.approx(5 * PLAIN_S, rel=0.1)
+    assert prices.at(8, 32) == pytest.approx(5 * 0.042, rel=0.1)
+
+
+def test_settled_prices_are_computed_again_every_eight_passes() -> None:
+    prices = told()
+    for _ in range(40):
+        prices.observe(8, 8, PLAIN_S)
+    assert prices.num_seen % 8 == 0
+    before = prices.at(8, 8)
+    found = []
+    for _ in range(8):
+        prices.observe(8, 8, 1.1 * PLAIN_S)
+        found.append(prices.at(8, 8))
+    assert found[:7] == [before] * 7
+    assert found[7] > before
+
+
+def test_settled_prices_are_computed_again_at_once_after_a_surprise() -> None:
+    prices = told()
+    for _ in range(40):
+        prices.observe(8, 8, PLAIN_S)
+    before = prices.at(8, 8)
+    prices.observe(8, 8, 1.25 * PLAIN_S)
+    assert prices.at(8, 8) > before
