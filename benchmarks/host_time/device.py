@@ -124,9 +124,13 @@ def numbers_wait_for(device: ModelledDevice) -> Iterator[None]:
 
     with (
         mock.patch.object(torch.Tensor, "tolist", tolist),
-        mock.patch.object(sampling, "choice_kernels_for", lambda logits: None),
+        mock.patch.object(sampling, "choice_kernels_for", _no_kernels),
     ):
         yield
+
+
+def _no_kernels(logits: Tensor) -> None:
+    """Stand in for choice_kernels_for: a GPU's logits have no kernels of the CPU."""
 
 
 class DeviceAttention(BlockAttention):
