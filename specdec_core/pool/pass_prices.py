@@ -27,6 +27,8 @@ _KNOTS = 5
 """Places of the curve: 1, 2, 4, 8 and 16 tokens of each sequence."""
 _NOISE = 0.08
 """Standard deviation of one pass among those of its size, as all below a logarithm."""
+_LONG = 0.5
+"""Surprise from which a pass has probably met other work."""
 _LEVEL = 10.0
 """That of the first pass from what was expected."""
 _PACE = 0.01
@@ -137,9 +139,10 @@ class PassPrices:
 
     def _learn(self, size: _Size, place: _Place, surprise: float) -> None:
         covered = [_on(place, row) for row in self._spread]
-        variance = _on(place, covered) + size.variance + _NOISE**2
-        if self.num_seen > 1 and abs(surprise) > _FAR * sqrt(variance):
-            variance = self._doubt_far(size, surprise, variance)
+        known = _on(place, covered) + size.variance
+        variance = known + _noise_of(surprise)
+        if self.num_seen > 1 and abs(surprise) > _FAR * sqrt(known + _NOISE**2):
+            variance = self._doubt_far(size, surprise, known + _NOISE**2)
             if variance == 0.0:
                 return
             covered = [_on(place, row) for row in self._spread]
@@ -248,6 +251,12 @@ def _place(sequences: int, rows: int) -> _Place:
     octaves = min(log2(rows / sequences), _KNOTS - 1.0)
     knot = min(int(octaves), _KNOTS - 2)
     return knot, octaves - knot, log2(sequences) - 3.0
+
+
+def _noise_of(surprise: float) -> float:
+    """Return the variance of a pass among those of its size. Other work makes a pass longer, never
+    shorter. So a pass that is much too long says little, and its price stays uncertain."""
+    return _NOISE**2 + max(surprise - _LONG, 0.0) ** 2
 
 
 def _on(place: _Place, values: list[float]) -> float:

@@ -173,6 +173,17 @@ MUTANTS = (
         killed_by=(_PRICES + "test_settled_prices_are_computed_again_at_once_after_a_surprise",),
     ),
     Mutant(
+        name="a-long-pass-is-believed",
+        path=_POOL + "pass_prices.py",
+        old="return _NOISE**2 + max(surprise - _LONG, 0.0) ** 2",
+        new="return _NOISE**2",
+        breaks="one pass that met other work keeps a service from drafting for hundreds of passes",
+        killed_by=(
+            _PRICES + "test_drafted_passes_that_met_other_work_are_doubted[2400-15]",
+            "tests/pool/test_prices_told_and_learnt.py::test_a_pass_that_meets_other_work_does_not_end_drafting[1-15.0-1]",
+        ),
+    ),
+    Mutant(
         name="one-slow-pass-is-the-machine",
         path=_POOL + "pass_prices.py",
         old="if len(self._far) == _NUM_IN_A_ROW:",

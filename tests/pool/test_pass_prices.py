@@ -75,3 +75,19 @@ def test_settled_prices_are_computed_again_at_once_after_a_surprise() -> None:
     before = prices.at(8, 8)
     prices.observe(8, 8, 1.25 * PLAIN_S)
     assert prices.at(8, 8) > before
+
+
+@pytest.mark.parametrize("times_longer", [3, 15])
+@pytest.mark.parametrize("num_plain", [1, 2400])
+def test_drafted_passes_that_met_other_work_are_doubted(num_plain: int, times_longer: int) -> None:
+    """Their price was uncertain, so that a long pass was believed and never tried again."""
+    prices = told()
+    for _ in range(num_plain):
+        prices.observe(8, 8, PLAIN_S)
+    for _ in range(1 if num_plain == 1 else 2):
+        prices.observe(8, 64, times_longer * 0.074)
+    prices.observe(8, 8, PLAIN_S)
+    assert prices.spread(8, 64) > 0.15
+    for _ in range(4):
+        prices.observe(8, 64, 0.074)
+    assert prices.at(8, 64) == pytest.approx(0.074, rel=0.1)
