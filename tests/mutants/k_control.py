@@ -178,10 +178,7 @@ MUTANTS = (
         old="return _NOISE**2 + max(surprise - _LONG, 0.0) ** 2",
         new="return _NOISE**2",
         breaks="one pass that met other work keeps a service from drafting for hundreds of passes",
-        killed_by=(
-            _PRICES + "test_drafted_passes_that_met_other_work_are_doubted[2400-15]",
-            "tests/pool/test_prices_told_and_learnt.py::test_a_pass_that_meets_other_work_does_not_end_drafting[1-15.0-1]",
-        ),
+        killed_by=(_PRICES + "test_drafted_passes_that_met_other_work_are_doubted[2400-15]",),
     ),
     Mutant(
         name="one-slow-pass-is-the-machine",

@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.served_peers.figures import Pairing, rate, speculation_ratios
 from benchmarks.served_peers.goals import acceptance
-from benchmarks.served_peers.readings import OFF, ON
+from benchmarks.served_peers.readings import OFF, OFF_AGAIN, ON
 
 ROOT = Path(__file__).parent.parent.parent.parent
 README = (ROOT / "README.md").read_text()
@@ -28,6 +28,17 @@ def test_the_table_of_speculation_is_that_of_the_pairs() -> None:
         found = [ratios[cell] for cell in cells]
         shown = [f"{r.middle:.2f} ({r.low:.2f} to {r.high:.2f})" for r in found]
         assert [cell.strip() for cell in line.split("|")] == shown
+
+
+def test_the_gain_on_edits_is_that_of_the_pairs() -> None:
+    ratios = speculation_ratios(results("served_copying_amx.json")["readings"])
+    on, few, off = (
+        ratios[Pairing("edit", 1, 0.0, arm, OFF)] for arm in (ON, "on, K = 4", OFF_AGAIN)
+    )
+    shown = re.findall(r"made (\d\.\d+) \((\d\.\d+) to (\d\.\d+)\) times", README)
+    for ratio, digits in ((on, 1), (few, 1), (off, 2)):
+        numbers = (ratio.middle, ratio.low, ratio.high)
+        assert tuple(f"{number:.{digits}f}" for number in numbers) in shown
 
 
 def test_the_ratios_to_peers_are_those_of_the_rounds() -> None:
