@@ -1,4 +1,4 @@
-"""What passes are expected to take before any was run: by a replica's table, or by a guess."""
+"""Expected seconds of passes before any was run: by a replica's table, or by a guess."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _GUESSED_ROWS = 8.0
 """Rows that take as long as the fixed part of a pass, where nothing was timed: between the 2 of a
 CPU without matrix units and the 100 of a GPU."""
 
-_STREAMS = (1, 8, 32)
-"""Sequences for which people are told what a drafted row costs."""
+SIZES_TOLD = (1, 8, 32)
+"""Numbers of sequences for which the log says what a drafted row costs."""
 _CANNOT_PAY = 0.9
 """Share of a plain token from which on only drafted tokens that are nearly certain pay."""
 
@@ -30,7 +30,7 @@ class Prices(Protocol):
 
 
 class GuessedPasses:
-    """A target's passes, in a unit that means nothing by itself."""
+    """Guessed prices of a target's passes, in an arbitrary unit."""
 
     def at(self, sequences: int, rows: int, cached: float) -> float:
         return _GUESSED_ROWS + rows
@@ -75,7 +75,7 @@ def row_prices(times: Sequence[StepTime]) -> str:
     if len(times) < 2:
         return ""
     table, shares = PriceTable(times), []
-    for streams in _STREAMS:
+    for streams in SIZES_TOLD:
         plain_s = table.at(streams, streams, 0.0)
         share = (table.at(streams, 2 * streams, 0.0) - plain_s) / plain_s
         remark = " (pays only if it is nearly certain)" if share > _CANNOT_PAY else ""

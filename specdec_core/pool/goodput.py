@@ -17,6 +17,7 @@ from specdec_core.leases import GroupLease, GroupResult, ReplicaInfo, Role
 from specdec_core.pool.acceptance_belief import AcceptanceBelief
 from specdec_core.pool.copy_belief import CopyBelief
 from specdec_core.pool.draft_sharing import Crowd, Plan
+from specdec_core.pool.expected_prices import SIZES_TOLD
 from specdec_core.pool.gains import chances_in_a_row, expected_accepted, num_worthwhile
 from specdec_core.pool.group_choice import (
     Chances,
@@ -32,7 +33,7 @@ from specdec_core.pool.k_cause import KCause
 from specdec_core.pool.k_policy import AcceptanceHistory, Drafter, Offer
 from specdec_core.pool.looking import Looks
 from specdec_core.pool.lookup_rest import FEW, LookupRest
-from specdec_core.pool.pass_prices import SIZES_TOLD, PassPrices
+from specdec_core.pool.pass_prices import PassPrices
 from specdec_core.pool.rows import is_round
 from specdec_core.pool.step_costs import StepCost
 

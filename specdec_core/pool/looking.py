@@ -1,4 +1,4 @@
-"""Which size a group is checked in to learn what passes of it cost, though another promises more.
+"""Choose a size of which passes are run to learn their price, though another promises more.
 
 A size is looked at if it would be the best at a price that is likely enough. A look takes what the
 size is expected to take beyond the best. Passes earn a small share of themselves for looks, so that
@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from specdec_core.pool.group_choice import Count
 
 _FIRST = 1.0
-"""Passes that looks may take at the start."""
+"""Time for looks at the start, in passes."""
 _SHARE = 0.01
-"""Of a pass, that each pass adds."""
+"""Share of a pass that each pass adds to the time for looks."""
 _MOST = 2.0
-"""Passes that are kept for looks."""
+"""Maximum time that is kept for looks, in passes."""
 _LEAST = 0.1
-"""Passes that a look counts for at least: looks at sizes that are nearly as good are few."""
+"""Minimum price of a look, in passes. So looks at sizes that are nearly as good are few."""
 _GAIN = 0.02
-"""By so much a size must be better than the best, relatively, at a likely price."""
+"""Relative gain over the best that a size must promise at a likely price."""
 
 
 @dataclass(eq=False, slots=True)

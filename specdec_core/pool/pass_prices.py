@@ -1,4 +1,4 @@
-"""What a pass costs by its sequences, rows and cached tokens: expected, and corrected by passes.
+"""Price of a pass by sequences, rows and cached tokens. Passes correct what was expected.
 
 The logarithm of what passes take over what was expected is a smooth curve in the tokens of a
 sequence (a Kalman filter over a few knots), plus what each size has of its own. The curve starts
@@ -19,34 +19,32 @@ from math import exp, log, log2, sqrt
 from specdec_core.pool.expected_prices import GuessedPasses, Prices, PriceTable
 from specdec_core.step_times import StepTime
 
-SIZES_TOLD = (1, 8, 32)
-"""Sequences for which people are told what a drafted row costs."""
 _FINE = 8
-"""Steps to an octave in which sizes are told apart; those below 16 one by one."""
+"""Classes of sizes per octave. Sizes below 16 have a class each."""
 _KNOTS = 5
-"""Places of the curve: 1, 2, 4, 8 and 16 tokens of each sequence."""
+"""Number of points of the curve: 1, 2, 4, 8 and 16 tokens of each sequence."""
 _NOISE = 0.08
 """Standard deviation of one pass among those of its size, as all below a logarithm."""
 _LONG = 0.5
 """Surprise from which a pass has probably met other work."""
 _LEVEL = 10.0
-"""That of the first pass from what was expected."""
+"""Standard deviation of the first pass from what was expected."""
 _PACE = 0.01
-"""That of the machine's pace from one pass to the next."""
+"""Standard deviation of the machine's pace from one pass to the next."""
 _SLOPE = {False: 0.7, True: 0.4}
-"""That of the slope, for twice as many tokens; by whether prices were told."""
+"""Standard deviation of the slope for twice as many tokens, by whether prices were told."""
 _BEND = 0.2
-"""That of its change for twice as many tokens."""
+"""Standard deviation of the slope's change for twice as many tokens."""
 _CROWD = {False: 0.3, True: 0.1}
-"""That of twice as many sequences."""
+"""Standard deviation for twice as many sequences, by whether prices were told."""
 _OWN = 0.1
-"""That of one size from the curve."""
+"""Standard deviation of one size from the curve."""
 _MEMORY = 1000.0
 """Passes after which the curve is as uncertain as at first."""
 _FAR = 4.0
 """Standard deviations from which a pass has met other work, or the machine has changed."""
 _NUM_IN_A_ROW = 3
-"""Such passes, all slower or all faster, that are the machine's new pace."""
+"""Number of such passes, all slower or all faster, that show a new pace of the machine."""
 _SETTLED = 32
 """Passes from which on one more hardly changes a price."""
 _READ_EVERY = 8
@@ -58,37 +56,37 @@ _NEWS = 0.2
 
 @dataclass(eq=False, slots=True)
 class _Size:
-    """What passes of about one size have of their own."""
+    """Difference of one class of sizes from the curve."""
 
     offset: float = 0.0
     variance: float = _OWN**2
     last_seen: int = 0
     """Number of the pass."""
     num_far: int = 0
-    """Of its last passes."""
+    """Number of its last passes that were far off."""
 
 
 @dataclass(eq=False, slots=True)
 class PassPrices:
-    """Seconds of a pass of so many rows of so many sequences."""
+    """Price of a target's pass, in seconds."""
 
     tile_rows: int = 0
     """Rows that one call of the narrowest linear takes; 0 where any number is one call."""
     expected: Prices = field(default_factory=GuessedPasses)
     num_seen: int = 0
-    """Passes."""
+    """Number of passes that were observed."""
     was_timed: bool = False
-    """Several sizes were, before passes were run here."""
+    """Whether a replica told the prices of several sizes."""
     cached: float = 0.0
     """Cached tokens of a sequence, in the last pass."""
     _last_tokens: float = 1.0
-    """Of a sequence, in the last pass."""
+    """Tokens of a sequence in the last pass."""
     _curve: list[float] = field(default_factory=lambda: [0.0] * (_KNOTS + 1))
     """At the knots, and for twice as many sequences."""
     _spread: list[list[float]] = field(default_factory=list)
-    """Its covariance."""
+    """Covariance of the curve's points."""
     _drift: list[list[float]] = field(default_factory=list)
-    """What a pass adds to it."""
+    """Covariance that each pass adds."""
     _sizes: dict[tuple[int, int], _Size] = field(default_factory=dict)
     _far: list[float] = field(default_factory=list)
     """Surprises of the last passes, one after another, all on one side."""
