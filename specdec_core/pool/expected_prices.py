@@ -9,8 +9,8 @@ from typing import Protocol
 from specdec_core.step_times import StepTime
 
 _GUESSED_ROWS = 8.0
-"""Rows that take as long as the fixed part of a pass, where nothing was timed: between the 2 of a
-CPU without matrix units and the 100 of a GPU."""
+"""Rows that take as long as the fixed part of a pass, if nothing was timed. A CPU without matrix
+units has 2, a GPU 100."""
 
 SIZES_TOLD = (1, 8, 32)
 """Numbers of sequences for which the log says what a drafted row costs."""

@@ -241,7 +241,7 @@ class GoodputK:
         size = len(offers)
         num_bare = sum(not offer.num_drafted for offer in offers)
         drafting_s = self._drafting_s(offers)
-        group = Group(size, size, size, Chances(chances), drafting_s, num_bare)
+        group = Group(size, Chances(chances), drafting_s, num_bare)
         found = counts(group, self.verify)
         chosen = best(found)
         looked_at = self._looks.chosen(found, chosen)
@@ -347,7 +347,7 @@ class GoodputK:
         plain_s, drafting_s = self.verify.at(size, size), self._lease_s(k, size)
         exposed_s = crowd.exposed_s(drafting_s, plain_s)
         chances = ChancesByPlace(rate, size, k)
-        chosen = best(counts(Group(size, size, size, chances, exposed_s), self.verify))
+        chosen = best(counts(Group(size, chances, exposed_s), self.verify))
         round_s = exposed_s + self.verify.at(size, chosen.num_rows)
         share = crowd.drafted_share(drafting_s, round_s, plain_s)
         tokens = share * chosen.tokens_per_second * round_s + (1.0 - share) * size

@@ -48,7 +48,7 @@ class Count(NamedTuple):
     hope: float
     """Tokens per second, if the price is lower by one standard deviation."""
     seconds: float
-    """Of the round, on average."""
+    """Seconds of the round, on average."""
 
 
 class Chances:
@@ -91,10 +91,7 @@ class Group(NamedTuple):
     """What is to be chosen for."""
 
     num_sequences: int
-    num_rows: int
-    """Of the pass without any of `chances`."""
-    num_tokens: float
-    """Expected without them."""
+    """Each has one row of the pass, and gains one token, without any of `chances`."""
     chances: Chances | ChancesByPlace
     spent_s: float = 0.0
     """What the round takes besides the pass: drafting."""
@@ -126,20 +123,20 @@ def likeliest_first(runs: Sequence[Run]) -> tuple[list[int], list[float]]:
 def counts(group: Group, cost: PassPrices) -> list[Count]:
     """No token, and then as many as fill every step of the cost that was told apart."""
     num_sequences = group.num_sequences
-    plain_s = cost.at(num_sequences, group.num_rows)
+    plain_s = cost.at(num_sequences, num_sequences)
     margin = _BARE_MARGIN * log2(1 + group.num_bare)
-    num_kept, tokens = 0, group.num_tokens
+    num_kept, tokens = 0, float(num_sequences)
     seconds = group.spent_s + plain_s
     rate = tokens / seconds
-    lucky_s = plain_s * exp(-_HOPE * cost.spread(num_sequences, group.num_rows))
+    lucky_s = plain_s * exp(-_HOPE * cost.spread(num_sequences, num_sequences))
     hope = tokens / (group.spent_s + lucky_s)
-    found = [Count(num_kept, group.num_rows, rate, rate, hope, seconds)]
+    found = [Count(num_kept, num_sequences, rate, rate, hope, seconds)]
     num_drafted = len(group.chances)
     while num_kept < num_drafted:
-        full = min(cost.last_alike(group.num_rows + num_kept + 1) - group.num_rows, num_drafted)
+        full = min(cost.last_alike(num_sequences + num_kept + 1) - num_sequences, num_drafted)
         tokens += group.chances.expected(num_kept, full)
         num_kept = full
-        num_rows = group.num_rows + num_kept
+        num_rows = num_sequences + num_kept
         pass_s = cost.at(num_sequences, num_rows)
         spread = cost.spread(num_sequences, num_rows)
         seconds = group.spent_s + pass_s * exp(spread**2 / 2.0)

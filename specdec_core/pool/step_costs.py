@@ -55,8 +55,6 @@ class _Size:
     sequences: float = 0.0
     rows: float = 0.0
     tiles: float = 0.0
-    last_seen: int = 0
-    """Number of the pass."""
     num_outliers: int = 0
     """Of its last passes."""
 
@@ -68,13 +66,12 @@ class _Size:
         """Go by this pass alone."""
         self.seconds, self.weight, self.num_outliers = self.seconds * exp(surprise), 1.0, 0
 
-    def note(self, sequences: int, rows: int, tiles: int, number: int) -> None:
+    def note(self, sequences: int, rows: int, tiles: int) -> None:
         """One pass more; its seconds are noted apart."""
         share = 1.0 / max(self.weight, 1.0)
         self.sequences += (sequences - self.sequences) * share
         self.rows += (rows - self.rows) * share
         self.tiles += (tiles - self.tiles) * share
-        self.last_seen = number
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +157,7 @@ class StepCost:
             size.seconds = min(seconds, most) / self.pace
             size.weight = 1.0
         self.num_seen += 1
-        size.note(sequences, rows, self._tiles(rows), self.num_seen)
+        size.note(sequences, rows, self._tiles(rows))
         if size.weight < _SETTLED or self.num_seen % _DRAW_EVERY == 0:
             self._line = None
 
@@ -213,16 +210,6 @@ class StepCost:
             return expected
         ratio = seen.seconds / line.at(seen.sequences, seen.rows, seen.tiles)
         return expected * (seen.weight * ratio + _LINE_WEIGHT) / (seen.weight + _LINE_WEIGHT)
-
-    def age(self, sequences: int, rows: int) -> int:
-        """Passes since the last one of about this size."""
-        seen = self._sizes.get(self._key(sequences, rows))
-        return self.num_seen - (seen.last_seen if seen is not None else 0)
-
-    def evidence(self, sequences: int, rows: int) -> float:
-        """Passes that tell what one of about this size costs, the line included."""
-        seen = self._sizes.get(self._key(sequences, rows))
-        return _LINE_WEIGHT + (seen.weight if seen is not None else 0.0)
 
     def last_alike(self, rows: int) -> int:
         """The most rows that count as the same size as `rows`."""

@@ -41,7 +41,7 @@ def test_no_other_number_at_the_end_of_a_step_is_better(
 ) -> None:
     cost = tiled_cost()
     ordered = sorted(chances, reverse=True)
-    group = Group(num_sequences, num_sequences, float(num_sequences), Chances(ordered), spent_s)
+    group = Group(num_sequences, Chances(ordered), spent_s)
     found = counts(group, cost)
     assert [found[0].num_kept, found[-1].num_kept] == [0, len(chances)]
     for count in found:
@@ -73,20 +73,20 @@ def test_the_more_sequences_gain_nothing_the_more_a_drafted_token_must_earn(
     size = num_bare + 1
     for share, is_kept in ((0.99, False), (1.01, True)):
         tokens = [share * price * size / 10] * 6
-        group = Group(size, size, float(size), Chances(tokens), num_bare=num_bare)
+        group = Group(size, Chances(tokens), num_bare=num_bare)
         assert (best(counts(group, _EvenCost())).num_kept > 0) == is_kept
 
 
 def test_a_tile_that_has_begun_is_filled_and_the_next_one_needs_a_reason() -> None:
     cost = tiled_cost()
-    poor = Group(4, 4, 4.0, Chances([0.1] * 20))
+    poor = Group(4, Chances([0.1] * 20))
     assert best(counts(poor, cost)).num_rows == 4, "a row costs more than a tenth of a token"
-    fair = Group(4, 4, 4.0, Chances([0.5] * 20))
+    fair = Group(4, Chances([0.5] * 20))
     assert best(counts(fair, cost)).num_rows == 8
 
 
 def test_what_was_spent_on_drafting_makes_another_tile_worth_it() -> None:
-    group = Group(4, 4, 4.0, Chances([0.9] * 20), spent_s=0.0)
+    group = Group(4, Chances([0.9] * 20), spent_s=0.0)
     without = best(counts(group, tiled_cost())).num_rows
     assert best(counts(group._replace(spent_s=0.1), tiled_cost())).num_rows > without
 
