@@ -1,8 +1,9 @@
 # The only list of commands. `make setup` needs Python 3.11 or newer and network access, nothing else.
 PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
-# CPU=1 takes the CPU build of torch, which PyPI does not have; PyPI's build, if its index cannot be reached.
+# CPU=1 takes the CPU build of torch, which PyPI does not have; if its index can be reached.
 CPU_INDEX := https://download.pytorch.org/whl/cpu
-TORCH ?= torch==2.13.0 $(if $(CPU),--extra-index-url $(CPU_INDEX))
+CPU_BUILD = $(shell $(PYTHON) -c "from urllib.request import urlopen; urlopen('$(CPU_INDEX)/torch/', timeout=10)" 2>/dev/null && echo --extra-index-url $(CPU_INDEX))
+TORCH ?= torch==2.13.0 $(if $(CPU),$(CPU_BUILD))
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 SBOM_TOOL := .venv-sbom/bin/cyclonedx-py

@@ -46,8 +46,13 @@ def rows_that_gain(times: Sequence[StepTime], most: int) -> int:
 
 
 def _plain(times: Sequence[StepTime]) -> dict[int, float]:
-    """Of passes without drafts, by their rows."""
-    return {time.num_rows: time.seconds for time in times if time.num_rows == time.num_sequences}
+    """Return the seconds of passes without drafts by their rows, with few cached tokens."""
+    least = min((time.num_cached for time in times), default=0)
+    return {
+        time.num_rows: time.seconds
+        for time in times
+        if time.num_rows == time.num_sequences and time.num_cached == least
+    }
 
 
 def _gain(plain: dict[int, float], rows: int) -> float:

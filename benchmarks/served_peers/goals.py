@@ -24,8 +24,9 @@ _LEAST_OVER_ENGINE = {1: 0.78, 8: 0.75, 16: 0.75, 32: 0.72}
 _LEAST_OVER_PEER = {LLAMA: 1.2, VLLM: 1.3}
 _AIM_OVER_PEER = {LLAMA: 1.3, VLLM: 1.4}
 _MOST_TTFT = 1.0
-_LEAST_SPECULATION = 0.97
-"""What the whole interval lies above."""
+_LEAST_SPECULATION = 0.98
+_LEAST_OF_INTERVAL = 0.95
+"""What the whole interval of speculation on over off lies above."""
 
 
 class Figure(NamedTuple):
@@ -104,12 +105,12 @@ def _speculation(found: dict[str, Any]) -> Iterator[Figure]:
         for pairing, ratio in speculation_ratios(own, figure).items():
             what = f"{_arms(pairing)}, temperature {pairing.temperature:g}{when}"
             has_goal = (pairing.arm, pairing.base) == (ON, OFF)
-            yield _interval_above(what, ratio) if has_goal else Figure(what, ratio, "-", None)
+            yield _on_over_off(what, ratio) if has_goal else Figure(what, ratio, "-", None)
     number = found["settings"]["first_requests"]
     for pairing, ratio in first_ratios(readings).items():
         after = f"first {number} requests after a start"
         what = f"speculation on / off, {after}, {_number(pairing.streams)}"
-        yield _interval_above(what, ratio)
+        yield _on_over_off(what, ratio)
 
 
 def _arms(pairing: Pairing) -> str:
@@ -124,9 +125,12 @@ def _at_least(what: str, ratio: Ratio, least: float | None) -> Figure:
     return Figure(what, ratio, f">= {least:g}", ratio.middle >= least)
 
 
-def _interval_above(what: str, ratio: Ratio) -> Figure:
-    is_met = None if ratio.low is None else ratio.low > _LEAST_SPECULATION
-    return Figure(what, ratio, f"interval > {_LEAST_SPECULATION:g}", is_met)
+def _on_over_off(what: str, ratio: Ratio) -> Figure:
+    goal = f">= {_LEAST_SPECULATION:g}, interval >= {_LEAST_OF_INTERVAL:g}"
+    if ratio.low is None:
+        return Figure(what, ratio, goal, None)
+    is_met = ratio.middle >= _LEAST_SPECULATION and ratio.low >= _LEAST_OF_INTERVAL
+    return Figure(what, ratio, goal, is_met)
 
 
 def _shape(prompts: str, streams: int) -> str:

@@ -47,11 +47,16 @@ _QUICKER = 0.85
 """Of the seconds then: by less, a machine differs from hour to hour."""
 _CONTEXT = 16
 """Tokens before the pass."""
+_LONG_SIZE = (4, 1)
+_LONG_CONTEXT = 112
+"""Tokens before the passes that show the price of cached tokens: a multiple of the short context."""
+_LONG_BUDGET_S = 0.9
+"""Seconds for these passes, reading their context included."""
 _TOKENS_PER_ROW = 256
 """Of the cache, at least."""
 _TOKEN = 1
 _RULES = ChoiceRules(SamplingParams(temperature=0.0), _CONTEXT)
-_VERSION = 4
+_VERSION = 5
 """Of how passes are timed: tables of another one are not read."""
 
 _logger = logging.getLogger(__name__)
@@ -88,10 +93,11 @@ def known_or_timed(
 
 def _are_quicker_now(model: CachedModel, role: Role, known: tuple[StepTime, ...]) -> bool:
     """By the first sizes, which are soon timed."""
-    kept = {time[:2]: time.seconds for time in known}
+    kept = {(*time[:2], time.num_cached): time.seconds for time in known}
     few = time_steps(model, role, sizes=_sizes(role)[:_NUM_CHECKED], most_repeats=_LEAST_REPEATS)
-    now = [time for time in few if time[:2] in kept]
-    return sum(time.seconds for time in now) < _QUICKER * sum(kept[time[:2]] for time in now)
+    now = {(*time[:2], time.num_cached): time.seconds for time in few}
+    both = [size for size in now if size in kept]
+    return sum(now[size] for size in both) < _QUICKER * sum(kept[size] for size in both)
 
 
 def time_steps(
@@ -101,37 +107,83 @@ def time_steps(
     sizes: Sequence[tuple[int, int]] = (),
     most_repeats: int = _MOST_REPEATS,
 ) -> tuple[StepTime, ...]:
-    """The quickest of a few passes of each of `sizes` (sequences, rows of each), by default those
-    of the role, as far as the time and the cache reach. A draft drafts so many tokens instead.
+    """Time passes, and return the quickest of each size, as far as the time and the cache reach.
 
-    Sizes are repeated in turns: what else runs for a while holds up all of them, not one.
+    `sizes` are (sequences, rows of each); a draft drafts so many tokens instead. By default they
+    are those of the role, and for a target a size behind a long context, whose difference to a
+    short one is the price of cached tokens.
     """
-    sizes = sizes or _sizes(role)
-    deadline, last_s = clock() + _BUDGET_S, 0.0
-    quickest: dict[tuple[int, int], float] = {}
-    slots: list[int] = []
+    short = _Timing(model, role, clock, _CONTEXT, clock() + _BUDGET_S)
+    times = short.quickest(sizes or _sizes(role), most_repeats)
+    if role is Role.TARGET and not sizes:
+        long = _Timing(model, role, clock, _LONG_CONTEXT, clock() + _LONG_BUDGET_S)
+        times += long.quickest([_LONG_SIZE], most_repeats)
+    return times
 
-    def seconds(num_sequences: int, num_rows: int) -> float:
-        started = clock()
-        _run(model, role, slots[:num_sequences], num_rows)
-        return clock() - started
 
-    try:
-        for size in sizes:
-            is_late = clock() + _LEAST_REPEATS * last_s > deadline
-            if not is_late and _fits(model, *size):
-                _fill(model, slots, size[0])
-                last_s = quickest[size] = min(seconds(*size) for _ in range(_LEAST_REPEATS))
-        for size in [*quickest] * (most_repeats - _LEAST_REPEATS):
-            if clock() + quickest[size] > deadline:
-                break
-            quickest[size] = min(quickest[size], seconds(*size))
-    finally:
+class _Timing:
+    """Passes behind a context of one length, until a deadline."""
+
+    def __init__(
+        self,
+        model: CachedModel,
+        role: Role,
+        clock: Callable[[], float],
+        context: int,
+        deadline: float,
+    ) -> None:
+        self._model, self._role, self._clock = model, role, clock
+        self._context, self._deadline = context, deadline
+        self._slots: list[int] = []
+
+    def quickest(self, sizes: Sequence[tuple[int, int]], most_repeats: int) -> tuple[StepTime, ...]:
+        """Repeat sizes in turns: what else runs for a while holds up all of them, not one."""
+        found: dict[tuple[int, int], float] = {}
+        last_s = 0.0
+        try:
+            for size in sizes:
+                is_late = self._clock() + _LEAST_REPEATS * last_s > self._deadline
+                if not is_late and self._fits(*size) and self._fill(size[0]):
+                    last_s = min(self._seconds(*size) for _ in range(_LEAST_REPEATS))
+                    found[size] = last_s
+            for size in [*found] * (most_repeats - _LEAST_REPEATS):
+                if self._clock() + found[size] > self._deadline:
+                    break
+                found[size] = min(found[size], self._seconds(*size))
+        finally:
+            for slot in self._slots:
+                self._model.free(slot)
+        return tuple(
+            StepTime(n, n * rows, least_s, self._context) for (n, rows), least_s in found.items()
+        )
+
+    def _fits(self, num_sequences: int, num_rows: int) -> bool:
+        model, longest = self._model, self._context + num_rows
+        blocks = -(-longest // model.block_size)
+        return longest <= model.max_model_len and num_sequences * blocks <= model.num_blocks
+
+    def _fill(self, num_sequences: int) -> bool:
+        """Give each of so many sequences its context. Return False if the time does not suffice."""
+        new = [self._model.allocate() for _ in range(num_sequences - len(self._slots))]
+        self._slots += new
+        for _ in range(0, self._context if new else 0, _CONTEXT):
+            if self._clock() > self._deadline:
+                return False
+            self._model.score([Feed(slot, (_TOKEN,) * _CONTEXT, 0) for slot in new])
+        return True
+
+    def _seconds(self, num_sequences: int, num_rows: int) -> float:
+        """Run one pass, or the steps of one draft."""
+        model, slots = self._model, self._slots[:num_sequences]
+        started = self._clock()
+        if self._role is Role.TARGET:
+            proposal = (_TOKEN,) * (num_rows - 1)
+            score_and_verify(model, [Turn(s, (_TOKEN,), proposal, num_rows, _RULES) for s in slots])
+        else:
+            propose(model, [Turn(s, (_TOKEN,), (), num_rows, _RULES) for s in slots])
         for slot in slots:
-            model.free(slot)
-    return tuple(
-        StepTime(n, n * rows, least_s, _CONTEXT) for (n, rows), least_s in quickest.items()
-    )
+            model.rollback(slot, self._context)
+        return self._clock() - started
 
 
 def _sizes(role: Role) -> Sequence[tuple[int, int]]:
@@ -144,30 +196,6 @@ def rows_of_a_group(model: TransformersModel) -> int:
     if model.device.type == "cpu":
         return max(min(rows_that_gain(model.step_times, MAX_CPU_ROWS), num_held), 1)
     return max(min(GPU_ROWS, num_held), 1)
-
-
-def _fits(model: CachedModel, num_sequences: int, num_rows: int) -> bool:
-    longest = _CONTEXT + num_rows
-    blocks = -(-longest // model.block_size)
-    return longest <= model.max_model_len and num_sequences * blocks <= model.num_blocks
-
-
-def _fill(model: CachedModel, slots: list[int], num_sequences: int) -> None:
-    new = [model.allocate() for _ in range(num_sequences - len(slots))]
-    slots += new
-    if new:
-        model.score([Feed(slot, (_TOKEN,) * _CONTEXT, 0) for slot in new])
-
-
-def _run(model: CachedModel, role: Role, slots: list[int], num_rows: int) -> None:
-    """One pass, or the steps of one draft."""
-    if role is Role.TARGET:
-        proposal = (_TOKEN,) * (num_rows - 1)
-        score_and_verify(model, [Turn(s, (_TOKEN,), proposal, num_rows, _RULES) for s in slots])
-    else:
-        propose(model, [Turn(s, (_TOKEN,), (), num_rows, _RULES) for s in slots])
-    for slot in slots:
-        model.rollback(slot, _CONTEXT)
 
 
 def _key(role: Role, identity: str) -> str:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import count
 from pathlib import Path
 
 import pytest
+from torch import Tensor
 
 from specdec_core.leases import Role
 from specdec_core.models import timing
+from specdec_core.models.cached_model import Feed
 from specdec_core.models.timing import known_or_timed, time_steps
+from specdec_core.pool.expected_prices import PriceTable
 from specdec_core.step_times import StepTime, rows_that_gain
 from tests.fakes import TokenListModel
 
@@ -39,6 +42,26 @@ def test_a_target_is_timed_in_sizes_with_and_without_drafts_and_keeps_nothing() 
     assert (model.num_slots, model.num_free_blocks) == (0, model.num_blocks)
 
 
+def test_a_target_is_timed_behind_a_short_and_a_long_context() -> None:
+    """The difference is what cached tokens cost."""
+    model = small()
+    times = time_steps(model, Role.TARGET, ReadingClock(model))
+    short, long = (time for time in times if time[:2] == (4, 4))
+    assert long.num_cached - short.num_cached == 96
+    assert (model.num_slots, model.num_free_blocks) == (0, model.num_blocks)
+    table = PriceTable(times)
+    added_s = table.at(8, 16, 300) - table.at(8, 16, 100)
+    assert added_s == pytest.approx(8 * 200 * ReadingClock.READ_S, rel=0.01)
+    assert rows_that_gain(times, 64) == rows_that_gain(times[:-1], 64)
+
+
+def test_a_context_that_takes_too_long_to_read_is_given_up() -> None:
+    model = small()
+    times = time_steps(model, Role.TARGET, SlowClock(0.3))
+    assert len({time.num_cached for time in times}) == 1
+    assert (model.num_slots, model.num_free_blocks) == (0, model.num_blocks)
+
+
 def test_a_draft_is_timed_with_few_steps_and_with_one() -> None:
     """What a lease takes besides its steps is the difference."""
     model = small()
@@ -52,6 +75,24 @@ def test_slow_passes_are_timed_in_few_sizes() -> None:
     times = time_steps(small(), Role.TARGET, SlowClock(0.3))
     assert 1 <= len(times) < 4
     assert times[0][:2] == (1, 1)
+
+
+class ReadingClock:
+    """Passes take a fixed time, and more for each token that they read from the cache."""
+
+    READ_S = 1e-6
+
+    def __init__(self, model: TokenListModel) -> None:
+        self._now, score = 0.0, model.score
+
+        def timed(feeds: Sequence[Feed]) -> Tensor:
+            self._now += 1e-3 + self.READ_S * sum(model.cached_len(feed.slot) for feed in feeds)
+            return score(feeds)
+
+        model.score = timed  # type: ignore[method-assign]
+
+    def __call__(self) -> float:
+        return self._now
 
 
 class DisturbedClock(SlowClock):

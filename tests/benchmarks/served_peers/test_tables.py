@@ -11,6 +11,7 @@ from benchmarks.served_peers.readings import OFF, ON, Part
 from benchmarks.served_peers.report import markdown, sheets
 from tests.benchmarks.served_peers.test_pairing import reading
 
+GOAL = ">= 0.98, interval >= 0.95"
 SPEEDS = {"specdec": 150, "engine": 200, "vllm": 100, "llama-bf16": 120, "llama-bf16-ngram": 130}
 
 
@@ -70,12 +71,12 @@ def test_a_peer_is_compared_by_the_fastest_of_its_modes() -> None:
 
 def test_speculation_meets_its_goal_only_where_the_whole_interval_does() -> None:
     what = "speculation on / off, 8 streams, temperature 0"
-    assert lines(*paired_readings(98))[what] == ("interval > 0.97", True)
-    assert lines(*paired_readings(96.5))[what] == ("interval > 0.97", False)
+    assert lines(*paired_readings(98))[what] == (GOAL, True)
+    assert lines(*paired_readings(96.5))[what] == (GOAL, False)
     for when in ("all streams busy", "after the first token"):
-        assert lines(*paired_readings(98))[f"{what}, {when}"] == ("interval > 0.97", True)
+        assert lines(*paired_readings(98))[f"{what}, {when}"] == (GOAL, True)
     first = "speculation on / off, first 20 requests after a start, 8 streams"
-    assert lines(*paired_readings(98, Part.FIRST))[first] == ("interval > 0.97", True)
+    assert lines(*paired_readings(98, Part.FIRST))[first] == (GOAL, True)
 
 
 def test_results_from_before_busy_streams_were_told_have_their_other_figures() -> None:
