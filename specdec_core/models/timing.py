@@ -49,7 +49,8 @@ _CONTEXT = 16
 """Tokens before the pass."""
 _LONG_SIZE = (4, 1)
 _LONG_CONTEXT = 112
-"""Tokens before the passes that show the price of cached tokens: a multiple of the short context."""
+"""Tokens before the passes that show the price of cached tokens; a multiple of the short
+context."""
 _LONG_BUDGET_S = 0.9
 """Seconds for these passes, reading their context included."""
 _TOKENS_PER_ROW = 256

@@ -73,6 +73,11 @@ class AcceptanceBelief:
         for rate in (own, self.seen, self._kinds[history.is_drawn]):
             rate.note(num_accepted, num_trials)
 
+    def forget(self, most: float) -> None:
+        """Let the past of all sequences count for `most` trials at most."""
+        for rate in (self.seen, *self._kinds.values()):
+            rate.forget(most)
+
     def _alike(self, history: AcceptanceHistory) -> float:
         """Of a sequence of this kind without a past."""
         seen = self._kinds[history.is_drawn]

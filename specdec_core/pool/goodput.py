@@ -39,9 +39,15 @@ from specdec_core.pool.step_costs import StepCost
 
 _INERTIA = 0.02
 """By so much another number of draft steps must be better, relatively, before it is taken."""
-_REST = 100
+_FIRST_REST, _REST = 32, 128
 """Target passes after which a draft model that is not used is tried again, for one token, if a good
-one would pay. Prompt lookup needs no trial: what it would have proposed is compared for nothing."""
+one would pay. Each trial in vain doubles them, from the first number to the second. Prompt lookup
+needs no trial: what it would have proposed is compared for nothing."""
+_FIRST_LEASES = 4
+"""Leases of a draft that are made before their price decides, if no price was told: a single one
+may have met other work."""
+_REMEMBERED = 8.0
+"""Maximum number of trials that its past counts for when it is tried again after a rest."""
 _IN_VAIN = 4
 """Groups in a row of whose drafted tokens none was checked, after which the draft model rests: what
 is planned for all may pay where what is known of the group's own sequences says no."""
@@ -78,6 +84,8 @@ class GoodputK:
     """Of the last group that was drafted for, or 0 where none was."""
     num_rests: int = 0
     """Target passes since the draft model was last used."""
+    rest: int = _FIRST_REST
+    """Target passes after which it is tried again."""
     is_promising: bool = False
     """Most of what was drafted last was accepted."""
     cause: KCause = KCause.GOODPUT
@@ -161,7 +169,9 @@ class GoodputK:
         self._crowd = crowd
         self._most_steps = max(self._most_steps, limit)
         plan = self._plan(crowd, limit)
-        if plan.steps == 0 and self._is_worth_a_trial(crowd, limit):
+        if plan.steps:
+            self.rest = _FIRST_REST
+        elif self._is_worth_a_trial(crowd, limit):
             self.cause = KCause.PROBE
             return min(1, limit)
         return self._num_steps(history, plan)
@@ -214,6 +224,9 @@ class GoodputK:
         cached = sum(row.base_len for row in lease.rows) / len(lease.rows)
         self.verify.observe(len(lease.rows), num_fed + num_drafted, seconds, cached)
         self._lookup_rest.note_pass()
+        if self._steps_since and self.num_rests >= self.rest:
+            self.rest = min(2 * self.rest, _REST)
+            self.beliefs[Drafter.MODEL].forget(_REMEMBERED)
         self.num_rests = 0 if self._steps_since else self.num_rests + 1
         num_accepted = sum(row.num_accepted for row in result.rows)
         self.is_promising = self._steps_since > 0 and 2 * num_accepted > num_drafted
@@ -294,19 +307,21 @@ class GoodputK:
     def _is_worth_a_trial(self, crowd: Crowd, limit: int) -> bool:
         """Whether the draft model is asked though it does not pay by what is believed of it: after
         a rest, and again while it does well."""
-        if not (self.is_promising or self.num_rests >= _REST):
+        is_rested = self.num_rests >= self.rest
+        if not (self.is_promising or is_rested):
             return False
         asked = crowd, limit
         if asked not in self._pays_if_good:
             seen = self.beliefs[Drafter.MODEL].seen
-            rate = _GOOD if self.num_rests >= _REST else seen.estimate(_GOOD, _GOOD_WEIGHT)
+            rate = _GOOD if is_rested else seen.estimate(_GOOD, _GOOD_WEIGHT)
             self._pays_if_good[asked] = _most(self._promises(crowd, limit, rate)).steps > 0
         return self._pays_if_good[asked]
 
     @property
     def _knows_costs(self) -> bool:
         """Of a draft model's rounds."""
-        return self.draft.is_known and self.verify.is_known
+        is_draft_known = self.draft.was_timed or self.draft.num_seen >= _FIRST_LEASES
+        return is_draft_known and self.verify.is_known
 
     def _plan(self, crowd: Crowd, limit: int) -> Plan:
         plans = self._planned.setdefault(crowd, [])

@@ -44,6 +44,12 @@ class AcceptanceRate:
         """`prior` counts as so many trials."""
         return (self.num_accepted + weight * prior) / (self.num_trials + weight)
 
+    def forget(self, most: float) -> None:
+        """Let what was seen so far count for `most` trials at most."""
+        kept = min(most / self.num_trials, 1.0) if self.num_trials else 1.0
+        self.num_accepted *= kept
+        self.num_trials *= kept
+
 
 _RECENT = 32.0
 """Half-life of one sequence's trials: a text changes its nature within a few hundred tokens."""

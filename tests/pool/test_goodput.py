@@ -278,7 +278,7 @@ def test_a_batch_that_ends_is_no_slower_than_without_drafts(size: int) -> None:
         turns = [closed_batch_s(world, policy, 10 * seed + turn) for turn in range(6)]
         ratios.append(plain / median(turns[1:]))
     assert min(ratios) > 0.95
-    assert mean(ratios) > 0.985
+    assert mean(ratios) > 0.98, "looks at other sizes take one pass in a hundred"
 
 
 def test_sequences_of_one_batch_get_each_its_own_k() -> None:

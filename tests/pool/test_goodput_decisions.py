@@ -16,7 +16,7 @@ from tests.pool.fake_replica import info
 from tests.pool.test_goodput import row
 
 SIZE = 8
-RESTS = 100
+RESTS = 32
 PASS_S = 0.01
 
 

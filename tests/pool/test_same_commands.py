@@ -222,7 +222,7 @@ _LIVES = {
     (SpecMethod.NONE, 1): "f17e3798cf649e6c",
     (SpecMethod.NGRAM, 2): "f424e18e68845635",
     (SpecMethod.DRAFT_MODEL, 3): "96146ab9f4b63255",
-    (SpecMethod.DRAFT_MODEL, 4): "e22efe11c4e9f9d6",
+    (SpecMethod.DRAFT_MODEL, 4): "638de54ce5b8bc9b",
     (SpecMethod.HYBRID, 5): "e1fd3442a8826bad",
     (SpecMethod.HYBRID, 6): "aa7d95e4d4ae1110",
 }
