@@ -17,6 +17,7 @@ from itertools import product
 from math import exp, log, log2, sqrt
 
 from specdec_core.pool.expected_prices import GuessedPasses, Prices, PriceTable
+from specdec_core.pool.size_classes import last_of_class
 from specdec_core.step_times import StepTime
 
 _FINE = 8
@@ -232,11 +233,11 @@ class PassPrices:
 
     def last_alike(self, rows: int) -> int:
         """The most rows that count as the same size as `rows`."""
-        end = alike(rows)
+        end = last_of_class(rows, _FINE)
         return min(end, -(-rows // self.tile_rows) * self.tile_rows) if self.tile_rows else end
 
     def _key(self, sequences: int, rows: int) -> tuple[int, int]:
-        return alike(sequences), self.last_alike(rows)
+        return last_of_class(sequences, _FINE), self.last_alike(rows)
 
 
 _Matrix = list[list[float]]
@@ -277,10 +278,3 @@ def _plus(spread: _Matrix, level: float) -> _Matrix:
     """Return the covariance with a variance more that all knots have in common."""
     curve = [[*(one + level for one in row[:_KNOTS]), row[_KNOTS]] for row in spread[:_KNOTS]]
     return [*curve, spread[_KNOTS]]
-
-
-@lru_cache(maxsize=4096)
-def alike(count: int) -> int:
-    """`count` raised to a step of the octave; small counts stay as they are."""
-    step = max(1 << (count.bit_length() - 1), _FINE) // _FINE
-    return -(-count // step) * step

@@ -1,8 +1,7 @@
-"""What a pass costs by its sequences, rows and tiles, learnt from the passes that were run.
+"""Seconds of a pass by its sequences and rows, learnt from the passes that were run.
 
-A line says what was not seen yet; where passes were seen, what they took corrects it. The line
-alone would not do: rows that fill a tile up cost next to nothing, the first one of the next tile a
-quarter of a pass, and kernels have more such steps, which nobody tells.
+A line gives the seconds of sizes that no pass had yet. Where passes were seen, their seconds
+correct it: kernels have steps, which the line does not follow.
 
 A machine is slower at times, for passes of all sizes, while those of one size are run. So costs are
 kept beside each other, at one pace, and the pace of late apart from them.
@@ -11,15 +10,15 @@ kept beside each other, at one pace, and the pace of late apart from them.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import lru_cache
 from math import exp, log
 from statistics import median
 
 from specdec_core.pool.linear_fit import Point, fit_line
+from specdec_core.pool.size_classes import last_of_class
 
 _FINE = 4
-"""Steps to an octave in which sizes are told apart; those below 8 one by one. With 8 steps it took
-longer to find the best size: each of them must be seen."""
+"""Classes of sizes per octave. Sizes below 8 have a class each. With 8 classes it took longer to
+find the best size: passes of each of them must be seen."""
 _MEMORY = 50.0
 """Passes of one size that its mean remembers."""
 _PACE_SHARE = 0.1
@@ -54,7 +53,6 @@ class _Size:
     """At the pace of 1."""
     sequences: float = 0.0
     rows: float = 0.0
-    tiles: float = 0.0
     num_outliers: int = 0
     """Of its last passes."""
 
@@ -66,30 +64,26 @@ class _Size:
         """Go by this pass alone."""
         self.seconds, self.weight, self.num_outliers = self.seconds * exp(surprise), 1.0, 0
 
-    def note(self, sequences: int, rows: int, tiles: int) -> None:
+    def note(self, sequences: int, rows: int) -> None:
         """One pass more; its seconds are noted apart."""
         share = 1.0 / max(self.weight, 1.0)
         self.sequences += (sequences - self.sequences) * share
         self.rows += (rows - self.rows) * share
-        self.tiles += (tiles - self.tiles) * share
 
 
 @dataclass(frozen=True, slots=True)
 class CostLine:
-    """Seconds = base + the sum over rows, sequences and tiles."""
+    """Seconds = base + the sum over rows and sequences."""
 
     base_s: float
     row_s: float
     sequence_s: float
-    tile_s: float
 
-    def at(self, sequences: float, rows: float, tiles: float) -> float:
-        return self.base_s + self.row_s * rows + self.sequence_s * sequences + self.tile_s * tiles
+    def at(self, sequences: float, rows: float) -> float:
+        return self.base_s + self.row_s * rows + self.sequence_s * sequences
 
     def times(self, pace: float) -> CostLine:
-        return CostLine(
-            pace * self.base_s, pace * self.row_s, pace * self.sequence_s, pace * self.tile_s
-        )
+        return CostLine(pace * self.base_s, pace * self.row_s, pace * self.sequence_s)
 
 
 @dataclass(eq=False, slots=True)
@@ -101,8 +95,6 @@ class StepCost:
     have in common is the machine's pace.
     """
 
-    tile_rows: int = 0
-    """Rows that one call of the narrowest linear takes; 0 where any number is one call."""
     slope_share: float = 0.5
     """Of a pass, that is taken to grow with its rows until passes of other sizes were seen."""
     num_seen: int = 0
@@ -118,7 +110,7 @@ class StepCost:
     """Of the last passes one after another, all on one side."""
     _first: list[float] = field(default_factory=list)
     """Surprises of the first passes, where some were timed."""
-    _asked: dict[tuple[int, int, int], float] = field(default_factory=dict)
+    _asked: dict[tuple[int, int], float] = field(default_factory=dict)
     """What `at` has answered since the last pass: plans ask for the same sizes again and again."""
 
     @property
@@ -127,13 +119,13 @@ class StepCost:
 
     def expect(self, sequences: int, rows: int, seconds: float) -> None:
         """What a pass took when it was timed; what was run, or expected before, counts more."""
-        key = self._key(sequences, rows)
+        key = _size_class(sequences, rows)
         if self.num_seen or key in self._sizes:
             return
         self._asked.clear()
         self.was_timed = len(self._sizes) > 0
         size = self._sizes[key] = _Size(weight=_TIMED_WEIGHT, seconds=seconds)
-        size.sequences, size.rows, size.tiles = sequences, rows, self._tiles(rows)
+        size.sequences, size.rows = sequences, rows
         self._line = None
 
     def observe(self, sequences: int, rows: int, seconds: float) -> None:
@@ -148,7 +140,7 @@ class StepCost:
             self.pace = exp(median(self._first))
             self.num_seen += 1
             return
-        size = self._sizes.setdefault(self._key(sequences, rows), _Size())
+        size = self._sizes.setdefault(_size_class(sequences, rows), _Size())
         if size.weight:
             self._compare(size, log(seconds / (self.pace * size.seconds)))
         else:
@@ -157,7 +149,7 @@ class StepCost:
             size.seconds = min(seconds, most) / self.pace
             size.weight = 1.0
         self.num_seen += 1
-        size.note(sequences, rows, self._tiles(rows))
+        size.note(sequences, rows)
         if size.weight < _SETTLED or self.num_seen % _DRAW_EVERY == 0:
             self._line = None
 
@@ -197,24 +189,19 @@ class StepCost:
 
     def at(self, sequences: int, rows: int) -> float:
         """Seconds of a pass: what those of its size took, or what the line says."""
-        asked = sequences, rows, self.tile_rows
+        asked = sequences, rows
         if asked not in self._asked:
             self._asked[asked] = self._expected(sequences, rows)
         return self._asked[asked]
 
     def _expected(self, sequences: int, rows: int) -> float:
         line = self._line_at_rest
-        expected = self.pace * line.at(sequences, rows, self._tiles(rows))
-        seen = self._sizes.get(self._key(sequences, rows))
+        expected = self.pace * line.at(sequences, rows)
+        seen = self._sizes.get(_size_class(sequences, rows))
         if seen is None or not seen.weight:
             return expected
-        ratio = seen.seconds / line.at(seen.sequences, seen.rows, seen.tiles)
+        ratio = seen.seconds / line.at(seen.sequences, seen.rows)
         return expected * (seen.weight * ratio + _LINE_WEIGHT) / (seen.weight + _LINE_WEIGHT)
-
-    def last_alike(self, rows: int) -> int:
-        """The most rows that count as the same size as `rows`."""
-        end = alike(rows)
-        return min(end, self._tiles(rows) * self.tile_rows) if self.tile_rows else end
 
     @property
     def line(self) -> CostLine:
@@ -227,25 +214,21 @@ class StepCost:
             self._line = self._draw()
         return self._line
 
-    def _key(self, sequences: int, rows: int) -> tuple[int, int]:
-        return alike(sequences), self.last_alike(rows)
-
-    def _tiles(self, rows: int) -> int:
-        return -(-rows // self.tile_rows) if self.tile_rows else 0
-
     def _draw(self) -> CostLine:
         points = [
             # Noise grows with the time.
-            Point((s.rows, s.sequences, s.tiles), s.seconds, s.weight / s.seconds**2)
+            Point((s.rows, s.sequences), s.seconds, s.weight / s.seconds**2)
             for s in self._sizes.values()
             if s.weight
         ]
-        base_s, (row_s, sequence_s, tile_s) = fit_line(points, first_share=self.slope_share)
-        return CostLine(base_s, row_s, sequence_s, tile_s)
+        base_s, (row_s, sequence_s) = fit_line(points, first_share=self.slope_share)
+        return CostLine(base_s, row_s, sequence_s)
 
 
-@lru_cache(maxsize=4096)
 def alike(count: int) -> int:
-    """`count` raised to a step of the octave; small counts stay as they are."""
-    step = max(1 << (count.bit_length() - 1), _FINE) // _FINE
-    return -(-count // step) * step
+    """Return the largest size of the class that `count` belongs to."""
+    return last_of_class(count, _FINE)
+
+
+def _size_class(sequences: int, rows: int) -> tuple[int, int]:
+    return alike(sequences), alike(rows)

@@ -190,12 +190,12 @@ MUTANTS = (
     ),
     Mutant(
         name="tiles-cost-nothing",
-        path=_POOL + "step_costs.py",
-        old="return -(-rows // self.tile_rows) if self.tile_rows else 0",
-        new="return 0",
+        path=_POOL + "pass_prices.py",
+        old="if self.tile_rows else end",
+        new="if False else end",
         breaks="sizes reach across the end of a tile: its step is smeared over both sides",
         killed_by=(
-            "tests/pool/test_step_costs.py::test_rows_of_different_tiles_are_never_of_one_size",
+            "tests/pool/test_pass_prices.py::test_rows_of_different_tiles_are_never_of_one_size",
         ),
     ),
     Mutant(

@@ -91,3 +91,9 @@ def test_drafted_passes_that_met_other_work_are_doubted(num_plain: int, times_lo
     for _ in range(4):
         prices.observe(8, 64, 0.074)
     assert prices.at(8, 64) == pytest.approx(0.074, rel=0.1)
+
+
+def test_rows_of_different_tiles_are_never_of_one_size() -> None:
+    prices = PassPrices(tile_rows=50)
+    ends = [prices.last_alike(rows) for rows in (1, 7, 15, 16, 17, 49, 50, 51)]
+    assert ends == [1, 7, 15, 16, 18, 50, 50, 52]

@@ -89,11 +89,6 @@ def test_a_pass_that_met_other_work_is_soon_forgotten(when: int) -> None:
     assert cost.at(8, 8) < 0.044
 
 
-def test_rows_of_different_tiles_are_never_of_one_size() -> None:
-    cost = StepCost(tile_rows=50)
-    assert [cost.last_alike(rows) for rows in (1, 7, 8, 9, 49, 50, 51)] == [1, 7, 8, 10, 50, 50, 56]
-
-
 def known_sizes() -> StepCost:
     """20 ms for 8 rows, 30 for 16."""
     cost = StepCost()
@@ -165,7 +160,7 @@ def test_the_line_is_drawn_seldom_once_a_size_is_known(monkeypatch: pytest.Monke
 
 
 def test_what_was_timed_before_counts_until_a_pass_was_run() -> None:
-    cost = StepCost(tile_rows=16)
+    cost = StepCost()
     cost.expect(8, 8, 0.01)
     assert not cost.was_timed, "one size says nothing of what a row costs"
     cost.expect(8, 40, 0.03)
@@ -184,8 +179,8 @@ def test_what_was_run_counts_more_than_what_would_be_expected() -> None:
 
 
 def test_a_line_at_another_pace_is_slower_in_all_its_parts() -> None:
-    line = CostLine(base_s=1.0, row_s=2.0, sequence_s=3.0, tile_s=4.0)
-    assert line.times(2.0) == CostLine(base_s=2.0, row_s=4.0, sequence_s=6.0, tile_s=8.0)
+    line = CostLine(base_s=1.0, row_s=2.0, sequence_s=3.0)
+    assert line.times(2.0) == CostLine(base_s=2.0, row_s=4.0, sequence_s=6.0)
 
 
 def test_a_machine_that_becomes_slower_again_is_believed_again() -> None:
