@@ -28,16 +28,16 @@ from rich.table import Table
 
 from benchmarks.prompts import chat_prompts
 from deployments.demo_models import resolve_model
-from specdec_core import native_choice
-from specdec_core.algorithms import speculative_round
-from specdec_core.algorithms.speculative_round import Turn, propose, score_and_verify
+from specdec_core.batch_invariance.size_classes import Numerics
 from specdec_core.choice_rules import ChoiceRow, ChoiceRules
-from specdec_core.models.cached_model import Feed
-from specdec_core.models.loading import DType, LoadConfig, load_model
-from specdec_core.models.numerics import Numerics
-from specdec_core.models.transformers_adapter import TransformersModel
-from specdec_core.sampling import choose
+from specdec_core.loading.loader import DType, LoadConfig, load_model
+from specdec_core.model import Feed
+from specdec_core.sampling import cpu as native_choice
+from specdec_core.sampling.sampler import choose
 from specdec_core.sampling_params import SamplingParams
+from specdec_core.worker import round as speculative_round
+from specdec_core.worker.model_runner import TransformersModel
+from specdec_core.worker.round import Turn, propose, score_and_verify
 
 SETTINGS = {
     "T 0.8, top_p 0.95": SamplingParams(temperature=0.8, top_p=0.95),

@@ -37,10 +37,10 @@ from deployments.replica.work_loop import WorkLoop
 from deployments.simulation.model_replica import ModelReplica
 from deployments.wire.endpoint import Endpoint
 from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
-from specdec_core.leases import GroupLease, GroupResult, Occupancy, ReplicaInfo, Role
-from specdec_core.pool import SequencePool
+from specdec_core.messages import GroupLease, GroupResult, Occupancy, ReplicaInfo, Role
 from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
+from specdec_core.scheduler import SequencePool
 
 _GROUPS = (8, 32)
 _METHODS = (SpecMethod.NONE, SpecMethod.DRAFT_MODEL)

@@ -36,7 +36,7 @@ from deployments.progress import cell_progress
 from deployments.text.model import load_text_model
 from specdec_core import SamplingParams, SpecMethod, SpeculationConfig
 from specdec_core.config import KPolicyName, NgramConfig
-from specdec_core.models.loading import load_model
+from specdec_core.loading.loader import load_model
 
 WHOLE_SET = "all"
 _TABLE_WIDTH = 120

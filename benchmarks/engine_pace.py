@@ -27,7 +27,7 @@ from benchmarks.synthetic import requests_for
 from deployments.demo_models import resolve_model
 from deployments.progress import cell_progress
 from specdec_core import Engine, PoolConfig, SamplingParams, SpecMethod, SpeculationConfig
-from specdec_core.models.loading import LoadConfig
+from specdec_core.loading.loader import LoadConfig
 
 _MAX_LEN = 2048
 _PLAIN = SpeculationConfig(method=SpecMethod.NONE)

@@ -29,8 +29,8 @@ from deployments.progress import cell_progress
 from specdec_core import PoolConfig, SamplingParams, SpecMethod, SpeculationConfig
 from specdec_core.config import KPolicyName
 from specdec_core.engine import Engine
-from specdec_core.models.cached_model import CachedModel
-from specdec_core.models.loading import DType, LoadConfig, load_model
+from specdec_core.loading.loader import DType, LoadConfig, load_model
+from specdec_core.model import CachedModel
 
 _MAX_LEN = 4096
 _ON, _OFF = "by shape", "by age"

@@ -21,9 +21,9 @@ from rich.table import Table
 
 from benchmarks.pass_times import cache_prompt, median_pass_s
 from deployments.demo_models import resolve_model
-from specdec_core.models.loading import DType, LoadConfig, load_model
-from specdec_core.models.numerics import Numerics
-from specdec_core.models.transformers_adapter import TransformersModel
+from specdec_core.batch_invariance.size_classes import Numerics
+from specdec_core.loading.loader import DType, LoadConfig, load_model
+from specdec_core.worker.model_runner import TransformersModel
 
 BATCH_SIZES = (1, 4, 8, 16, 32)
 DRAFT_TOKENS = (0, 1, 4, 8)

@@ -23,7 +23,7 @@ import grpc
 from deployments.tls.files import TlsFiles
 from specdec.v1 import coordination_pb2 as pb
 from specdec.v1 import coordination_pb2_grpc as pb_grpc
-from specdec_core.leases import Role
+from specdec_core.messages import Role
 from tests.deployments.cell import cell
 from tests.deployments.coordinator.test_cell import PLAIN, collect, expected, request, until
 from tests.deployments.tls.authority import Authority

@@ -23,7 +23,7 @@ from benchmarks.synthetic import (
 )
 from specdec_core.config import KPolicyName
 from specdec_core.engine import Engine
-from specdec_core.models.cached_model import CachedModel
+from specdec_core.model import CachedModel
 from specdec_core.request import FinishReason
 
 PLAIN = "autoregressive"

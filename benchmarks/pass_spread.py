@@ -31,11 +31,11 @@ from benchmarks.harness.machine import cpu_name
 from deployments.demo_models import resolve_model
 from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.engine import AlgorithmName, Engine
-from specdec_core.models.cached_model import Feed
-from specdec_core.models.loading import DType, LoadConfig, load_model
-from specdec_core.models.transformers_adapter import TransformersModel
+from specdec_core.loading.loader import DType, LoadConfig, load_model
+from specdec_core.model import Feed
 from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
+from specdec_core.worker.model_runner import TransformersModel
 
 _ROWS = (1, 8, 16, 32)
 _CACHED = (64, 400)

@@ -6,8 +6,8 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 
-from specdec_core.models.cached_model import Feed
-from specdec_core.models.transformers_adapter import TransformersModel
+from specdec_core.model import Feed
+from specdec_core.worker.model_runner import TransformersModel
 
 _NUM_WARM_UPS = 2
 

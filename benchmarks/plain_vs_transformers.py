@@ -26,8 +26,8 @@ from benchmarks.prompts import chat_prompts
 from deployments.demo_models import resolve_model
 from specdec_core import PoolConfig, Request, SamplingParams
 from specdec_core.engine import AlgorithmName, Engine
-from specdec_core.models.cached_model import CachedModel
-from specdec_core.models.loading import DType, LoadConfig, load_model
+from specdec_core.loading.loader import DType, LoadConfig, load_model
+from specdec_core.model import CachedModel
 
 PAD = 0
 

@@ -26,10 +26,10 @@ from rich.table import Table
 
 from deployments.coordinator.garbage import look_seldom
 from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
-from specdec_core.leases import GroupLease, GroupResult, LeaseRow, ReplicaInfo, Role, RowResult
-from specdec_core.pool import Command, Emit, SendLease, SequencePool
+from specdec_core.messages import GroupLease, GroupResult, LeaseRow, ReplicaInfo, Role, RowResult
 from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
+from specdec_core.scheduler import Command, Emit, SendLease, SequencePool
 
 _VOCAB = 1000
 _COMMON = 50

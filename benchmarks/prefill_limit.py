@@ -28,15 +28,15 @@ from rich.table import Table
 
 from deployments.coordinator.pool_settings import MAX_OPEN_LEASES
 from deployments.demo_models import resolve_model
+from specdec_core.batch_invariance.size_classes import Numerics
 from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
-from specdec_core.leases import GroupLease, GroupResult, ReplicaInfo, Role
-from specdec_core.models.cached_model import CachedModel, Feed
-from specdec_core.models.loading import LoadConfig, load_pair
-from specdec_core.models.numerics import Numerics
-from specdec_core.pool import Emit, SendFree, SendLease, SequencePool
-from specdec_core.replica import Replica
+from specdec_core.loading.loader import LoadConfig, load_pair
+from specdec_core.messages import GroupLease, GroupResult, ReplicaInfo, Role
+from specdec_core.model import CachedModel, Feed
 from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
+from specdec_core.scheduler import Emit, SendFree, SendLease, SequencePool
+from specdec_core.worker.replica import Replica
 
 _STREAM_PROMPT = 30
 _ENDLESS = 2000

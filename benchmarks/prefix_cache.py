@@ -23,9 +23,9 @@ from rich.progress import track
 
 from deployments.demo_models import resolve_model
 from specdec_core import PoolConfig, Request, SamplingParams
+from specdec_core.batch_invariance.size_classes import Numerics
 from specdec_core.engine import Engine
-from specdec_core.models.loading import DType, LoadConfig, load_model
-from specdec_core.models.numerics import Numerics
+from specdec_core.loading.loader import DType, LoadConfig, load_model
 
 _NUM_TOKENS = 16
 """Emitted of every request: what is compared."""

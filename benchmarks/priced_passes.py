@@ -18,9 +18,9 @@ from torch import Tensor
 
 from benchmarks.paper.token_model import NoPasses
 from deployments.simulation.step_costs import StepTable
-from specdec_core.leases import Role
-from specdec_core.models.cached_model import Feed
-from specdec_core.models.timing import time_steps
+from specdec_core.loading.profiler import time_steps
+from specdec_core.messages import Role
+from specdec_core.model import Feed
 
 
 class PassSize(NamedTuple):

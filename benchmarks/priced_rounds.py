@@ -33,10 +33,10 @@ from deployments.demo_models import resolve_model
 from deployments.progress import cell_progress
 from deployments.simulation.step_costs import parse_step_ms
 from specdec_core import Engine, PoolConfig, Request, SamplingParams, SpecMethod, SpeculationConfig
-from specdec_core import replica as replica_module
 from specdec_core.config import KPolicyName, default_draft_tokens
-from specdec_core.models.cached_model import CachedModel
-from specdec_core.models.loading import load_model
+from specdec_core.loading.loader import load_model
+from specdec_core.model import CachedModel
+from specdec_core.worker import replica as replica_module
 
 _NUM_PROMPTS = 32
 _NUM_SEEDS = {0.0: 1, 0.8: 6}

@@ -19,11 +19,11 @@ from rich.console import Console
 from rich.table import Table
 
 from specdec_core.config import PoolConfig
-from specdec_core.pool import pool
-from specdec_core.pool.goodput import GoodputK
-from specdec_core.pool.k_policy import KPolicy
-from specdec_core.pool.k_trace import Record, TracedK, replay
-from specdec_core.pool.policies import make_k_policy
+from specdec_core.scheduler import scheduler as pool
+from specdec_core.speculation.goodput import GoodputK
+from specdec_core.speculation.k_policy import KPolicy
+from specdec_core.speculation.k_trace import Record, TracedK, replay
+from specdec_core.speculation.policies import make_k_policy
 
 
 @contextmanager

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from specdec_core.algorithms.speculative_round import Turn, score_and_verify
 from specdec_core.choice_rules import ChoiceRules
-from specdec_core.models.cached_model import CachedModel, Feed
+from specdec_core.model import CachedModel, Feed
 from specdec_core.sampling_params import SamplingParams
+from specdec_core.worker.round import Turn, score_and_verify
 
 SEQUENCES = (1, 8, 16, 32)
 TOKENS = (1, 2, 3, 5, 9, 16)

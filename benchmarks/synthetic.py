@@ -23,8 +23,8 @@ from benchmarks.paper.recorded_draft import RecordedDraft
 from specdec_core import PoolConfig, Request, SamplingParams, SpecMethod, SpeculationConfig
 from specdec_core.config import KPolicyName, NgramConfig
 from specdec_core.engine import AlgorithmName, Engine
-from specdec_core.models.cached_model import CachedModel
-from specdec_core.pool import proposals
+from specdec_core.model import CachedModel
+from specdec_core.scheduler import proposals
 
 _RECORDING_BATCH = 32
 """Rows of the passes that record; exact numerics make any number right."""

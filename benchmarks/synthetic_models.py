@@ -11,15 +11,15 @@ from benchmarks.paper.shapes import Shape, pair_shape, random_model
 from benchmarks.prompts import chat_prompts
 from benchmarks.synthetic import DrafterKind
 from deployments.demo_models import resolve_model
-from specdec_core.models.loading import (
+from specdec_core.batch_invariance.size_classes import Numerics
+from specdec_core.loading.loader import (
     DType,
     LoadConfig,
     load_model,
     make_decoder,
     settle_numerics,
 )
-from specdec_core.models.numerics import Numerics
-from specdec_core.models.transformers_adapter import TransformersModel
+from specdec_core.worker.model_runner import TransformersModel
 
 RANDOM = "random-"
 DEMO = "smollm2-135m"

@@ -28,7 +28,7 @@ from deployments.scale_options import ingress_options, policy_of, replica_option
 from deployments.telemetry.logs import LogFormat
 from deployments.version import package_version
 from deployments.wire.message_limits import most_message_bytes
-from specdec_core.pool.waiting import most_waiting
+from specdec_core.scheduler.waiting import most_waiting
 
 APPLICATION = "specdec"
 IMPORT_PATH = "deployments.app:build_app"

@@ -31,6 +31,7 @@ from deployments.text.grammar_limits import DEFAULT_LIMITS, GrammarLimits
 from deployments.text.template_input import MAX_TEMPLATE_SECONDS, SpecialTokensInText
 from deployments.tls.settings import TlsSettings
 from deployments.web_settings import WebSettings
+from specdec_core.batch_invariance.size_classes import Numerics
 from specdec_core.config import (
     DType,
     KPolicyName,
@@ -40,7 +41,6 @@ from specdec_core.config import (
     SpeculationConfig,
     default_draft_tokens,
 )
-from specdec_core.models.numerics import Numerics
 
 ENV_PREFIX = "SPECDEC_"
 RESUME_TIMEOUT_S = 60.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from specdec_core.leases import Role
+from specdec_core.messages import Role
 
 
 class Part(StrEnum):

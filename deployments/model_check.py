@@ -58,7 +58,7 @@ def check_models(target: Path, draft: Path | None, max_model_len: int) -> None:
 def _check_model(folder: Path, max_model_len: int) -> None:
     from transformers import AutoConfig
 
-    from specdec_core.models.support import check_supported
+    from specdec_core.models.registry import check_supported
 
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
@@ -68,7 +68,7 @@ def _check_model(folder: Path, max_model_len: int) -> None:
 
 
 def _check_pair(target: Path, draft: Path) -> None:
-    from specdec_core.models.tokenizers import check_same_tokenizer, load_tokenizer
+    from specdec_core.loading.tokenizers import check_same_tokenizer, load_tokenizer
 
     check_same_tokenizer(load_tokenizer(str(target)), load_tokenizer(str(draft)))
 

@@ -16,7 +16,7 @@ from deployments.nodes.selectors import fits
 from deployments.telemetry.exporters import check_exporters
 from deployments.tls.check import check_tls
 from specdec_core.errors import InvalidRequestError
-from specdec_core.models.files import local_folder, weight_files
+from specdec_core.loading.files import local_folder, weight_files
 
 
 @contextmanager

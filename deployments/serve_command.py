@@ -38,8 +38,8 @@ from deployments.telemetry.logs import LogFormat, begin_logs
 from deployments.telemetry.process import ProcessName
 from deployments.text.answers.choosing import ChosenFormats
 from deployments.text.model import answer_formats
+from specdec_core.batch_invariance.size_classes import Numerics
 from specdec_core.errors import InvalidRequestError
-from specdec_core.models.numerics import Numerics
 
 
 def run_service(config: ServiceConfig) -> None:

@@ -10,9 +10,10 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from specdec_core.algorithms.autoregressive import Autoregressive
-from specdec_core.algorithms.eqspec import Eqspec
 from specdec_core.algorithms.exspec import Exspec
-from specdec_core.algorithms.exspec_padded import ExspecPadded
+from specdec_core.algorithms.padded.eqspec import Eqspec
+from specdec_core.algorithms.padded.exspec_padded import ExspecPadded
+from specdec_core.algorithms.padded.interface import Paddable, PaddedLM
 from specdec_core.algorithms.protocol import Algorithm, AlgorithmStats
 from specdec_core.config import (
     WINDOW_PER_ROW,
@@ -24,13 +25,12 @@ from specdec_core.config import (
 )
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError, QueueFullError
 from specdec_core.grammar import GrammarCompiler
-from specdec_core.models.cached_model import CachedModel
-from specdec_core.models.padded_lm import Paddable, PaddedLM
+from specdec_core.model import CachedModel
 from specdec_core.request import FinishReason, Request, TokenEvent
 
 if TYPE_CHECKING:
-    from specdec_core.models.loading import LoadConfig
-    from specdec_core.models.transformers_adapter import TransformersModel
+    from specdec_core.loading.loader import LoadConfig
+    from specdec_core.worker.model_runner import TransformersModel
 
 
 class AlgorithmName(StrEnum):
@@ -102,7 +102,7 @@ class Engine:
         Without `pool` groups have as many rows as gain tokens per second here, and K is the default
         of the device.
         """
-        from specdec_core.models.loading import load_pair
+        from specdec_core.loading.loader import load_pair
 
         drafts = algorithm is not AlgorithmName.AUTOREGRESSIVE
         models = load_pair(target, draft if drafts else None, load)
@@ -203,7 +203,7 @@ def _padded(model: CachedModel) -> PaddedLM:
 
 def _default_config(target: TransformersModel, algorithm: AlgorithmName) -> PoolConfig:
     """Return the configuration for a loaded target of which the caller says nothing."""
-    from specdec_core.models.timing import rows_of_a_group
+    from specdec_core.loading.profiler import rows_of_a_group
 
     rows = rows_of_a_group(target)
     k_policy = algorithm.k_policy(KPolicyName.GOODPUT)

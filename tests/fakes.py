@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from specdec_core.algorithms.padded.cache import PaddedKV
 from specdec_core.errors import OutOfBlocksError
-from specdec_core.kv.padded import PaddedKV
-from specdec_core.kv.paged import KVShape
-from specdec_core.leases import EMPTY_HASH, extend_hash
-from specdec_core.models.cached_model import Feed, PrefixCache
+from specdec_core.kv_cache.paged import KVShape
+from specdec_core.messages import EMPTY_HASH, extend_hash
+from specdec_core.model import Feed, PrefixCache
 from specdec_core.step_times import StepTime
 
 LogitsOf = Callable[[Sequence[int]], Tensor]

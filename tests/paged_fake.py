@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from specdec_core.kv.paged import KVShape, PagedKV
-from specdec_core.models.cached_model import Feed
+from specdec_core.kv_cache.paged import KVShape, PagedKV
+from specdec_core.model import Feed
 from tests.fakes import TokenListModel
 
 _SHAPE = KVShape(

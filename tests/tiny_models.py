@@ -20,7 +20,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from specdec_core.models.fused_decoder import FusedDecoder, fuse
+from specdec_core.models.llama import FusedDecoder, fuse
 
 VOCAB = 97
 _SHAPE: dict[str, Any] = {

@@ -15,7 +15,7 @@ from specdec_core import PoolConfig, Request, SpecMethod, SpeculationConfig
 from specdec_core.algorithms.protocol import AlgorithmStats
 from specdec_core.config import KPolicyName
 from specdec_core.engine import AlgorithmName, Engine
-from specdec_core.models.cached_model import CachedModel
+from specdec_core.model import CachedModel
 from specdec_core.request import FinishReason
 
 _COUNTED = (

@@ -12,14 +12,14 @@ import torch
 from benchmarks.gpu_report.networks import Network, cached, config_of, random_network
 from benchmarks.gpu_report.results import Findings
 from benchmarks.gpu_report.settings import NetworkShape, Settings
-from specdec_core.algorithms.speculative_round import Turn, propose
 from specdec_core.choice_rules import ChoiceRules
-from specdec_core.kv.paged import BLOCK_SIZE
-from specdec_core.models.cached_model import Feed
-from specdec_core.models.exact import make_exact
-from specdec_core.models.static_shapes import attention_probe
-from specdec_core.models.transformers_adapter import kv_shape
+from specdec_core.kv_cache.paged import BLOCK_SIZE
+from specdec_core.layers.attention import select as attention_probe
+from specdec_core.loading.self_check import make_exact
+from specdec_core.model import Feed
 from specdec_core.sampling_params import SamplingParams
+from specdec_core.worker.model_runner import kv_shape
+from specdec_core.worker.round import Turn, propose
 
 _ROWS = 5
 _PROMPT = 30

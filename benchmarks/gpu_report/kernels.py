@@ -17,11 +17,11 @@ from benchmarks.gpu_report.speed import GOAL_ACCEPTANCE, Script
 from benchmarks.gpu_report.timing import filled, roll_back
 from benchmarks.gpu_report.trace import Span, busy_us, gaps_us, shares, spans_of
 from specdec_core import SpecMethod
-from specdec_core.algorithms.speculative_round import Turn, propose
 from specdec_core.choice_rules import ChoiceRules
 from specdec_core.engine import Engine
-from specdec_core.models.cached_model import Feed
-from specdec_core.models.transformers_adapter import TransformersModel
+from specdec_core.model import Feed
+from specdec_core.worker.model_runner import TransformersModel
+from specdec_core.worker.round import Turn, propose
 
 _SHOWN = 12
 _SETTLED = 3

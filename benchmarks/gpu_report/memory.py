@@ -13,8 +13,8 @@ from benchmarks.gpu_report.results import Findings
 from benchmarks.gpu_report.settings import Settings, Sizes
 from specdec_core import Request, SamplingParams, SpecMethod
 from specdec_core.config import DEFAULT_GPU_MEMORY_UTILIZATION
-from specdec_core.models.placing import Companion, Placing, place
-from specdec_core.models.transformers_adapter import TransformersModel, kv_shape
+from specdec_core.loading.memory_plan import Companion, Placing, place
+from specdec_core.worker.model_runner import TransformersModel, kv_shape
 
 _REHEARSED_TOKENS = 8192
 """A CPU plans by the memory of its host: a rehearsal takes little."""

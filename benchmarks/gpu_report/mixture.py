@@ -10,7 +10,7 @@ from benchmarks.gpu_report.results import Findings, StepSkippedError
 from benchmarks.gpu_report.roofline import Roof
 from benchmarks.gpu_report.settings import Settings
 from benchmarks.gpu_report.timing import bytes_per_second
-from specdec_core.models.static_shapes import captures
+from specdec_core.worker.cuda_graphs import capture as captures
 
 _FREE_BYTES = 6 * 2**30
 """For the cache and the passes."""

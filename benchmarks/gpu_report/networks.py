@@ -11,10 +11,10 @@ from torch import nn
 from transformers import AutoModelForCausalLM, PreTrainedModel, Qwen3Config, Qwen3MoeConfig
 
 from benchmarks.gpu_report.settings import NetworkShape, Settings
-from specdec_core.models.fused_decoder import FusedDecoder, fuse
-from specdec_core.models.placing import MAX_TOKENS, block_attention_for
-from specdec_core.models.static_shapes.recorder import DirectRecorder, recorder_for
-from specdec_core.models.transformers_adapter import TransformersModel
+from specdec_core.loading.memory_plan import MAX_TOKENS, block_attention_for
+from specdec_core.models.llama import FusedDecoder, fuse
+from specdec_core.worker.cuda_graphs.recorder import DirectRecorder, recorder_for
+from specdec_core.worker.model_runner import TransformersModel
 
 Network = PreTrainedModel | FusedDecoder
 _POSITIONS = 40_960

@@ -12,7 +12,7 @@ from benchmarks.gpu_report.real_model import MAX_TOKENS, named_model
 from benchmarks.gpu_report.rehearsed import answering
 from benchmarks.gpu_report.results import Findings, StepSkippedError
 from benchmarks.gpu_report.settings import Settings
-from specdec_core.models.loading import load_tokenizer
+from specdec_core.loading.loader import load_tokenizer
 
 
 def measure(settings: Settings, findings: Findings) -> None:

@@ -17,7 +17,7 @@ from benchmarks.gpu_report.results import Findings, StepSkippedError
 from benchmarks.gpu_report.settings import Settings, Sizes
 from specdec_core import Request, SamplingParams, SpecMethod
 from specdec_core.config import KPolicyName
-from specdec_core.models.loading import LoadConfig, LoadedPair, load_pair, load_tokenizer
+from specdec_core.loading.loader import LoadConfig, LoadedPair, load_pair, load_tokenizer
 
 _DEMO = "smollm2-135m"
 _MAX_LEN = 1024

@@ -20,12 +20,12 @@ from benchmarks.gpu_report.networks import (
 from benchmarks.gpu_report.results import Findings
 from benchmarks.gpu_report.settings import Settings, Sizes
 from benchmarks.gpu_report.timing import bytes_per_second, filled, median_s, roll_back
-from specdec_core.algorithms.speculative_round import Turn, propose
 from specdec_core.choice_rules import ChoiceRow, ChoiceRules
-from specdec_core.models.cached_model import Feed
-from specdec_core.models.transformers_adapter import TransformersModel
-from specdec_core.sampling import choose
+from specdec_core.model import Feed
+from specdec_core.sampling.sampler import choose
 from specdec_core.sampling_params import SamplingParams
+from specdec_core.worker.model_runner import TransformersModel
+from specdec_core.worker.round import Turn, propose
 
 GREEDY = SamplingParams(temperature=0.0)
 _CHOICES = {"greedy": GREEDY, "sampled, top-p 0.95": SamplingParams(temperature=0.8, top_p=0.95)}

@@ -31,7 +31,7 @@ _PRELOADED = (
     "transformers.models.qwen3.modeling_qwen3",
     "transformers.models.qwen3_moe.modeling_qwen3_moe",
     "specdec_core.engine",
-    "specdec_core.models.loading",
+    "specdec_core.loading.loader",
 )
 """What most steps import."""
 _MAX_REASON = 300

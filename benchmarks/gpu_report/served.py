@@ -25,7 +25,7 @@ from benchmarks.gpu_report.real_model import MAX_TOKENS, named_model
 from benchmarks.gpu_report.results import Findings, StepSkippedError
 from benchmarks.gpu_report.settings import Settings
 from benchmarks.harness.ports import free_port, is_up
-from specdec_core.models.loading import load_tokenizer
+from specdec_core.loading.loader import load_tokenizer
 
 _SERVE = (sys.executable, "-c", "from deployments.cli import main; main()", "serve")
 _READY_S, _END_S = 75.0, 30.0

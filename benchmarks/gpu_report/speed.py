@@ -18,11 +18,11 @@ from benchmarks.gpu_report.settings import Settings, Sizes
 from benchmarks.paper.answer_book import AnswerBook
 from benchmarks.synthetic import requests_for
 from specdec_core import Request, SamplingParams, SpecMethod
+from specdec_core.batch_invariance.size_classes import NotExactError, Numerics
 from specdec_core.config import KPolicyName
-from specdec_core.leases import Role
-from specdec_core.models.exact import make_exact
-from specdec_core.models.numerics import NotExactError, Numerics
-from specdec_core.models.timing import time_steps
+from specdec_core.loading.profiler import time_steps
+from specdec_core.loading.self_check import make_exact
+from specdec_core.messages import Role
 
 GOAL_ACCEPTANCE = 0.7
 _RUNS = 3

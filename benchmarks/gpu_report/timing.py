@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 import torch
 
-from specdec_core.models.cached_model import Feed
-from specdec_core.models.transformers_adapter import TransformersModel
+from specdec_core.model import Feed
+from specdec_core.worker.model_runner import TransformersModel
 
 _NUM_WARM_UPS = 3
 

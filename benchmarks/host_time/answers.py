@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
-from specdec_core.drafting.ngram import NgramIndex
-from specdec_core.pool import proposals
+from specdec_core.scheduler import proposals
+from specdec_core.speculation.ngram import NgramIndex
 
 UNKNOWN = -1
 """Number of a sequence that no script has."""

@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 
 from benchmarks.host_time.pass_times import PassTimes
-from specdec_core import sampling
-from specdec_core.models.static_shapes.block_attention import BlockAttention, BlockRows
-from specdec_core.models.static_shapes.recorder import Work
+from specdec_core.layers.attention.paged import BlockAttention, BlockRows
+from specdec_core.sampling import sampler as sampling
+from specdec_core.worker.cuda_graphs.recorder import Work
 
 SPIN_S = 20e-6
 """Seconds before the end of a pass in which a waiting thread does not sleep any more."""

@@ -20,8 +20,8 @@ from benchmarks.host_time.scripted import ScriptedModel
 from specdec_core import PoolConfig, Request, SamplingParams, SpecMethod, SpeculationConfig
 from specdec_core.config import KPolicyName
 from specdec_core.engine import AlgorithmName, Engine
-from specdec_core.leases import Role
-from specdec_core.models.timing import time_steps
+from specdec_core.loading.profiler import time_steps
+from specdec_core.messages import Role
 from specdec_core.request import FinishReason, TokenEvent
 from specdec_core.step_times import StepTime
 

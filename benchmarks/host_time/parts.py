@@ -21,25 +21,25 @@ SCRIPT = "script"
 """Time the benchmark itself takes to put scripted choices in place of computed ones."""
 
 PARTS: dict[str, tuple[str, ...]] = {
-    "scheduling": ("specdec_core.pool.pool:SequencePool.advance",),
-    "n-gram lookup": ("specdec_core.pool.proposals:Proposer._look_up",),
-    "settling": ("specdec_core.pool.pool:SequencePool.on_result",),
+    "scheduling": ("specdec_core.scheduler.scheduler:SequencePool.advance",),
+    "n-gram lookup": ("specdec_core.scheduler.proposals:Proposer._look_up",),
+    "settling": ("specdec_core.scheduler.scheduler:SequencePool.on_result",),
     "replica": (
-        "specdec_core.replica:Replica.execute",
-        "specdec_core.replica:score_and_verify",
-        "specdec_core.replica:propose",
+        "specdec_core.worker.replica:Replica.execute",
+        "specdec_core.worker.replica:score_and_verify",
+        "specdec_core.worker.replica:propose",
     ),
     "plain loop": ("specdec_core.algorithms.autoregressive:Autoregressive.step",),
     "pass planning": (
-        "specdec_core.models.transformers_adapter:TransformersModel.score",
-        "specdec_core.models.static_shapes.draft_loop:DraftLoop.propose",
+        "specdec_core.worker.model_runner:TransformersModel.score",
+        "specdec_core.worker.cuda_graphs.draft_loop:DraftLoop.propose",
     ),
     "packing and buffers": (
-        "specdec_core.models.static_shapes.static_passes:StaticPasses.fill",
-        "specdec_core.models.static_shapes.draft_loop:DraftLoop._fill",
+        "specdec_core.worker.cuda_graphs.graph_runner:StaticPasses.fill",
+        "specdec_core.worker.cuda_graphs.draft_loop:DraftLoop._fill",
     ),
     "choice": (
-        "specdec_core.algorithms.speculative_round:choose",
+        "specdec_core.worker.round:choose",
         "specdec_core.algorithms.autoregressive:choose",
     ),
     "launch": ("benchmarks.host_time.device:ModelledDevice.launch",),

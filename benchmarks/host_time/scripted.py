@@ -15,9 +15,9 @@ from transformers import AutoModelForCausalLM, Qwen3Config
 
 from benchmarks.host_time.device import DeviceAttention, DeviceRecorder, ModelledDevice
 from benchmarks.host_time.pass_times import PassTimes
-from specdec_core.models.cached_model import DraftRow, Feed
-from specdec_core.models.fused_decoder import fuse
-from specdec_core.models.transformers_adapter import TransformersModel
+from specdec_core.model import DraftRow, Feed
+from specdec_core.models.llama import fuse
+from specdec_core.worker.model_runner import TransformersModel
 
 _CERTAIN = 1e4
 """A logit that no noise of a sampler outweighs."""

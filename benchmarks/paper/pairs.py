@@ -18,9 +18,9 @@ from benchmarks.paper.workload import Workload
 from deployments.demo_models import resolve_model
 from deployments.verify.draft import self_draft
 from specdec_core import PoolConfig, SpecMethod
+from specdec_core.batch_invariance.size_classes import Numerics
 from specdec_core.engine import AlgorithmName, Engine
-from specdec_core.models.cached_model import CachedModel
-from specdec_core.models.loading import (
+from specdec_core.loading.loader import (
     DType,
     LoadConfig,
     check_same_tokenizer,
@@ -29,8 +29,8 @@ from specdec_core.models.loading import (
     make_decoder,
     settle_numerics,
 )
-from specdec_core.models.numerics import Numerics
-from specdec_core.models.transformers_adapter import TransformersModel
+from specdec_core.model import CachedModel
+from specdec_core.worker.model_runner import TransformersModel
 
 _ROUNDING = 64
 _RECORDED_LEFT_OUT = 2 / 3

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from benchmarks.paper.answer_book import UNKNOWN, AnswerBook, one_hot_like
 from benchmarks.paper.recorded_padded import RecordedPadded
-from specdec_core.models.cached_model import CachedModel, DraftRow, DraftsInOneGo, Feed
-from specdec_core.models.padded_lm import Paddable
+from specdec_core.algorithms.padded.interface import Paddable
+from specdec_core.model import CachedModel, DraftRow, DraftsInOneGo, Feed
 
 
 class RecordedDraft:

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from benchmarks.paper.answer_book import AnswerBook, one_hot_like
+from specdec_core.algorithms.padded.cache import PaddedKV
+from specdec_core.algorithms.padded.interface import PaddedLM
 from specdec_core.host_copies import on_device
-from specdec_core.kv.padded import PaddedKV
-from specdec_core.models.cached_model import Feed
-from specdec_core.models.padded_lm import PaddedLM
+from specdec_core.model import Feed
 
 _BASE = 128
 """Digits below it are exact in bfloat16."""

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from benchmarks.paper.answer_book import AnswerBook
 from benchmarks.paper.recorded_draft import RecordedDraft
-from specdec_core.kv.padded import PaddedKV
-from specdec_core.kv.paged import KVShape
-from specdec_core.models.cached_model import Feed
+from specdec_core.algorithms.padded.cache import PaddedKV
+from specdec_core.kv_cache.paged import KVShape
+from specdec_core.model import Feed
 from specdec_core.step_times import StepTime
 
 VOCAB_SIZE = 512

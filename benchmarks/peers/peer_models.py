@@ -24,7 +24,7 @@ from benchmarks.peers.llama_cpp import LlamaCpp
 from benchmarks.peers.made_whole import made_whole
 from deployments.demo_models import DEMO_MODELS, resolve_model
 from specdec_core.errors import InvalidRequestError
-from specdec_core.models.draft_vocabulary import CONFIG_FIELD
+from specdec_core.loading.draft_vocabulary import CONFIG_FIELD
 
 SELF = "self"
 """The name of the draft that is the target itself."""

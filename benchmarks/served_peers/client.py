@@ -15,7 +15,7 @@ from deployments.bench.speculation import SpecCounts
 from deployments.generate.prompt_file import PromptLine
 from deployments.stages.rounds import PASS, Stage
 from specdec_core.errors import SpecdecError
-from specdec_core.leases import Role
+from specdec_core.messages import Role
 
 _WANTED = Wanted(metrics=("ttft", "itl"), percentiles=(50.0, 90.0, 99.0), goals={})
 _PASS, _BETWEEN = (f"{Role.TARGET} {stage}" for stage in (PASS[Role.TARGET], Stage.ADDED))

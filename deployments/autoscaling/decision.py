@@ -23,7 +23,7 @@ from deployments.autoscaling.wishes import (
     target_wish,
 )
 from deployments.deployment_names import INGRESS, deployment_name
-from specdec_core.leases import Role
+from specdec_core.messages import Role
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

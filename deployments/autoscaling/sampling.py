@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from deployments.autoscaling.signals import CellSignals, SignalMeter
-from specdec_core.pool import PoolCounters
+from specdec_core.scheduler import PoolCounters
 
 FRESH_S = 0.9
 """A report is as old at most; a little less than the second between two of one target's, so that

@@ -15,7 +15,7 @@ from deployments.autoscaling.decision import Memory, View, decide
 from deployments.autoscaling.reports import newest_signals
 from deployments.autoscaling.signals import CellSignals
 from deployments.deployment_names import INGRESS, deployment_name
-from specdec_core.leases import Role
+from specdec_core.messages import Role
 
 logger = logging.getLogger("ray.serve")
 """Of all loggers, what the controller writes into its file."""

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings
 
 from deployments.autoscaling.aims import Bounds
-from specdec_core.leases import Role
+from specdec_core.messages import Role
 
 
 class ScaleSettings(BaseSettings):

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 
 from deployments.totals.growth import Growth, Name, Reading, Source, Totals, by_source
-from specdec_core.leases import Role
-from specdec_core.pool import PoolCounters, ReplicaCounters
+from specdec_core.messages import Role
+from specdec_core.scheduler import PoolCounters, ReplicaCounters
 
 WINDOW_S = 5.0
 _SHORTEST_S = 0.5

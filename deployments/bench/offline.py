@@ -25,7 +25,7 @@ from deployments.generate.prompt_file import read_prompt_file, select
 from deployments.generate.prompt_text import line_request
 from deployments.plotting import check_can_plot
 from deployments.progress import cell_progress
-from specdec_core.models.loading import LoadedPair
+from specdec_core.loading.loader import LoadedPair
 from specdec_core.request import Request
 
 

@@ -13,7 +13,7 @@ from specdec_core.algorithms.protocol import AlgorithmStats
 from specdec_core.config import PoolConfig
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.errors import SpecdecError
-from specdec_core.models.loading import LoadedPair
+from specdec_core.loading.loader import LoadedPair
 from specdec_core.request import FinishReason, Request
 
 Report = Callable[[int], None]

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.nn.functional import linear
 
-from specdec_core.models.transformers_adapter import TransformersModel
+from specdec_core.worker.model_runner import TransformersModel
 
 _READ_NUMBERS = 32 * 2**20
 """Float32 numbers: 128 MB, more than a cache holds for one process."""

@@ -41,7 +41,7 @@ from deployments.telemetry.pool_spans import PoolSpans
 from deployments.telemetry.process import ProcessName
 from deployments.telemetry.tracing import begin_tracing
 from deployments.wire.endpoint import Endpoint
-from specdec_core.pool import SequencePool
+from specdec_core.scheduler import SequencePool
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from deployments.wire.lease_translation import AnswerColumns
 from specdec.v1 import coordination_pb2 as pb
-from specdec_core.leases import ReplicaInfo
+from specdec_core.messages import ReplicaInfo
 
 _MAX_NAME_LEN = 1024
 _MAX_HOLD_S = 1.0

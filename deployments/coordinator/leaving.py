@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from deployments.coordinator.connected import ConnectedReplica
-from specdec_core.leases import Role
+from specdec_core.messages import Role
 
 _INGRESS_COMES_S = 15.0
 """A coordinator that has just begun may follow one that died: its ingresses come back by then."""

@@ -35,9 +35,9 @@ from deployments.stages.rounds import LeaseTimes, StageHistograms
 from deployments.telemetry.pool_spans import PoolSpans
 from specdec.v1 import coordination_pb2 as pb
 from specdec_core.errors import InvalidRequestError, QueueFullError, SpecdecError
-from specdec_core.leases import GroupResult, Occupancy, ReplicaInfo
-from specdec_core.pool import Emit, SendLease, SendReset, SequencePool
+from specdec_core.messages import GroupResult, Occupancy, ReplicaInfo
 from specdec_core.request import Request, TokenEvent
+from specdec_core.scheduler import Emit, SendLease, SendReset, SequencePool
 
 logger = logging.getLogger(__name__)
 

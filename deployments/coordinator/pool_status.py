@@ -9,7 +9,7 @@ from deployments.metrics.request_totals import audit_counters
 from deployments.metrics.stage_statuses import stage_statuses
 from deployments.stages.histogram import BOUNDS_S
 from specdec.v1 import generation_pb2 as pb
-from specdec_core.pool import PoolCounters, ReplicaCounters
+from specdec_core.scheduler import PoolCounters, ReplicaCounters
 
 _TOTALS = (
     "num_groups",

@@ -8,8 +8,8 @@ from functools import partial
 
 from deployments.coordinator.audit import Auditor
 from specdec_core.errors import InvalidRequestError
-from specdec_core.pool import SequencePool
 from specdec_core.request import TokenEvent
+from specdec_core.scheduler import SequencePool
 
 logger = logging.getLogger(__name__)
 

@@ -34,9 +34,9 @@ from specdec.v1 import coordination_pb2 as pb
 from specdec.v1 import coordination_pb2_grpc as pb_grpc
 from specdec.v1 import generation_pb2 as public_pb
 from specdec_core.errors import InvalidRequestError, SpecdecError
-from specdec_core.leases import GroupResult, Role
-from specdec_core.pool import SendFree, SendLease, SendReset
-from specdec_core.pool.expected_prices import row_prices
+from specdec_core.messages import GroupResult, Role
+from specdec_core.scheduler import SendFree, SendLease, SendReset
+from specdec_core.speculation.expected_prices import row_prices
 
 logger = logging.getLogger(__name__)
 

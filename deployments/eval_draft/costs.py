@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from specdec_core.algorithms.speculative_round import Turn, propose, score_and_verify
 from specdec_core.choice_rules import ChoiceRules
-from specdec_core.models.cached_model import CachedModel, Feed
+from specdec_core.model import CachedModel, Feed
 from specdec_core.sampling_params import SamplingParams
+from specdec_core.worker.round import Turn, propose, score_and_verify
 
 _REPEATS = 15
 _CONTEXT = 192

@@ -11,7 +11,7 @@ from specdec_core.algorithms.protocol import AlgorithmStats
 from specdec_core.config import PoolConfig
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.errors import SpecdecError
-from specdec_core.models.cached_model import CachedModel
+from specdec_core.model import CachedModel
 from specdec_core.request import FinishReason, Request, RequestStats
 
 Report = Callable[[int], None]

@@ -25,9 +25,9 @@ from deployments.text.detokenizer import answer_text
 from deployments.text.model import TextModel
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.errors import InvalidRequestError, SpecdecError
+from specdec_core.loading.loader import LoadedPair
+from specdec_core.loading.profiler import rows_of_a_group
 from specdec_core.logprobs import TokenLogprobs
-from specdec_core.models.loading import LoadedPair
-from specdec_core.models.timing import rows_of_a_group
 from specdec_core.request import FinishReason, Request, TokenEvent
 
 Report = Callable[[int, float], None]

@@ -48,10 +48,10 @@ from deployments.text.chat_template import ChatOptions
 from deployments.text.grammar_limits import DEFAULT_LIMITS, GrammarLimits
 from deployments.text.model import TextModel
 from specdec_core.config import SpecMethod, SpeculationConfig
-from specdec_core.drafting.limits import draft_limit, draft_method
 from specdec_core.errors import InvalidRequestError, check_range
 from specdec_core.request import FinishReason, Request, RequestStats, TokenEvent
 from specdec_core.sampling_params import SamplingParams
+from specdec_core.speculation.limits import draft_limit, draft_method
 
 _CHARS_PER_ID = 4
 """The work of an ID's text, in characters to tokenize."""

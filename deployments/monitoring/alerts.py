@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from deployments.monitoring.promql import promql
-from specdec_core.leases import Role
+from specdec_core.messages import Role
 
 _WHO = "{{ $labels.application }}, cell {{ $labels.cell }}"
 

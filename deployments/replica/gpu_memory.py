@@ -8,11 +8,11 @@ from deployments.config import ServiceConfig
 from deployments.demo_models import resolve_model
 from deployments.gpu_shares import crowds
 from specdec_core.config import DEFAULT_GPU_MEMORY_UTILIZATION
-from specdec_core.leases import Role
-from specdec_core.models.files import local_folder
-from specdec_core.models.loading import companion_of
-from specdec_core.models.memory import DeviceMemory
-from specdec_core.models.placing import Companion, share_of
+from specdec_core.loading.files import local_folder
+from specdec_core.loading.loader import companion_of
+from specdec_core.loading.memory import DeviceMemory
+from specdec_core.loading.memory_plan import Companion, share_of
+from specdec_core.messages import Role
 
 
 def memory_share(config: ServiceConfig, role: Role, device: torch.device) -> float:

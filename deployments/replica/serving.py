@@ -31,7 +31,7 @@ from deployments.telemetry.logs import begin_replica_logs
 from deployments.telemetry.process import ProcessName
 from deployments.telemetry.tracing import begin_tracing
 from deployments.tls.check import check_tls
-from specdec_core.leases import Role
+from specdec_core.messages import Role
 
 if TYPE_CHECKING:
     from deployments.replica.model_host import HostedModel

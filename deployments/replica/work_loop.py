@@ -34,7 +34,7 @@ from deployments.wire.lease_translation import (
 from deployments.wire.silence import beat_s, heard
 from specdec.v1 import coordination_pb2 as pb
 from specdec.v1 import coordination_pb2_grpc as pb_grpc
-from specdec_core.leases import GroupLease, GroupResult, Occupancy, ReplicaInfo, Role
+from specdec_core.messages import GroupLease, GroupResult, Occupancy, ReplicaInfo, Role
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ async def _nobody() -> bool:
 
 
 class LeaseRunner(Protocol):
-    """What `specdec_core.replica.Replica` offers. Called from one executor thread, in order."""
+    """Protocol of `specdec_core.worker.replica.Replica`. One executor thread calls it, in order."""
 
     @property
     def occupancy(self) -> Occupancy: ...

@@ -19,7 +19,7 @@ from deployments.simulation.step_costs import Accelerator, StepCosts
 from deployments.simulation.timeline import Timeline
 from deployments.simulation.virtual_loop import leave_loops
 from specdec_core.config import PoolConfig
-from specdec_core.leases import GroupLease, ReplicaInfo, Role
+from specdec_core.messages import GroupLease, ReplicaInfo, Role
 from specdec_core.request import Request, TokenEvent
 from specdec_core.sampling_params import SamplingParams
 

@@ -20,8 +20,8 @@ from deployments.wire.silence import SILENCE_S
 from specdec.v1 import coordination_pb2 as pb
 from specdec.v1 import coordination_pb2_grpc as pb_grpc
 from specdec_core.config import PoolConfig
-from specdec_core.leases import GroupResult
-from specdec_core.pool import SequencePool
+from specdec_core.messages import GroupResult
+from specdec_core.scheduler import SequencePool
 
 _STEP_S = 0.000001
 """Of a turn of a loop whose work costs nothing, or is charged."""

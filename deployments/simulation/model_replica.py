@@ -1,4 +1,4 @@
-"""A replica without a model: the slot and lease rules of specdec_core.replica over token hashes.
+"""A replica without a model: slots and leases as in specdec_core.worker.replica, over token hashes.
 
 A test holds the two together. Each slot keeps the hashes of all its prefixes, so that what its KV
 came from is known at every position, and the salt of the request that it was opened for.
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from deployments.simulation.tokens import guess, next_token, salt_of
-from specdec_core.leases import (
+from specdec_core.messages import (
     EMPTY_HASH,
     GroupLease,
     GroupResult,

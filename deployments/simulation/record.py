@@ -9,7 +9,7 @@ from typing import Any
 from deployments.wire.lease_translation import lease_from_pb, result_from_pb, unpack_answer
 from deployments.wire.translation import event_from_pb, submit_from_pb
 from specdec.v1 import coordination_pb2 as pb
-from specdec_core.leases import GroupLease, LeaseRow, RowResult
+from specdec_core.messages import GroupLease, LeaseRow, RowResult
 
 
 class Violation(AssertionError):  # noqa: N818

@@ -15,7 +15,7 @@ from deployments.simulation.timeline import Call
 from deployments.simulation.virtual_thread import VirtualThread
 from deployments.wire.translation import pack_ids
 from specdec.v1 import coordination_pb2 as pb
-from specdec_core.leases import GroupLease, GroupResult, Occupancy, ReplicaInfo
+from specdec_core.messages import GroupLease, GroupResult, Occupancy, ReplicaInfo
 
 _KEPT_RESULTS = 64
 _DRAINS_S = 60.0

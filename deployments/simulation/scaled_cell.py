@@ -18,7 +18,7 @@ from deployments.deployment_names import deployment_name
 from deployments.simulation.capacity import Cell, Plant
 from deployments.simulation.replicating import ReplicaProcess
 from deployments.simulation.step_costs import Accelerator
-from specdec_core.leases import Role
+from specdec_core.messages import Role
 
 _TICK_S = 1.0
 """Between two decisions."""

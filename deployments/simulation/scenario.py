@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from random import Random
 
 from deployments.wire.silence import SILENCE_S
+from specdec_core.batch_invariance.size_classes import Numerics
 from specdec_core.config import (
     CPU_DRAFT_TOKENS,
     KPolicyName,
@@ -13,8 +14,7 @@ from specdec_core.config import (
     SpecMethod,
     SpeculationConfig,
 )
-from specdec_core.leases import ReplicaInfo, Role
-from specdec_core.models.numerics import Numerics
+from specdec_core.messages import ReplicaInfo, Role
 from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
 

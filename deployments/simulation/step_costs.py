@@ -7,7 +7,7 @@ from bisect import bisect_left
 from dataclasses import dataclass
 
 from specdec_core.errors import InvalidRequestError
-from specdec_core.leases import GroupLease, Role
+from specdec_core.messages import GroupLease, Role
 
 _LINE = re.compile(r"(\d+(?:\.\d+)?)\+(\d+(?:\.\d+)?)")
 

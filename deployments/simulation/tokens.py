@@ -9,7 +9,7 @@ from __future__ import annotations
 import zlib
 from functools import cache, lru_cache
 
-from specdec_core.leases import EMPTY_HASH, extend_hash, hashes_behind
+from specdec_core.messages import EMPTY_HASH, extend_hash, hashes_behind
 from specdec_core.request import FinishReason, Request
 
 _FACTOR = 0xD6E8FEB86659FD93

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specdec_core.pool.sequence import SequenceStatus
+from specdec_core.scheduler.sequence import SequenceStatus
 
 NEW = "new"
 """Before the first decision that it is part of."""

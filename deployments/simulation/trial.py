@@ -31,7 +31,7 @@ from deployments.simulation.scenario import (
 )
 from deployments.simulation.timeline import Timeline
 from deployments.simulation.tokens import Script
-from specdec_core.leases import GroupLease, Role
+from specdec_core.messages import GroupLease, Role
 from specdec_core.request import Request
 
 _LONGEST_S = 60.0

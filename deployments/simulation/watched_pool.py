@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 from specdec_core.config import PoolConfig
-from specdec_core.leases import GroupResult
-from specdec_core.pool import Command, SequencePool
+from specdec_core.messages import GroupResult
 from specdec_core.request import Request
+from specdec_core.scheduler import Command, SequencePool
 
 
 class Watcher(Protocol):

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from deployments.stages.histogram import Histogram
-from specdec_core.leases import Role
+from specdec_core.messages import Role
 
 
 class Stage(StrEnum):

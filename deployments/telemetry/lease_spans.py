@@ -15,7 +15,7 @@ from deployments.telemetry import names
 from deployments.telemetry.carried import context_from_pb
 from deployments.telemetry.pool_spans import span_name
 from specdec.v1 import coordination_pb2 as pb
-from specdec_core.leases import GroupLease, GroupResult, RowStatus
+from specdec_core.messages import GroupLease, GroupResult, RowStatus
 
 
 class LeaseSpans:

@@ -18,7 +18,7 @@ from deployments.telemetry import names
 from deployments.telemetry.carried import context_from_pb, context_to_pb
 from deployments.telemetry.request_attributes import speculation_attributes
 from specdec.v1 import coordination_pb2 as pb
-from specdec_core.leases import GroupLease, GroupResult, LeaseRow, Role, RowResult
+from specdec_core.messages import GroupLease, GroupResult, LeaseRow, Role, RowResult
 from specdec_core.request import FinishReason, Request, TokenEvent
 
 _LEFT = "cancelled"

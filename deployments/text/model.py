@@ -29,7 +29,7 @@ from deployments.text.template_input import MAX_TEMPLATE_SECONDS, SpecialTokensI
 from deployments.text.template_process import render_apart
 from deployments.text.token_bytes import Vocabulary, token_bytes_of
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
-from specdec_core.models.files import local_folder
+from specdec_core.loading.files import local_folder
 from specdec_core.sampling_params import SamplingParams
 
 _GENERATION_CONFIG = {
@@ -335,7 +335,7 @@ def _backend(folder: Path) -> Backend:
 
 
 def _converted_backend(folder: Path) -> Backend:
-    from specdec_core.models.tokenizers import load_tokenizer
+    from specdec_core.loading.tokenizers import load_tokenizer
 
     backend: Backend | None = getattr(load_tokenizer(str(folder)), "backend_tokenizer", None)
     if backend is None:

@@ -9,11 +9,11 @@ from deployments.generate.prompt_file import PromptLine, read_prompt_file
 from deployments.text.chat_messages import checked_messages
 from deployments.text.model import TextModel
 from deployments.train_draft.chat import OPENERS
+from specdec_core.batch_invariance.size_classes import Numerics
 from specdec_core.config import DType
 from specdec_core.errors import InvalidRequestError
-from specdec_core.kv.paged import BLOCK_SIZE
-from specdec_core.models.loading import LoadConfig
-from specdec_core.models.numerics import Numerics
+from specdec_core.kv_cache.paged import BLOCK_SIZE
+from specdec_core.loading.loader import LoadConfig
 from specdec_core.training.distillation import DraftJob
 from specdec_core.training.draft_network import DraftShape, Initialisation
 from specdec_core.training.loss import Loss

@@ -13,7 +13,7 @@ from deployments.demo_models import resolve_model
 from deployments.text.model import load_text_model
 from deployments.train_draft.chat import template_chat
 from deployments.train_draft.options import TrainDraftOptions
-from specdec_core.models.loading import load_model
+from specdec_core.loading.loader import load_model
 from specdec_core.training.distillation import make_draft
 from specdec_core.training.draft_folder import write_compact
 from specdec_core.training.target_files import open_target

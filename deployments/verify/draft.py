@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 from torch import nn
 from transformers import PreTrainedModel
 
+from specdec_core.batch_invariance.module import undo_exact
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
-from specdec_core.models.exact_module import undo_exact
-from specdec_core.models.fused_decoder import FusedDecoder
-from specdec_core.models.transformers_adapter import TransformersModel
+from specdec_core.models.llama import FusedDecoder
+from specdec_core.worker.model_runner import TransformersModel
 
 SELF = "self"
 

@@ -17,13 +17,13 @@ import torch
 from torch import Tensor
 
 from deployments.verify.compare import Difference
+from specdec_core.algorithms.padded.interface import Paddable, PaddedBatch
 from specdec_core.choice_rules import ChoiceRow
-from specdec_core.logit_processors import process
-from specdec_core.models.cached_model import CachedModel, Feed, ScoringModel
-from specdec_core.models.padded_lm import Paddable, PaddedBatch
-from specdec_core.noise import gumbel, noise_keys
+from specdec_core.model import CachedModel, Feed, ScoringModel
 from specdec_core.request import Request
-from specdec_core.sampling import choose
+from specdec_core.sampling.gumbel import gumbel, noise_keys
+from specdec_core.sampling.logit_processors import process
+from specdec_core.sampling.sampler import choose
 
 NUM_COMPARED = 32
 """Tokens of each answer that are scored alone and in company."""

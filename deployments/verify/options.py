@@ -7,6 +7,7 @@ from pathlib import Path
 
 from deployments.verify.cells import Cells, Grid, Point
 from deployments.verify.draft import num_left_out
+from specdec_core.batch_invariance.size_classes import Numerics
 from specdec_core.config import (
     WINDOW_PER_ROW,
     KPolicyName,
@@ -16,8 +17,7 @@ from specdec_core.config import (
     SpeculationConfig,
 )
 from specdec_core.errors import InvalidRequestError
-from specdec_core.models.loading import DType, LoadConfig
-from specdec_core.models.numerics import Numerics
+from specdec_core.loading.loader import DType, LoadConfig
 from specdec_core.sampling_params import SamplingParams
 
 

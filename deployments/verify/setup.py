@@ -13,17 +13,17 @@ from deployments.text.model import TextModel, load_text_model
 from deployments.verify.audit import Audit, Report
 from deployments.verify.draft import num_left_out, self_draft
 from deployments.verify.options import VerifyOptions
+from specdec_core.batch_invariance.size_classes import Numerics
 from specdec_core.errors import InvalidRequestError
-from specdec_core.models.loading import (
+from specdec_core.loading.loader import (
     LoadConfig,
     LoadedModel,
     check_same_tokenizer,
     load_model,
     load_tokenizer,
 )
-from specdec_core.models.numerics import Numerics
-from specdec_core.models.transformers_adapter import TransformersModel
 from specdec_core.request import Request
+from specdec_core.worker.model_runner import TransformersModel
 
 _ROUNDING = 64
 """Cached tokens are counted in blocks; this is at least the size of one."""

@@ -16,8 +16,9 @@ from deployments.wire.translation import (
     unpack_ids,
 )
 from specdec.v1 import coordination_pb2 as pb
+from specdec_core.batch_invariance.size_classes import Numerics
 from specdec_core.choice_rules import ChoiceRules
-from specdec_core.leases import (
+from specdec_core.messages import (
     GroupLease,
     GroupResult,
     LeaseRow,
@@ -27,7 +28,6 @@ from specdec_core.leases import (
     RowResult,
     RowStatus,
 )
-from specdec_core.models.numerics import Numerics
 from specdec_core.step_times import StepTime
 
 PROTOCOL_VERSION = 7

@@ -16,10 +16,10 @@ from specdec_core.algorithms.protocol import AlgorithmStats
 from specdec_core.choice_rules import ChoiceRow, ChoiceRules
 from specdec_core.grammar import GrammarCompiler
 from specdec_core.logprobs import TokenLogprobs
-from specdec_core.models.cached_model import CachedModel, Feed
+from specdec_core.model import CachedModel, Feed
 from specdec_core.request import FinishReason, Request, RequestStats, TokenEvent, cut_at_stop
-from specdec_core.sampling import NO_CHOICE, choose
-from specdec_core.token_logprobs import PromptShare, measure_logprobs, take_prompts
+from specdec_core.sampling.sampler import NO_CHOICE, choose
+from specdec_core.sampling.token_logprobs import PromptShare, measure_logprobs, take_prompts
 
 
 @dataclass(eq=False, slots=True)

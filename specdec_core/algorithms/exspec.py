@@ -6,8 +6,8 @@ leaves at once and the window refills. Its fallback, unpad-append-repad, does no
 sequence owns a slot whose KV starts at position 0, so rows of any lengths share a pass and nothing
 is ever realigned.
 
-The pool that decides is the one the service runs (specdec_core.pool); here its commands are carried
-out by direct calls, draft and target in this process.
+The scheduler is the one that the service runs (specdec_core.scheduler). Here direct calls carry out
+its commands, with draft and target in this process.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from dataclasses import replace
 from specdec_core.algorithms.protocol import AlgorithmStats
 from specdec_core.config import OverlapMode, PoolConfig
 from specdec_core.grammar import GrammarCompiler
-from specdec_core.leases import GroupLease, ReplicaInfo, Role
-from specdec_core.models.cached_model import CachedModel
-from specdec_core.pool import Command, Emit, SendFree, SendLease, SequencePool
-from specdec_core.replica import Replica
+from specdec_core.messages import GroupLease, ReplicaInfo, Role
+from specdec_core.model import CachedModel
 from specdec_core.request import Request, TokenEvent
+from specdec_core.scheduler import Command, Emit, SendFree, SendLease, SequencePool
+from specdec_core.worker.replica import Replica
 
 _EPOCH = 1
 _INCARNATION = 1

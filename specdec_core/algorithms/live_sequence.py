@@ -7,15 +7,15 @@ from dataclasses import InitVar, dataclass, field
 
 from specdec_core.choice_rules import ChoiceRules
 from specdec_core.config import KPolicyName, NgramConfig, SpeculationConfig
-from specdec_core.drafting.limits import draft_limit
-from specdec_core.drafting.ngram import NgramIndex
 from specdec_core.grammar import GrammarCompiler
 from specdec_core.logprobs import TokenLogprobs
-from specdec_core.pool.k_policy import AcceptanceHistory
 from specdec_core.request import FinishReason, Request, RequestStats, TokenEvent, cut_at_stop
-from specdec_core.sampling import NO_CHOICE
-from specdec_core.token_logprobs import PromptShare
-from specdec_core.verification import Verdict
+from specdec_core.sampling.sampler import NO_CHOICE
+from specdec_core.sampling.token_logprobs import PromptShare
+from specdec_core.speculation.k_policy import AcceptanceHistory
+from specdec_core.speculation.limits import draft_limit
+from specdec_core.speculation.ngram import NgramIndex
+from specdec_core.worker.verification import Verdict
 
 
 @dataclass(eq=False, slots=True)

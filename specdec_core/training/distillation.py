@@ -16,7 +16,7 @@ from torch import nn
 from transformers import LlamaForCausalLM
 
 from specdec_core.errors import InvalidRequestError
-from specdec_core.models.loading import LoadedModel
+from specdec_core.loading.loader import LoadedModel
 from specdec_core.training.documents import Document, most_frequent_ids
 from specdec_core.training.draft_folder import save_draft
 from specdec_core.training.draft_network import DraftShape, build_draft

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from transformers import LlamaForCausalLM
 
 from specdec_core.errors import ModelNotSupportedError
-from specdec_core.models.draft_vocabulary import FILE_NAME, write_draft_vocabulary
+from specdec_core.loading.draft_vocabulary import FILE_NAME, write_draft_vocabulary
 from specdec_core.training.target_files import TargetFiles
 
 _WEIGHTS = "model.safetensors"

@@ -17,7 +17,7 @@ import torch
 from specdec_core.config import PoolConfig
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.errors import InvalidRequestError
-from specdec_core.models.cached_model import CachedModel
+from specdec_core.model import CachedModel
 from specdec_core.request import FinishReason, Request
 from specdec_core.sampling_params import MAX_LOGPROBS, SamplingParams
 from specdec_core.seeds import derive_seed

@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import AutoConfig, PreTrainedConfig
 
 from specdec_core.errors import ModelNotSupportedError
-from specdec_core.models.files import local_folder, weight_files
+from specdec_core.loading.files import local_folder, weight_files
 
 EMBEDDINGS = "model.embed_tokens.weight"
 FINAL_NORM = "model.norm.weight"

@@ -7,7 +7,7 @@ from dataclasses import replace
 from deployments.autoscaling.sampling import SignalSampler
 from deployments.autoscaling.signals import CellSignals, SignalMeter
 from specdec_core.config import SpecMethod
-from specdec_core.pool import PoolCounters
+from specdec_core.scheduler import PoolCounters
 from tests.pool.cell import Cell, config
 
 NUM_TARGETS = 16

@@ -9,8 +9,8 @@ import pytest
 from deployments.autoscaling.reports import MOST_AGE_S, newest_signals
 from deployments.autoscaling.signals import CellSignals, SignalMeter
 from specdec_core.config import SpecMethod
-from specdec_core.leases import Role
-from specdec_core.pool import PoolCounters, ReplicaCounters
+from specdec_core.messages import Role
+from specdec_core.scheduler import PoolCounters, ReplicaCounters
 from tests.autoscaling.signals import signals
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info

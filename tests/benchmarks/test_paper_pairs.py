@@ -14,11 +14,11 @@ from benchmarks.paper.shapes import PAIR_SHAPES, pair_shape
 from benchmarks.paper.token_model import random_sequences, token_model
 from deployments.config import load_service_config
 from deployments.text.chat_template import compile_template
+from specdec_core.algorithms.padded.cache import PaddedKV
 from specdec_core.config import SpecMethod
 from specdec_core.errors import InvalidRequestError
-from specdec_core.kv.padded import PaddedKV
-from specdec_core.kv.paged import KVShape
-from specdec_core.models.cached_model import Feed
+from specdec_core.kv_cache.paged import KVShape
+from specdec_core.model import Feed
 
 PAIR_FILES = sorted(Path("examples/pairs").glob("*.yaml"))
 PROMPTS = [(1, 2, 3), (1, 2, 4, 5), (9,)]

@@ -17,7 +17,7 @@ from benchmarks.peers.llama_cpp import LlamaCpp
 from benchmarks.peers.options import unused_id
 from benchmarks.peers.peer_models import PeerModels, expanded_draft
 from specdec_core.errors import InvalidRequestError, SpecdecError
-from specdec_core.models.draft_vocabulary import write_draft_vocabulary
+from specdec_core.loading.draft_vocabulary import write_draft_vocabulary
 from tests.models.folders import save_model, tiny_tokenizer
 from tests.tiny_models import VOCAB
 

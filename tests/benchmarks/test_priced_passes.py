@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.priced_passes import Bill, PassSize, PricedPasses, read_pass_table
-from specdec_core.models.cached_model import Feed
+from specdec_core.model import Feed
 
 MS = {
     (100, 1, 1): 10,

@@ -23,7 +23,7 @@ from deployments.metrics.page import MetricsCompat
 from specdec.v1 import generation_pb2 as pb
 from specdec.v1 import generation_pb2_grpc as pb_grpc
 from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
-from specdec_core.leases import Role
+from specdec_core.messages import Role
 from tests.cli.conftest import Outcome, Specdec
 from tests.deployments.http_server import application
 from tests.deployments.ingress.test_grpc_api import api

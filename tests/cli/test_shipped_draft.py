@@ -15,7 +15,7 @@ from deployments.generate.prompt_file import read_prompt_file
 from specdec_core import PoolConfig, Request, SamplingParams, SpecMethod, SpeculationConfig
 from specdec_core.config import KPolicyName
 from specdec_core.engine import AlgorithmName, Engine
-from specdec_core.models.loading import LoadConfig, load_pair
+from specdec_core.loading.loader import LoadConfig, load_pair
 
 DRAFT = DEMO_DRAFTS["smollm2-135m-draft"]
 LARGEST_BYTES = 25_000_000

@@ -22,7 +22,7 @@ from deployments.cli import main
 from deployments.text.model import load_text_model
 from deployments.train_draft.chat import template_chat
 from specdec_core.errors import InvalidRequestError
-from specdec_core.models.loading import LoadConfig, load_model
+from specdec_core.loading.loader import LoadConfig, load_model
 from specdec_core.training.documents import read_chunk
 from tests.cli.conftest import Outcome, Specdec
 from tests.cli.tiny_folder import make_tiny_folder

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from deployments.verify import audit as verify_audit
+from specdec_core.batch_invariance.size_classes import NotExactError
 from specdec_core.engine import AlgorithmName, Engine
-from specdec_core.models import loading
-from specdec_core.models.numerics import NotExactError
+from specdec_core.loading import loader as loading
 from specdec_core.request import TokenEvent
 from tests.cli.conftest import Outcome, Specdec
 from tests.cli.tiny_folder import make_tiny_folder

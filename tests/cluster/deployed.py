@@ -17,7 +17,7 @@ from deployments.autoscaling.aims import Bounds
 from deployments.config import ServiceConfig
 from deployments.deployment_names import deployment_name
 from deployments.scale_options import replica_options
-from specdec_core.leases import Role
+from specdec_core.messages import Role
 from tests.cluster.kubectl import Manifest, serves_kinds
 from tests.deployments.tls.authority import Authority
 from tests.manifests.tree import K8S, render

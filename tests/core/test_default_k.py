@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from specdec_core import SpeculationConfig
-from specdec_core.algorithms.speculative_round import MAX_FED_AT_ONCE
+from specdec_core.batch_invariance.linear import _MAX_ROWS, ExactLinear
+from specdec_core.batch_invariance.size_classes import SizeRange, SizeSet
 from specdec_core.config import (
     CPU_DRAFT_TOKENS,
     DEFAULT_MAX_CHOICES,
@@ -23,13 +24,13 @@ from specdec_core.config import (
     default_draft_tokens,
 )
 from specdec_core.engine import AlgorithmName, _default_config
-from specdec_core.models import kernels, timing
-from specdec_core.models.exact_linear import _MAX_ROWS, ExactLinear
-from specdec_core.models.numerics import SizeRange, SizeSet
-from specdec_core.models.pass_plan import MAX_SHORT_QUERIES
-from specdec_core.models.placing import MAX_TOKENS
-from specdec_core.models.static_shapes.buckets import rounded_queries
-from specdec_core.models.static_shapes.recorder import MAX_RECORDINGS
+from specdec_core.layers.attention.metadata import MAX_SHORT_QUERIES
+from specdec_core.loading import profiler as timing
+from specdec_core.loading.memory_plan import MAX_TOKENS
+from specdec_core.models import kernels
+from specdec_core.worker.cuda_graphs.buckets import rounded_queries
+from specdec_core.worker.cuda_graphs.recorder import MAX_RECORDINGS
+from specdec_core.worker.round import MAX_FED_AT_ONCE
 
 CPU_ROW = CPU_DRAFT_TOKENS + 1
 GPU_ROW = GPU_DRAFT_TOKENS + 1

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from specdec_core import Request, SamplingParams
-from specdec_core.algorithms.exspec_padded import choose_rows
 from specdec_core.algorithms.live_sequence import LiveSequence, RequestQueue
+from specdec_core.algorithms.padded.exspec_padded import choose_rows
 from specdec_core.request import FinishReason
 
 

@@ -14,7 +14,7 @@ from specdec_core import SamplingParams
 from specdec_core.choice_rules import ChoiceRules
 from specdec_core.errors import InvalidRequestError
 from specdec_core.grammar import Grammar, GrammarKind, GrammarSpec
-from specdec_core.leases import (
+from specdec_core.messages import (
     EMPTY_HASH,
     GroupLease,
     LeaseRow,
@@ -23,8 +23,8 @@ from specdec_core.leases import (
     RowStatus,
     extend_hash,
 )
-from specdec_core.models.cached_model import Feed
-from specdec_core.replica import Replica
+from specdec_core.model import Feed
+from specdec_core.worker.replica import Replica
 from tests.fakes import TokenListModel
 
 GREEDY = ChoiceRules(SamplingParams(temperature=0.0, max_tokens=100), prompt_len=1)

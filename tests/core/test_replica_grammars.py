@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 
 from specdec_core.choice_rules import ChoiceRules
 from specdec_core.grammar import GrammarKind, GrammarSpec
-from specdec_core.leases import Role, RowStatus
-from specdec_core.replica import Replica
+from specdec_core.messages import Role, RowStatus
+from specdec_core.worker.replica import Replica
 from tests.core.test_replica import GREEDY, greedy, row, run
 from tests.fakes import TokenListModel
 

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from specdec_core import SamplingParams
-from specdec_core import replica as replica_module
 from specdec_core.choice_rules import ChoiceRules
-from specdec_core.leases import EMPTY_HASH, LeaseRow, Role, RowResult, RowStatus
-from specdec_core.pool.known_prefixes import KnownPrefixes
-from specdec_core.pool.rows import plan_verification
-from specdec_core.pool.sequence import Place, Sequence
-from specdec_core.replica import Replica
+from specdec_core.messages import EMPTY_HASH, LeaseRow, Role, RowResult, RowStatus
 from specdec_core.request import Request
+from specdec_core.scheduler.prefix_index import KnownPrefixes
+from specdec_core.scheduler.rows import plan_verification
+from specdec_core.scheduler.sequence import Place, Sequence
+from specdec_core.worker import replica as replica_module
+from specdec_core.worker.replica import Replica
 from tests.core.test_replica import greedy, row, run
 from tests.paged_fake import PagedTokenModel
 

@@ -10,15 +10,15 @@ import torch
 from torch import Tensor
 
 from specdec_core import SamplingParams
-from specdec_core.algorithms.speculative_round import (
+from specdec_core.choice_rules import ChoiceRow, ChoiceRules
+from specdec_core.model import DraftRow, Feed
+from specdec_core.sampling.sampler import choose
+from specdec_core.worker.round import (
     MAX_FED_AT_ONCE,
     Turn,
     propose,
     score_and_verify,
 )
-from specdec_core.choice_rules import ChoiceRow, ChoiceRules
-from specdec_core.models.cached_model import DraftRow, Feed
-from specdec_core.sampling import choose
 from tests.fakes import TokenListModel
 
 PROMPT = (1, 2, 3)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from specdec_core.verification import Verdict, verify
+from specdec_core.worker.verification import Verdict, verify
 
 
 def test_every_match_is_accepted_and_the_bonus_token_follows() -> None:

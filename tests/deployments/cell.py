@@ -23,8 +23,8 @@ from deployments.telemetry.pool_spans import PoolSpans
 from deployments.tls.files import TlsFiles
 from deployments.wire.endpoint import Endpoint
 from specdec_core.config import PoolConfig
-from specdec_core.leases import Role
-from specdec_core.pool import SequencePool
+from specdec_core.messages import Role
+from specdec_core.scheduler import SequencePool
 from tests.deployments.fake_replica import FakeReplica
 
 

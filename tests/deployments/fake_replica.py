@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from specdec_core.batch_invariance.size_classes import Numerics
 from specdec_core.choice_rules import ChoiceRules
-from specdec_core.leases import (
+from specdec_core.logprobs import TokenLogprobs
+from specdec_core.messages import (
     EMPTY_HASH,
     GroupLease,
     GroupResult,
@@ -17,8 +19,6 @@ from specdec_core.leases import (
     RowStatus,
     extend_hash,
 )
-from specdec_core.logprobs import TokenLogprobs
-from specdec_core.models.numerics import Numerics
 
 VOCAB_SIZE = 50
 
@@ -59,7 +59,7 @@ def expected_logprobs(prompt: Sequence[int], num_tokens: int, count: int) -> lis
 
 
 class FakeReplica:
-    """Behaves as specdec_core.replica.Replica does; a draft errs behind every third length."""
+    """Behaves as worker.replica.Replica does; a draft errs behind every third length."""
 
     def __init__(
         self,

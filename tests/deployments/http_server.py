@@ -26,7 +26,7 @@ from deployments.telemetry.requests import RequestSpans
 from deployments.text.grammar_limits import DEFAULT_LIMITS, GrammarLimits
 from deployments.text.model import TextModel
 from specdec_core.config import PoolConfig, SpeculationConfig
-from specdec_core.leases import Role
+from specdec_core.messages import Role
 from tests.deployments.cell import Cell, cell
 from tests.deployments.fake_replica import continuation
 from tests.deployments.fake_text import fake_text_model

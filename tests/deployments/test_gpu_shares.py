@@ -17,8 +17,8 @@ from deployments.replica import gpu_memory
 from deployments.replica.gpu_memory import memory_share
 from deployments.replica.model_host import device_name
 from specdec_core.errors import InvalidRequestError
-from specdec_core.leases import Role
-from specdec_core.models.memory import DeviceMemory
+from specdec_core.loading.memory import DeviceMemory
+from specdec_core.messages import Role
 from tests.models.folders import save_model
 
 PAIR: dict[str, Any] = {"model": "Qwen/Qwen3-8B", "spec_model": "Qwen/Qwen3-0.6B"}

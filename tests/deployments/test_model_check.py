@@ -21,7 +21,7 @@ if sys.argv[1] == "without":
     sys.modules["torch"] = None
 from transformers import CONFIG_MAPPING
 
-from specdec_core.models.support import check_supported
+from specdec_core.models.registry import check_supported
 
 
 def says(kind):

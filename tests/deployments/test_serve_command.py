@@ -26,8 +26,8 @@ from deployments.serve_command import (
     warn_when_open,
 )
 from deployments.start_waiting import StartError, refusal_in, wait_until_ready
+from specdec_core.batch_invariance.size_classes import Numerics
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError, SpecdecError
-from specdec_core.models.numerics import Numerics
 from tests.deployments.checked import check_start
 from tests.service.tiny_folder import quantise, save_tiny_llama, save_tokenizer
 
@@ -212,10 +212,10 @@ def test_an_open_server_without_a_key_is_warned_of(
 
 
 TRACEBACK = """Traceback (most recent call last):
-  File "specdec_core/models/loading.py", line 165, in settle_numerics
+  File "specdec_core/loading/loader.py", line 165, in settle_numerics
     make_exact(model)
-specdec_core.models.numerics.NotExactError: exact numerics cannot be kept here: 3 of 60 logit rows
-change with their company; first operation that differs: lm_head"""
+specdec_core.batch_invariance.size_classes.NotExactError: exact numerics cannot be kept here: 3 of
+60 logit rows change with their company; first operation that differs: lm_head"""
 
 
 def test_of_a_refused_start_only_the_reason_is_shown() -> None:

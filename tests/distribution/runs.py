@@ -14,7 +14,7 @@ from specdec_core import PoolConfig, Request, SpecMethod, SpeculationConfig
 from specdec_core.algorithms.protocol import AlgorithmStats
 from specdec_core.config import KPolicyName, NgramConfig
 from specdec_core.engine import AlgorithmName, Engine
-from specdec_core.leases import EMPTY_HASH, extend_hash
+from specdec_core.messages import EMPTY_HASH, extend_hash
 from tests.distribution.processors import NUM_TOKENS, Processor
 from tests.fakes import TokenListModel
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.studies.coupling.law import Acceptance, acceptances, expected_rounds
-from specdec_core.noise import gumbel, noise_keys
+from specdec_core.sampling.gumbel import gumbel, noise_keys
 
 NUM_PAIRS, VOCAB = 40, 12
 

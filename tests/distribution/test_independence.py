@@ -15,8 +15,8 @@ import torch
 
 from specdec_core import SamplingParams
 from specdec_core.choice_rules import ChoiceRow, ChoiceRules
-from specdec_core.noise import gumbel, noise_keys
-from specdec_core.sampling import choose
+from specdec_core.sampling.gumbel import gumbel, noise_keys
+from specdec_core.sampling.sampler import choose
 from specdec_core.seeds import derive_seed
 from tests.distribution.chi_square import ChiSquare, goodness_of_fit
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from specdec_core.noise import gumbel_of, hash31, noise_keys
+from specdec_core.sampling.gumbel import gumbel_of, hash31, noise_keys
 from specdec_core.sampling_params import MAX_SEED
 from tests.distribution.chi_square import ChiSquare, goodness_of_fit, total
 

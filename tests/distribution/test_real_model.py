@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 from specdec_core import PoolConfig, Request, SamplingParams, SpecMethod, SpeculationConfig
 from specdec_core.config import KPolicyName
 from specdec_core.engine import AlgorithmName, Engine
-from specdec_core.models.transformers_adapter import TransformersModel
+from specdec_core.worker.model_runner import TransformersModel
 from tests.distribution.chi_square import ChiSquare, goodness_of_fit, total
 from tests.distribution.law import joint_law, window_law
 from tests.distribution.runs import Counts

@@ -14,12 +14,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from specdec_core import SamplingParams, sampling
-from specdec_core.algorithms import speculative_round
-from specdec_core.algorithms.speculative_round import Turn
+from specdec_core import SamplingParams
 from specdec_core.config import SpecMethod
-from specdec_core.noise import noise_keys
-from specdec_core.verification import Verdict
+from specdec_core.sampling import sampler as sampling
+from specdec_core.sampling.gumbel import noise_keys
+from specdec_core.worker import round as speculative_round
+from specdec_core.worker.round import Turn
+from specdec_core.worker.verification import Verdict
 from tests.distribution.checks import check
 from tests.distribution.law import Context, NextLaw, next_id_law
 from tests.distribution.processors import PROCESSORS, WINDOWS

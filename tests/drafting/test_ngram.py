@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specdec_core.config import NgramConfig
-from specdec_core.drafting.ngram import NgramIndex
+from specdec_core.speculation.ngram import NgramIndex
 
 CONFIG = NgramConfig(lookup_min=2, lookup_max=4)
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from specdec_core.kv.padded import PaddedKV
+from specdec_core.algorithms.padded.cache import PaddedKV
 
 PAD = 0
 

@@ -16,12 +16,12 @@ import torch
 from deployments.verify.audit import Audit, CellResult
 from deployments.verify.cells import ALGORITHMS, PLAIN, Cell, Point, Task
 from deployments.verify.draft import self_draft
+from specdec_core.batch_invariance.size_classes import Numerics
 from specdec_core.config import KPolicyName, NgramConfig, PoolConfig, SpecMethod, SpeculationConfig
-from specdec_core.models.loading import settle_numerics
-from specdec_core.models.numerics import Numerics
-from specdec_core.models.transformers_adapter import TransformersModel
+from specdec_core.loading.loader import settle_numerics
 from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
+from specdec_core.worker.model_runner import TransformersModel
 from tests.covering import covering
 from tests.equivalence.pairwise import covering_rows
 from tests.tiny_models import ARCHITECTURES, VOCAB, tiny_model

@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 from specdec_core import PoolConfig, Request, SamplingParams, SpecMethod, SpeculationConfig
 from specdec_core.config import KPolicyName
 from specdec_core.engine import AlgorithmName, Engine
-from specdec_core.models.transformers_adapter import TransformersModel
+from specdec_core.worker.model_runner import TransformersModel
 from tests.tiny_models import ARCHITECTURES, VOCAB, reference_greedy, tiny_model
 
 STOP_IDS = (2, 11)

@@ -11,9 +11,9 @@ from transformers import PreTrainedModel
 
 from specdec_core import PoolConfig, Request, SpecMethod
 from specdec_core.engine import AlgorithmName, Engine
-from specdec_core.models.exact import make_exact
-from specdec_core.models.packed_linear import pack_linears
-from specdec_core.models.transformers_adapter import TransformersModel
+from specdec_core.layers.packed_linear import pack_linears
+from specdec_core.loading.self_check import make_exact
+from specdec_core.worker.model_runner import TransformersModel
 from tests.equivalence import test_exact as exact
 from tests.equivalence import test_models as tiny
 from tests.equivalence.test_fakes import pool_config

@@ -21,8 +21,8 @@ from specdec_core import (
 from specdec_core.config import KPolicyName
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.logprobs import TokenLogprobs
-from specdec_core.models.transformers_adapter import TransformersModel
 from specdec_core.seeds import derive_seed
+from specdec_core.worker.model_runner import TransformersModel
 from tests.fakes import NoisyCopy, TokenListModel
 from tests.tiny_models import VOCAB as TINY_VOCAB
 from tests.tiny_models import tiny_model

@@ -15,12 +15,12 @@ import torch
 from specdec_core import PoolConfig, Request, SamplingParams, SpecMethod, SpeculationConfig
 from specdec_core.config import KPolicyName
 from specdec_core.engine import AlgorithmName, Engine
+from specdec_core.layers.packed_linear import pack_linears
+from specdec_core.loading.self_check import make_exact
 from specdec_core.logprobs import TokenLogprobs
-from specdec_core.models.cached_model import Feed
-from specdec_core.models.exact import make_exact
-from specdec_core.models.packed_linear import pack_linears
-from specdec_core.models.transformers_adapter import TransformersModel
+from specdec_core.model import Feed
 from specdec_core.request import TokenEvent
+from specdec_core.worker.model_runner import TransformersModel
 from tests.tiny_models import VOCAB, tiny_model
 
 LENGTHS = (1, 2, 5, 33, 34, 70, 33)

@@ -8,8 +8,12 @@ from dataclasses import replace
 import pytest
 
 from specdec_core import PoolConfig, Request, SamplingParams, SpecMethod
-from specdec_core.algorithms.eqspec import Eqspec
-from specdec_core.kv.padded_invariants import check_pending, check_positions, check_rectangle
+from specdec_core.algorithms.padded.eqspec import Eqspec
+from specdec_core.algorithms.padded.invariants import (
+    check_pending,
+    check_positions,
+    check_rectangle,
+)
 from tests.equivalence.right_padded import PAD, RightPaddedKV
 from tests.equivalence.test_fakes import VOCAB, plain, pool_config
 from tests.fakes import NoisyCopy, PaddedTokenList, TokenListModel

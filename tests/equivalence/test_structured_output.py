@@ -24,12 +24,12 @@ from specdec_core import (
     SpecMethod,
     SpeculationConfig,
 )
+from specdec_core.batch_invariance.size_classes import Numerics
 from specdec_core.config import KPolicyName
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.errors import InvalidRequestError
 from specdec_core.grammar import GrammarKind, GrammarSpec
-from specdec_core.models.loading import LoadConfig, LoadedModel, load_model
-from specdec_core.models.numerics import Numerics
+from specdec_core.loading.loader import LoadConfig, LoadedModel, load_model
 from tests.service.tiny_folder import save_tiny_llama
 
 pytest.importorskip("llguidance")

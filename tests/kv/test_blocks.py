@@ -7,7 +7,7 @@ import random
 import pytest
 
 from specdec_core.errors import OutOfBlocksError
-from specdec_core.kv.blocks import BlockAllocator, BlockName
+from specdec_core.kv_cache.block_allocator import BlockAllocator, BlockName
 
 
 def test_the_lowest_free_blocks_come_first() -> None:

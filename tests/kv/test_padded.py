@@ -11,14 +11,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specdec_core.kv.padded import PaddedKV, PaddedRow, stack
-from specdec_core.kv.padded_invariants import (
+from specdec_core.algorithms.padded.cache import PaddedKV, PaddedRow, stack
+from specdec_core.algorithms.padded.invariants import (
     check_invariants,
     check_pending,
     check_positions,
     check_rectangle,
 )
-from specdec_core.kv.paged import KVShape
+from specdec_core.kv_cache.paged import KVShape
 from tests.kv.count_ops import CountOps
 
 SHAPE = KVShape(

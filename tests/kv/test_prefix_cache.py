@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from specdec_core.errors import OutOfBlocksError
-from specdec_core.kv.paged import KVShape, PagedKV
+from specdec_core.kv_cache.paged import KVShape, PagedKV
 
 SIZE = 4
 SHAPE = KVShape(

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 import torch
 
-from specdec_core.kv.paged import KVShape
-from specdec_core.models import exact, exact_linear
-from specdec_core.models.exact_attention import find_attention_shape
-from specdec_core.models.exact_linear import Linear, find_row_range
-from specdec_core.models.numerics import AttentionShape, SizeSet
+from specdec_core.batch_invariance import linear as exact_linear
+from specdec_core.batch_invariance.attention import find_attention_shape
+from specdec_core.batch_invariance.linear import Linear, find_row_range
+from specdec_core.batch_invariance.size_classes import AttentionShape, SizeSet
+from specdec_core.kv_cache.paged import KVShape
+from specdec_core.loading import self_check as exact
 from tests.models.fake_gpu import fake_gpu
 
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from specdec_core.models.exact_linear import ExactLinear, Linear
-from specdec_core.models.numerics import AttentionShape, ClassTable, SizeRange, SizeSet
-from specdec_core.models.transformers_adapter import TransformersModel
+from specdec_core.batch_invariance.linear import ExactLinear, Linear
+from specdec_core.batch_invariance.size_classes import (
+    AttentionShape,
+    ClassTable,
+    SizeRange,
+    SizeSet,
+)
+from specdec_core.worker.model_runner import TransformersModel
 
 ROWS = SizeSet((SizeRange(3, 8),))
 ATTENTION = AttentionShape(queries=SizeRange(2, 8), key_lens=(64, 128))

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from specdec_core.errors import ModelNotSupportedError
-from specdec_core.kv.paged import KVShape, PagedKV
-from specdec_core.models.cache_probe import check_cache_use
-from specdec_core.models.fused_decoder import FusedDecoder
-from specdec_core.models.native_kernels import NativeKernels, load_kernels
-from specdec_core.models.native_stack import NativeStack, Pools
-from specdec_core.models.pass_plan import PassPlan, Piece
-from specdec_core.models.transformers_adapter import TransformersModel
+from specdec_core.kernels.ops import NativeKernels, load_kernels
+from specdec_core.kv_cache.paged import KVShape, PagedKV
+from specdec_core.layers.attention.metadata import PassPlan, Piece
+from specdec_core.loading.cache_probe import check_cache_use
+from specdec_core.models.llama import FusedDecoder
+from specdec_core.models.llama_cpu import NativeStack, Pools
+from specdec_core.worker.model_runner import TransformersModel
 from tests.models.test_native_kernels import WIDE
 from tests.tiny_models import VOCAB, tiny_model
 

@@ -10,20 +10,20 @@ import pytest
 import torch
 from torch import Tensor
 
-from specdec_core.models import ragged_attention
-from specdec_core.models.cached_model import Feed
-from specdec_core.models.exact import check_rows, make_exact
-from specdec_core.models.exact_linear import ExactLinear
-from specdec_core.models.loading import settle_numerics
-from specdec_core.models.numerics import (
+from specdec_core.batch_invariance.linear import ExactLinear
+from specdec_core.batch_invariance.size_classes import (
     AttentionShape,
     ClassTable,
     NotExactError,
     Numerics,
     SizeRange,
 )
-from specdec_core.models.packed_linear import pack_linears
-from specdec_core.models.transformers_adapter import TransformersModel
+from specdec_core.layers.attention import sdpa as ragged_attention
+from specdec_core.layers.packed_linear import pack_linears
+from specdec_core.loading.loader import settle_numerics
+from specdec_core.loading.self_check import check_rows, make_exact
+from specdec_core.model import Feed
+from specdec_core.worker.model_runner import TransformersModel
 from tests.tiny_models import ARCHITECTURES, VOCAB, tiny_decoder, tiny_model
 
 pytestmark = pytest.mark.usefixtures("searched_once")

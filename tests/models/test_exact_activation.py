@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 from transformers.activations import ACT2FN
 
-from specdec_core.models.exact import make_exact
-from specdec_core.models.exact_activation import ExactActivation, make_activations_exact
-from specdec_core.models.exact_module import undo_exact
-from specdec_core.models.numerics import Numerics
-from specdec_core.models.packed_linear import pack_linears
-from specdec_core.models.transformers_adapter import TransformersModel
+from specdec_core.batch_invariance.activation import ExactActivation, make_activations_exact
+from specdec_core.batch_invariance.module import undo_exact
+from specdec_core.batch_invariance.size_classes import Numerics
+from specdec_core.layers.packed_linear import pack_linears
+from specdec_core.loading.self_check import make_exact
+from specdec_core.worker.model_runner import TransformersModel
 from tests.tiny_models import VOCAB, tiny_model
 
 pytestmark = pytest.mark.usefixtures("searched_once")

@@ -6,15 +6,17 @@ from typing import Any
 
 import pytest
 
-from specdec_core.leases import Role
-from specdec_core.models import exact_cost, loading, timing
-from specdec_core.models.exact_cost import cost_of_exact
-from specdec_core.models.exact_linear import ExactLinear
-from specdec_core.models.loading import settle_numerics
-from specdec_core.models.numerics import ANY_ATTENTION, Numerics
-from specdec_core.models.static_shapes.recorder import DirectRecorder
-from specdec_core.models.transformers_adapter import TransformersModel
+from specdec_core.batch_invariance.linear import ExactLinear
+from specdec_core.batch_invariance.size_classes import ANY_ATTENTION, Numerics
+from specdec_core.loading import exact_cost
+from specdec_core.loading import loader as loading
+from specdec_core.loading import profiler as timing
+from specdec_core.loading.exact_cost import cost_of_exact
+from specdec_core.loading.loader import settle_numerics
+from specdec_core.messages import Role
 from specdec_core.step_times import StepTime
+from specdec_core.worker.cuda_graphs.recorder import DirectRecorder
+from specdec_core.worker.model_runner import TransformersModel
 from tests.models.exact_table import keep_to_classes
 from tests.models.fake_gpu import on_gpu, over_blocks
 from tests.tiny_models import VOCAB, tiny_model

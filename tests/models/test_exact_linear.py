@@ -8,15 +8,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from specdec_core.models.exact_linear import (
+from specdec_core.batch_invariance.linear import (
     ExactLinear,
     _classes_of,
     find_row_range,
     make_linears_exact,
 )
-from specdec_core.models.exact_module import undo_exact
-from specdec_core.models.numerics import SizeRange, SizeSet
-from specdec_core.models.packed_linear import pack_linears
+from specdec_core.batch_invariance.module import undo_exact
+from specdec_core.batch_invariance.size_classes import SizeRange, SizeSet
+from specdec_core.layers.packed_linear import pack_linears
 
 
 class CountingLinear(nn.Linear):

@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from specdec_core.models.cached_model import Feed
-from specdec_core.models.exact import make_exact
-from specdec_core.models.exact_module import plain_modules, undo_exact
-from specdec_core.models.exact_norm import ExactNorm, make_norms_exact
-from specdec_core.models.layer_ops import RMSNorm
-from specdec_core.models.numerics import NotExactError
-from specdec_core.models.packed_linear import pack_linears
-from specdec_core.models.transformers_adapter import TransformersModel
+from specdec_core.batch_invariance.module import plain_modules, undo_exact
+from specdec_core.batch_invariance.norm import ExactNorm, make_norms_exact
+from specdec_core.batch_invariance.size_classes import NotExactError
+from specdec_core.layers.elementwise import RMSNorm
+from specdec_core.layers.packed_linear import pack_linears
+from specdec_core.loading.self_check import make_exact
+from specdec_core.model import Feed
+from specdec_core.worker.model_runner import TransformersModel
 from tests.models.fake_gpu import on_gpu
 from tests.tiny_models import ARCHITECTURES, VOCAB, tiny_decoder, tiny_model
 

@@ -9,15 +9,17 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from specdec_core.algorithms.speculative_round import Turn, propose, score_and_verify
+from specdec_core.batch_invariance import attention as exact_attention
+from specdec_core.batch_invariance import linear as exact_linear
+from specdec_core.batch_invariance.linear import ExactLinear, find_row_range
+from specdec_core.batch_invariance.size_classes import ANY_ATTENTION, Numerics, SizeRange, SizeSet
 from specdec_core.choice_rules import ChoiceRules
-from specdec_core.models import exact, exact_attention, exact_linear
-from specdec_core.models.cached_model import Feed
-from specdec_core.models.exact import make_exact
-from specdec_core.models.exact_linear import ExactLinear, find_row_range
-from specdec_core.models.numerics import ANY_ATTENTION, Numerics, SizeRange, SizeSet
-from specdec_core.models.static_shapes.recorder import DirectRecorder
+from specdec_core.loading import self_check as exact
+from specdec_core.loading.self_check import make_exact
+from specdec_core.model import Feed
 from specdec_core.sampling_params import SamplingParams
+from specdec_core.worker.cuda_graphs.recorder import DirectRecorder
+from specdec_core.worker.round import Turn, propose, score_and_verify
 from tests.models.exact_table import ATTENTION, keep_to_classes
 from tests.models.fake_gpu import GPU, on_gpu, over_blocks
 from tests.tiny_models import VOCAB

@@ -12,16 +12,16 @@ from torch import Tensor
 
 from benchmarks.paper.answer_book import one_hot_like
 from specdec_core.algorithms.exspec import Exspec
-from specdec_core.algorithms.speculative_round import Turn, propose, score_and_verify
 from specdec_core.choice_rules import ChoiceRules
 from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
-from specdec_core.leases import EMPTY_HASH, GroupLease, GroupResult, LeaseRow, Role
-from specdec_core.models.cached_model import Feed
-from specdec_core.models.static_shapes.recorder import DirectRecorder
-from specdec_core.models.transformers_adapter import TransformersModel
-from specdec_core.replica import Replica
+from specdec_core.messages import EMPTY_HASH, GroupLease, GroupResult, LeaseRow, Role
+from specdec_core.model import Feed
 from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
+from specdec_core.worker.cuda_graphs.recorder import DirectRecorder
+from specdec_core.worker.model_runner import TransformersModel
+from specdec_core.worker.replica import Replica
+from specdec_core.worker.round import Turn, propose, score_and_verify
 from tests.models.fake_gpu import GPU, on_gpu, over_blocks
 from tests.tiny_models import VOCAB
 

@@ -6,12 +6,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from specdec_core.models import fingerprint
-from specdec_core.models.fingerprint import numerics_fingerprint
-from specdec_core.models.fused_decoder import FusedDecoder
-from specdec_core.models.layer_ops import TorchOps
-from specdec_core.models.static_shapes.block_attention import BlockAttention, VarlenAttention
-from specdec_core.models.transformers_adapter import TransformersModel
+from specdec_core.layers.attention.paged import BlockAttention, VarlenAttention
+from specdec_core.layers.elementwise import TorchOps
+from specdec_core.loading import fingerprint
+from specdec_core.loading.fingerprint import numerics_fingerprint
+from specdec_core.models.llama import FusedDecoder
+from specdec_core.worker.model_runner import TransformersModel
 from tests.models.fake_gpu import on_gpu
 from tests.models.static_shapes.by_hand import varlen_by_hand
 from tests.tiny_models import VOCAB, tiny_decoder, tiny_model

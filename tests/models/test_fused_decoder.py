@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from specdec_core.config import ModelImpl
-from specdec_core.models.cached_model import Feed
-from specdec_core.models.fused_decoder import FusedDecoder, fuse
-from specdec_core.models.loading import LoadConfig, load_model
-from specdec_core.models.packed_linear import pack_linears
-from specdec_core.models.transformers_adapter import TransformersModel
+from specdec_core.layers.packed_linear import pack_linears
+from specdec_core.loading.loader import LoadConfig, load_model
+from specdec_core.model import Feed
+from specdec_core.models.llama import FusedDecoder, fuse
+from specdec_core.worker.model_runner import TransformersModel
 from tests.models.folders import save_model
 from tests.tiny_models import FUSED, VOCAB, architecture_of, tiny_decoder, tiny_model
 

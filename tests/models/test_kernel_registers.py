@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from specdec_core.models import native_kernels
-from specdec_core.native_build import FLAGS
+from specdec_core.kernels import ops as native_kernels
+from specdec_core.kernels.build import FLAGS
 
 SOURCE = Path(native_kernels.__file__).parent / "kernels" / "kernels.c"
 AVX2 = "-march=x86-64-v3"

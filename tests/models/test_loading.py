@@ -12,17 +12,19 @@ from huggingface_hub.utils import filter_repo_objects
 from torch import nn
 from transformers import T5Config
 
+from specdec_core.batch_invariance import linear as exact_linear
+from specdec_core.batch_invariance.linear import ExactLinear
+from specdec_core.batch_invariance.size_classes import NotExactError, Numerics, SizeSet
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
-from specdec_core.models import exact_linear, files, loading, memory
-from specdec_core.models.cached_model import Feed
-from specdec_core.models.exact_linear import ExactLinear
-from specdec_core.models.fused_decoder import FusedDecoder
-from specdec_core.models.loading import DType, LoadConfig, load_model, load_pair, load_tokenizer
-from specdec_core.models.memory import available_host_bytes, default_kv_tokens
-from specdec_core.models.numerics import NotExactError, Numerics, SizeSet
-from specdec_core.models.placing import Placing, place
-from specdec_core.models.tokenizers import check_same_tokenizer
-from specdec_core.models.transformers_adapter import TransformersModel
+from specdec_core.loading import files, memory
+from specdec_core.loading import loader as loading
+from specdec_core.loading.loader import DType, LoadConfig, load_model, load_pair, load_tokenizer
+from specdec_core.loading.memory import available_host_bytes, default_kv_tokens
+from specdec_core.loading.memory_plan import Placing, place
+from specdec_core.loading.tokenizers import check_same_tokenizer
+from specdec_core.model import Feed
+from specdec_core.models.llama import FusedDecoder
+from specdec_core.worker.model_runner import TransformersModel
 from tests.models.folders import CORPUS, save_model, tiny_tokenizer
 from tests.tiny_models import tiny_model
 

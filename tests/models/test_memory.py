@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from specdec_core.errors import InvalidRequestError
-from specdec_core.models import memory as memory_module
-from specdec_core.models.loading import LoadConfig
-from specdec_core.models.memory import (
+from specdec_core.loading import memory as memory_module
+from specdec_core.loading.loader import LoadConfig
+from specdec_core.loading.memory import (
     RECORDING_BYTES,
     DeviceMemory,
     KVNeeds,

@@ -16,24 +16,25 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from specdec_core.kv.paged import KVShape, PagedKV
-from specdec_core.models import native_kernels, transformers_adapter
-from specdec_core.models.cached_model import Feed
-from specdec_core.models.exact import check_rows, make_exact
-from specdec_core.models.fused_decoder import FusedDecoder, fuse
-from specdec_core.models.huge_pages import empty_in_huge_pages
-from specdec_core.models.layer_ops import Heads, NativeOps, RMSNorm, Rotation, TorchOps
-from specdec_core.models.native_kernels import (
+from specdec_core.kernels import ops as native_kernels
+from specdec_core.kernels.build import build_library
+from specdec_core.kernels.ops import (
     FLAGS,
     NativeKernels,
     build_kernels,
     load_kernels,
 )
-from specdec_core.models.native_linear import NativeLinear, replace_linears
-from specdec_core.models.pass_plan import Piece, plan_native_pass
-from specdec_core.models.ragged_attention import RaggedPass
-from specdec_core.models.transformers_adapter import TransformersModel
-from specdec_core.native_build import build_library
+from specdec_core.kv_cache.paged import KVShape, PagedKV
+from specdec_core.layers.attention.metadata import Piece, plan_native_pass
+from specdec_core.layers.attention.sdpa import RaggedPass
+from specdec_core.layers.cpu_linear import NativeLinear, replace_linears
+from specdec_core.layers.elementwise import Heads, NativeOps, RMSNorm, Rotation, TorchOps
+from specdec_core.layers.huge_pages import empty_in_huge_pages
+from specdec_core.loading.self_check import check_rows, make_exact
+from specdec_core.model import Feed
+from specdec_core.models.llama import FusedDecoder, fuse
+from specdec_core.worker import model_runner as transformers_adapter
+from specdec_core.worker.model_runner import TransformersModel
 from tests.tiny_models import VOCAB, tiny_model
 
 WIDE = {"hidden_size": 192, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 64}
@@ -459,7 +460,7 @@ def test_all_layers_in_one_call_have_the_bits_of_the_layers_one_by_one(
     kernels: NativeKernels, architecture: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at_once = _logits_of_rounds(native_model(architecture, kernels))
-    monkeypatch.setattr("specdec_core.models.fused_decoder.stack_of", lambda *_: None)
+    monkeypatch.setattr("specdec_core.models.llama.stack_of", lambda *_: None)
     assert torch.equal(at_once, _logits_of_rounds(native_model(architecture, kernels)))
 
 

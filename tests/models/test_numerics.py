@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specdec_core.models.numerics import (
+from specdec_core.batch_invariance.size_classes import (
     ANY_ATTENTION,
     AttentionShape,
     ClassTable,

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from specdec_core.models.packed_linear import PackedLinear, pack_linears
+from specdec_core.layers.packed_linear import PackedLinear, pack_linears
 
 
 @pytest.mark.parametrize("bias", [False, True])

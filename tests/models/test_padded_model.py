@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import torch
 
-from specdec_core.models.cached_model import Feed
-from specdec_core.models.exact import make_exact
-from specdec_core.models.numerics import ANY_ATTENTION
-from specdec_core.models.packed_linear import pack_linears
-from specdec_core.models.transformers_adapter import TransformersModel
+from specdec_core.batch_invariance.size_classes import ANY_ATTENTION
+from specdec_core.layers.packed_linear import pack_linears
+from specdec_core.loading.self_check import make_exact
+from specdec_core.model import Feed
 from specdec_core.stopwatch import Stopwatch
+from specdec_core.worker.model_runner import TransformersModel
 from tests.models.exact_table import keep_to_classes
 from tests.models.static_shapes.by_hand import BY_HAND
 from tests.tiny_models import ARCHITECTURES, VOCAB, tiny_decoder

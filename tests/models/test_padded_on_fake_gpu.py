@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from specdec_core.algorithms.eqspec import Eqspec
-from specdec_core.algorithms.exspec_padded import ExspecPadded
+from specdec_core.algorithms.padded.cache import PaddedRow, stack
+from specdec_core.algorithms.padded.eqspec import Eqspec
+from specdec_core.algorithms.padded.exspec_padded import ExspecPadded
+from specdec_core.algorithms.padded.model import PaddedTransformersModel
 from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
-from specdec_core.kv.padded import PaddedRow, stack
-from specdec_core.models.cached_model import Feed
-from specdec_core.models.padded_model import PaddedTransformersModel
-from specdec_core.models.transformers_adapter import TransformersModel
+from specdec_core.model import Feed
 from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
 from specdec_core.stopwatch import Stopwatch
+from specdec_core.worker.model_runner import TransformersModel
 from tests.models.exact_table import keep_to_classes
 from tests.models.fake_gpu import GPU, Event, on_gpu
 from tests.tiny_models import VOCAB

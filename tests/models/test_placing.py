@@ -11,16 +11,18 @@ import pytest
 import torch
 from transformers.integrations import accelerate
 
+from specdec_core.batch_invariance.size_classes import Numerics
 from specdec_core.choice_rules import ChoiceRow
 from specdec_core.errors import InvalidRequestError
-from specdec_core.kv.paged import KVShape
-from specdec_core.models import loading, placing, weights
-from specdec_core.models.loading import DType, LoadConfig, companion_of, load_pair
-from specdec_core.models.memory import DeviceMemory, KVNeeds
-from specdec_core.models.numerics import Numerics
-from specdec_core.models.placing import Companion, Placing, place, share_of
-from specdec_core.models.static_shapes.buckets import MAX_ROWS
-from specdec_core.sampling import choose
+from specdec_core.kv_cache.paged import KVShape
+from specdec_core.loading import loader as loading
+from specdec_core.loading import memory_plan as placing
+from specdec_core.loading import weights
+from specdec_core.loading.loader import DType, LoadConfig, companion_of, load_pair
+from specdec_core.loading.memory import DeviceMemory, KVNeeds
+from specdec_core.loading.memory_plan import Companion, Placing, place, share_of
+from specdec_core.sampling.sampler import choose
+from specdec_core.worker.cuda_graphs.buckets import MAX_ROWS
 from tests.models.fake_gpu import GPU
 from tests.models.folders import save_model
 from tests.tiny_models import VOCAB, tiny_decoder, tiny_model

@@ -13,10 +13,10 @@ from torch import Tensor
 from specdec_core import PoolConfig, Request, SamplingParams, SpecMethod, SpeculationConfig
 from specdec_core.config import KPolicyName
 from specdec_core.engine import AlgorithmName, Engine
-from specdec_core.models.cached_model import Feed
-from specdec_core.models.exact import make_exact
-from specdec_core.models.packed_linear import pack_linears
-from specdec_core.models.transformers_adapter import TransformersModel
+from specdec_core.layers.packed_linear import pack_linears
+from specdec_core.loading.self_check import make_exact
+from specdec_core.model import Feed
+from specdec_core.worker.model_runner import TransformersModel
 from tests.equivalence.test_fakes import outputs
 from tests.tiny_models import VOCAB, tiny_decoder
 

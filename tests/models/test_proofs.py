@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from specdec_core.models import proofs
-from specdec_core.models.exact import make_exact
-from specdec_core.models.numerics import NotExactError
-from specdec_core.models.proofs import check_rows_once
-from specdec_core.models.transformers_adapter import TransformersModel
+from specdec_core.batch_invariance.size_classes import NotExactError
+from specdec_core.loading import self_check_cache as proofs
+from specdec_core.loading.self_check import make_exact
+from specdec_core.loading.self_check_cache import check_rows_once
+from specdec_core.worker.model_runner import TransformersModel
 from tests.tiny_models import VOCAB, tiny_model
 
 pytestmark = pytest.mark.usefixtures("searched_once")

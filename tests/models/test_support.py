@@ -19,10 +19,10 @@ from transformers import (
 )
 
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
-from specdec_core.models.cached_model import Feed
-from specdec_core.models.fused_decoder import fuse
-from specdec_core.models.support import check_supported, freeze_rope
-from specdec_core.models.transformers_adapter import TransformersModel
+from specdec_core.model import Feed
+from specdec_core.models.llama import fuse
+from specdec_core.models.registry import check_supported, freeze_rope
+from specdec_core.worker.model_runner import TransformersModel
 from tests.models.fake_gpu import GPU
 from tests.tiny_models import VOCAB, tiny_model
 

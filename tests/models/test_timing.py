@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from torch import Tensor
 
-from specdec_core.leases import Role
-from specdec_core.models import timing
-from specdec_core.models.cached_model import Feed
-from specdec_core.models.timing import known_or_timed, time_steps
-from specdec_core.pool.expected_prices import PriceTable
+from specdec_core.loading import profiler as timing
+from specdec_core.loading.profiler import known_or_timed, time_steps
+from specdec_core.messages import Role
+from specdec_core.model import Feed
+from specdec_core.speculation.expected_prices import PriceTable
 from specdec_core.step_times import StepTime, rows_that_gain
 from tests.fakes import TokenListModel
 

@@ -15,8 +15,8 @@ from transformers import PreTrainedModel
 from specdec_core import Request, SamplingParams
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError, OutOfBlocksError
-from specdec_core.models.cached_model import CachedModel, Feed
-from specdec_core.models.transformers_adapter import TransformersModel
+from specdec_core.model import CachedModel, Feed
+from specdec_core.worker.model_runner import TransformersModel
 from tests.tiny_models import (
     ARCHITECTURES,
     DECODERS,

@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from specdec_core.models import ops_probe
-from specdec_core.models.cached_model import Feed
-from specdec_core.models.fused_decoder import FusedDecoder
-from specdec_core.models.layer_ops import Heads, LayerOps, RMSNorm, Rotation, TorchOps
-from specdec_core.models.ops_probe import Sizes, device_ops_for, is_right
-from specdec_core.models.transformers_adapter import TransformersModel
+from specdec_core.layers import select as ops_probe
+from specdec_core.layers.elementwise import Heads, LayerOps, RMSNorm, Rotation, TorchOps
+from specdec_core.layers.select import Sizes, device_ops_for, is_right
+from specdec_core.model import Feed
+from specdec_core.models.llama import FusedDecoder
+from specdec_core.worker.model_runner import TransformersModel
 from tests.models.triton_here import DEVICE, needs_triton
 from tests.tiny_models import VOCAB, tiny_model
 
@@ -28,7 +28,7 @@ SIZES = [
 
 
 def triton_ops() -> LayerOps:
-    from specdec_core.models.triton_ops import TritonOps
+    from specdec_core.layers.elementwise_triton import TritonOps
 
     return TritonOps()
 
@@ -158,7 +158,7 @@ def test_what_is_right_is_used(hopper: None, monkeypatch: pytest.MonkeyPatch) ->
 def test_kernels_start_early_from_hopper_on(
     monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], expected: bool
 ) -> None:
-    from specdec_core.models.early_start import may_start_early
+    from specdec_core.layers.triton_launch import may_start_early
 
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     assert may_start_early(torch.device("cuda")) == expected

@@ -2,13 +2,12 @@
 
 from tests.mutants.mutant import Mutant
 
-_POOL = "specdec_core/pool/"
 _OVERLAP_TESTS = "tests/pool/test_overlap.py::"
 
 MUTANTS = (
     Mutant(
         name="proposal-beyond-the-budget",
-        path=_POOL + "proposals.py",
+        path="specdec_core/scheduler/proposals.py",
         old="cap = sequence.max_len - committed_len - 1",
         new="cap = sequence.max_len - committed_len",
         breaks="a token is drafted and verified that can never be emitted",
@@ -18,7 +17,7 @@ MUTANTS = (
     ),
     Mutant(
         name="stale-proposal-reused",
-        path=_POOL + "proposals.py",
+        path="specdec_core/scheduler/proposals.py",
         old="if current is None or current.committed_len != len(sequence.ids):",
         new="if current is None:",
         breaks="the proposal of an earlier round is verified behind other tokens",
@@ -28,7 +27,7 @@ MUTANTS = (
     ),
     Mutant(
         name="first-token-waits-for-the-draft",
-        path=_POOL + "proposals.py",
+        path="specdec_core/scheduler/proposals.py",
         old=" or sequence.draft is None or not sequence.is_caught_up:",
         new=" or sequence.draft is None:",
         breaks="the time to the first token includes the draft's prefill",
@@ -38,7 +37,7 @@ MUTANTS = (
     ),
     Mutant(
         name="speculation-cannot-be-switched-off",
-        path="specdec_core/drafting/limits.py",
+        path="specdec_core/speculation/limits.py",
         old="if config.method is SpecMethod.NONE or not request.speculation_enabled:",
         new="if config.method is SpecMethod.NONE:",
         breaks="a request that asks for plain decoding is drafted",
@@ -46,7 +45,7 @@ MUTANTS = (
     ),
     Mutant(
         name="request-raises-k-above-the-limit",
-        path="specdec_core/drafting/limits.py",
+        path="specdec_core/speculation/limits.py",
         old="return min(config.num_draft_tokens, request.num_draft_tokens)",
         new="return request.num_draft_tokens",
         breaks="a client makes the service draft as many tokens as it likes",
@@ -56,7 +55,7 @@ MUTANTS = (
     ),
     Mutant(
         name="ngram-prefers-the-shorter-match",
-        path="specdec_core/drafting/ngram.py",
+        path="specdec_core/speculation/ngram.py",
         old="if match_len > best_len:",
         new="if match_len >= best_len:",
         breaks="an older occurrence is proposed instead of the latest",
@@ -66,7 +65,7 @@ MUTANTS = (
     ),
     Mutant(
         name="ngram-copy-runs-off-the-end",
-        path="specdec_core/drafting/ngram.py",
+        path="specdec_core/speculation/ngram.py",
         old="        while len(copied) < num_tokens:",
         new="        while False:",
         breaks="a loop is proposed once round only: short proposals where long ones are right",
@@ -74,7 +73,7 @@ MUTANTS = (
     ),
     Mutant(
         name="ngram-forgets-full-tables",
-        path="specdec_core/drafting/ngram.py",
+        path="specdec_core/speculation/ngram.py",
         old="            while end == _NONE and num_older > 0:\n",
         new="            while False:\n",
         breaks="a long text is searched in its last part alone: fewer tokens are proposed",
@@ -84,7 +83,7 @@ MUTANTS = (
     ),
     Mutant(
         name="ngram-walks-without-bound",
-        path="specdec_core/drafting/ngram.py",
+        path="specdec_core/speculation/ngram.py",
         old="for _ in range(_MAX_STEPS):",
         new="for _ in range(len(ids)):",
         breaks="a client's ids of one hash make every decision as long as its prompt",
@@ -94,7 +93,7 @@ MUTANTS = (
     ),
     Mutant(
         name="histogram-without-zero-acceptance",
-        path=_POOL + "k_policy.py",
+        path="specdec_core/speculation/k_policy.py",
         old="        if num_drafted:\n",
         new="        if num_accepted:\n",
         breaks="rounds that accepted nothing are left out: the mean acceptance length is too high",
@@ -104,7 +103,7 @@ MUTANTS = (
     ),
     Mutant(
         name="breaking-token-is-no-trial",
-        path=_POOL + "goodput.py",
+        path="specdec_core/speculation/goodput.py",
         old="num_trials = min(num_accepted + 1, len(pairs))",
         new="num_trials = num_accepted",
         breaks="every drafter seems always right, and K never falls",
@@ -112,7 +111,7 @@ MUTANTS = (
     ),
     Mutant(
         name="rows-cost-nothing",
-        path=_POOL + "linear_fit.py",
+        path="specdec_core/speculation/linear_fit.py",
         old="                slopes[i] = slope\n",
         new="                slopes[i] = 0.0\n",
         breaks="tokens are drafted that cost more time than they save",
@@ -122,7 +121,7 @@ MUTANTS = (
     ),
     Mutant(
         name="the-hosts-time-is-not-seen",
-        path=_POOL + "device.py",
+        path="specdec_core/scheduler/device.py",
         old="seconds = max(now - began, 0.0 if self.is_shared else pass_s)",
         new="seconds = pass_s",
         breaks="long proposals look dearer than they are: each saves the host a round",
@@ -132,7 +131,7 @@ MUTANTS = (
     ),
     Mutant(
         name="the-group-before-counts-twice",
-        path=_POOL + "device.py",
+        path="specdec_core/scheduler/device.py",
         old="max(lease.since, self._answers[-1])",
         new="lease.since",
         breaks="a group that waited behind another one looks dear",
@@ -142,7 +141,7 @@ MUTANTS = (
     ),
     Mutant(
         name="luck-counts-as-nature",
-        path=_POOL + "acceptance_belief.py",
+        path="specdec_core/speculation/acceptance.py",
         old="self._losses.index(min(self._losses))",
         new="self._losses.index(max(self._losses))",
         breaks="a sequence that was unlucky once is drafted for too little",
@@ -152,7 +151,7 @@ MUTANTS = (
     ),
     Mutant(
         name="halves-cost-half",
-        path=_POOL + "overlap.py",
+        path="specdec_core/scheduler/pipelining.py",
         old="return 2.0 * max(self._parts_s(num_live, True)) / num_live",
         new="return max(self._parts_s(num_live, True)) / num_live",
         breaks="sequences are split though a pass takes as long for half of them",
@@ -162,7 +161,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-resting-draft-splits-its-target",
-        path=_POOL + "overlap.py",
+        path="specdec_core/scheduler/pipelining.py",
         old=" or self._num_plain >= _RESTING:",
         new=":",
         breaks="plain decoding runs in halves while no draft has anything to do",
@@ -170,7 +169,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-shared-draft-has-time-for-all",
-        path=_POOL + "draft_sharing.py",
+        path="specdec_core/speculation/draft_load.py",
         old="return 1.0 if needed_s <= round_s else plain_s / (needed_s - round_s + plain_s)",
         new="return 1.0",
         breaks="targets stand still while their rows queue for a slow draft",
@@ -180,7 +179,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-short-draft-is-left-nothing",
-        path=_POOL + "going_without.py",
+        path="specdec_core/scheduler/draft_fallback.py",
         old="len(draft.board.clients) - draft.board.max_group_size",
         new="len(draft.board.clients)",
         breaks="rows that the draft would take next go without, and it runs dry",
@@ -190,7 +189,7 @@ MUTANTS = (
     ),
     Mutant(
         name="tiles-cost-nothing",
-        path=_POOL + "pass_prices.py",
+        path="specdec_core/speculation/pass_prices.py",
         old="if self.tile_rows else end",
         new="if False else end",
         breaks="sizes reach across the end of a tile: its step is smeared over both sides",
@@ -200,7 +199,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-slow-machine-makes-one-size-dear",
-        path=_POOL + "step_costs.py",
+        path="specdec_core/speculation/step_costs.py",
         old="            self.pace *= exp(sum(self._outliers) / _NUM_IN_A_ROW)\n",
         new="            size.seconds *= exp(sum(self._outliers) / _NUM_IN_A_ROW)\n",
         breaks="after a slow minute the sizes that were not run look cheap, or dear for ever",
@@ -210,7 +209,7 @@ MUTANTS = (
     ),
     Mutant(
         name="drafting-in-vain-goes-on",
-        path=_POOL + "goodput.py",
+        path="specdec_core/speculation/goodput.py",
         old="most = 0 if self._num_in_vain >= _IN_VAIN else limit",
         new="most = limit",
         breaks="a draft model is asked round after round for tokens that no group checks",
@@ -220,7 +219,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-request-s-k-overrules-the-policy",
-        path=_POOL + "proposals.py",
+        path="specdec_core/scheduler/proposals.py",
         old="return max(0, min(wanted, limit))",
         new=(
             "named = sequence.request.num_draft_tokens is not None\n"
@@ -233,7 +232,7 @@ MUTANTS = (
     ),
     Mutant(
         name="drafting-counts-for-nothing",
-        path=_POOL + "group_choice.py",
+        path="specdec_core/speculation/token_selection.py",
         old="seconds = group.spent_s + pass_s * exp(spread**2 / 2.0)",
         new="seconds = pass_s * exp(spread**2 / 2.0)",
         breaks="draft steps are free: a dear draft model makes every round slower",
@@ -243,7 +242,7 @@ MUTANTS = (
     ),
     Mutant(
         name="lookup-is-judged-by-what-was-proposed",
-        path=_POOL + "settlement.py",
+        path="specdec_core/scheduler/results.py",
         old="learn(history, Drafter.LOOKUP, current.found, answer.tokens, current.num_agreed)",
         new="learn(history, Drafter.LOOKUP, row.proposal, answer.tokens, current.num_agreed)",
         breaks="prompt lookup that was given up is never tried again",
@@ -253,7 +252,7 @@ MUTANTS = (
     ),
     Mutant(
         name="budget-cuts-the-most-promising",
-        path=_POOL + "verification_budget.py",
+        path="specdec_core/scheduler/verification_budget.py",
         old="return acceptance_rate(plan.sequence.history) ** length if length",
         new="return -(acceptance_rate(plan.sequence.history) ** length) if length",
         breaks="the tokens most likely to be accepted are left out",
@@ -263,7 +262,7 @@ MUTANTS = (
     ),
     Mutant(
         name="budget-forgets-the-bonus-choice",
-        path=_POOL + "grouping.py",
+        path="specdec_core/scheduler/grouping.py",
         old="num_choices=row.num_choices - excess",
         new="num_choices=max(row.num_choices - excess - 1, 1)",
         breaks="a shortened proposal is scored at one position too few",
@@ -273,7 +272,7 @@ MUTANTS = (
     ),
     Mutant(
         name="budget-rounded-down",
-        path=_POOL + "verification_budget.py",
+        path="specdec_core/scheduler/verification_budget.py",
         old="return -(-num_rows // tile_rows) * tile_rows if tile_rows",
         new="return num_rows // tile_rows * tile_rows if tile_rows",
         breaks="rows of a tile that is paid for are left empty",

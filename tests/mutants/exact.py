@@ -2,12 +2,12 @@
 
 from tests.mutants.mutant import Mutant
 
-_ACTIVATION = "specdec_core/models/exact_activation.py"
-_ATTENTION = "specdec_core/models/exact_attention.py"
-_LINEAR = "specdec_core/models/exact_linear.py"
-_EXACT = "specdec_core/models/exact.py"
-_NUMERICS = "specdec_core/models/numerics.py"
-_PLAN = "specdec_core/models/pass_plan.py"
+_ACTIVATION = "specdec_core/batch_invariance/activation.py"
+_ATTENTION = "specdec_core/batch_invariance/attention.py"
+_LINEAR = "specdec_core/batch_invariance/linear.py"
+_EXACT = "specdec_core/loading/self_check.py"
+_NUMERICS = "specdec_core/batch_invariance/size_classes.py"
+_PLAN = "specdec_core/layers/attention/metadata.py"
 _LINEAR_TESTS = "tests/models/test_exact_linear.py::"
 _ACTIVATION_TESTS = "tests/models/test_exact_activation.py::"
 _EXACT_TESTS = "tests/models/test_exact.py::"
@@ -73,7 +73,7 @@ MUTANTS = (
     ),
     Mutant(
         name="undo-leaves-the-wrappers",
-        path="specdec_core/models/exact_module.py",
+        path="specdec_core/batch_invariance/module.py",
         old="        model.set_submodule(name, module.plain)\n",
         new="        model.get_submodule(name)\n",
         breaks="a model that fell back to fast numerics still pays for exact ones",
@@ -148,7 +148,7 @@ MUTANTS = (
     ),
     Mutant(
         name="long-feeds-in-one-row",
-        path="specdec_core/models/transformers_adapter.py",
+        path="specdec_core/worker/model_runner.py",
         old="feeds, starts, self.max_tokens_per_pass, self.attention.queries.high",
         new="feeds, starts, self.max_tokens_per_pass, 10_000",
         breaks="a prefill's attention runs at query counts that were never checked",
@@ -164,7 +164,7 @@ MUTANTS = (
     ),
     Mutant(
         name="norms-known-by-their-name-alone",
-        path="specdec_core/models/exact_norm.py",
+        path="specdec_core/batch_invariance/norm.py",
         old="return looks_plain and _computes_the_same(module)",
         new="return looks_plain",
         breaks="a norm that adds 1 to its weights is computed without",

@@ -2,16 +2,15 @@
 
 from tests.mutants.mutant import Mutant
 
-_FUSED = "specdec_core/models/fused_decoder.py"
+_FUSED = "specdec_core/models/llama.py"
 _FUSED_TESTS = "tests/models/test_fused_decoder.py::"
-_KERNELS = "specdec_core/models/kernels/"
 _KERNEL_TESTS = "tests/models/test_native_kernels.py::"
 _SAME_BITS = _FUSED_TESTS + "test_its_logits_are_those_of_transformers_bit_for_bit[fused {}-dtype0]"
 
 MUTANTS = (
     Mutant(
         name="halves-turned-the-other-way",
-        path="specdec_core/models/layer_ops.py",
+        path="specdec_core/layers/elementwise.py",
         old="    swapped = torch.cat([-second, first], dim=-1)\n",
         new="    swapped = torch.cat([second, -first], dim=-1)\n",
         breaks="queries and keys turn backwards: their angles agree, the trained ones do not",
@@ -43,7 +42,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-kernel-query-misses-its-own-key",
-        path=_KERNELS + "attention.h",
+        path="specdec_core/kernels/csrc/attention.h",
         old="(vi){0} + (int32_t)last_key);",
         new="(vi){0} + (int32_t)last_key - 1);",
         breaks="a token does not see itself",
@@ -51,7 +50,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-kernel-reads-keys-behind-the-last",
-        path=_KERNELS + "attention.h",
+        path="specdec_core/kernels/csrc/attention.h",
         old="const bf16 *odd = j + 1 < tile->count ?",
         new="const bf16 *odd = j < tile->count ?",
         breaks="what an earlier request left in a block spreads, if it is no number",
@@ -59,7 +58,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-kernel-sums-by-company",
-        path=_KERNELS + "attention.h",
+        path="specdec_core/kernels/csrc/attention.h",
         old="total_of[q] = (vf){0};",
         new="total_of[q] = (vf){0} + 1e-6f * (float)(u->num_keys % 7);",
         breaks="a query's weights depend on how far the last query of its chunk sees",
@@ -69,7 +68,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-kernel-unit-of-all-heads-reads-the-first",
-        path=_KERNELS + "attention.h",
+        path="specdec_core/kernels/csrc/attention.h",
         old="const bf16 *rows = tile->rows + head * size + j * tile->stride;",
         new="const bf16 *rows = tile->rows + j * tile->stride;",
         breaks="a batch's heads mix the values of another; few sequences do not",
@@ -77,7 +76,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-kernel-linear-without-bias",
-        path=_KERNELS + "products.h",
+        path="specdec_core/kernels/csrc/products.h",
         old="const bf16 *bias = p->bias ? p->bias + block * OUTPUTS : no_bias;",
         new="const bf16 *bias = no_bias;",
         breaks="Qwen2 without its biases: fluent at first",
@@ -85,7 +84,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-kernel-linear-loses-the-last-rows",
-        path=_KERNELS + "products.h",
+        path="specdec_core/kernels/csrc/products.h",
         old="if (chunk + 1 == p->num_chunks) end = p->rows;",
         new="if (chunk + 1 == p->num_chunks) end = p->rows / TILE_ROWS * TILE_ROWS;",
         breaks="rows behind the last whole tile are what was in memory",
@@ -93,7 +92,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-kernel-linear-forgets-a-row-of-thirteen",
-        path=_KERNELS + "products_pairs.h",
+        path="specdec_core/kernels/csrc/products_pairs.h",
         old="CASE(6, 1, asks)",
         new="case 6: multiply_rows(p, first, 5, blocks, 1, asks, to); break;",
         breaks="without AMX one row of 13 is what was in memory",

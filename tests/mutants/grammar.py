@@ -2,9 +2,9 @@
 
 from tests.mutants.mutant import Mutant
 
-_PROCESSORS = "specdec_core/logit_processors.py"
-_ROUND = "specdec_core/algorithms/speculative_round.py"
-_LIMITS = "specdec_core/drafting/limits.py"
+_PROCESSORS = "specdec_core/sampling/logit_processors.py"
+_ROUND = "specdec_core/worker/round.py"
+_LIMITS = "specdec_core/speculation/limits.py"
 _MATCHER = "deployments/text/grammars.py"
 _LEDGER = "deployments/coordinator/client_ledger.py"
 _GENERATION = "deployments/ingress/generation.py"
@@ -67,7 +67,7 @@ MUTANTS = (
     ),
     Mutant(
         name="grammar-not-waited-for",
-        path="specdec_core/replica.py",
+        path="specdec_core/worker/replica.py",
         old="                    found[place] = _not_ready(rows[place])\n",
         new="                    pass\n",
         breaks="a row whose grammar is being compiled fails",

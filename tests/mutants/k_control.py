@@ -2,7 +2,6 @@
 
 from tests.mutants.mutant import Mutant
 
-_POOL = "specdec_core/pool/"
 _COSTS = "tests/pool/test_step_costs.py::"
 _LOOKING = "tests/pool/test_looking.py::"
 _PRICES = "tests/pool/test_pass_prices.py::"
@@ -14,7 +13,7 @@ _COPIED = "tests/pool/test_copy_belief.py::"
 MUTANTS = (
     Mutant(
         name="times-beside-other-work-kept",
-        path="specdec_core/models/timing.py",
+        path="specdec_core/loading/profiler.py",
         old="    if are_plausible(found):\n",
         new="    if found:\n",
         breaks="a first start on a busy machine fixes a batch of 8 for all later ones",
@@ -22,7 +21,7 @@ MUTANTS = (
     ),
     Mutant(
         name="times-of-a-busy-start-kept-for-good",
-        path="specdec_core/models/timing.py",
+        path="specdec_core/loading/profiler.py",
         old="    if known is not None and not _are_quicker_now(model, role, known):\n",
         new="    if known is not None:\n",
         breaks="a first start beside work that never paused fixes its batch for all later ones",
@@ -30,7 +29,7 @@ MUTANTS = (
     ),
     Mutant(
         name="copied-tokens-all-alike",
-        path=_POOL + "copy_belief.py",
+        path="specdec_core/speculation/copy_acceptance.py",
         old="for agreed in range(num_agreed, num_agreed + count):",
         new="for agreed in [num_agreed] * count:",
         breaks="what stands behind accepted tokens is thought as weak as the first",
@@ -40,7 +39,7 @@ MUTANTS = (
     ),
     Mutant(
         name="copied-tokens-judged-as-the-first",
-        path=_POOL + "copy_belief.py",
+        path="specdec_core/speculation/copy_acceptance.py",
         old="kind = _KINDS[min(num_agreed + place, MOST_AGREED)]",
         new="kind = _KINDS[min(num_agreed, MOST_AGREED)]",
         breaks="a text that copies much makes every single equal token look good",
@@ -48,7 +47,7 @@ MUTANTS = (
     ),
     Mutant(
         name="copied-tokens-without-an-own-past",
-        path=_POOL + "copy_belief.py",
+        path="specdec_core/speculation/copy_acceptance.py",
         old="self._beliefs[kind].of(history, kind)",
         new="self._beliefs[kind].of(AcceptanceHistory(history.is_drawn), kind)",
         breaks="in a large batch a text that loops is checked no sooner than others",
@@ -58,7 +57,7 @@ MUTANTS = (
     ),
     Mutant(
         name="large-batches-go-by-agreement",
-        path=_POOL + "goodput.py",
+        path="specdec_core/speculation/goodput.py",
         old="return num_live <= FEW",
         new="return True",
         breaks="at 32 streams a target waits 0.9 ms longer for each group with drafts",
@@ -69,7 +68,7 @@ MUTANTS = (
     ),
     Mutant(
         name="agreement-not-told",
-        path=_POOL + "verification_budget.py",
+        path="specdec_core/scheduler/verification_budget.py",
         old="0 if is_drafted or sequence.round is None else sequence.round.num_agreed,",
         new="0,",
         breaks="what follows one equal token is checked as what follows eight",
@@ -80,7 +79,7 @@ MUTANTS = (
     ),
     Mutant(
         name="lookup-keeps-the-draft-out",
-        path=_POOL + "goodput.py",
+        path="specdec_core/speculation/goodput.py",
         old="            self._has_draft = True\n",
         new="",
         breaks="with both, the draft model is never asked, as some token always occurred before",
@@ -91,7 +90,7 @@ MUTANTS = (
     ),
     Mutant(
         name="pace-never-followed",
-        path=_POOL + "step_costs.py",
+        path="specdec_core/speculation/step_costs.py",
         old="self.pace *= exp(_PACE_SHARE * size.weight / (size.weight + _LINE_WEIGHT) * surprise)",
         new="self.pace *= 1.0",
         breaks="a machine that is a little slower makes the size that is run look dear",
@@ -99,7 +98,7 @@ MUTANTS = (
     ),
     Mutant(
         name="every-outlier-is-the-machine",
-        path=_POOL + "step_costs.py",
+        path="specdec_core/speculation/step_costs.py",
         old="        elif size.num_outliers == _NUM_IN_A_ROW:\n            size.begin(surprise)\n",
         new="",
         breaks="a size that became dearer is believed to cost what it did, and is run for ever",
@@ -107,7 +106,7 @@ MUTANTS = (
     ),
     Mutant(
         name="outliers-of-both-sides-add-up",
-        path=_POOL + "step_costs.py",
+        path="specdec_core/speculation/step_costs.py",
         old="if self._outliers and self._outliers[0] * surprise < 0.0:",
         new="if len(self._outliers) > _NUM_IN_A_ROW:",
         breaks="two slow passes and a fast one are taken for another pace of the machine",
@@ -115,7 +114,7 @@ MUTANTS = (
     ),
     Mutant(
         name="first-pass-believed-whatever-it-took",
-        path=_POOL + "step_costs.py",
+        path="specdec_core/speculation/step_costs.py",
         old="most = exp(_OUTLIER) * self.at(sequences, rows) if is_trusted else seconds",
         new="most = seconds",
         breaks="a size whose first pass met other work is left alone for hundreds of passes",
@@ -123,7 +122,7 @@ MUTANTS = (
     ),
     Mutant(
         name="looks-cost-nothing",
-        path=_POOL + "looking.py",
+        path="specdec_core/speculation/exploration.py",
         old="        self.credit -= _price(looked_at, best)\n",
         new="",
         breaks="every pass is run in a size that is only to be learnt",
@@ -131,7 +130,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-look-may-take-any-time",
-        path=_POOL + "looking.py",
+        path="specdec_core/speculation/exploration.py",
         old=" and _price(one, best) <= self.credit",
         new="",
         breaks="one look takes as long as a hundred passes",
@@ -139,7 +138,7 @@ MUTANTS = (
     ),
     Mutant(
         name="looked-at-without-hope",
-        path=_POOL + "looking.py",
+        path="specdec_core/speculation/exploration.py",
         old="one.hope > known and ",
         new="",
         breaks="sizes that cannot be the best are run again and again",
@@ -147,7 +146,7 @@ MUTANTS = (
     ),
     Mutant(
         name="the-most-hopeful-look-whatever-it-takes",
-        path=_POOL + "looking.py",
+        path="specdec_core/speculation/exploration.py",
         old="key=lambda one: (one.hope - known) / _price(one, best)",
         new="key=lambda one: one.hope",
         breaks="the time for looks goes to one dear size",
@@ -158,7 +157,7 @@ MUTANTS = (
     ),
     Mutant(
         name="settled-prices-never-change",
-        path=_POOL + "pass_prices.py",
+        path="specdec_core/speculation/pass_prices.py",
         old="if is_news or self.num_seen % _READ_EVERY == 0:",
         new="if is_news:",
         breaks="the controller goes by prices of an hour ago",
@@ -166,7 +165,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-surprise-waits",
-        path=_POOL + "pass_prices.py",
+        path="specdec_core/speculation/pass_prices.py",
         old="is_news = self.num_seen <= _SETTLED or abs(surprise) > _NEWS",
         new="is_news = self.num_seen <= _SETTLED",
         breaks="a machine that became slower is believed eight passes later",
@@ -174,7 +173,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-long-pass-is-believed",
-        path=_POOL + "pass_prices.py",
+        path="specdec_core/speculation/pass_prices.py",
         old="return _NOISE**2 + max(surprise - _LONG, 0.0) ** 2",
         new="return _NOISE**2",
         breaks="one pass that met other work keeps a service from drafting for hundreds of passes",
@@ -182,7 +181,7 @@ MUTANTS = (
     ),
     Mutant(
         name="one-slow-pass-is-the-machine",
-        path=_POOL + "pass_prices.py",
+        path="specdec_core/speculation/pass_prices.py",
         old="if len(self._far) == _NUM_IN_A_ROW:",
         new="if self._far:",
         breaks="a pass that met other work moves all prices",
@@ -190,7 +189,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-look-is-called-the-best",
-        path=_POOL + "goodput.py",
+        path="specdec_core/speculation/goodput.py",
         old="self.cause = KCause.GOODPUT if looked_at is chosen else KCause.PROBE",
         new="self.cause = KCause.GOODPUT",
         breaks="metrics say that the controller promises most where it only tries",
@@ -198,7 +197,7 @@ MUTANTS = (
     ),
     Mutant(
         name="shrunk-for-room-without-a-word",
-        path=_POOL + "dispatch.py",
+        path="specdec_core/scheduler/batch_builder.py",
         old="                plan.note(KCause.ROOM)\n",
         new="",
         breaks="an operator looks for a K controller at fault where KV blocks are short",
@@ -206,7 +205,7 @@ MUTANTS = (
     ),
     Mutant(
         name="unheard-draft-has-a-cause",
-        path=_POOL + "settlement.py",
+        path="specdec_core/scheduler/results.py",
         old="cause = _NO_DRAFT if current.proposal is None else current.cause",
         new="cause = current.cause",
         breaks="rounds that did not wait for the draft count as decided by the policy",
@@ -214,7 +213,7 @@ MUTANTS = (
     ),
     Mutant(
         name="nothing-found-counts-as-configured",
-        path=_POOL + "proposals.py",
+        path="specdec_core/scheduler/proposals.py",
         old="cause = _GOODPUT if rests else _NOTHING_FOUND",
         new="cause = _GOODPUT",
         breaks="an operator cannot see that prompt lookup has nothing to offer",
@@ -222,7 +221,7 @@ MUTANTS = (
     ),
     Mutant(
         name="lookup-in-vain-never-rests",
-        path=_POOL + "lookup_rest.py",
+        path="specdec_core/speculation/ngram_backoff.py",
         old="self.num_left = self._next_rest + 1  # the pass that is chosen counts",
         new="self.num_left = 0",
         breaks="a large batch pays for lookups of which nothing is ever checked",
@@ -230,7 +229,7 @@ MUTANTS = (
     ),
     Mutant(
         name="lookup-rests-for-a-few",
-        path=_POOL + "lookup_rest.py",
+        path="specdec_core/speculation/ngram_backoff.py",
         old="elif size > FEW:",
         new="else:",
         breaks="one stream's loop is found up to 32 passes late",
@@ -238,7 +237,7 @@ MUTANTS = (
     ),
     Mutant(
         name="lookup-in-vain-rests-for-four-passes-for-ever",
-        path=_POOL + "lookup_rest.py",
+        path="specdec_core/speculation/ngram_backoff.py",
         old="min(2 * self._next_rest, _LONGEST_REST)",
         new="_FIRST_REST",
         breaks="a large batch whose answers repeat nothing looks for copies in each fifth pass",
@@ -249,7 +248,7 @@ MUTANTS = (
     ),
     Mutant(
         name="long-rests-outlast-a-lookup-that-pays",
-        path=_POOL + "lookup_rest.py",
+        path="specdec_core/speculation/ngram_backoff.py",
         old="self._next_rest, self._surprise = _FIRST_REST, 0.0",
         new="self._surprise = 0.0",
         breaks="a batch that has begun to repeat itself rests for 32 passes again soon",
@@ -259,7 +258,7 @@ MUTANTS = (
     ),
     Mutant(
         name="what-was-right-against-all-odds-ends-no-rest",
-        path=_POOL + "lookup_rest.py",
+        path="specdec_core/speculation/ngram_backoff.py",
         old="if self._surprise > 1.0 + sqrt(self._num_found):",
         new="if False:",
         breaks="a batch that begins to repeat itself waits for many rests until it is believed",
@@ -272,7 +271,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-group-that-offers-nothing-is-asked-for",
-        path=_POOL + "verification_budget.py",
+        path="specdec_core/scheduler/verification_budget.py",
         old="if not any([plan.row.proposal for plan in group]):",
         new="if False:",
         breaks="every plain round waits for a choice among no tokens",
@@ -283,7 +282,7 @@ MUTANTS = (
     ),
     Mutant(
         name="lookup-rests-for-small-groups-too",
-        path=_POOL + "lookup_rest.py",
+        path="specdec_core/speculation/ngram_backoff.py",
         old="not self.num_left or size < self._size_in_vain",
         new="not self.num_left",
         breaks="the last sequences of a batch, which would gain, wait for the rest to end",
@@ -291,7 +290,7 @@ MUTANTS = (
     ),
     Mutant(
         name="drawn-tokens-are-foretold-by-all",
-        path=_POOL + "acceptance_belief.py",
+        path="specdec_core/speculation/acceptance.py",
         old="seen = self._kinds[history.is_drawn]",
         new="seen = self.seen",
         breaks="greedy answers say how many drawn tokens are accepted",
@@ -301,7 +300,7 @@ MUTANTS = (
     ),
     Mutant(
         name="rows-that-gain-nothing-count-for-nothing",
-        path=_POOL + "group_choice.py",
+        path="specdec_core/speculation/token_selection.py",
         old="margin = _BARE_MARGIN * log2(1 + group.num_bare)",
         new="margin = 0.0",
         breaks="a large batch that ends together is slower with drafts",
@@ -311,7 +310,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-shared-device-keeps-no-order",
-        path=_POOL + "fleet.py",
+        path="specdec_core/scheduler/replicas.py",
         old="return next(others, None) or Device()",
         new="return Device()",
         breaks="a draft that waits for its target's pass looks dear, and is given up",
@@ -319,7 +318,7 @@ MUTANTS = (
     ),
     Mutant(
         name="drafted-on-any-device",
-        path=_POOL + "fleet.py",
+        path="specdec_core/scheduler/replicas.py",
         old="return _roomiest(near, length) or _roomiest(self.drafts, length)",
         new="return _roomiest(self.drafts, length)",
         breaks="a group's rows come back from as many devices as there are, a few from each",
@@ -327,7 +326,7 @@ MUTANTS = (
     ),
     Mutant(
         name="small-groups-go-ahead-to-a-busy-device",
-        path=_POOL + "device.py",
+        path="specdec_core/scheduler/device.py",
         old="if not (self.is_shared and self.num_open) or self._answers[0] > ready_since:",
         new="if True:",
         breaks="groups that broke up once stay small, and the device runs twice as many passes",
@@ -339,7 +338,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-hung-pass-holds-up-its-device",
-        path=_POOL + "device.py",
+        path="specdec_core/scheduler/device.py",
         old="return max(self._answers[-1], ready_since) + _PATIENCE * max(self._passes)",
         new="return inf",
         breaks="a request waits for a pass of another replica that does not end",
@@ -347,7 +346,7 @@ MUTANTS = (
     ),
     Mutant(
         name="the-first-of-a-device-takes-all",
-        path=_POOL + "fleet.py",
+        path="specdec_core/scheduler/replicas.py",
         old="        if not self.leases:\n            return True\n",
         new="",
         breaks="of two targets on one accelerator the second runs when the first has nothing left",
@@ -359,7 +358,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-draft-takes-all-of-its-device",
-        path=_POOL + "fleet.py",
+        path="specdec_core/scheduler/replicas.py",
         old="if self.role is Role.DRAFT and self.device.is_shared:",
         new="if False:",
         breaks="a draft that hangs stops its target, too, until its lease is over",
@@ -367,7 +366,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-time-that-has-passed-is-woken-for",
-        path=_POOL + "dispatch.py",
+        path="specdec_core/scheduler/batch_builder.py",
         old="                replica.wake_at = None\n",
         new="",
         breaks="the pool is asked again and again while a shared device is busy",
@@ -375,7 +374,7 @@ MUTANTS = (
     ),
     Mutant(
         name="recordings-count-as-passes",
-        path=_POOL + "device.py",
+        path="specdec_core/scheduler/device.py",
         old="seconds = max(seconds - recording_s, 0.0)",
         new="seconds = max(seconds, 0.0)",
         breaks="a GPU's first passes, which are recorded, make it look too slow to draft for",
@@ -383,7 +382,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-lease-costs-its-steps-alone",
-        path=_POOL + "goodput.py",
+        path="specdec_core/speculation/goodput.py",
         old="self.draft.observe(sum(lengths), max(lengths), seconds)",
         new="self.draft.observe(1, 1, seconds / max(lengths))",
         breaks="few steps look dear and many cheap",
@@ -393,7 +392,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-resting-draft-weighed-for-each-sequence",
-        path=_POOL + "goodput.py",
+        path="specdec_core/speculation/goodput.py",
         old="if asked not in self._pays_if_good:",
         new="if True:",
         breaks="a round of 64 waits 12 ms for the pool",

@@ -2,13 +2,13 @@
 
 from tests.mutants.mutant import Mutant
 
-_BLOCKS = "specdec_core/kv/blocks.py"
-_PAGED = "specdec_core/kv/paged.py"
-_AHEAD = "specdec_core/kv/backed_ahead.py"
-_TOUCH = "specdec_core/kv/page_touch.c"
-_PLAN = "specdec_core/models/pass_plan.py"
-_ATTENTION = "specdec_core/models/ragged_attention.py"
-_ADAPTER = "specdec_core/models/transformers_adapter.py"
+_BLOCKS = "specdec_core/kv_cache/block_allocator.py"
+_PAGED = "specdec_core/kv_cache/paged.py"
+_AHEAD = "specdec_core/kv_cache/prefault.py"
+_TOUCH = "specdec_core/kernels/csrc/prefault.c"
+_PLAN = "specdec_core/layers/attention/metadata.py"
+_ATTENTION = "specdec_core/layers/attention/sdpa.py"
+_ADAPTER = "specdec_core/worker/model_runner.py"
 _BLOCKS_TESTS = "tests/kv/test_blocks.py::"
 _PAGED_TESTS = "tests/kv/test_paged.py::"
 _AHEAD_TESTS = "tests/kv/test_backed_ahead.py::"
@@ -218,7 +218,7 @@ MUTANTS = (
     ),
     Mutant(
         name="values-behind-the-last-key-are-read",
-        path="specdec_core/models/kernels/attention.h",
+        path="specdec_core/kernels/csrc/attention.h",
         old="const bf16 *odd = j + 1 < tile->count ? rows + tile->stride : no_row;",
         new="const bf16 *odd = rows + tile->stride;",
         breaks="a NaN that another request has left behind the last key spreads",
@@ -246,7 +246,7 @@ MUTANTS = (
     ),
     Mutant(
         name="tables-padded-with-a-block-of-another",
-        path="specdec_core/models/pass_plan.py",
+        path="specdec_core/layers/attention/metadata.py",
         old="blocks += [table[-1]] * (num_blocks - len(table))",
         new="blocks += [0] * (num_blocks - len(table))",
         breaks="a NaN of one request reaches all others through masked keys",

@@ -2,8 +2,8 @@
 
 from tests.mutants.mutant import Mutant
 
-_KERNELS = "specdec_core/choice_kernels.c"
-_NATIVE = "specdec_core/native_choice.py"
+_KERNELS = "specdec_core/kernels/csrc/sampler.c"
+_NATIVE = "specdec_core/sampling/cpu.py"
 _CHOICE_TESTS = "tests/sampling/test_choose.py::"
 _KERNEL_TESTS = "tests/sampling/test_native_choice.py::"
 _PENALTIES = "tests/sampling/test_logit_processors.py::test_a_pass_equals_the_reference_row_by_row"
@@ -170,7 +170,7 @@ MUTANTS = (
     ),
     Mutant(
         name="native-eager-not-heeded",
-        path="specdec_core/models/loading.py",
+        path="specdec_core/loading/loader.py",
         old='if not enforce_eager and weights.device.type == "cpu":',
         new='if weights.device.type == "cpu":',
         breaks="--enforce-eager starts a compiler all the same",

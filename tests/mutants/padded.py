@@ -2,12 +2,12 @@
 
 from tests.mutants.mutant import Mutant
 
-_KV = "specdec_core/kv/padded.py"
-_INVARIANTS = "specdec_core/kv/padded_invariants.py"
-_ROUND = "specdec_core/algorithms/padded_round.py"
+_KV = "specdec_core/algorithms/padded/cache.py"
+_INVARIANTS = "specdec_core/algorithms/padded/invariants.py"
+_ROUND = "specdec_core/algorithms/padded/round.py"
 _SEQUENCE = "specdec_core/algorithms/live_sequence.py"
-_EXSPEC = "specdec_core/algorithms/exspec_padded.py"
-_ATTENTION = "specdec_core/models/padded_attention.py"
+_EXSPEC = "specdec_core/algorithms/padded/exspec_padded.py"
+_ATTENTION = "specdec_core/algorithms/padded/attention.py"
 _KV_TESTS = "tests/kv/test_padded.py::"
 _DEFECT = "tests/equivalence/test_defects.py::test_defect_"
 _EQUAL_TESTS = "tests/equivalence/test_padded.py::"

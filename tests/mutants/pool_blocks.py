@@ -2,12 +2,10 @@
 
 from tests.mutants.mutant import Mutant
 
-_POOL = "specdec_core/pool/"
-
 MUTANTS = (
     Mutant(
         name="fenced-blocks-count-as-free",
-        path=_POOL + "fleet.py",
+        path="specdec_core/scheduler/replicas.py",
         old="return 0 if self.is_fenced else self.info.num_blocks - self.num_reserved_blocks",
         new="return self.info.num_blocks - self.num_reserved_blocks",
         breaks="slots that a silent replica still holds are given away",
@@ -17,7 +15,7 @@ MUTANTS = (
     ),
     Mutant(
         name="blocks-leak-with-each-sequence",
-        path=_POOL + "fleet.py",
+        path="specdec_core/scheduler/replicas.py",
         old="self.num_reserved_blocks -= self.num_blocks(place.reserved_len)",
         new="self.num_reserved_blocks -= self.num_blocks(place.cached_len)",
         breaks="capacity shrinks with every request until nothing is admitted",
@@ -25,7 +23,7 @@ MUTANTS = (
     ),
     Mutant(
         name="room-for-the-whole-output-wanted",
-        path=_POOL + "placement.py",
+        path="specdec_core/scheduler/admission.py",
         old="target = self._fleet.roomiest_target(len(sequence.ids))",
         new="target = self._fleet.roomiest_target(sequence.request.max_len)",
         breaks="few requests run where many would fit: each must fit with its longest output",
@@ -35,7 +33,7 @@ MUTANTS = (
     ),
     Mutant(
         name="no-spare-blocks-for-the-running",
-        path=_POOL + "fleet.py",
+        path="specdec_core/scheduler/replicas.py",
         old="spare = len(self.sequences) // ROUNDS_PER_BLOCK",
         new="spare = 0",
         breaks="newcomers are admitted and preempted at once, again and again",
@@ -45,7 +43,7 @@ MUTANTS = (
     ),
     Mutant(
         name="held-blocks-given-back",
-        path=_POOL + "fleet.py",
+        path="specdec_core/scheduler/replicas.py",
         old="length = held_len if held_len > wanted_len else wanted_len",
         new="length = wanted_len",
         breaks="blocks that the replica still holds are promised to another sequence",
@@ -55,7 +53,7 @@ MUTANTS = (
     ),
     Mutant(
         name="last-token-needs-a-position",
-        path=_POOL + "fleet.py",
+        path="specdec_core/scheduler/replicas.py",
         old="replica.longest_len + 1)",
         new="replica.longest_len)",
         breaks="a request that just fits is refused",
@@ -63,7 +61,7 @@ MUTANTS = (
     ),
     Mutant(
         name="short-requests-crowd-one-target",
-        path=_POOL + "fleet.py",
+        path="specdec_core/scheduler/replicas.py",
         old="key=lambda r: (len(r.sequences), -r.num_free_blocks, r.replica_id)",
         new="key=lambda r: (-r.num_free_blocks, r.replica_id)",
         breaks="targets with a row less than a full group wait for it, pass by pass",
@@ -73,7 +71,7 @@ MUTANTS = (
     ),
     Mutant(
         name="half-full-target-not-spared",
-        path=_POOL + "fleet.py",
+        path="specdec_core/scheduler/replicas.py",
         old="if 2 * r.num_free_blocks >= r.info.num_blocks",
         new="if r.num_free_blocks",
         breaks="a target is filled until it preempts, beside one with blocks free",
@@ -81,7 +79,7 @@ MUTANTS = (
     ),
     Mutant(
         name="draining-replica-gets-work",
-        path=_POOL + "fleet.py",
+        path="specdec_core/scheduler/replicas.py",
         old="return not (self.is_fenced or self.is_draining)",
         new="return not self.is_fenced",
         breaks="a replica that shall stop is given new sequences",
@@ -91,7 +89,7 @@ MUTANTS = (
     ),
     Mutant(
         name="other-vocabulary-let-in",
-        path=_POOL + "compatibility.py",
+        path="specdec_core/scheduler/compatibility.py",
         old="if other.vocab_size != info.vocab_size:",
         new="if other.vocab_size > info.vocab_size:",
         breaks="a draft of another tokenizer proposes ids that mean something else",
@@ -99,7 +97,7 @@ MUTANTS = (
     ),
     Mutant(
         name="other-model-as-second-target",
-        path=_POOL + "compatibility.py",
+        path="specdec_core/scheduler/compatibility.py",
         old="if are_targets and other.model_digest != info.model_digest:",
         new="if False and other.model_digest != info.model_digest:",
         breaks="a request continues on a target with other weights",
@@ -107,7 +105,7 @@ MUTANTS = (
     ),
     Mutant(
         name="preempted-slot-never-freed",
-        path=_POOL + "placement.py",
+        path="specdec_core/scheduler/admission.py",
         old="self._outbox.free(replica.replica_id, sequence.sequence_id)",
         new="replica.replica_id",
         breaks="the blocks of a preempted sequence stay taken on the replica",
@@ -117,7 +115,7 @@ MUTANTS = (
     ),
     Mutant(
         name="finished-slot-never-freed",
-        path=_POOL + "placement.py",
+        path="specdec_core/scheduler/admission.py",
         old="self._outbox.free(place.replica_id, sequence.sequence_id)",
         new="place.replica_id",
         breaks="the blocks of a finished sequence stay taken on the replica",
@@ -127,7 +125,7 @@ MUTANTS = (
     ),
     Mutant(
         name="youngest-preempts-the-oldest",
-        path=_POOL + "dispatch.py",
+        path="specdec_core/scheduler/batch_builder.py",
         old="youngest = max(idle, key=lambda one: one.rank)",
         new="youngest = min(idle, key=lambda one: one.rank)",
         breaks="two sequences take each other's blocks in turn and neither goes on",
@@ -137,7 +135,7 @@ MUTANTS = (
     ),
     Mutant(
         name="leased-sequence-preempted",
-        path=_POOL + "dispatch.py",
+        path="specdec_core/scheduler/batch_builder.py",
         old="idle = (s for s in replica.sequences.values() if s.places[replica.role].row is None)",
         new="idle = (s for s in replica.sequences.values())",
         breaks="the blocks of a sequence are given away while a group runs it",
@@ -145,7 +143,7 @@ MUTANTS = (
     ),
     Mutant(
         name="room-not-reserved",
-        path=_POOL + "fleet.py",
+        path="specdec_core/scheduler/replicas.py",
         old="        self.num_reserved_blocks += more\n        place.reserved_len = length\n",
         new="",
         breaks="rows of one group are promised the same free blocks",
@@ -155,7 +153,7 @@ MUTANTS = (
     ),
     Mutant(
         name="sequence-leased-twice",
-        path=_POOL + "dispatch.py",
+        path="specdec_core/scheduler/batch_builder.py",
         old="board.put_out(sequence.sequence_id, place.replica_id)\n            return\n",
         new="board.put_out(sequence.sequence_id, place.replica_id)\n",
         breaks="two groups advance one sequence at the same time",
@@ -165,7 +163,7 @@ MUTANTS = (
     ),
     Mutant(
         name="group-never-waits",
-        path=_POOL + "board.py",
+        path="specdec_core/scheduler/ready_queue.py",
         old="        return bool(self._out)\n",
         new="        return False\n",
         breaks="groups of one: members that are being drafted are never waited for",
@@ -175,7 +173,7 @@ MUTANTS = (
     ),
     Mutant(
         name="part-of-a-group-goes-behind-a-running-one",
-        path=_POOL + "dispatch.py",
+        path="specdec_core/scheduler/batch_builder.py",
         old="        if replica.leases:\n            return False\n",
         new="",
         breaks="where passes are long, the parts of a group take turns for ever",
@@ -185,7 +183,7 @@ MUTANTS = (
     ),
     Mutant(
         name="group-waits-beyond-its-bound",
-        path=_POOL + "dispatch.py",
+        path="specdec_core/scheduler/batch_builder.py",
         old="return bound <= now",
         new="return False",
         breaks="a ready row waits for members for as long as their draft takes",
@@ -195,7 +193,7 @@ MUTANTS = (
     ),
     Mutant(
         name="equal-lengths-starve-the-oldest",
-        path=_POOL + "grouping.py",
+        path="specdec_core/scheduler/grouping.py",
         old="if not is_overdue and self._entered.has_full:",
         new="if self._entered.has_full:",
         breaks="a row of a rare length waits for ever (the paper's P99 of 134 s)",
@@ -205,7 +203,7 @@ MUTANTS = (
     ),
     Mutant(
         name="overdue-rows-by-likeness",
-        path=_POOL + "grouping.py",
+        path="specdec_core/scheduler/grouping.py",
         old="if since > overdue_at or len(chosen) == self._max_size:",
         new="if True:",
         breaks="a row unlike the oldest one waits without bound",
@@ -215,7 +213,7 @@ MUTANTS = (
     ),
     Mutant(
         name="oldest-bucket-instead-of-the-largest",
-        path=_POOL + "alike.py",
+        path="specdec_core/scheduler/length_buckets.py",
         old="key=lambda bucket: (-len(bucket), bucket[0])",
         new="key=lambda bucket: bucket[0]",
         breaks="rows of a common length wait behind those of a rare one",
@@ -223,7 +221,7 @@ MUTANTS = (
     ),
     Mutant(
         name="row-that-left-stays-in-its-bucket",
-        path=_POOL + "alike.py",
+        path="specdec_core/scheduler/length_buckets.py",
         old="        if len(bucket) < self._max_size:\n",
         new="        if len(bucket) < self._max_size - 1:\n",
         breaks="a group goes out with fewer rows than are ready",
@@ -233,7 +231,7 @@ MUTANTS = (
     ),
     Mutant(
         name="cohorts-that-have-gone-pile-up",
-        path=_POOL + "grouping.py",
+        path="specdec_core/scheduler/grouping.py",
         old="if len(sinces) > 2 * len(self) + _SPARE:",
         new="if False:",
         breaks="behind a row that stays, every group that has gone leaves a record for ever",
@@ -243,7 +241,7 @@ MUTANTS = (
     ),
     Mutant(
         name="row-that-left-is-entered-by-likeness",
-        path=_POOL + "grouping.py",
+        path="specdec_core/scheduler/grouping.py",
         old="        if self._by_shape and self._to_enter.pop(sequence_id, None) is None:\n",
         new="        if self._by_shape and sequence_id not in self._to_enter:\n",
         breaks="every row that ever was ready is remembered and entered once more",
@@ -253,7 +251,7 @@ MUTANTS = (
     ),
     Mutant(
         name="answered-row-is-not-planned-again",
-        path=_POOL + "settlement.py",
+        path="specdec_core/scheduler/results.py",
         old="changed[sequence_id] = sequence",
         new="",
         breaks="a sequence stops for good after its first round",
@@ -263,7 +261,7 @@ MUTANTS = (
     ),
     Mutant(
         name="sequence-that-left-stays-on-the-board",
-        path=_POOL + "fleet.py",
+        path="specdec_core/scheduler/replicas.py",
         old="        self.board.forget(sequence.sequence_id)\n",
         new="",
         breaks="a group is formed with a sequence that has ended",

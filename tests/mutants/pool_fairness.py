@@ -2,7 +2,6 @@
 
 from tests.mutants.mutant import Mutant
 
-_POOL = "specdec_core/pool/"
 _SHARES = "tests/pool/test_fair_shares.py::"
 _QUEUE = "tests/pool/test_shared_queue.py::"
 _TIMEOUTS = "tests/pool/test_timeouts.py::"
@@ -10,7 +9,7 @@ _TIMEOUTS = "tests/pool/test_timeouts.py::"
 MUTANTS = (
     Mutant(
         name="prompts-not-counted",
-        path=_POOL + "fair_shares.py",
+        path="specdec_core/scheduler/fair_queue.py",
         old="account.num_served += len(sequence.ids)",
         new="account.num_served += 1",
         breaks="a client of long prompts has most of the service",
@@ -18,7 +17,7 @@ MUTANTS = (
     ),
     Mutant(
         name="answers-not-counted",
-        path=_POOL + "settlement.py",
+        path="specdec_core/scheduler/results.py",
         old="sequence.account.num_served += num_tokens",
         new="sequence.account.num_served += 0",
         breaks="a client of long answers has most of the service",
@@ -26,7 +25,7 @@ MUTANTS = (
     ),
     Mutant(
         name="idle-client-hoards",
-        path=_POOL + "fair_shares.py",
+        path="specdec_core/scheduler/fair_queue.py",
         old="account.num_served = max(account.num_served, self._level)",
         new="account.num_served = max(account.num_served, 0)",
         breaks="who was away for a day keeps all others waiting when it returns",
@@ -34,7 +33,7 @@ MUTANTS = (
     ),
     Mutant(
         name="level-never-rises",
-        path=_POOL + "fair_shares.py",
+        path="specdec_core/scheduler/fair_queue.py",
         old="self._level = max(self._level, account.num_served)",
         new="self._level = max(self._level, 0)",
         breaks="a new client is served alone until it has had as much as the others ever had",
@@ -45,7 +44,7 @@ MUTANTS = (
     ),
     Mutant(
         name="debt-forgotten",
-        path=_POOL + "fair_shares.py",
+        path="specdec_core/scheduler/fair_queue.py",
         old="has_had_more = account.num_served > self._level and self.num_waiting_clients > 0",
         new="has_had_more = False",
         breaks="a client that sends one long request after the other pays for none",
@@ -53,7 +52,7 @@ MUTANTS = (
     ),
     Mutant(
         name="every-client-remembered",
-        path=_POOL + "fair_shares.py",
+        path="specdec_core/scheduler/fair_queue.py",
         old="has_had_more = account.num_served > self._level and self.num_waiting_clients > 0",
         new="has_had_more = True",
         breaks="the coordinator's memory grows with every client that there ever was",
@@ -61,7 +60,7 @@ MUTANTS = (
     ),
     Mutant(
         name="older-turn-trusted",
-        path=_POOL + "fair_shares.py",
+        path="specdec_core/scheduler/fair_queue.py",
         old="elif turn[0] in (_GOES_ON, account.num_served):",
         new="elif turn[0] >= _GOES_ON:",
         breaks="what clients were served since they began to wait does not count",
@@ -69,7 +68,7 @@ MUTANTS = (
     ),
     Mutant(
         name="turns-pile-up",
-        path=_POOL + "fair_shares.py",
+        path="specdec_core/scheduler/fair_queue.py",
         old="if len(self._turns) > 2 * self.num_waiting_clients + _SPARE:",
         new="if len(self._turns) > 10_000_000 * self.num_waiting_clients + _SPARE:",
         breaks="a client that sends and aborts fills the coordinator's memory",
@@ -77,7 +76,7 @@ MUTANTS = (
     ),
     Mutant(
         name="preempted-waits-for-its-turn",
-        path=_POOL + "fair_shares.py",
+        path="specdec_core/scheduler/fair_queue.py",
         old="return sequence.admitted_at is not None or len(",
         new="return len(",
         breaks="an answer stands still while requests of others begin",
@@ -85,7 +84,7 @@ MUTANTS = (
     ),
     Mutant(
         name="resumed-waits-for-its-turn",
-        path=_POOL + "fair_shares.py",
+        path="specdec_core/scheduler/fair_queue.py",
         old="or len(sequence.request.emitted_token_ids) > 0",
         new="or len(sequence.request.emitted_token_ids) < 0",
         breaks="after a restart of the coordinator answers stand still while others begin",
@@ -95,7 +94,7 @@ MUTANTS = (
     ),
     Mutant(
         name="pushed-out-by-the-overtaken",
-        path=_POOL + "waiting.py",
+        path="specdec_core/scheduler/waiting.py",
         old="sequence.rank = best_rank, sequence.sequence_id",
         new="sequence.rank = sequence.rank[0], sequence.sequence_id",
         breaks="where memory is short a flood preempts the single request beside it for ever",
@@ -103,7 +102,7 @@ MUTANTS = (
     ),
     Mutant(
         name="full-queue-keeps-others-out",
-        path=_POOL + "waiting.py",
+        path="specdec_core/scheduler/waiting.py",
         old="return self._shares.num_waiting(client) > share",
         new="return share >= 0",
         breaks="one client fills the queue and no other is let in",
@@ -111,7 +110,7 @@ MUTANTS = (
     ),
     Mutant(
         name="every-client-has-a-queue",
-        path=_POOL + "waiting.py",
+        path="specdec_core/scheduler/waiting.py",
         old="share = _share(num_places, self._shares.num_waiting_clients)",
         new="share = num_places",
         breaks="the queue is as many times too long as there are clients",
@@ -122,7 +121,7 @@ MUTANTS = (
     ),
     Mutant(
         name="another-one-refused",
-        path=_POOL + "pool.py",
+        path="specdec_core/scheduler/scheduler.py",
         old="            self._registry.forget(sequence, FinishReason.ABORT)\n            raise",
         new="            self._registry.forget(self._placement.waiting.first, FinishReason.ABORT)\n"
         "            raise",
@@ -131,7 +130,7 @@ MUTANTS = (
     ),
     Mutant(
         name="rate-of-an-earlier-queue",
-        path=_POOL + "retry_hint.py",
+        path="specdec_core/scheduler/retry_hint.py",
         old="        if self._since is not None:\n            self._since,",
         new="        if self._since == 0.5:\n            self._since,",
         breaks="after a quiet hour the first who is refused is told to wait for a minute",
@@ -139,7 +138,7 @@ MUTANTS = (
     ),
     Mutant(
         name="deadline-ignored",
-        path=_POOL + "timeouts.py",
+        path="specdec_core/scheduler/timeouts.py",
         old="if not self._heap or self._heap[0][0] > now:",
         new="if not self._heap or self._heap[0][0] >= 0:",
         breaks="the requests of an ingress that hangs are run to their end for nobody",
@@ -151,7 +150,7 @@ MUTANTS = (
     ),
     Mutant(
         name="deadline-of-an-older-attempt",
-        path=_POOL + "timeouts.py",
+        path="specdec_core/scheduler/timeouts.py",
         old="is_it = sequence is not None and sequence.sequence_id == sequence_id",
         new="is_it = sequence is not None and sequence.sequence_id >= sequence_id",
         breaks="a request that is sent again ends at the deadline of its first attempt",
@@ -159,7 +158,7 @@ MUTANTS = (
     ),
     Mutant(
         name="nobody-woken-at-a-deadline",
-        path=_POOL + "pool.py",
+        path="specdec_core/scheduler/scheduler.py",
         old="        if soonest is not None:\n            times.append(soonest)\n",
         new="        if soonest is not None and not times:\n            times.append(soonest)\n",
         breaks="a deadline is noticed when something else happens",
@@ -167,7 +166,7 @@ MUTANTS = (
     ),
     Mutant(
         name="ended-requests-remembered",
-        path=_POOL + "timeouts.py",
+        path="specdec_core/scheduler/timeouts.py",
         old="        if len(self._heap) > self._most_entries:",
         new="        if len(self._heap) > 1_000 * self._most_entries:",
         breaks="every request is remembered until its deadline",

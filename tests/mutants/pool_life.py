@@ -2,12 +2,10 @@
 
 from tests.mutants.mutant import Mutant
 
-_POOL = "specdec_core/pool/"
-
 MUTANTS = (
     Mutant(
         name="epoch-not-compared",
-        path=_POOL + "pool.py",
+        path="specdec_core/scheduler/scheduler.py",
         old="if replica is None or not is_known or result.epoch != self._epoch:",
         new="if replica is None or not is_known:",
         breaks="a result for the coordinator before the restart is committed",
@@ -17,7 +15,7 @@ MUTANTS = (
     ),
     Mutant(
         name="lease-not-compared",
-        path=_POOL + "pool.py",
+        path="specdec_core/scheduler/scheduler.py",
         old="open_ = replica.leases.pop(result.lease_id)",
         new="open_ = replica.leases[result.lease_id]",
         breaks="a result that arrives twice is committed twice",
@@ -27,7 +25,7 @@ MUTANTS = (
     ),
     Mutant(
         name="drained-while-leased",
-        path=_POOL + "pool.py",
+        path="specdec_core/scheduler/scheduler.py",
         old="        if not replica.leases:\n            self._outbox.drained",
         new="        if True:\n            self._outbox.drained",
         breaks="a replica is stopped while it still runs a group",
@@ -37,7 +35,7 @@ MUTANTS = (
     ),
     Mutant(
         name="leased-sequence-drained",
-        path=_POOL + "pool.py",
+        path="specdec_core/scheduler/scheduler.py",
         old="            if sequence.places[replica.role].row is None:\n"
         "                self._placement.leave(sequence, replica.role)",
         new="            self._placement.leave(sequence, replica.role)",
@@ -48,7 +46,7 @@ MUTANTS = (
     ),
     Mutant(
         name="reset-of-a-dead-incarnation",
-        path=_POOL + "pool.py",
+        path="specdec_core/scheduler/scheduler.py",
         old="if replica is not None and replica.info.incarnation == incarnation:",
         new="if replica is not None:",
         breaks="the acknowledgement of a dead process unfences its successor",
@@ -58,7 +56,7 @@ MUTANTS = (
     ),
     Mutant(
         name="stale-stream-deregisters",
-        path=_POOL + "pool.py",
+        path="specdec_core/scheduler/scheduler.py",
         old="if replica is None or incarnation not in (None, replica.info.incarnation):",
         new="if replica is None:",
         breaks="the closing stream of a dead process removes its successor",
@@ -68,7 +66,7 @@ MUTANTS = (
     ),
     Mutant(
         name="sequences-die-with-their-replica",
-        path=_POOL + "pool.py",
+        path="specdec_core/scheduler/scheduler.py",
         old="        self._placement.evacuate(replica)\n        self._fleet.remove(replica_id)",
         new="        self._fleet.remove(replica_id)",
         breaks="requests on a dead target never continue",
@@ -78,7 +76,7 @@ MUTANTS = (
     ),
     Mutant(
         name="older-attempt-still-heard",
-        path=_POOL + "pool.py",
+        path="specdec_core/scheduler/scheduler.py",
         old="self._outbox.forget_events(request.request_id)",
         new="len(self._registry)",
         breaks="a request that is sent again hears events of its first attempt",
@@ -88,7 +86,7 @@ MUTANTS = (
     ),
     Mutant(
         name="waiting-behind-another-lease-counts",
-        path=_POOL + "pool.py",
+        path="specdec_core/scheduler/scheduler.py",
         old="            behind.deadline = now + behind.lease.ttl_s",
         new="            assert behind.lease.replica_id",
         breaks="a target that is merely slow is fenced again and again",
@@ -98,7 +96,7 @@ MUTANTS = (
     ),
     Mutant(
         name="later-leases-never-looked-at",
-        path=_POOL + "pool.py",
+        path="specdec_core/scheduler/scheduler.py",
         old="min([now + self._config.lease_ttl_s, *self._deadlines()])",
         new="now + self._config.lease_ttl_s",
         breaks="a replica that falls silent is noticed up to twice as late",
@@ -106,7 +104,7 @@ MUTANTS = (
     ),
     Mutant(
         name="slot-freed-before-the-lease-answers",
-        path=_POOL + "outbox.py",
+        path="specdec_core/scheduler/outbox.py",
         old="        self._flush(lease.replica_id)\n",
         new="",
         breaks="a replica is sent more rows than its blocks hold: the frees come too late",
@@ -116,7 +114,7 @@ MUTANTS = (
     ),
     Mutant(
         name="event-index-behind-its-tokens",
-        path=_POOL + "registry.py",
+        path="specdec_core/scheduler/live_requests.py",
         old="TokenEvent(sequence.request_id, sequence.num_emitted, tokens)",
         new="TokenEvent(sequence.request_id, sequence.num_emitted + len(tokens), tokens)",
         breaks="a client that resumes by index loses or repeats tokens",

@@ -2,7 +2,6 @@
 
 from tests.mutants.mutant import Mutant
 
-_POOL = "specdec_core/pool/"
 _SCORE_TEST = (
     "tests/pool/test_logprobs.py::test_those_of_a_prompt_come_whole_with_its_first_token[3]"
 )
@@ -10,7 +9,7 @@ _SCORE_TEST = (
 MUTANTS = (
     Mutant(
         name="draft-cache-one-beyond-agreement",
-        path=_POOL + "settlement.py",
+        path="specdec_core/scheduler/results.py",
         old="agreed_len = row.end_len + answer.num_accepted",
         new="agreed_len = row.end_len + answer.num_accepted + 1",
         breaks="the draft keeps the KV of a rejected token and drafts behind it",
@@ -20,7 +19,7 @@ MUTANTS = (
     ),
     Mutant(
         name="draft-cache-not-cut-by-a-rejection",
-        path=_POOL + "settlement.py",
+        path="specdec_core/scheduler/results.py",
         old="sequence.draft.cached_len = min(sequence.draft.cached_len, agreed_len)",
         new="sequence.draft.cached_len = sequence.draft.cached_len",
         breaks="every rejection costs a miss: the pool believes the draft caches rejected tokens",
@@ -30,7 +29,7 @@ MUTANTS = (
     ),
     Mutant(
         name="target-rereads-the-last-round",
-        path=_POOL + "settlement.py",
+        path="specdec_core/scheduler/results.py",
         old="place.cached_len = held_len if held_len < num_ids else num_ids - 1",
         new="place.cached_len = row.base_len",
         breaks="every round feeds the tokens of the round before again",
@@ -40,7 +39,7 @@ MUTANTS = (
     ),
     Mutant(
         name="answer-not-compared-with-the-proposal",
-        path=_POOL + "settlement.py",
+        path="specdec_core/scheduler/results.py",
         old="        and (n == 0 or tokens[:n] == row.proposal[:n])\n",
         new="",
         breaks="a replica that answers for another proposal commits its tokens",
@@ -50,7 +49,7 @@ MUTANTS = (
     ),
     Mutant(
         name="bonus-token-not-required",
-        path=_POOL + "settlement.py",
+        path="specdec_core/scheduler/results.py",
         old="        len(tokens) == num_tokens\n",
         new="        len(tokens) >= n\n",
         breaks="an answer without the target's own token is taken",
@@ -60,7 +59,7 @@ MUTANTS = (
     ),
     Mutant(
         name="first-place-of-a-chunk-unscored",
-        path=_POOL + "rows.py",
+        path="specdec_core/scheduler/rows.py",
         old="base_len = min(base_len, len(sequence.prompt_logprobs))",
         new="pass",
         breaks="where the chunks of a prompt meet, a log-probability is missing",
@@ -68,7 +67,7 @@ MUTANTS = (
     ),
     Mutant(
         name="scores-of-a-replay-told-again",
-        path=_POOL + "sequence.py",
+        path="specdec_core/scheduler/sequence.py",
         old="self.prompt_logprobs += prompt_logprobs[len(self.prompt_logprobs) - base_len :]",
         new="self.prompt_logprobs += prompt_logprobs",
         breaks="a prompt that is read again reports its log-probabilities twice",
@@ -76,7 +75,7 @@ MUTANTS = (
     ),
     Mutant(
         name="accepted-tokens-behind-a-stop-counted",
-        path=_POOL + "settlement.py",
+        path="specdec_core/scheduler/results.py",
         old="num_accepted = min(num_accepted, num_tokens)",
         new="num_accepted = min(num_accepted, len(answer.tokens))",
         breaks="tokens that were never emitted count as accepted: acceptance looks better",
@@ -84,7 +83,7 @@ MUTANTS = (
     ),
     Mutant(
         name="stop-ids-ignored-in-a-round",
-        path=_POOL + "settlement.py",
+        path="specdec_core/scheduler/results.py",
         old="cut_at_stop(answer.tokens, sequence.stop_ids, budget)",
         new="cut_at_stop(answer.tokens, frozenset(), budget)",
         breaks="a drafted and accepted end id is followed by more tokens",
@@ -94,7 +93,7 @@ MUTANTS = (
     ),
     Mutant(
         name="miss-not-believed",
-        path=_POOL + "settlement.py",
+        path="specdec_core/scheduler/results.py",
         old="place.cached_len = cached_len if cached_len < row.base_len else 0",
         new="place.cached_len = cached_len",
         breaks="a replica that misses at the same length again is asked for ever",
@@ -104,7 +103,7 @@ MUTANTS = (
     ),
     Mutant(
         name="rules-not-sent-again",
-        path=_POOL + "settlement.py",
+        path="specdec_core/scheduler/results.py",
         old="place.has_rules = place.cached_len > 0",
         new="place.has_rules = True",
         breaks="a replica that lost a sequence never gets its sampling parameters again",
@@ -114,7 +113,7 @@ MUTANTS = (
     ),
     Mutant(
         name="unsettled-reservation",
-        path=_POOL + "settlement.py",
+        path="specdec_core/scheduler/results.py",
         old="        replica.settle(place, held_len, num_ids)\n",
         new="",
         breaks="blocks of rejected tokens stay reserved",
@@ -124,7 +123,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-failing-draft-ends-the-request",
-        path=_POOL + "settlement.py",
+        path="specdec_core/scheduler/results.py",
         old="        if replica.role is Role.DRAFT:\n"
         "            sequence.is_draftable = False\n"
         "            self._placement.leave(sequence, Role.DRAFT)\n"
@@ -137,7 +136,7 @@ MUTANTS = (
     ),
     Mutant(
         name="side-lease-makes-the-row-younger",
-        path=_POOL + "settlement.py",
+        path="specdec_core/scheduler/results.py",
         old="if is_target or row.num_choices > 0:  # it was the owner",
         new="if True:",
         breaks="a sequence whose draft catches up loses its place in the queue each time",
@@ -147,7 +146,7 @@ MUTANTS = (
     ),
     Mutant(
         name="draft-rereads-the-prefix",
-        path=_POOL + "rows.py",
+        path="specdec_core/scheduler/rows.py",
         old="base_len = min(place.cached_len, len(sequence.ids) - 1)\n"
         "    end_len = min(base_len + chunk, len(sequence.ids))\n"
         "    row",
@@ -159,7 +158,7 @@ MUTANTS = (
     ),
     Mutant(
         name="proposal-checked-in-the-middle-of-a-prefill",
-        path=_POOL + "rows.py",
+        path="specdec_core/scheduler/rows.py",
         old="checked = proposal if is_last else ()",
         new="checked = proposal",
         breaks="drafted tokens are fed before the prompt is complete",
@@ -167,7 +166,7 @@ MUTANTS = (
     ),
     Mutant(
         name="k-choices-instead-of-k-plus-1",
-        path=_POOL + "rows.py",
+        path="specdec_core/scheduler/rows.py",
         old="num_choices = num_checked + 1 if is_last else 0",
         new="num_choices = max(num_checked, 1) if is_last else 0",
         breaks="no bonus token: K = 1 gives no speed-up at all",
@@ -177,7 +176,7 @@ MUTANTS = (
     ),
     Mutant(
         name="shrunk-row-keeps-its-choices",
-        path=_POOL + "grouping.py",
+        path="specdec_core/scheduler/grouping.py",
         old="num_choices=row.num_choices - excess",
         new="num_choices=row.num_choices",
         breaks="a proposal cut for lack of room is verified at positions that are not fed",
@@ -187,7 +186,7 @@ MUTANTS = (
     ),
     Mutant(
         name="whole-proposal-into-too-little-room",
-        path=_POOL + "grouping.py",
+        path="specdec_core/scheduler/grouping.py",
         old="proposal=row.proposal[:num_drafted]",
         new="proposal=row.proposal",
         breaks="more tokens are fed than blocks were reserved for",
@@ -197,7 +196,7 @@ MUTANTS = (
     ),
     Mutant(
         name="stale-base-hash",
-        path=_POOL + "rows.py",
+        path="specdec_core/scheduler/rows.py",
         old="        sequence.prefix_hashes[base_len],\n",
         new="        sequence.prefix_hashes[base_len - 1],\n",
         breaks="the check of what a replica caches compares another prefix",
@@ -207,7 +206,7 @@ MUTANTS = (
     ),
     Mutant(
         name="rules-on-every-lease",
-        path=_POOL + "rows.py",
+        path="specdec_core/scheduler/rows.py",
         old="        None if place.has_rules else sequence.request.rules,\n",
         new="        sequence.request.rules,\n",
         breaks="a replica that lost the sequence would start it anew and silently",
@@ -215,7 +214,7 @@ MUTANTS = (
     ),
     Mutant(
         name="proposal-outlives-its-length",
-        path=_POOL + "sequence.py",
+        path="specdec_core/scheduler/sequence.py",
         old="return _PROPOSED if current.committed_len == len(self.ids) else _READY",
         new="return _PROPOSED if current.committed_len <= len(self.ids) else _READY",
         breaks="a sequence counts as proposed with a proposal of an earlier length",
@@ -223,7 +222,7 @@ MUTANTS = (
     ),
     Mutant(
         name="budget-counts-the-prompt",
-        path=_POOL + "settlement.py",
+        path="specdec_core/scheduler/results.py",
         old="budget = sequence.max_len - len(sequence.ids)",
         new="budget = sequence.request.params.max_tokens - len(sequence.ids)",
         breaks="a long prompt leaves fewer tokens to emit",
@@ -233,7 +232,7 @@ MUTANTS = (
     ),
     Mutant(
         name="resumed-tokens-count-again",
-        path=_POOL + "sequence.py",
+        path="specdec_core/scheduler/sequence.py",
         old="return len(self.ids) - self.num_prompt",
         new="return (\n"
         "            len(self.ids)\n"
@@ -247,7 +246,7 @@ MUTANTS = (
     ),
     Mutant(
         name="accepted-position-off-by-one",
-        path=_POOL + "counters.py",
+        path="specdec_core/scheduler/stats.py",
         old="dict.fromkeys(range(num_tokens), num_rounds)",
         new="dict.fromkeys(range(1, num_tokens + 1), num_rounds)",
         breaks="acceptance per position is reported for the next position",

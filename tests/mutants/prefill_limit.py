@@ -2,14 +2,13 @@
 
 from tests.mutants.mutant import Mutant
 
-_POOL = "specdec_core/pool/"
 _TESTS = "tests/pool/test_prefill_limit.py::"
 _KNOWN = "tests/pool/test_known_prefixes.py::"
 
 MUTANTS = (
     Mutant(
         name="prefill-limit-never-comes-back",
-        path=_POOL + "dispatch.py",
+        path="specdec_core/scheduler/batch_builder.py",
         old="board.num_out = sum([",
         new="board.num_out += sum([",
         breaks="behind the first prompts nobody begins any more",
@@ -21,7 +20,7 @@ MUTANTS = (
     ),
     Mutant(
         name="prefill-limit-of-each-lease",
-        path=_POOL + "dispatch.py",
+        path="specdec_core/scheduler/batch_builder.py",
         old="board.num_out = sum([",
         new="board.num_out = 0 * sum([",
         breaks="a stream waits for the prompts of two groups",
@@ -29,7 +28,7 @@ MUTANTS = (
     ),
     Mutant(
         name="long-chunks-beside-others",
-        path=_POOL + "dispatch.py",
+        path="specdec_core/scheduler/batch_builder.py",
         old="if len(replica.sequences) == 1 and",
         new="if",
         breaks="streams wait twice as long for each chunk of a prompt",
@@ -37,7 +36,7 @@ MUTANTS = (
     ),
     Mutant(
         name="long-chunks-that-are-scored",
-        path=_POOL + "sequence.py",
+        path="specdec_core/scheduler/sequence.py",
         old="return not self.num_unscored and",
         new="return",
         breaks="a pass reports twice as many places as memory was planned for",
@@ -45,7 +44,7 @@ MUTANTS = (
     ),
     Mutant(
         name="long-chunks-that-are-checked",
-        path=_POOL + "sequence.py",
+        path="specdec_core/scheduler/sequence.py",
         old=" and self.resume_len <= len(self.ids)",
         new="",
         breaks="a pass checks twice as many ids as memory was planned for",
@@ -53,7 +52,7 @@ MUTANTS = (
     ),
     Mutant(
         name="long-chunk-never-goes",
-        path=_POOL + "catching_up.py",
+        path="specdec_core/scheduler/prefill_queue.py",
         old="if count and num_out and num_out + count > most:",
         new="if count and num_out + count > most:",
         breaks="a prompt whose chunk is longer than the limit waits for ever",
@@ -61,7 +60,7 @@ MUTANTS = (
     ),
     Mutant(
         name="short-prompts-overtake",
-        path=_POOL + "catching_up.py",
+        path="specdec_core/scheduler/prefill_queue.py",
         old="            most = 0\n",
         new="",
         breaks="a long prompt waits for as long as short ones come",
@@ -69,7 +68,7 @@ MUTANTS = (
     ),
     Mutant(
         name="prompts-take-chunks-in-turns",
-        path=_POOL + "catching_up.py",
+        path="specdec_core/scheduler/prefill_queue.py",
         old="    return rank + min(",
         new="    return sequence.ready_since + 0 * min(",
         breaks="all prompts that arrive together have their first token as late as the last one",
@@ -77,7 +76,7 @@ MUTANTS = (
     ),
     Mutant(
         name="long-prompts-yield-for-ever",
-        path=_POOL + "catching_up.py",
+        path="specdec_core/scheduler/prefill_queue.py",
         old="min(num_left * YIELD_S_PER_TOKEN, MAX_YIELD_S)",
         new="num_left * YIELD_S_PER_TOKEN",
         breaks="a very long prompt waits for minutes while short ones come",
@@ -87,7 +86,7 @@ MUTANTS = (
     ),
     Mutant(
         name="streams-wait-as-prompts-do",
-        path=_POOL + "board.py",
+        path="specdec_core/scheduler/ready_queue.py",
         old="elif self._max_prefill is not None and plan.num_catching_up:",
         new="elif self._max_prefill is not None:",
         breaks="no stream is given a seat while older prompts wait",
@@ -95,7 +94,7 @@ MUTANTS = (
     ),
     Mutant(
         name="audits-beyond-the-prefill-limit",
-        path=_POOL + "board.py",
+        path="specdec_core/scheduler/ready_queue.py",
         old="self._within(background, num_out)[:num_seats]",
         new="background[:num_seats]",
         breaks="clients wait for prompts of requests that nobody waits for",
@@ -103,7 +102,7 @@ MUTANTS = (
     ),
     Mutant(
         name="first-rank-beyond-the-prefill-limit",
-        path=_POOL + "board.py",
+        path="specdec_core/scheduler/ready_queue.py",
         old="        return self._within([min(self, key=rank_of)], self.num_out)\n",
         new="        return [min(self, key=rank_of)]\n",
         breaks="where blocks are short a target is sent more prompts than it may have",
@@ -113,7 +112,7 @@ MUTANTS = (
     ),
     Mutant(
         name="prefixes-of-others-believed",
-        path=_POOL + "known_prefixes.py",
+        path="specdec_core/scheduler/prefix_index.py",
         old="(prefix_hash, salt) if salt else prefix_hash",
         new="prefix_hash",
         breaks="streams wait for prompts that one tenant's cache has and another's may not use",
@@ -121,7 +120,7 @@ MUTANTS = (
     ),
     Mutant(
         name="prefixes-known-for-ever",
-        path=_POOL + "known_prefixes.py",
+        path="specdec_core/scheduler/prefix_index.py",
         old="self._most = min(num_blocks, _MOST)",
         new="self._most = num_blocks * _MOST",
         breaks="the coordinator's memory grows with the prompts that have been",
@@ -129,7 +128,7 @@ MUTANTS = (
     ),
     Mutant(
         name="scored-prompts-believed-cached",
-        path=_POOL + "known_prefixes.py",
+        path="specdec_core/scheduler/prefix_index.py",
         old="if self._known and not row.num_scored:",
         new="if self._known:",
         breaks="streams wait for prompts of which every logit is computed",

@@ -2,9 +2,9 @@
 
 from tests.mutants.mutant import Mutant
 
-_BLOCKS = "specdec_core/kv/blocks.py"
-_PAGED = "specdec_core/kv/paged.py"
-_REPLICA = "specdec_core/replica.py"
+_BLOCKS = "specdec_core/kv_cache/block_allocator.py"
+_PAGED = "specdec_core/kv_cache/paged.py"
+_REPLICA = "specdec_core/worker/replica.py"
 _KV_TESTS = "tests/kv/test_prefix_cache.py::"
 _REPLICA_TESTS = "tests/core/test_replica_prefix.py::"
 _EVICTION = _KV_TESTS + "test_unnamed_blocks_go_first_then_the_ends_of_what_was_let_go_first"
@@ -160,7 +160,7 @@ MUTANTS = (
     ),
     Mutant(
         name="found-in-the-last-chunk-alone",
-        path="specdec_core/pool/sequence.py",
+        path="specdec_core/scheduler/sequence.py",
         old="num_found + (self.num_cached_prompt if base_len else 0)",
         new="num_found",
         breaks="the usage of a long prompt tells of its last chunk",

@@ -2,9 +2,9 @@
 
 from tests.mutants.mutant import Mutant
 
-_PROCESSORS = "specdec_core/logit_processors.py"
+_PROCESSORS = "specdec_core/sampling/logit_processors.py"
 _RULES = "specdec_core/choice_rules.py"
-_LOGPROBS = "specdec_core/token_logprobs.py"
+_LOGPROBS = "specdec_core/sampling/token_logprobs.py"
 _PROCESSOR_TESTS = "tests/sampling/test_logit_processors.py::"
 _LOGPROB_TESTS = "tests/sampling/test_token_logprobs.py::"
 _PROMPT_TESTS = "tests/equivalence/test_prompt_logprobs.py::"
@@ -144,7 +144,7 @@ MUTANTS = (
     ),
     Mutant(
         name="ties-of-the-top-in-any-order",
-        path="specdec_core/top_ids.py",
+        path="specdec_core/sampling/top_k.py",
         old="    return rank.mul_(2**32).sub_(ids)\n",
         new="    return rank.mul_(2**32).add_(ids)\n",
         breaks="equally probable ids are listed in another order than by id",

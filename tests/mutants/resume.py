@@ -2,7 +2,6 @@
 
 from tests.mutants.mutant import Mutant
 
-_POOL = "specdec_core/pool/"
 _FOUND = (
     "tests/simulation/test_campaign.py"
     "::test_no_seed_finds_a_violation_and_everything_that_can_happen_happens"
@@ -16,7 +15,7 @@ _HTTP = "tests/deployments/http/test_resume.py::"
 MUTANTS = (
     Mutant(
         name="resumed-ids-are-trusted",
-        path=_POOL + "settlement.py",
+        path="specdec_core/scheduler/results.py",
         old="            if wrong is not None:\n",
         new="            if wrong is not None and not tokens:\n",
         breaks="a client that brings back other ids hears an answer that contradicts them",
@@ -24,7 +23,7 @@ MUTANTS = (
     ),
     Mutant(
         name="resumed-id-behind-a-chunk-is-trusted",
-        path=_POOL + "sequence.py",
+        path="specdec_core/scheduler/sequence.py",
         old="zip(self.unchecked(len(tokens)), tokens, strict=False)",
         new="zip(self.unchecked(len(tokens) - 1), tokens, strict=False)",
         breaks="of every pass the last id is not compared",
@@ -32,7 +31,7 @@ MUTANTS = (
     ),
     Mutant(
         name="resumed-ids-proposed-again",
-        path=_POOL + "sequence.py",
+        path="specdec_core/scheduler/sequence.py",
         old="return self.request.resume_token_ids[self.num_emitted :][:most]",
         new="return self.request.resume_token_ids[:most]",
         breaks="who brings back more than a chunk of ids is told that they are wrong",
@@ -40,7 +39,7 @@ MUTANTS = (
     ),
     Mutant(
         name="resumed-ids-in-front-of-streams",
-        path=_POOL + "grouping.py",
+        path="specdec_core/scheduler/grouping.py",
         old="(len(row.proposal) if self.is_resuming else 0)",
         new="0",
         breaks="when an ingress dies, all its clients' answers are checked at once",
@@ -48,7 +47,7 @@ MUTANTS = (
     ),
     Mutant(
         name="resumed-ids-beyond-the-chunk",
-        path=_POOL + "rows.py",
+        path="specdec_core/scheduler/rows.py",
         old="checked = proposal[: max(chunk - (end_len - base_len), 0)]",
         new="checked = proposal[:chunk]",
         breaks="a row is nearly twice as wide as a prefill's",
@@ -56,7 +55,7 @@ MUTANTS = (
     ),
     Mutant(
         name="resumed-ids-beyond-memory",
-        path=_POOL + "verification_budget.py",
+        path="specdec_core/scheduler/verification_budget.py",
         old="    room -= len(plans)\n",
         new="",
         breaks="a GPU runs out of memory when many clients resume",
@@ -64,7 +63,7 @@ MUTANTS = (
     ),
     Mutant(
         name="resumed-ids-count-as-drafted",
-        path=_POOL + "settlement.py",
+        path="specdec_core/scheduler/results.py",
         old="            num_drafted = num_accepted = 0  # nobody drafted them\n",
         new="",
         breaks="acceptance looks better than the drafts are",
@@ -72,7 +71,7 @@ MUTANTS = (
     ),
     Mutant(
         name="resumed-passes-teach-the-policy",
-        path=_POOL + "pool.py",
+        path="specdec_core/scheduler/scheduler.py",
         old="        if open_.is_resuming:\n            return\n",
         new="",
         breaks="K follows what clients bring back",

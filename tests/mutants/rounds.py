@@ -2,8 +2,8 @@
 
 from tests.mutants.mutant import Mutant
 
-_ROUND = "specdec_core/algorithms/speculative_round.py"
-_REPLICA = "specdec_core/replica.py"
+_ROUND = "specdec_core/worker/round.py"
+_REPLICA = "specdec_core/worker/replica.py"
 _PLAIN = "specdec_core/algorithms/autoregressive.py"
 _REPLICA_TESTS = "tests/core/test_replica.py::"
 _ROUND_TESTS = "tests/core/test_speculative_round.py::"

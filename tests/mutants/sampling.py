@@ -2,10 +2,10 @@
 
 from tests.mutants.mutant import Mutant
 
-_NOISE = "specdec_core/noise.py"
+_NOISE = "specdec_core/sampling/gumbel.py"
 _SEEDS = "specdec_core/seeds.py"
-_CHOICE = "specdec_core/sampling.py"
-_CANDIDATES = "specdec_core/candidates.py"
+_CHOICE = "specdec_core/sampling/sampler.py"
+_CANDIDATES = "specdec_core/sampling/filters.py"
 _NOISE_TESTS = "tests/sampling/test_noise.py::"
 _CHOICE_TESTS = "tests/sampling/test_choose.py::"
 _REFERENCE = _CHOICE_TESTS + "test_choices_equal_the_reference[PyTorch-97]"

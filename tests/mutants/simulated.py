@@ -2,7 +2,6 @@
 
 from tests.mutants.mutant import Mutant
 
-_POOL = "specdec_core/pool/"
 _FOUND = (
     "tests/simulation/test_campaign.py"
     "::test_no_seed_finds_a_violation_and_everything_that_can_happen_happens",
@@ -16,35 +15,35 @@ def _seeded(name: str, path: str, old: str, new: str, breaks: str) -> Mutant:
 MUTANTS = (
     _seeded(
         "epoch-not-checked",
-        _POOL + "pool.py",
+        "specdec_core/scheduler/scheduler.py",
         old="if replica is None or not is_known or result.epoch != self._epoch:",
         new="if replica is None or not is_known or result.epoch == 0:",
         breaks="an answer to another life of the coordinator is committed",
     ),
     _seeded(
         "lease-answered-twice",
-        _POOL + "pool.py",
+        "specdec_core/scheduler/scheduler.py",
         old="open_ = replica.leases.pop(result.lease_id)",
         new="open_ = replica.leases.get(result.lease_id)",
         breaks="a lease is never over: its answer is merged as often as it comes",
     ),
     _seeded(
         "hung-replica-keeps-its-lease",
-        _POOL + "pool.py",
+        "specdec_core/scheduler/scheduler.py",
         old="if any(open_.deadline <= now for",
         new="if any(open_.deadline <= 0.0 for",
         breaks="the requests of a replica that hangs wait for as long as it does",
     ),
     _seeded(
         "prefixes-believed-beyond-what-was-fed",
-        _POOL + "known_prefixes.py",
+        "specdec_core/scheduler/prefix_index.py",
         old="return found_len - row.base_len",
         new="return len(row.new_ids) if found_len > row.base_len else 0",
         breaks="streams wait for prompts of which the cache has a block",
     ),
     _seeded(
         "fenced-with-its-sequences",
-        _POOL + "pool.py",
+        "specdec_core/scheduler/scheduler.py",
         old="        self._tally.record_fence(replica.role, len(replica.leases))\n"
         "        self._placement.evacuate(replica)\n",
         new="        self._tally.record_fence(replica.role, len(replica.leases))\n",
@@ -52,35 +51,35 @@ MUTANTS = (
     ),
     _seeded(
         "never-reset",
-        _POOL + "pool.py",
+        "specdec_core/scheduler/scheduler.py",
         old="        self._outbox.reset(replica.replica_id, replica.info.incarnation)\n",
         new="        self._outbox.forget_frees(replica.replica_id)\n",
         breaks="a replica that once hung is never used again",
     ),
     _seeded(
         "used-before-it-forgot",
-        _POOL + "pool.py",
+        "specdec_core/scheduler/scheduler.py",
         old="replica.is_fenced = True",
         new="replica.is_fenced = replica.is_draining",
         breaks="a replica that hangs is leased groups on top of those that it still runs",
     ),
     _seeded(
         "older-attempt-stays",
-        _POOL + "pool.py",
+        "specdec_core/scheduler/scheduler.py",
         old="            self._registry.forget(older, FinishReason.ABORT)\n",
         new="            older.finish_reason = FinishReason.ABORT\n",
         breaks="each resubmission leaves a sequence behind that holds KV for ever",
     ),
     _seeded(
         "resumed-request-refused-as-full",
-        _POOL + "pool.py",
+        "specdec_core/scheduler/scheduler.py",
         old="not (older or request.emitted_token_ids or request.is_background)",
         new="not (older or request.is_background)",
         breaks="a stream that has begun ends with 429 after the coordinator's restart",
     ),
     _seeded(
         "slot-leaked-at-the-end",
-        _POOL + "placement.py",
+        "specdec_core/scheduler/admission.py",
         old="            self._outbox.free(place.replica_id, sequence.sequence_id)\n"
         "            self._fleet[place.replica_id].remove(sequence)\n",
         new="            self._fleet[place.replica_id].remove(sequence)\n",
@@ -88,7 +87,7 @@ MUTANTS = (
     ),
     _seeded(
         "slot-leaked-when-it-leaves",
-        _POOL + "placement.py",
+        "specdec_core/scheduler/admission.py",
         old="        self._outbox.free(replica.replica_id, sequence.sequence_id)\n"
         "        self._remove(replica, sequence)\n",
         new="        self._remove(replica, sequence)\n",
@@ -96,14 +95,14 @@ MUTANTS = (
     ),
     _seeded(
         "nobody-waits-again",
-        _POOL + "placement.py",
+        "specdec_core/scheduler/admission.py",
         old="            self.waiting.push(sequence)\n        else:",
         new="            self.num_preemptions += 0\n        else:",
         breaks="a request whose target died is never admitted again",
     ),
     _seeded(
         "ended-but-still-queued",
-        _POOL + "placement.py",
+        "specdec_core/scheduler/admission.py",
         old='        """The sequence ends: leave the queue and every replica."""\n'
         "        self.waiting.discard(sequence)\n",
         new='        """The sequence ends: leave every replica."""\n',
@@ -111,70 +110,70 @@ MUTANTS = (
     ),
     _seeded(
         "leases-outlive-their-replica",
-        _POOL + "placement.py",
+        "specdec_core/scheduler/admission.py",
         old="        replica.leases.clear()\n",
         new="        replica.wake_at = None\n",
         breaks="the late answer of a fenced replica is merged",
     ),
     _seeded(
         "blocks-never-come-back",
-        _POOL + "fleet.py",
+        "specdec_core/scheduler/replicas.py",
         old="        self.num_reserved_blocks -= self.num_blocks(place.reserved_len)\n",
         new="        self.touch(sequence)\n",
         breaks="a target fills up with requests that have ended",
     ),
     _seeded(
         "one-block-too-many",
-        _POOL + "fleet.py",
+        "specdec_core/scheduler/replicas.py",
         old="if more > 0 and more > self.num_free_blocks:",
         new="if more > 0 and more > self.num_free_blocks + 1:",
         breaks="a replica is leased more than its memory holds",
     ),
     _seeded(
         "foreign-bits-let-in",
-        _POOL + "compatibility.py",
+        "specdec_core/scheduler/compatibility.py",
         old="return one.fingerprint == other.fingerprint or not promises_bits",
         new="return promises_bits in (True, False)",
         breaks="a target of other bits goes on with what exact ones began",
     ),
     _seeded(
         "beginner-forgotten",
-        _POOL + "settlement.py",
+        "specdec_core/scheduler/results.py",
         old="            sequence.pinned_fingerprint = replica.info.fingerprint\n",
         new="            sequence.pinned_fingerprint = sequence.request.pinned_fingerprint\n",
         breaks="after an update of all targets a running request goes on with other bits",
     ),
     _seeded(
         "two-owners",
-        _POOL + "dispatch.py",
+        "specdec_core/scheduler/batch_builder.py",
         old="if place.row is not None or (sequence.draft is not None and sequence.is_drafting):",
         new="if place.row is not None:",
         breaks="a sequence is leased to its target while its draft still proposes",
     ),
     _seeded(
         "stale-proposal",
-        _POOL + "proposals.py",
+        "specdec_core/scheduler/proposals.py",
         old="if current is None or current.committed_len != len(sequence.ids):",
         new="if current is None or current.proposal is None:",
         breaks="a proposal is checked again behind other tokens",
     ),
     _seeded(
         "event-sent-twice",
-        _POOL + "outbox.py",
+        "specdec_core/scheduler/outbox.py",
         old="        self._commands.append(Emit(event))\n",
         new="        self._commands += [Emit(event), Emit(event)]\n",
         breaks="every token is told twice",
     ),
     _seeded(
         "client-remembered-for-ever",
-        _POOL + "placement.py",
+        "specdec_core/scheduler/admission.py",
         old="        self.waiting.end(sequence)\n",
         new="        self._undrafted.pop(sequence.sequence_id, None)\n",
         breaks="the pool keeps an account of every client that there ever was",
     ),
     _seeded(
         "time-never-over",
-        _POOL + "pool.py",
+        "specdec_core/scheduler/scheduler.py",
         old="        self._expire(now)\n        self._timeouts.end_overdue(now)\n",
         new="        self._expire(now)\n",
         breaks="a request goes on behind its deadline for an ingress that hangs",
@@ -278,14 +277,14 @@ MUTANTS = (
     ),
     _seeded(
         "expires-by-a-clock",
-        _POOL + "pool.py",
+        "specdec_core/scheduler/scheduler.py",
         old="        self._expire(now)\n",
         new='        self._expire(__import__("time").monotonic())\n',
         breaks="a failing seed cannot be replayed, and leases expire at the wrong time",
     ),
     _seeded(
         "planned-for-a-dead-draft",
-        _POOL + "placement.py",
+        "specdec_core/scheduler/admission.py",
         old="        replica.remove(sequence)\n        if replica.role is Role.TARGET:",
         new="        replica.remove(sequence)\n        if replica.role is Role.DRAFT:\n"
         "            replica.changed.pop(sequence.sequence_id, None)\n"

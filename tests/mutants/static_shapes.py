@@ -2,7 +2,6 @@
 
 from tests.mutants.mutant import Mutant
 
-_FOLDER = "specdec_core/models/static_shapes/"
 _TESTS = "tests/models/static_shapes/"
 _ANY_ROWS = _TESTS + "test_static_passes.py::test_any_rows_of_any_lengths_have_the_ragged_logits"
 _STANDS_IN = (
@@ -15,7 +14,7 @@ _KERNEL = _TESTS + "test_triton_attention.py::"
 MUTANTS = (
     Mutant(
         name="padding-writes-to-its-row",
-        path=_FOLDER + "device_plan.py",
+        path="specdec_core/worker/cuda_graphs/device_plan.py",
         old="return place_RQ, torch.where(offset_Q < count_R1, row_RQ, scratch_Q)",
         new="return place_RQ, row_RQ",
         breaks="a short row beside a longer one loses the keys of its last token",
@@ -23,7 +22,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-query-misses-its-own-key-in-fixed-shapes",
-        path=_FOLDER + "device_plan.py",
+        path="specdec_core/worker/cuda_graphs/device_plan.py",
         old="device=place_RQ.device) > place_RQ.unsqueeze(-1)",
         new="device=place_RQ.device) >= place_RQ.unsqueeze(-1)",
         breaks="a token does not see itself",
@@ -31,7 +30,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-bucket-ends-with-the-row",
-        path=_FOLDER + "buckets.py",
+        path="specdec_core/worker/cuda_graphs/buckets.py",
         old="max(piece.start + queries, piece.end + num_ahead)",
         new="piece.end + num_ahead",
         breaks="attention over blocks aligns a short row's queries at the wrong key",
@@ -39,7 +38,7 @@ MUTANTS = (
     ),
     Mutant(
         name="logits-of-the-recording-handed-out",
-        path=_FOLDER + "static_passes.py",
+        path="specdec_core/worker/cuda_graphs/graph_runner.py",
         old="return logits_NV[:num_wanted].clone()",
         new="return logits_NV[:num_wanted]",
         breaks="the next pass of the shape changes what a caller holds",
@@ -47,7 +46,7 @@ MUTANTS = (
     ),
     Mutant(
         name="rows-padded-with-the-scratch-block",
-        path=_FOLDER + "pass_buffers.py",
+        path="specdec_core/worker/cuda_graphs/static_input.py",
         old='numbers.extend(array("i", table[-1:]) * (width - len(table)))',
         new='numbers.extend(array("i", [kv.num_blocks]) * (width - len(table)))',
         breaks="a NaN that padding has written to the scratch block reaches every short row",
@@ -57,7 +56,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-step-forgets-what-it-has-fed",
-        path=_FOLDER + "draft_loop.py",
+        path="specdec_core/worker/cuda_graphs/draft_loop.py",
         old="later.starts.add_(later.counts)",
         new="later.starts.add_(1)",
         breaks="a draft that catches up by two tokens drafts from the wrong place",
@@ -65,7 +64,7 @@ MUTANTS = (
     ),
     Mutant(
         name="unsure-tokens-stay-cached",
-        path=_FOLDER + "draft_loop.py",
+        path="specdec_core/worker/cuda_graphs/draft_loop.py",
         old="if num_unfed > 0:",
         new="if num_unfed > 5:",
         breaks="the draft caches tokens that nobody has proposed",
@@ -73,7 +72,7 @@ MUTANTS = (
     ),
     Mutant(
         name="noise-of-the-next-position",
-        path=_FOLDER + "device_choice.py",
+        path="specdec_core/sampling/device.py",
         old="(positions_R1 + 1) * _GOLDEN64",
         new="(positions_R1 + 2) * _GOLDEN64",
         breaks="a sampled draft and its target no longer choose alike: fewer accepted tokens",
@@ -84,7 +83,7 @@ MUTANTS = (
     ),
     Mutant(
         name="the-newest-recording-goes-first",
-        path=_FOLDER + "recorder.py",
+        path="specdec_core/worker/cuda_graphs/recorder.py",
         old="oldest = next((key for key in self._recorded if key not in kept), None)",
         new="oldest = next((key for key in reversed(self._recorded) if key not in kept), None)",
         breaks="shapes that are in use are recorded again and again",
@@ -92,7 +91,7 @@ MUTANTS = (
     ),
     Mutant(
         name="recordings-without-memory-of-their-own",
-        path="specdec_core/models/memory.py",
+        path="specdec_core/loading/memory.py",
         old="recorded = self.workspace_bytes + self.logit_bytes + RECORDING_BYTES",
         new="recorded = self.logit_bytes + RECORDING_BYTES",
         breaks="the cache takes what recorded passes need, and a GPU runs out of memory in service",
@@ -102,7 +101,7 @@ MUTANTS = (
     ),
     Mutant(
         name="logits-without-memory-in-the-plan",
-        path="specdec_core/models/memory.py",
+        path="specdec_core/loading/memory.py",
         old="recorded = self.workspace_bytes + self.logit_bytes + RECORDING_BYTES",
         new="recorded = self.workspace_bytes + RECORDING_BYTES",
         breaks="the cache takes what the logits of recorded passes need",
@@ -112,7 +111,7 @@ MUTANTS = (
     ),
     Mutant(
         name="memory-that-runs-out-is-not-looked-for",
-        path=_FOLDER + "recorder.py",
+        path="specdec_core/worker/cuda_graphs/recorder.py",
         old="if num_to_leave is None or not may_retry or not self._evict_to(num_to_leave, kept):",
         new="if True:",
         breaks="a shape that comes when a GPU is full is never recorded, whatever could go for it",
@@ -123,7 +122,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-capture-without-memory-ends-all",
-        path=_FOLDER + "recorder.py",
+        path="specdec_core/worker/cuda_graphs/recorder.py",
         old="if not is_out_of_memory(error):\n                captures.give_up()",
         new="captures.give_up()",
         breaks="a GPU that was full once runs every operation from the host until the next start",
@@ -131,7 +130,7 @@ MUTANTS = (
     ),
     Mutant(
         name="one-pool-for-ever",
-        path=_FOLDER + "recorder.py",
+        path="specdec_core/worker/cuda_graphs/recorder.py",
         old="if not self._graphs:",
         new="if self._pool is None:",
         breaks="PyTorch refuses the next capture once all graphs are gone",
@@ -139,7 +138,7 @@ MUTANTS = (
     ),
     Mutant(
         name="the-probe-sees-one-tile-of-keys",
-        path=_FOLDER + "attention_probe.py",
+        path="specdec_core/layers/attention/select.py",
         old="(1, 40), (5, 200), (33, 560))",
         new="(1, 40))",
         breaks="a kernel that never scales earlier sums anew is taken, and answers nonsense",
@@ -150,7 +149,7 @@ MUTANTS = (
     ),
     Mutant(
         name="exact-whatever-it-costs",
-        path="specdec_core/models/exact_cost.py",
+        path="specdec_core/loading/exact_cost.py",
         old="if max(costs.values(), default=0.0) <= MAX_COST:",
         new="if True:",
         breaks="auto takes exact numerics on a GPU that is slowed down by half",
@@ -161,7 +160,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-share-that-others-have-used",
-        path="specdec_core/models/memory.py",
+        path="specdec_core/loading/memory.py",
         old="return min(self.free, round(self.total * utilization) - self.own)",
         new="return self.free - round(self.total * (1 - utilization))",
         breaks="the second replica of a GPU is refused",
@@ -169,7 +168,7 @@ MUTANTS = (
     ),
     Mutant(
         name="catching-up-is-answered-before-it-is-done",
-        path="specdec_core/replica.py",
+        path="specdec_core/worker/replica.py",
         old="if not any([row.num_choices for row, _ in rows]):",
         new="if False:",
         breaks="a GPU has several parts of a prompt before it, and a round's seconds hold them",
@@ -180,7 +179,7 @@ MUTANTS = (
     ),
     Mutant(
         name="rows-that-choose-in-different-ways-are-read-apart",
-        path="specdec_core/sampling.py",
+        path="specdec_core/sampling/sampler.py",
         old="for step in (first, *([attempt] for attempt in others)):",
         new="for step in ([attempt] for attempt in (*first, *others)):",
         breaks="greedy rows beside sampled ones make the host wait twice for a GPU",
@@ -191,7 +190,7 @@ MUTANTS = (
     ),
     Mutant(
         name="exact-padded-rows-are-gathered",
-        path="specdec_core/models/padded_model.py",
+        path="specdec_core/algorithms/padded/model.py",
         old="if pieces and model.block_attention is not None:",
         new="if False:",
         breaks="exact eqspec on a GPU sums in another order than exact plain decoding",
@@ -202,7 +201,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-list-is-copied-as-it-is",
-        path="specdec_core/models/padded_attention.py",
+        path="specdec_core/algorithms/padded/attention.py",
         old="on_device(tokens, torch.long, device).unsqueeze(0)",
         new="torch.tensor([tokens], device=device)",
         breaks="the host waits for a GPU before each pass of the padded algorithms",
@@ -212,7 +211,7 @@ MUTANTS = (
     ),
     Mutant(
         name="parts-end-a-tile-late",
-        path=_FOLDER + "triton_attention.py",
+        path="specdec_core/layers/attention/triton.py",
         old="if (first_key + KEYS) % PART == 0:",
         new="if (first_key + KEYS) % PART == KEYS:",
         breaks="keys that are split on a GPU are summed in another order than keys that are not",
@@ -220,7 +219,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-part-goes-on-into-the-next",
-        path=_FOLDER + "triton_attention.py",
+        path="specdec_core/layers/attention/triton.py",
         old="end = tl.minimum(end, begin + PART)",
         new="end = end",
         breaks="keys that are split count more than once",
@@ -228,7 +227,7 @@ MUTANTS = (
     ),
     Mutant(
         name="heads-that-lie-apart-taken-as-they-are",
-        path=_FOLDER + "triton_attention.py",
+        path="specdec_core/layers/attention/triton.py",
         old="return some_TXD if is_so else some_TXD.contiguous()",
         new="return some_TXD",
         breaks="models that run through transformers' layers read other heads' numbers on a GPU",
@@ -239,7 +238,7 @@ MUTANTS = (
     ),
     Mutant(
         name="heads-turned-the-other-way",
-        path="specdec_core/models/triton_ops.py",
+        path="specdec_core/layers/elementwise_triton.py",
         old="low_added_XP = (-high_XP * low_sine_P)",
         new="low_added_XP = (high_XP * low_sine_P)",
         breaks="every answer of a GPU",
@@ -247,7 +246,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-larger-shape-stands-in-for-good",
-        path=_FOLDER + "static_passes.py",
+        path="specdec_core/worker/cuda_graphs/graph_runner.py",
         old="if not others or self._num_stood_in[own] % _OWN_AFTER == 0:",
         new="if not others:",
         breaks="passes of a size that is asked for all the time stay padded",
@@ -255,7 +254,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-shape-too-small-stands-in",
-        path=_FOLDER + "buckets.py",
+        path="specdec_core/worker/cuda_graphs/buckets.py",
         old="holds = all(own >= asked",
         new="holds = any(own >= asked",
         breaks="rows of a pass have no place in its buffers",
@@ -266,7 +265,7 @@ MUTANTS = (
     ),
     Mutant(
         name="steps-of-greedy-rows-stand-in-for-drawn-ones",
-        path=_FOLDER + "static_passes.py",
+        path="specdec_core/worker/cuda_graphs/graph_runner.py",
         old="if shape.work == work and shape.bucket",
         new="if shape.bucket",
         breaks="a draft proposes other tokens than its target would draw",

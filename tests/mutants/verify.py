@@ -137,7 +137,7 @@ MUTANTS = (
     ),
     Mutant(
         name="unequal-targets-share-a-cell",
-        path="specdec_core/pool/compatibility.py",
+        path="specdec_core/scheduler/compatibility.py",
         old="return one.fingerprint == other.fingerprint or not promises_bits",
         new="return True",
         breaks="a sequence moves to a target whose bits are others",
@@ -148,7 +148,7 @@ MUTANTS = (
     ),
     Mutant(
         name="sequence-not-pinned-to-its-fingerprint",
-        path="specdec_core/pool/settlement.py",
+        path="specdec_core/scheduler/results.py",
         old="sequence.pinned_fingerprint = replica.info.fingerprint",
         new="sequence.pinned_fingerprint = sequence.request.pinned_fingerprint",
         breaks="a sequence that an exact target began goes on with other bits",

@@ -1,6 +1,6 @@
 /* Jobs whose units fall asleep anywhere, for test_team.py. */
 
-#include "../../specdec_core/team.h"
+#include "../../specdec_core/kernels/csrc/team.h"
 
 #define WIDTH 8 /* numbers of a unit */
 

@@ -10,8 +10,8 @@ from threading import Thread
 
 import pytest
 
-from specdec_core.native_build import FLAGS, build_library
-from specdec_core.native_choice import load_choice_kernels
+from specdec_core.kernels.build import FLAGS, build_library
+from specdec_core.sampling.cpu import load_choice_kernels
 
 SOURCE = Path(__file__).with_name("team_stress.c")
 WIDTH = 8

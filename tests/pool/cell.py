@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
-from specdec_core.leases import GroupLease, GroupResult, ReplicaInfo, RowResult, RowStatus
 from specdec_core.logprobs import TokenLogprobs
-from specdec_core.pool import (
+from specdec_core.messages import GroupLease, GroupResult, ReplicaInfo, RowResult, RowStatus
+from specdec_core.request import FinishReason, Request, TokenEvent
+from specdec_core.sampling_params import SamplingParams
+from specdec_core.scheduler import (
     Command,
     Drained,
     Emit,
@@ -23,8 +25,6 @@ from specdec_core.pool import (
     SendReset,
     SequencePool,
 )
-from specdec_core.request import FinishReason, Request, TokenEvent
-from specdec_core.sampling_params import SamplingParams
 from tests.pool.fake_replica import FakeReplica, plain_ids, plain_scores
 
 EPOCH = 77

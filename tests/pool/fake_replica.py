@@ -10,7 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from specdec_core.leases import (
+from specdec_core.logprobs import TokenLogprobs
+from specdec_core.messages import (
     EMPTY_HASH,
     GroupLease,
     GroupResult,
@@ -21,7 +22,6 @@ from specdec_core.leases import (
     RowStatus,
     extend_hash,
 )
-from specdec_core.logprobs import TokenLogprobs
 from specdec_core.request import FinishReason, Request, cut_at_stop
 from specdec_core.sampling_params import SamplingParams
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from specdec_core.leases import Role
-from specdec_core.pool import SequencePool
-from specdec_core.pool.fleet import Fleet, ReplicaRecord
-from specdec_core.pool.sequence import Sequence
+from specdec_core.messages import Role
+from specdec_core.scheduler import SequencePool
+from specdec_core.scheduler.replicas import Fleet, ReplicaRecord
+from specdec_core.scheduler.sequence import Sequence
 
 
 def check(pool: SequencePool) -> None:

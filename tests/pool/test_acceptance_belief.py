@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from specdec_core.pool.acceptance_belief import AcceptanceBelief
-from specdec_core.pool.k_policy import AcceptanceHistory, Drafter
+from specdec_core.speculation.acceptance import AcceptanceBelief
+from specdec_core.speculation.k_policy import AcceptanceHistory, Drafter
 
 K = 4
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from specdec_core.errors import InvalidRequestError, QueueFullError
-from specdec_core.pool import SequencePool, SequenceStatus
-from specdec_core.pool.sequence import PRIORITY_STEP_S
 from specdec_core.request import ErrorKind, FinishReason
+from specdec_core.scheduler import SequencePool, SequenceStatus
+from specdec_core.scheduler.sequence import PRIORITY_STEP_S
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info
 

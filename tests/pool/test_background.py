@@ -8,9 +8,9 @@ import pytest
 
 from specdec_core.config import SpecMethod
 from specdec_core.errors import QueueFullError
-from specdec_core.leases import Role
-from specdec_core.pool import SequenceStatus
+from specdec_core.messages import Role
 from specdec_core.request import Request
+from specdec_core.scheduler import SequenceStatus
 from tests.pool import invariants
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info

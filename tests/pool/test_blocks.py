@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specdec_core.config import SpecMethod
-from specdec_core.leases import LeaseRow, Role, RowStatus
-from specdec_core.pool import SequenceStatus
+from specdec_core.messages import LeaseRow, Role, RowStatus
 from specdec_core.request import FinishReason
+from specdec_core.scheduler import SequenceStatus
 from tests.pool import invariants
 from tests.pool.cell import Cell, Client, config, request
 from tests.pool.fake_replica import info

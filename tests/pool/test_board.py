@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from specdec_core.pool.board import Board
-from specdec_core.pool.rows import plan_drafting
-from specdec_core.pool.sequence import Place, Sequence
+from specdec_core.scheduler.ready_queue import Board
+from specdec_core.scheduler.rows import plan_drafting
+from specdec_core.scheduler.sequence import Place, Sequence
 from tests.pool.cell import request
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from specdec_core.config import SpecMethod
-from specdec_core.leases import LeaseRow, Role
-from specdec_core.pool import SequenceStatus
+from specdec_core.messages import LeaseRow, Role
+from specdec_core.scheduler import SequenceStatus
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from specdec_core.leases import LeaseRow, Role, RowResult
-from specdec_core.pool.goodput import GoodputK
-from specdec_core.pool.k_policy import FixedK, KPolicy
+from specdec_core.messages import LeaseRow, Role, RowResult
+from specdec_core.speculation.goodput import GoodputK
+from specdec_core.speculation.k_policy import FixedK, KPolicy
 from tests.pool.test_goodput import Run, World
 
 SLOWNESS = 5.0

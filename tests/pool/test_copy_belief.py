@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 
 from specdec_core.config import NgramConfig, SpecMethod
-from specdec_core.leases import Role
-from specdec_core.pool.copy_belief import MOST_AGREED, CopyBelief
-from specdec_core.pool.goodput import GoodputK
-from specdec_core.pool.k_policy import AcceptanceHistory, Drafter, Offer
+from specdec_core.messages import Role
+from specdec_core.speculation.copy_acceptance import MOST_AGREED, CopyBelief
+from specdec_core.speculation.goodput import GoodputK
+from specdec_core.speculation.k_policy import AcceptanceHistory, Drafter, Offer
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from specdec_core.config import PoolConfig, SpecMethod
-from specdec_core.leases import GroupLease, LeaseRow, Role
-from specdec_core.pool import ReplicaCounters, SequencePool
-from specdec_core.pool.counters import Tally
+from specdec_core.messages import GroupLease, LeaseRow, Role
 from specdec_core.request import FinishReason
+from specdec_core.scheduler import ReplicaCounters, SequencePool
+from specdec_core.scheduler.stats import Tally
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info
 

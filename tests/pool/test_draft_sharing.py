@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specdec_core.pool.draft_sharing import Crowd
+from specdec_core.speculation.draft_load import Crowd
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from typing import Any, ClassVar, NamedTuple
 import pytest
 
 from specdec_core.config import SpecMethod
-from specdec_core.leases import GroupLease, Role, RowStatus
-from specdec_core.pool import AcceptanceHistory, Drafter, FixedK, SequenceStatus
+from specdec_core.messages import GroupLease, Role, RowStatus
 from specdec_core.request import FinishReason
+from specdec_core.scheduler import AcceptanceHistory, Drafter, FixedK, SequenceStatus
 from tests.pool.cell import Cell, Client, config, request
 from tests.pool.fake_replica import info
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specdec_core.pool.fair_shares import FairShares
-from specdec_core.pool.sequence import Sequence
-from specdec_core.pool.waiting import WaitingQueue
 from specdec_core.request import Request
+from specdec_core.scheduler.fair_queue import FairShares
+from specdec_core.scheduler.sequence import Sequence
+from specdec_core.scheduler.waiting import WaitingQueue
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info
 

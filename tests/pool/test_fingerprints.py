@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from specdec_core.batch_invariance.size_classes import Numerics
 from specdec_core.errors import InvalidRequestError
-from specdec_core.leases import ReplicaInfo, Role
-from specdec_core.models.numerics import Numerics
-from specdec_core.pool import Emit, SequenceStatus
+from specdec_core.messages import ReplicaInfo, Role
 from specdec_core.request import ErrorKind, FinishReason
+from specdec_core.scheduler import Emit, SequenceStatus
 from tests.pool import invariants
 from tests.pool.cell import Cell, Client, config, request
 from tests.pool.fake_replica import info

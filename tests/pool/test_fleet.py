@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from specdec_core.pool.board import Board
-from specdec_core.pool.device import Device
-from specdec_core.pool.fleet import ReplicaRecord
-from specdec_core.pool.sequence import Place, Sequence
+from specdec_core.scheduler.device import Device
+from specdec_core.scheduler.ready_queue import Board
+from specdec_core.scheduler.replicas import ReplicaRecord
+from specdec_core.scheduler.sequence import Place, Sequence
 from tests.pool.cell import request
 from tests.pool.fake_replica import info
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from specdec_core.pool.going_without import GoingWithout
+from specdec_core.scheduler.draft_fallback import GoingWithout
 
 GROUP = 4
 

@@ -13,12 +13,12 @@ from statistics import mean, median
 
 import pytest
 
-from specdec_core.leases import GroupLease, GroupResult, LeaseRow, Role, RowResult
-from specdec_core.pool.draft_sharing import Crowd, Plan
-from specdec_core.pool.goodput import GoodputK
-from specdec_core.pool.k_cause import KCause
-from specdec_core.pool.k_policy import AcceptanceHistory, Drafter, FixedK, KPolicy, Offer
-from specdec_core.pool.verification_budget import whole_tiles
+from specdec_core.messages import GroupLease, GroupResult, LeaseRow, Role, RowResult
+from specdec_core.scheduler.verification_budget import whole_tiles
+from specdec_core.speculation.draft_load import Crowd, Plan
+from specdec_core.speculation.goodput import GoodputK
+from specdec_core.speculation.k_cause import KCause
+from specdec_core.speculation.k_policy import AcceptanceHistory, Drafter, FixedK, KPolicy, Offer
 
 MAX_K = 8
 NUM_ROUNDS = 300

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from specdec_core.leases import GroupLease, GroupResult, Role, RowResult
-from specdec_core.pool import AcceptanceHistory, Drafter
-from specdec_core.pool.draft_sharing import Crowd
-from specdec_core.pool.goodput import GoodputK, _most
-from specdec_core.pool.k_policy import Offer
+from specdec_core.messages import GroupLease, GroupResult, Role, RowResult
+from specdec_core.scheduler import AcceptanceHistory, Drafter
+from specdec_core.speculation.draft_load import Crowd
+from specdec_core.speculation.goodput import GoodputK, _most
+from specdec_core.speculation.k_policy import Offer
 from specdec_core.step_times import StepTime
 from tests.pool.fake_replica import info
 from tests.pool.test_goodput import row

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specdec_core.pool.group_choice import (
+from specdec_core.speculation.pass_prices import PassPrices
+from specdec_core.speculation.token_selection import (
     Chances,
     ChancesByPlace,
     Count,
@@ -19,7 +20,6 @@ from specdec_core.pool.group_choice import (
     counts,
     likeliest_first,
 )
-from specdec_core.pool.pass_prices import PassPrices
 
 
 @cache

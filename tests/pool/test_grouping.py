@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specdec_core.config import PoolConfig, SpecMethod
-from specdec_core.leases import GroupLease, LeaseRow, Role
-from specdec_core.pool import SendLease, SequenceStatus
-from specdec_core.pool.grouping import ReadyRows, RowPlan
-from specdec_core.pool.sequence import Sequence
+from specdec_core.messages import GroupLease, LeaseRow, Role
+from specdec_core.scheduler import SendLease, SequenceStatus
+from specdec_core.scheduler.grouping import ReadyRows, RowPlan
+from specdec_core.scheduler.sequence import Sequence
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info
 

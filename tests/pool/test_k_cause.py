@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
-from specdec_core.leases import Role
-from specdec_core.pool import FixedK, KCause
-from specdec_core.pool.goodput import GoodputK
-from specdec_core.pool.k_policy import AcceptanceHistory, Drafter, Offer
+from specdec_core.messages import Role
+from specdec_core.scheduler import FixedK, KCause
+from specdec_core.speculation.goodput import GoodputK
+from specdec_core.speculation.k_policy import AcceptanceHistory, Drafter, Offer
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info
 from tests.pool.modelled.world import Costs, World

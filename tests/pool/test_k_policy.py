@@ -8,8 +8,8 @@ from typing import ClassVar
 import pytest
 
 from specdec_core.config import KPolicyName, SpecMethod, SpeculationConfig
-from specdec_core.pool import AcceptanceHistory, Drafter, FixedK
-from specdec_core.pool.k_policy import ScheduledK
+from specdec_core.scheduler import AcceptanceHistory, Drafter, FixedK
+from specdec_core.speculation.k_policy import ScheduledK
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info
 

@@ -7,9 +7,9 @@ from functools import cache
 
 import pytest
 
-from specdec_core.pool.goodput import GoodputK
-from specdec_core.pool.k_policy import FixedK
-from specdec_core.pool.k_trace import Record, TracedK, replay
+from specdec_core.speculation.goodput import GoodputK
+from specdec_core.speculation.k_policy import FixedK
+from specdec_core.speculation.k_trace import Record, TracedK, replay
 from tests.pool.test_goodput import Run, World
 
 WORLDS = [

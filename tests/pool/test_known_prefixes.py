@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specdec_core.leases import LeaseRow
-from specdec_core.pool.known_prefixes import KnownPrefixes
-from specdec_core.pool.rows import plan_verification
-from specdec_core.pool.sequence import Place, Sequence
+from specdec_core.messages import LeaseRow
+from specdec_core.scheduler.prefix_index import KnownPrefixes
+from specdec_core.scheduler.rows import plan_verification
+from specdec_core.scheduler.sequence import Place, Sequence
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info
 

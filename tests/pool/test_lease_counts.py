@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from specdec_core.config import SpecMethod
-from specdec_core.leases import Role
-from specdec_core.pool import SendReset
+from specdec_core.messages import Role
+from specdec_core.scheduler import SendReset
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from specdec_core.config import SpecMethod
-from specdec_core.leases import EMPTY_HASH, Role, extend_hash
-from specdec_core.pool import SendFree, SequenceStatus
+from specdec_core.messages import EMPTY_HASH, Role, extend_hash
 from specdec_core.request import FinishReason
+from specdec_core.scheduler import SendFree, SequenceStatus
 from tests.pool import invariants
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info, plain_ids

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from specdec_core.config import SpecMethod
-from specdec_core.leases import GroupResult, Role
 from specdec_core.logprobs import TokenLogprobs
+from specdec_core.messages import GroupResult, Role
 from specdec_core.request import FinishReason, Request
 from tests.pool.cell import Cell, Client, config, request
 from tests.pool.fake_replica import info, logprobs_of, plain_ids, plain_scores

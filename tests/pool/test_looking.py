@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from specdec_core.pool.group_choice import Count
-from specdec_core.pool.looking import Looks
+from specdec_core.speculation.exploration import Looks
+from specdec_core.speculation.token_selection import Count
 
 
 def count(num_kept: int, tokens_per_second: float, hope: float, seconds: float = 1.0) -> Count:

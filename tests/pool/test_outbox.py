@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from specdec_core.leases import GroupLease, Role
-from specdec_core.pool import Drained, SendFree, SendLease, SendReset
-from specdec_core.pool.outbox import Outbox
+from specdec_core.messages import GroupLease, Role
+from specdec_core.scheduler import Drained, SendFree, SendLease, SendReset
+from specdec_core.scheduler.outbox import Outbox
 
 
 def lease(replica_id: str) -> GroupLease:

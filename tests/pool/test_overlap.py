@@ -10,8 +10,8 @@ from collections.abc import Callable
 import pytest
 
 from specdec_core.config import KPolicyName, OverlapMode, PoolConfig, SpecMethod, SpeculationConfig
-from specdec_core.leases import GroupLease, LeaseRow, Role
-from specdec_core.pool.overlap import Overlap
+from specdec_core.messages import GroupLease, LeaseRow, Role
+from specdec_core.scheduler.pipelining import Overlap
 from tests.pool.modelled.world import Costs, World
 
 K = 4

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from specdec_core.config import PoolConfig
-from specdec_core.leases import Role
-from specdec_core.pool.overlap import Overlap
+from specdec_core.messages import Role
+from specdec_core.scheduler.pipelining import Overlap
 from tests.pool.test_overlap import lease
 
 LIVE = 16

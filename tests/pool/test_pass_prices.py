@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specdec_core.pool.pass_prices import PassPrices
+from specdec_core.speculation.pass_prices import PassPrices
 from specdec_core.step_times import StepTime
 
 TOLD = [StepTime(n, n * tokens, 0.01 + 0.001 * n * tokens) for n in (1, 8) for tokens in (1, 4, 16)]

@@ -12,9 +12,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from specdec_core.config import OverlapMode, PoolConfig, SpecMethod
 from specdec_core.errors import QueueFullError
-from specdec_core.leases import Role
-from specdec_core.pool import SendFree
+from specdec_core.messages import Role
 from specdec_core.request import FinishReason
+from specdec_core.scheduler import SendFree
 from tests.pool import invariants
 from tests.pool.cell import Cell, Client, config, request
 from tests.pool.fake_replica import VOCAB_SIZE, FakeReplica, info

@@ -12,19 +12,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specdec_core.config import PoolConfig, SpecMethod
-from specdec_core.leases import GroupLease, Role
-from specdec_core.pool import SendLease
-from specdec_core.pool.board import Board
-from specdec_core.pool.catching_up import (
+from specdec_core.messages import GroupLease, Role
+from specdec_core.sampling_params import SamplingParams
+from specdec_core.scheduler import SendLease
+from specdec_core.scheduler.prefill_queue import (
     MAX_YIELD_S,
     YIELD_S_PER_TOKEN,
     CatchingUp,
     turn_of,
     within,
 )
-from specdec_core.pool.rows import plan_verification
-from specdec_core.pool.sequence import Place, Sequence
-from specdec_core.sampling_params import SamplingParams
+from specdec_core.scheduler.ready_queue import Board
+from specdec_core.scheduler.rows import plan_verification
+from specdec_core.scheduler.sequence import Place, Sequence
 from tests.pool import invariants
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info

@@ -19,9 +19,9 @@ from typing import NamedTuple
 
 import pytest
 
-from specdec_core.leases import GroupLease, GroupResult, LeaseRow, Role, RowResult
-from specdec_core.pool.goodput import GoodputK
-from specdec_core.pool.k_policy import AcceptanceHistory, Drafter, Offer
+from specdec_core.messages import GroupLease, GroupResult, LeaseRow, Role, RowResult
+from specdec_core.speculation.goodput import GoodputK
+from specdec_core.speculation.k_policy import AcceptanceHistory, Drafter, Offer
 from specdec_core.step_times import StepTime
 from tests.pool.fake_replica import info
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from specdec_core.config import NgramConfig, SpecMethod, SpeculationConfig
-from specdec_core.pool import FixedK
-from specdec_core.pool.proposals import Proposer
-from specdec_core.pool.sequence import Sequence
+from specdec_core.scheduler import FixedK
+from specdec_core.scheduler.proposals import Proposer
+from specdec_core.scheduler.sequence import Sequence
 from tests.pool.cell import request
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from specdec_core.config import SpecMethod
 from specdec_core.errors import InvalidRequestError
-from specdec_core.leases import GroupResult, Role, RowResult, RowStatus
-from specdec_core.pool import Drained, SendFree, SendLease, SendReset, SequenceStatus
+from specdec_core.messages import GroupResult, Role, RowResult, RowStatus
 from specdec_core.request import ErrorKind, FinishReason
+from specdec_core.scheduler import Drained, SendFree, SendLease, SendReset, SequenceStatus
 from tests.pool import invariants
 from tests.pool.cell import Cell, Client, config, request
 from tests.pool.fake_replica import info

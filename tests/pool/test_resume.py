@@ -10,10 +10,10 @@ import pytest
 
 from specdec_core.config import PoolConfig, SpecMethod
 from specdec_core.errors import InvalidRequestError
-from specdec_core.leases import GroupLease, GroupResult, Role
 from specdec_core.logprobs import TokenLogprobs
-from specdec_core.pool import FixedK, KCause
+from specdec_core.messages import GroupLease, GroupResult, Role
 from specdec_core.request import ErrorKind, FinishReason, Request
+from specdec_core.scheduler import FixedK, KCause
 from tests.pool import invariants
 from tests.pool.cell import Cell, Client, config, request
 from tests.pool.fake_replica import VOCAB_SIZE, info, logprobs_of

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
-from specdec_core.pool.k_policy import FixedK
-from specdec_core.pool.k_trace import Record, TracedK
+from specdec_core.speculation.k_policy import FixedK
+from specdec_core.speculation.k_trace import Record, TracedK
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info
 from tests.pool.modelled.world import Costs, World

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from specdec_core.leases import LeaseRow
-from specdec_core.pool.grouping import RowPlan
-from specdec_core.pool.rows import fit, is_round, plan_drafting, plan_verification
-from specdec_core.pool.sequence import Place, Sequence
+from specdec_core.messages import LeaseRow
+from specdec_core.scheduler.grouping import RowPlan
+from specdec_core.scheduler.rows import fit, is_round, plan_drafting, plan_verification
+from specdec_core.scheduler.sequence import Place, Sequence
 from tests.pool.cell import request
 
 

@@ -19,9 +19,9 @@ from benchmarks.pool_rate import Cell as BenchCell
 from benchmarks.pool_rate import World
 from specdec_core.config import KPolicyName, OverlapMode, PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.errors import QueueFullError
-from specdec_core.leases import GroupLease, Role
-from specdec_core.pool import Command, Drained, Emit, SendFree, SendLease, SendReset
+from specdec_core.messages import GroupLease, Role
 from specdec_core.request import TokenEvent
+from specdec_core.scheduler import Command, Drained, Emit, SendFree, SendLease, SendReset
 from tests.pool.cell import Cell, request
 from tests.pool.fake_replica import FakeReplica, info
 

@@ -10,12 +10,12 @@ from statistics import mean
 import pytest
 
 from specdec_core.config import KPolicyName, OverlapMode, PoolConfig, SpecMethod, SpeculationConfig
-from specdec_core.leases import GroupLease, Role
-from specdec_core.pool import SendLease
-from specdec_core.pool.device import Device, OpenLease
-from specdec_core.pool.fleet import Fleet
-from specdec_core.pool.k_policy import FixedK
-from specdec_core.pool.k_trace import Record, TracedK
+from specdec_core.messages import GroupLease, Role
+from specdec_core.scheduler import SendLease
+from specdec_core.scheduler.device import Device, OpenLease
+from specdec_core.scheduler.replicas import Fleet
+from specdec_core.speculation.k_policy import FixedK
+from specdec_core.speculation.k_trace import Record, TracedK
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info
 from tests.pool.modelled.world import Costs, World

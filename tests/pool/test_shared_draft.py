@@ -11,9 +11,9 @@ from functools import cache
 import pytest
 
 from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
-from specdec_core.leases import Role
-from specdec_core.pool import FixedK, SendLease
-from specdec_core.pool.draft_sharing import Crowd
+from specdec_core.messages import Role
+from specdec_core.scheduler import FixedK, SendLease
+from specdec_core.speculation.draft_load import Crowd
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info
 from tests.pool.modelled.world import Costs, World

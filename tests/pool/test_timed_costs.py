@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
-from specdec_core.leases import Role
-from specdec_core.pool.goodput import GoodputK
-from specdec_core.pool.k_policy import AcceptanceHistory, Drafter, Offer
+from specdec_core.messages import Role
+from specdec_core.speculation.goodput import GoodputK
+from specdec_core.speculation.k_policy import AcceptanceHistory, Drafter, Offer
 from specdec_core.step_times import StepTime
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info

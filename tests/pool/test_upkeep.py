@@ -13,10 +13,11 @@ import pytest
 from benchmarks.pool_rate import Cell as BenchCell
 from benchmarks.pool_rate import World
 from specdec_core.config import SpecMethod
-from specdec_core.leases import LeaseRow, Role
-from specdec_core.pool import SendReset, dispatch
-from specdec_core.pool.grouping import ReadyRows, RowPlan
-from specdec_core.pool.sequence import Sequence
+from specdec_core.messages import LeaseRow, Role
+from specdec_core.scheduler import SendReset
+from specdec_core.scheduler import batch_builder as dispatch
+from specdec_core.scheduler.grouping import ReadyRows, RowPlan
+from specdec_core.scheduler.sequence import Sequence
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info
 

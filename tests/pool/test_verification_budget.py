@@ -12,18 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specdec_core.config import PoolConfig, SpecMethod
-from specdec_core.leases import LeaseRow, Role
-from specdec_core.pool import AcceptanceHistory, Drafter, FixedK
-from specdec_core.pool.grouping import RowPlan
-from specdec_core.pool.k_cause import KCause
-from specdec_core.pool.k_policy import Offer
-from specdec_core.pool.sequence import Round, Sequence
-from specdec_core.pool.verification_budget import (
+from specdec_core.messages import LeaseRow, Role
+from specdec_core.scheduler import AcceptanceHistory, Drafter, FixedK
+from specdec_core.scheduler.grouping import RowPlan
+from specdec_core.scheduler.sequence import Round, Sequence
+from specdec_core.scheduler.verification_budget import (
     acceptance_rate,
     keep_within,
     keep_worthwhile,
     whole_tiles,
 )
+from specdec_core.speculation.k_cause import KCause
+from specdec_core.speculation.k_policy import Offer
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from specdec_core import native_choice
+from specdec_core.sampling import cpu as native_choice
 
 
 @pytest.fixture(scope="module", params=["PyTorch", "kernels"])

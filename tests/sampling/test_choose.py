@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from specdec_core.choice_rules import ChoiceRow, ChoiceRules
-from specdec_core.noise import gumbel, hash31, noise_keys
-from specdec_core.sampling import NO_CHOICE, choose
+from specdec_core.sampling.gumbel import gumbel, hash31, noise_keys
+from specdec_core.sampling.sampler import NO_CHOICE, choose
 from specdec_core.sampling_params import SamplingParams
 from tests.sampling import reference
 

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from specdec_core.choice_rules import ChoiceRow, ChoiceRules
 from specdec_core.errors import InvalidRequestError
-from specdec_core.logit_processors import process
-from specdec_core.sampling import NO_CHOICE, choose
+from specdec_core.sampling.logit_processors import process
+from specdec_core.sampling.sampler import NO_CHOICE, choose
 from specdec_core.sampling_params import SamplingParams
 from tests.sampling import reference
 

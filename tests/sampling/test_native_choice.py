@@ -12,18 +12,18 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from specdec_core import native_choice
 from specdec_core.choice_rules import ChoiceRow, ChoiceRules
-from specdec_core.models.loading import make_decoder
-from specdec_core.native_build import FLAGS
-from specdec_core.native_choice import (
+from specdec_core.kernels.build import FLAGS
+from specdec_core.loading.loader import make_decoder
+from specdec_core.sampling import cpu as native_choice
+from specdec_core.sampling.cpu import (
     UNDECIDED,
     ChoiceKernels,
     build_choice_kernels,
     load_choice_kernels,
     use_choice_kernels,
 )
-from specdec_core.sampling import NO_CHOICE, choose
+from specdec_core.sampling.sampler import NO_CHOICE, choose
 from specdec_core.sampling_params import SamplingParams
 from tests.tiny_models import tiny_model
 

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from specdec_core.noise import (
+from specdec_core.sampling.gumbel import (
     LARGEST_NOISE,
     NOISE_ERROR,
     gumbel,

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from specdec_core.choice_rules import ChoiceRow, ChoiceRules
-from specdec_core.sampling import NO_CHOICE
+from specdec_core.sampling.sampler import NO_CHOICE
+from specdec_core.sampling.token_logprobs import measure_logprobs
 from specdec_core.sampling_params import SamplingParams
-from specdec_core.token_logprobs import measure_logprobs
 from tests.sampling import reference
 
 

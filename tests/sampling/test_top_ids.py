@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from specdec_core.top_ids import first_ids, places_in, top_ids
+from specdec_core.sampling.top_k import first_ids, places_in, top_ids
 
 
 @pytest.mark.parametrize("num_values", [1, 63, 64, 513, 4097, 49_152])

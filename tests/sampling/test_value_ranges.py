@@ -14,7 +14,7 @@ import torch
 
 from specdec_core.choice_rules import ChoiceRow, ChoiceRules
 from specdec_core.errors import InvalidRequestError
-from specdec_core.sampling import NO_CHOICE, choose
+from specdec_core.sampling.sampler import NO_CHOICE, choose
 from specdec_core.sampling_params import SamplingParams
 
 pytestmark = pytest.mark.usefixtures("decider")

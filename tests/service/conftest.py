@@ -29,10 +29,10 @@ from deployments.telemetry.logs import LogFormat
 from specdec.v1 import generation_pb2 as pb
 from specdec.v1 import generation_pb2_grpc as pb_grpc
 from specdec_core import Engine, Request, SamplingParams
+from specdec_core.batch_invariance.size_classes import Numerics
 from specdec_core.config import KPolicyName
 from specdec_core.engine import AlgorithmName
-from specdec_core.models.loading import DType, LoadConfig
-from specdec_core.models.numerics import Numerics
+from specdec_core.loading.loader import DType, LoadConfig
 from tests.conftest import StartedAlone
 from tests.deployments.tls.authority import Authority
 from tests.service.collector import Collector

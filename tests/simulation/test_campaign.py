@@ -14,7 +14,7 @@ from deployments.simulation.faults import FaultKind, on_coordinators, plan
 from deployments.simulation.model_replica import ModelReplica
 from deployments.simulation.scenario import FIRST_FINGERPRINT
 from deployments.simulation.trial import Trial
-from specdec_core.leases import GroupLease, GroupResult, Role, RowStatus
+from specdec_core.messages import GroupLease, GroupResult, Role, RowStatus
 
 
 @pytest.mark.slow

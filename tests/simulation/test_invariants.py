@@ -16,13 +16,13 @@ from deployments.simulation.invariants.whose import Whose
 from deployments.simulation.model_replica import ModelReplica
 from deployments.simulation.record import Violation
 from deployments.simulation.tokens import Script
-from specdec_core.leases import EMPTY_HASH, GroupLease, LeaseRow, ReplicaInfo, Role
-from specdec_core.pool import SequencePool
-from specdec_core.pool.board import Board
-from specdec_core.pool.dispatch import Dispatcher
-from specdec_core.pool.sequence import Place, Sequence
+from specdec_core.messages import EMPTY_HASH, GroupLease, LeaseRow, ReplicaInfo, Role
 from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
+from specdec_core.scheduler import SequencePool
+from specdec_core.scheduler.batch_builder import Dispatcher
+from specdec_core.scheduler.ready_queue import Board
+from specdec_core.scheduler.sequence import Place, Sequence
 
 VOCAB_SIZE = 13
 BITS = "bits"
@@ -118,7 +118,7 @@ def test_blocks_that_do_not_add_up_are_found(error: int) -> None:
 
 def test_who_reads_a_clock_is_found_and_others_read_it() -> None:
     code = "def read(): return time.monotonic()"
-    ours: dict[str, Callable[[], float]] = {"__name__": "specdec_core.pool.x", "time": time}  # type: ignore[dict-item]
+    ours: dict[str, Callable[[], float]] = {"__name__": "specdec_core.scheduler.x", "time": time}  # type: ignore[dict-item]
     other: dict[str, Callable[[], float]] = {"__name__": "rich.x", "time": time}  # type: ignore[dict-item]
     exec(code, ours)
     exec(code, other)

@@ -12,7 +12,7 @@ from torch import Tensor
 from deployments.simulation.model_replica import ModelReplica
 from deployments.simulation.tokens import guess, next_token, salt_of
 from specdec_core.choice_rules import ChoiceRules
-from specdec_core.leases import (
+from specdec_core.messages import (
     EMPTY_HASH,
     GroupLease,
     GroupResult,
@@ -22,8 +22,8 @@ from specdec_core.leases import (
     RowStatus,
     extend_hash,
 )
-from specdec_core.replica import Replica
 from specdec_core.sampling_params import SamplingParams
+from specdec_core.worker.replica import Replica
 from tests.fakes import TokenListModel
 
 VOCAB_SIZE = 7

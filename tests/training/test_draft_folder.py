@@ -13,8 +13,8 @@ from transformers import AutoModelForCausalLM
 from specdec_core import Engine, PoolConfig, Request, SamplingParams, SpecMethod, SpeculationConfig
 from specdec_core.config import KPolicyName
 from specdec_core.errors import ModelNotSupportedError
-from specdec_core.models.cached_model import Feed
-from specdec_core.models.loading import LoadConfig, load_model
+from specdec_core.loading.loader import LoadConfig, load_model
+from specdec_core.model import Feed
 from specdec_core.training.draft_folder import materialise, save_draft, write_compact
 from specdec_core.training.draft_network import DraftShape, build_draft
 from specdec_core.training.target_files import TargetFiles, open_target

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from specdec_core.errors import InvalidRequestError
-from specdec_core.models.transformers_adapter import TransformersModel
 from specdec_core.training import synthesis
 from specdec_core.training.documents import Document
 from specdec_core.training.overlap import OverlapFilter
 from specdec_core.training.settings import claim_folder
 from specdec_core.training.synthesis import TextConfig, Writer
+from specdec_core.worker.model_runner import TransformersModel
 from tests.tiny_models import VOCAB, reference_greedy, tiny_model
 
 CONFIG = TextConfig(

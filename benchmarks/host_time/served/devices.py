@@ -7,7 +7,7 @@ from typing import Any
 from benchmarks.host_time.cells import DeviceKind, DeviceTimes, times_of
 from benchmarks.host_time.device import ModelledDevice
 from benchmarks.host_time.served.shared_numbers import SharedNumbers
-from specdec_core.leases import Role
+from specdec_core.messages import Role
 
 KINDS = tuple(DeviceKind)
 

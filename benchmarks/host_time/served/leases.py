@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 from benchmarks.host_time.served.shared_numbers import SharedNumbers
 from deployments.coordinator.pool_driver import PoolDriver
 from deployments.stages.rounds import LeaseStages, LeaseTimes, StageHistograms
-from specdec_core.leases import Role
+from specdec_core.messages import Role
 
 _NUM_KEPT = 16
 """Spans of earlier leases: a lease overlaps with one or two."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from benchmarks.host_time.served.script import TokenScript
 from specdec_core.config import NgramConfig
-from specdec_core.drafting.ngram import NgramIndex
+from specdec_core.speculation.ngram import NgramIndex
 
 
 class ScriptedLookup(NgramIndex):

@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from benchmarks.host_time.served.snapshot import Snapshot
 from benchmarks.host_time.served.waiting import CpuUse
-from specdec_core.leases import Role
+from specdec_core.messages import Role
 
 _COUNTED = {Role.TARGET: "rounds", Role.DRAFT: "drafts"}
 """Names of the numbers of leases, by role."""

@@ -14,12 +14,12 @@ from benchmarks.host_time.served.devices import SwitchedDevice
 from benchmarks.host_time.served.script import TokenScript
 from benchmarks.host_time.served.shared_numbers import CONTROL, SharedNumbers, shared_numbers
 from benchmarks.host_time.served.waiting import GapWait, OwnWait
-from specdec_core.leases import GroupLease, GroupResult, Role
-from specdec_core.models.files import model_digest
-from specdec_core.models.fingerprint import numerics_fingerprint
-from specdec_core.models.loading import LoadConfig, LoadedModel
-from specdec_core.models.tokenizers import load_tokenizer
-from specdec_core.replica import Replica
+from specdec_core.loading.files import model_digest
+from specdec_core.loading.fingerprint import numerics_fingerprint
+from specdec_core.loading.loader import LoadConfig, LoadedModel
+from specdec_core.loading.tokenizers import load_tokenizer
+from specdec_core.messages import GroupLease, GroupResult, Role
+from specdec_core.worker.replica import Replica
 
 _DEFAULT_TOKENS = 1 << 17
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from specdec_core.leases import Role
+from specdec_core.messages import Role
 
 _BYTES = 8
 VOCAB_SIZE = 512

@@ -15,7 +15,7 @@ from benchmarks.host_time.served.shared_numbers import COORDINATOR, shared_numbe
 from benchmarks.host_time.served.waiting import CpuUse, use_of_process
 from deployments.bench.speculation import SpecCounts, counts_of_page
 from specdec_core.errors import SpecdecError
-from specdec_core.leases import Role
+from specdec_core.messages import Role
 
 CLIENT = "load generator"
 RAY = "Ray's own"

@@ -70,7 +70,7 @@ def swaps(folder: Path) -> Mapping[str, Swap]:
 
     return {
         "deployments.replica.model_host": loader,
-        "specdec_core.pool.proposals": lookups,
+        "specdec_core.scheduler.proposals": lookups,
         "deployments.coordinator.service": leases,
     }
 

@@ -10,6 +10,7 @@ from benchmarks.peers.messages import Decoded, Load, Turn
 from benchmarks.peers.runners.serving import serve
 from deployments.bench.offline_runs import run_cell
 from deployments.verify.cells import PLAIN, Cell, Point
+from specdec_core.batch_invariance.size_classes import Numerics
 from specdec_core.config import (
     WINDOW_PER_ROW,
     KPolicyName,
@@ -17,8 +18,7 @@ from specdec_core.config import (
     SpecMethod,
     SpeculationConfig,
 )
-from specdec_core.models.loading import DType, LoadConfig, LoadedPair, load_model
-from specdec_core.models.numerics import Numerics
+from specdec_core.loading.loader import DType, LoadConfig, LoadedPair, load_model
 from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
 

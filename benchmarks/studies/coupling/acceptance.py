@@ -29,9 +29,9 @@ from benchmarks.studies.coupling.plot import plot
 from benchmarks.studies.coupling.points import Answer, Point, choices, logits_behind, point_of
 from deployments.demo_models import resolve_model
 from specdec_core import PoolConfig, Request, SamplingParams
+from specdec_core.batch_invariance.size_classes import Numerics
 from specdec_core.engine import AlgorithmName, Engine
-from specdec_core.models.loading import DType, LoadConfig
-from specdec_core.models.numerics import Numerics
+from specdec_core.loading.loader import DType, LoadConfig
 
 _FIGURES = Path(__file__).with_suffix(".json")
 _IMAGE = Path(__file__).with_suffix(".png")

@@ -17,7 +17,7 @@ from transformers import DynamicCache
 from benchmarks.studies.coupling.law import Acceptance, acceptances, expected_rounds
 from specdec_core import SamplingParams
 from specdec_core.choice_rules import ChoiceRow, ChoiceRules
-from specdec_core.sampling import choose
+from specdec_core.sampling.sampler import choose
 
 _FIRST_FREE_SEED = 1 << 32
 """Beyond the seeds of the answers: an answer's own noise is what chose its tokens."""

@@ -32,7 +32,7 @@ from deployments.telemetry.process import ProcessName
 from deployments.telemetry.requests import Operation, RequestSpans, observed
 from specdec.v1 import coordination_pb2 as pb
 from specdec_core.config import SpecMethod
-from specdec_core.leases import GroupLease, GroupResult, LeaseRow, Role, RowResult
+from specdec_core.messages import GroupLease, GroupResult, LeaseRow, Role, RowResult
 from specdec_core.request import FinishReason, Request, RequestStats
 from specdec_core.sampling_params import SamplingParams
 

@@ -10,8 +10,8 @@ from deployments.metrics.metric import Distribution, Kind, Metric, Point
 from deployments.stages.histogram import BOUNDS_S
 from deployments.stages.rounds import PASS
 from specdec.v1 import generation_pb2 as pb
-from specdec_core.leases import Role
-from specdec_core.pool import KCause
+from specdec_core.messages import Role
+from specdec_core.scheduler import KCause
 
 GRANTED, EXPIRED = "num_leases_granted_", "num_leases_expired_"
 K_CAUSE = "num_rounds_k_by_"
@@ -121,7 +121,7 @@ _SPECULATION = (
         name="specdec_k_decisions",
         kind=Kind.COUNTER,
         text="Rounds by what decided how many tokens were drafted for them; "
-        "specdec_core/pool/k_cause.py says what each cause is.",
+        "specdec_core/speculation/k_cause.py says what each cause is.",
         read=totals_by(K_CAUSE, (cause.label for cause in KCause)),
         labels=("cause",),
     ),

@@ -9,7 +9,7 @@ from deployments.simulation.coordinating import CoordinatorProcess
 from deployments.simulation.entering import IngressProcess
 from deployments.simulation.peer import Surroundings
 from deployments.simulation.replicating import ReplicaProcess
-from specdec_core.leases import Role
+from specdec_core.messages import Role
 
 if TYPE_CHECKING:
     from deployments.simulation.trial import Trial

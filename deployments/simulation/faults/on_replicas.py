@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from deployments.simulation.faults.silent import wait_until_noticed
 from deployments.simulation.replicating import ReplicaProcess
-from specdec_core.leases import Role
+from specdec_core.messages import Role
 
 if TYPE_CHECKING:
     from deployments.simulation.trial import Trial

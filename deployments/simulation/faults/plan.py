@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from deployments.simulation.faults import on_coordinators, on_edges, on_replicas
 from deployments.simulation.scenario import ARRIVALS_S
-from specdec_core.leases import Role
-from specdec_core.models.numerics import Numerics
+from specdec_core.batch_invariance.size_classes import Numerics
+from specdec_core.messages import Role
 
 if TYPE_CHECKING:
     from deployments.simulation.trial import Trial

@@ -15,10 +15,10 @@ from deployments.simulation.model_replica import LeaseKey, ModelReplica
 from deployments.simulation.network import Stream
 from deployments.simulation.record import Record, Violation
 from deployments.simulation.transitions import NEW
-from specdec_core.leases import GroupLease, Occupancy, Role
-from specdec_core.pool.fleet import Fleet, ReplicaRecord
-from specdec_core.pool.registry import Registry
-from specdec_core.pool.sequence import Place, Sequence, SequenceStatus
+from specdec_core.messages import GroupLease, Occupancy, Role
+from specdec_core.scheduler.live_requests import Registry
+from specdec_core.scheduler.replicas import Fleet, ReplicaRecord
+from specdec_core.scheduler.sequence import Place, Sequence, SequenceStatus
 
 _DRAFTING = SequenceStatus.DRAFTING
 _AT_REST = (SequenceStatus.READY, SequenceStatus.PROPOSED)

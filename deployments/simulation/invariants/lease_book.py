@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 
 from deployments.simulation.invariants.whose import Whose
 from deployments.simulation.record import Violation
+from specdec_core.batch_invariance.size_classes import Numerics
 from specdec_core.config import PoolConfig
-from specdec_core.leases import (
+from specdec_core.messages import (
     GroupLease,
     GroupResult,
     LeaseRow,
@@ -17,10 +18,9 @@ from specdec_core.leases import (
     RowStatus,
     hashes_behind,
 )
-from specdec_core.models.numerics import Numerics
-from specdec_core.pool import SendFree, SequencePool
-from specdec_core.pool.fleet import ReplicaRecord
-from specdec_core.pool.sequence import Sequence
+from specdec_core.scheduler import SendFree, SequencePool
+from specdec_core.scheduler.replicas import ReplicaRecord
+from specdec_core.scheduler.sequence import Sequence
 
 _OK = RowStatus.OK
 

@@ -8,7 +8,7 @@ from deployments.simulation.invariants.whose import Whose
 from deployments.simulation.model_replica import LeaseKey, ModelReplica, Slot, key_of
 from deployments.simulation.record import Violation
 from deployments.simulation.tokens import Script, salt_of
-from specdec_core.leases import GroupLease, GroupResult, LeaseRow, Role, RowStatus, hashes_behind
+from specdec_core.messages import GroupLease, GroupResult, LeaseRow, Role, RowStatus, hashes_behind
 
 _OK, _TARGET = RowStatus.OK, Role.TARGET
 

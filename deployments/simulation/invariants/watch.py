@@ -14,9 +14,9 @@ from deployments.simulation.model_replica import key_of
 from deployments.simulation.network import Stream
 from deployments.simulation.record import Record, Violation
 from specdec.v1 import coordination_pb2 as pb
-from specdec_core.leases import GroupResult
-from specdec_core.pool import Command, Emit, SendFree, SendLease, SendReset, SequencePool
+from specdec_core.messages import GroupResult
 from specdec_core.request import Request, TokenEvent
+from specdec_core.scheduler import Command, Emit, SendFree, SendLease, SendReset, SequencePool
 
 
 class Invariants:

@@ -16,7 +16,7 @@ from benchmarks.gpu_report.settings import (
     NetworkShape,
     Settings,
 )
-from specdec_core.models.fused_decoder import FusedDecoder
+from specdec_core.models.llama import FusedDecoder
 
 SETTINGS = Settings(device="cpu", output=Path(), is_rehearsal=True, sizes=REHEARSED)
 FLOAT_BYTES = 4

@@ -18,7 +18,7 @@ from benchmarks.gpu_report import served
 from benchmarks.gpu_report.rehearsed import Peer, write_random_model
 from benchmarks.gpu_report.results import Findings, StepSkippedError
 from benchmarks.gpu_report.settings import REHEARSED, Settings
-from specdec_core.models.loading import load_tokenizer
+from specdec_core.loading.loader import load_tokenizer
 from tests.benchmarks.gpu_report.made import result
 
 PROMPTS = [(number, number + 1) for number in range(4)]

@@ -9,7 +9,7 @@ from benchmarks.host_time.cells import ALL, SUBSETS, Cell, DeviceKind, Method, c
 from benchmarks.host_time.check import EXPECTED, comparison, recorded_round_ms
 from benchmarks.host_time.report import Figures
 from specdec_core.config import NgramConfig
-from specdec_core.pool import proposals
+from specdec_core.scheduler import proposals
 
 
 def test_all_cells_have_names_of_their_own() -> None:

@@ -10,7 +10,7 @@ import torch
 from benchmarks.host_time.device import ModelledDevice, Pass, numbers_wait_for
 from benchmarks.host_time.pass_times import NO_TIME, PassTimes
 from benchmarks.host_time.scripted import ScriptedModel
-from specdec_core.models.cached_model import DraftRow, Feed
+from specdec_core.model import DraftRow, Feed
 from specdec_core.sampling_params import SamplingParams
 
 TIMES = PassTimes({(1, 1): 1.0, (1, 5): 2.0, (9, 1): 3.0, (9, 5): 8.0})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchmarks.host_time.functions import Stats, shares_of
 
-COMMIT = ("/tree/specdec_core/pool/settlement.py", 115, "_commit")
+COMMIT = ("/tree/specdec_core/scheduler/results.py", 115, "_commit")
 SCORE = ("/tree/benchmarks/host_time/scripted.py", 20, "score")
 COPY = ("/lib/python3.11/copy.py", 5, "copy")
 APPEND = ("~", 0, "<method 'append' of 'list' objects>")

@@ -16,7 +16,7 @@ from benchmarks.host_time.clocks import CpuClock, WallClock
 from benchmarks.host_time.command import main
 from benchmarks.host_time.one_process import Bench, Lengths, Measured
 from benchmarks.host_time.report import as_json, figures_of, plot, table
-from specdec_core.native_choice import use_choice_kernels
+from specdec_core.sampling.cpu import use_choice_kernels
 
 ROOT = Path(__file__).parents[3]
 SHORT = Lengths(prompt=40, answer=24)

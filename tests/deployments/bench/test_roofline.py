@@ -7,9 +7,9 @@ import torch
 
 from deployments.bench.roofline import Roofline, measure_roofline
 from specdec_core.config import ModelImpl
-from specdec_core.models.exact import make_exact
-from specdec_core.models.loading import make_decoder
-from specdec_core.models.transformers_adapter import TransformersModel
+from specdec_core.loading.loader import make_decoder
+from specdec_core.loading.self_check import make_exact
+from specdec_core.worker.model_runner import TransformersModel
 from tests.tiny_models import VOCAB, tiny_model
 
 WIDE = {"hidden_size": 192, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 64}

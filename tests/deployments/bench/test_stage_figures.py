@@ -18,7 +18,7 @@ from deployments.stages.histogram import BOUNDS_S, Histogram
 from deployments.stages.rounds import Stage, StageHistograms
 from specdec.v1 import coordination_pb2 as internal_pb
 from specdec.v1 import generation_pb2 as pb
-from specdec_core.leases import Role
+from specdec_core.messages import Role
 
 
 def status(wire_s: list[float], num_pieces: int) -> pb.PoolStatusResponse:

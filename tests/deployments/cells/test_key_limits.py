@@ -16,7 +16,7 @@ from deployments.cells.router import CellRouter
 from deployments.coordinator.client_ledger import ClientLedger, ClientLimits
 from deployments.errors import ClientLimitError
 from deployments.metrics.ingress_times import IngressTimes
-from specdec_core.leases import GroupLease, GroupResult, Role
+from specdec_core.messages import GroupLease, GroupResult, Role
 from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
 from tests.deployments.cell import Cell, cell

@@ -12,7 +12,7 @@ from deployments.ingress.pool_client import PoolClient
 from specdec.v1 import coordination_pb2 as pb
 from specdec_core.config import PoolConfig
 from specdec_core.errors import QueueFullError
-from specdec_core.leases import Role
+from specdec_core.messages import Role
 from specdec_core.request import FinishReason, Request, TokenEvent
 from tests.deployments.cell import Cell, cell
 from tests.deployments.cells.fake_cells import FakeCell, Ingress

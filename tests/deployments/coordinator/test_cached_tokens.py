@@ -6,10 +6,10 @@ import pytest
 
 from deployments.errors import RequestFailedError
 from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
-from specdec_core.leases import ReplicaInfo, Role
-from specdec_core.replica import Replica
+from specdec_core.messages import ReplicaInfo, Role
 from specdec_core.request import Request, RequestStats
 from specdec_core.sampling_params import SamplingParams
+from specdec_core.worker.replica import Replica
 from tests.deployments.cell import Cell, cell
 from tests.deployments.coordinator.test_cell import run
 from tests.deployments.fake_replica import FakeReplica

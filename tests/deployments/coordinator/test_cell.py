@@ -17,11 +17,11 @@ from deployments.ingress.pool_client import PoolClient
 from deployments.wire import silence
 from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.errors import InvalidRequestError, QueueFullError
-from specdec_core.leases import GroupLease, GroupResult, Role
 from specdec_core.logprobs import TokenLogprobs
-from specdec_core.pool import SequencePool
+from specdec_core.messages import GroupLease, GroupResult, Role
 from specdec_core.request import FinishReason, Request
 from specdec_core.sampling_params import SamplingParams
+from specdec_core.scheduler import SequencePool
 from tests.deployments.cell import Cell, cell
 from tests.deployments.fake_replica import FakeReplica, continuation, expected_logprobs
 

@@ -18,7 +18,7 @@ from deployments.errors import ClientLimitError, UnauthorizedError
 from deployments.http.api import build_http_app
 from deployments.ingress.access import Access
 from deployments.ingress.generation import GenerationService
-from specdec_core.leases import Role
+from specdec_core.messages import Role
 from specdec_core.request import Request, RequestStats, TokenEvent
 from specdec_core.sampling_params import SamplingParams
 from tests.deployments.cell import Cell, cell

@@ -9,10 +9,10 @@ import pytest
 from deployments.coordinator.connected import ConnectedReplica
 from deployments.coordinator.pool_driver import PoolDriver
 from specdec_core.config import PoolConfig
-from specdec_core.leases import Occupancy, ReplicaInfo, Role
-from specdec_core.pool import Drained, SendLease, SequencePool
+from specdec_core.messages import Occupancy, ReplicaInfo, Role
 from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
+from specdec_core.scheduler import Drained, SendLease, SequencePool
 
 
 class Clock:

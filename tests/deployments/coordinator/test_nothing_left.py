@@ -10,7 +10,7 @@ import pytest
 
 from deployments import memory
 from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
-from specdec_core.leases import Role
+from specdec_core.messages import Role
 from tests.deployments.cell import cell
 from tests.deployments.coordinator.test_cell import collect, expected, request, run, until
 

@@ -8,10 +8,10 @@ import pytest
 
 from deployments.coordinator.outbox import Delivery, Flush, IngressOutbox, WorkOutbox
 from deployments.errors import Failure, FailureKind
-from specdec_core.leases import GroupLease, Role
 from specdec_core.logprobs import TokenLogprobs
-from specdec_core.pool import SendFree, SendLease
+from specdec_core.messages import GroupLease, Role
 from specdec_core.request import FinishReason, TokenEvent
+from specdec_core.scheduler import SendFree, SendLease
 
 
 def delivery(name: str, index: int, *ids: int, end: bool = False) -> Delivery:

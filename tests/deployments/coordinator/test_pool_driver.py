@@ -14,10 +14,10 @@ from deployments.coordinator.pool_driver import PoolDriver
 from deployments.coordinator.service import CoordinatorServicer
 from specdec.v1 import coordination_pb2 as pb
 from specdec_core.config import PoolConfig
-from specdec_core.leases import Role
-from specdec_core.pool import SequencePool
+from specdec_core.messages import Role
 from specdec_core.request import FinishReason, Request
 from specdec_core.sampling_params import SamplingParams
+from specdec_core.scheduler import SequencePool
 
 
 class ClockedPool:

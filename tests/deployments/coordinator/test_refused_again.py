@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from deployments.coordinator.pool_driver import PoolDriver
 from specdec_core.config import PoolConfig
-from specdec_core.leases import ReplicaInfo, Role
-from specdec_core.pool import SequencePool
+from specdec_core.messages import ReplicaInfo, Role
 from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
+from specdec_core.scheduler import SequencePool
 
 
 def test_it_is_not_run_on() -> None:

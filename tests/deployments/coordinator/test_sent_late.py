@@ -12,7 +12,7 @@ from deployments.errors import ClientLimitError
 from deployments.ingress.pool_client import PoolClient
 from deployments.wire.endpoint import Endpoint
 from specdec_core.errors import InvalidRequestError
-from specdec_core.leases import Role
+from specdec_core.messages import Role
 from tests.deployments.cell import Cell, cell
 from tests.deployments.coordinator.test_cell import PLAIN, collect, expected, request, run, until
 

@@ -13,7 +13,7 @@ import pytest
 from deployments.errors import PoolUnavailableError
 from deployments.http.errors import error_response
 from specdec_core.config import PoolConfig
-from specdec_core.leases import Role
+from specdec_core.messages import Role
 from tests.deployments.fake_replica import FakeReplica, continuation
 from tests.deployments.http_server import TEXT, completion, expected_text, run, server, stream
 

@@ -10,11 +10,11 @@ import pytest
 
 from deployments.text.grammars import Compiler
 from deployments.text.model import TextModel, load_text_model
+from specdec_core.batch_invariance.size_classes import Numerics
 from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
-from specdec_core.leases import ReplicaInfo, Role
-from specdec_core.models.loading import DType, LoadConfig, load_model
-from specdec_core.models.numerics import Numerics
-from specdec_core.replica import Replica
+from specdec_core.loading.loader import DType, LoadConfig, load_model
+from specdec_core.messages import ReplicaInfo, Role
+from specdec_core.worker.replica import Replica
 from tests.deployments.answering import CHATML, HERMES, entire, joined, text_model
 from tests.deployments.http_server import run, server, stream
 from tests.fakes import TokenListModel

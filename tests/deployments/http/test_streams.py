@@ -17,7 +17,7 @@ from deployments.coordinator.outbox import IngressOutbox
 from deployments.http.event_stream import COMMENT
 from deployments.ingress.request_limits import RequestLimits
 from specdec_core.config import PoolConfig
-from specdec_core.leases import LeaseRow, RowResult, RowStatus
+from specdec_core.messages import LeaseRow, RowResult, RowStatus
 from tests.deployments.cell import Cell
 from tests.deployments.fake_replica import VOCAB_SIZE, continuation
 from tests.deployments.http_server import (

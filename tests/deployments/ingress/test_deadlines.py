@@ -15,9 +15,9 @@ from deployments.ingress.ask import Ask
 from deployments.ingress.generation import GenerationService
 from deployments.ingress.request_limits import RequestLimits
 from specdec_core.config import PoolConfig, SpeculationConfig
-from specdec_core.pool import SequencePool
 from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
+from specdec_core.scheduler import SequencePool
 from tests.deployments.cell import cell
 from tests.deployments.fake_text import fake_text_model
 

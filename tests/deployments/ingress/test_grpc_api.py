@@ -21,7 +21,7 @@ from deployments.version import package_version
 from specdec.v1 import generation_pb2 as pb
 from specdec_core.config import SpeculationConfig
 from specdec_core.grammar import GrammarKind, GrammarSpec
-from specdec_core.leases import Role
+from specdec_core.messages import Role
 from specdec_core.request import Request, TokenEvent
 from tests.deployments.cell import Cell, cell
 from tests.deployments.fake_replica import FakeReplica, continuation

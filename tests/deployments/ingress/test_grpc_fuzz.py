@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from specdec.v1 import generation_pb2 as pb
-from specdec_core.leases import ReplicaInfo, Role
+from specdec_core.messages import ReplicaInfo, Role
 from tests.deployments.fake_replica import FakeReplica
 from tests.deployments.ingress.test_grpc_api import FakeContext, api
 

@@ -12,7 +12,7 @@ import pytest
 
 from deployments.ingress.pace import LOOK_S, MOST_HELD_S, Pace, share_of
 from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
-from specdec_core.leases import Role
+from specdec_core.messages import Role
 from specdec_core.request import FinishReason, TokenEvent
 from tests.deployments.cell import Cell, cell
 from tests.deployments.coordinator.test_cell import expected, request, run

@@ -23,7 +23,7 @@ from deployments.telemetry.process import ProcessName
 from specdec.v1 import generation_pb2 as pb
 from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.errors import QueueFullError
-from specdec_core.leases import Role
+from specdec_core.messages import Role
 from specdec_core.request import Request, TokenEvent
 from tests.deployments.fake_replica import FakeReplica, continuation
 from tests.deployments.http_server import TEXT, completion, run, server, stream

@@ -7,7 +7,7 @@ import pytest
 from deployments.coordinator.pool_status import pool_status
 from deployments.errors import RequestFailedError
 from deployments.metrics.page import MetricsCompat, metrics_page
-from specdec_core.leases import LeaseRow, Role, RowResult, RowStatus
+from specdec_core.messages import LeaseRow, Role, RowResult, RowStatus
 from tests.deployments.cell import cell
 from tests.deployments.coordinator.test_cell import collect, request, run
 from tests.deployments.fake_replica import FakeReplica

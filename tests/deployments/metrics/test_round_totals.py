@@ -12,9 +12,9 @@ from deployments.metrics.page import MetricsCompat, metrics_page
 from deployments.wire.translation import write_event
 from specdec.v1 import coordination_pb2 as pb
 from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
-from specdec_core.leases import Role
-from specdec_core.pool import KCause
+from specdec_core.messages import Role
 from specdec_core.request import TokenEvent
+from specdec_core.scheduler import KCause
 from tests.deployments.cell import Cell, cell
 from tests.deployments.coordinator.test_cell import collect, expected, request, run, until
 from tests.deployments.metrics.test_registry import Series, series, value

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from specdec_core.config import PoolConfig
-from specdec_core.leases import Role
+from specdec_core.messages import Role
 from specdec_core.request import Request, TokenEvent
 from specdec_core.sampling_params import SamplingParams
 from tests.deployments.cell import cell

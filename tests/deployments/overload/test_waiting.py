@@ -19,7 +19,7 @@ from deployments.ingress.grpc_api import GrpcApi
 from deployments.ingress.request_limits import RequestLimits
 from specdec.v1 import generation_pb2 as pb
 from specdec_core.config import PoolConfig, SpeculationConfig
-from specdec_core.leases import GroupLease, GroupResult, Role
+from specdec_core.messages import GroupLease, GroupResult, Role
 from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
 from tests.deployments.cell import Cell, cell

@@ -13,8 +13,8 @@ import torch
 from deployments.config import ServiceConfig
 from deployments.replica.model_host import accelerator_name, host_model
 from deployments.serve_flags import service_config
-from specdec_core.leases import ReplicaInfo, Role
-from specdec_core.models.numerics import NotExactError, Numerics
+from specdec_core.batch_invariance.size_classes import NotExactError, Numerics
+from specdec_core.messages import ReplicaInfo, Role
 from tests.service.tiny_folder import save_tiny_llama
 
 
@@ -72,7 +72,7 @@ def test_auto_goes_on_in_fast_numerics_and_says_which_operation_differs(
         raise NotExactError("operation that differs: layer 3 q_proj")
 
     folder = save_tiny_llama(tmp_path)
-    monkeypatch.setattr("specdec_core.models.loading.make_exact", refuse)
+    monkeypatch.setattr("specdec_core.loading.loader.make_exact", refuse)
     with caplog.at_level(logging.WARNING):
         assert describe(folder, numerics="auto").numerics is Numerics.FAST
     assert "layer 3 q_proj" in caplog.text

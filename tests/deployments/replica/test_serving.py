@@ -20,7 +20,7 @@ from deployments.start_waiting import refusal_in
 from deployments.wire.endpoint import Endpoint
 from specdec_core.config import PoolConfig
 from specdec_core.errors import ModelNotSupportedError
-from specdec_core.leases import Role
+from specdec_core.messages import Role
 from tests.deployments.fake_replica import FakeReplica
 
 SPEC = CoordinatorSpec(application="a", version="1", pool=PoolConfig())

@@ -14,7 +14,7 @@ from deployments.replica import work_loop
 from deployments.wire import silence
 from deployments.wire.endpoint import Endpoint
 from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
-from specdec_core.leases import GroupLease, GroupResult, Role
+from specdec_core.messages import GroupLease, GroupResult, Role
 from tests.deployments.cell import Cell, cell
 from tests.deployments.coordinator.test_cell import collect, expected, request, run, until
 from tests.deployments.fake_replica import FakeReplica

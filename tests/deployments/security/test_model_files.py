@@ -10,7 +10,7 @@ import pytest
 
 from deployments.config import ServiceConfig
 from specdec_core.errors import ModelNotSupportedError
-from specdec_core.models.loading import load_model
+from specdec_core.loading.loader import load_model
 from tests.deployments.checked import check_start
 from tests.service.tiny_folder import save_tiny_llama
 

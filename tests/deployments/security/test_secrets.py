@@ -20,7 +20,7 @@ from deployments.metrics.page import MetricsCompat
 from deployments.serve_flags import service_config
 from specdec.v1 import generation_pb2 as pb
 from specdec_core.errors import InvalidRequestError
-from specdec_core.leases import LeaseRow, RowResult, RowStatus
+from specdec_core.messages import LeaseRow, RowResult, RowStatus
 from tests.deployments.cell import Cell
 from tests.deployments.coordinator.test_cell import until
 from tests.deployments.fake_replica import FakeReplica
@@ -165,8 +165,8 @@ def breaks(*arguments: object) -> None:
         ("tests.deployments.fake_replica.FakeReplica._run", row_fails, 500),
         ("tests.deployments.fake_replica.FakeReplica.execute", breaks, None),
         ("deployments.ingress.output.Output.take", breaks, 500),
-        ("specdec_core.pool.SequencePool.advance", breaks, 503),
-        ("specdec_core.pool.SequencePool.add", breaks, 503),
+        ("specdec_core.scheduler.SequencePool.advance", breaks, 503),
+        ("specdec_core.scheduler.SequencePool.add", breaks, 503),
         ("deployments.ingress.generation.GenerationService.prepare", breaks, 500),
     ],
 )

@@ -9,8 +9,8 @@ import pytest
 from deployments.coordinator.outbox import IngressOutbox, WorkOutbox
 from deployments.coordinator.pool_driver import PoolDriver
 from deployments.stages.rounds import LeaseTimes, Stage, StageHistograms
-from specdec_core.leases import GroupLease, GroupResult, Role
-from specdec_core.pool import SendLease, SequencePool
+from specdec_core.messages import GroupLease, GroupResult, Role
+from specdec_core.scheduler import SendLease, SequencePool
 from tests.deployments.cell import Cell, cell
 from tests.deployments.coordinator.test_cell import DRAFTING, PLAIN, collect, request, run
 from tests.deployments.fake_replica import FakeReplica

@@ -12,7 +12,7 @@ from deployments.ingress.generation import GenerationService
 from deployments.ingress.grpc_api import GrpcApi
 from deployments.telemetry.requests import RequestSpans
 from specdec.v1 import generation_pb2 as pb
-from specdec_core.leases import Role
+from specdec_core.messages import Role
 from tests.deployments.cell import cell
 from tests.deployments.coordinator.test_cell import DRAFTING, until
 from tests.deployments.http_server import SPECULATION, TEXT, run

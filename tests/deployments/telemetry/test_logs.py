@@ -69,7 +69,7 @@ def test_a_traceback_is_part_of_its_line(capsys: Lines) -> None:
     try:
         raise RuntimeError("device lost")
     except RuntimeError:
-        logging.getLogger("specdec_core.replica").exception("a lease failed")
+        logging.getLogger("specdec_core.worker.replica").exception("a lease failed")
     (line,) = told(capsys)
     assert line["exception"].splitlines()[-1] == "RuntimeError: device lost"
 

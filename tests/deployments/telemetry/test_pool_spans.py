@@ -12,10 +12,10 @@ from deployments.telemetry.lease_spans import LeaseSpans
 from deployments.telemetry.pool_spans import PoolSpans, is_told
 from specdec.v1 import coordination_pb2 as pb
 from specdec_core.config import PoolConfig
-from specdec_core.leases import GroupLease, GroupResult, LeaseRow, Role, RowResult, RowStatus
-from specdec_core.pool import SequencePool
+from specdec_core.messages import GroupLease, GroupResult, LeaseRow, Role, RowResult, RowStatus
 from specdec_core.request import ErrorKind, FinishReason, Request, RequestStats, TokenEvent
 from specdec_core.sampling_params import SamplingParams
+from specdec_core.scheduler import SequencePool
 from tests.deployments.telemetry.memory import (
     TRACEPARENT,
     Spans,

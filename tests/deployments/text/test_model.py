@@ -18,8 +18,8 @@ from deployments.text.detokenizer import IncrementalDetokenizer
 from deployments.text.model import TextModel, load_text_model
 from deployments.text.stop_strings import StopStrings
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
-from specdec_core.models.loading import load_model
-from specdec_core.models.tokenizers import load_tokenizer
+from specdec_core.loading.loader import load_model
+from specdec_core.loading.tokenizers import load_tokenizer
 from tests.service.tiny_folder import save_tiny_llama
 
 MESSAGES = [

@@ -15,7 +15,7 @@ from deployments.tls.files import TlsFiles
 from deployments.wire.endpoint import Endpoint
 from specdec.v1 import coordination_pb2_grpc as pb_grpc
 from specdec.v1 import generation_pb2 as public_pb
-from specdec_core.leases import Role
+from specdec_core.messages import Role
 from tests.deployments.cell import Cell, cell
 from tests.deployments.coordinator.test_cell import DRAFTING, collect, expected, request, run, until
 from tests.deployments.tls.authority import NAME, Authority

@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from deployments.verify.draft import num_left_out, self_draft
+from specdec_core.batch_invariance.linear import ExactLinear
+from specdec_core.batch_invariance.size_classes import Numerics
 from specdec_core.errors import InvalidRequestError
-from specdec_core.models.cached_model import Feed
-from specdec_core.models.exact_linear import ExactLinear
-from specdec_core.models.loading import settle_numerics
-from specdec_core.models.numerics import Numerics
-from specdec_core.models.transformers_adapter import TransformersModel
+from specdec_core.loading.loader import settle_numerics
+from specdec_core.model import Feed
+from specdec_core.worker.model_runner import TransformersModel
 from tests.tiny_models import DECODERS, FUSED, VOCAB, tiny_decoder
 
 IDS = (5, 9, 2, 31, 8)

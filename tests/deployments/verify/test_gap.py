@@ -10,12 +10,12 @@ from torch import Tensor
 
 from deployments.verify.compare import Difference
 from deployments.verify.gap import Company, Decoded, measure_gap, measure_logit_change
-from specdec_core.models.cached_model import Feed
-from specdec_core.models.loading import settle_numerics
-from specdec_core.models.numerics import Numerics
-from specdec_core.models.transformers_adapter import TransformersModel
+from specdec_core.batch_invariance.size_classes import Numerics
+from specdec_core.loading.loader import settle_numerics
+from specdec_core.model import Feed
 from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
+from specdec_core.worker.model_runner import TransformersModel
 from tests.fakes import TokenListModel
 from tests.tiny_models import VOCAB, tiny_model
 

@@ -9,8 +9,8 @@ from deployments.wire.message_limits import most_message_bytes
 from deployments.wire.translation import submit_to_pb
 from specdec.v1 import coordination_pb2 as pb
 from specdec_core.config import MAX_DRAFT_TOKENS, PoolConfig, SpeculationConfig
-from specdec_core.leases import GroupResult, RowResult
 from specdec_core.logprobs import TokenLogprobs
+from specdec_core.messages import GroupResult, RowResult
 from specdec_core.request import Request
 from specdec_core.sampling_params import MAX_LOGPROBS, SamplingParams
 

@@ -22,8 +22,8 @@ from deployments.wire.lease_translation import register_to_pb
 from deployments.wire.silence import heard
 from specdec.v1 import coordination_pb2 as pb
 from specdec.v1 import coordination_pb2_grpc as pb_grpc
-from specdec_core.leases import Role
-from specdec_core.pool import SequencePool
+from specdec_core.messages import Role
+from specdec_core.scheduler import SequencePool
 from tests.deployments.cell import Cell, cell
 from tests.deployments.coordinator.test_cell import PLAIN, collect, expected, request, run, until
 from tests.deployments.fake_replica import FakeReplica

@@ -30,10 +30,12 @@ from deployments.wire.translation import (
     write_event,
 )
 from specdec.v1 import coordination_pb2 as pb
+from specdec_core.batch_invariance.size_classes import Numerics
 from specdec_core.choice_rules import ChoiceRules
 from specdec_core.config import SpecMethod
 from specdec_core.grammar import GrammarKind, GrammarSpec
-from specdec_core.leases import (
+from specdec_core.logprobs import TokenLogprobs
+from specdec_core.messages import (
     GroupLease,
     GroupResult,
     LeaseRow,
@@ -43,8 +45,6 @@ from specdec_core.leases import (
     RowResult,
     RowStatus,
 )
-from specdec_core.logprobs import TokenLogprobs
-from specdec_core.models.numerics import Numerics
 from specdec_core.request import FinishReason, Request, RequestStats, TokenEvent
 from specdec_core.sampling_params import MAX_SEED, SamplingParams
 from specdec_core.step_times import StepTime

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from specdec_core.models.static_shapes.block_attention import VarlenAttention
+from specdec_core.layers.attention.paged import VarlenAttention
 
 
 def varlen_by_hand(

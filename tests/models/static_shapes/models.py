@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specdec_core.models.cached_model import Feed
-from specdec_core.models.static_shapes.recorder import DirectRecorder, Recorder
-from specdec_core.models.transformers_adapter import TransformersModel
+from specdec_core.model import Feed
+from specdec_core.worker.cuda_graphs.recorder import DirectRecorder, Recorder
+from specdec_core.worker.model_runner import TransformersModel
 from tests.tiny_models import VOCAB, tiny_decoder
 
 

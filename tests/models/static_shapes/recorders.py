@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from specdec_core.models.static_shapes.recorder import DirectRecorder, Work
+from specdec_core.worker.cuda_graphs.recorder import DirectRecorder, Work
 
 _HOST_METHODS = frozenset(
     {

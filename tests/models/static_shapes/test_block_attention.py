@@ -11,17 +11,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from specdec_core.kv.paged import KVShape
-from specdec_core.models.static_shapes import attention_probe
-from specdec_core.models.static_shapes.attention_probe import (
-    find_block_attention,
-    first_right,
-    is_right,
-)
-from specdec_core.models.static_shapes.block_attention import (
+from specdec_core.kv_cache.paged import KVShape
+from specdec_core.layers.attention import select as attention_probe
+from specdec_core.layers.attention.paged import (
     BlockAttention,
     BlockRows,
     VarlenAttention,
+)
+from specdec_core.layers.attention.select import (
+    find_block_attention,
+    first_right,
+    is_right,
 )
 from tests.models.static_shapes.by_hand import BY_HAND, varlen_by_hand
 from tests.models.static_shapes.models import Twins, fixed, ragged

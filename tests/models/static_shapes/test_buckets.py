@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from specdec_core.models.numerics import FAST_ATTENTION, AttentionShape, SizeRange
-from specdec_core.models.pass_plan import Piece
-from specdec_core.models.static_shapes.buckets import (
+from specdec_core.batch_invariance.size_classes import FAST_ATTENTION, AttentionShape, SizeRange
+from specdec_core.layers.attention.metadata import Piece
+from specdec_core.worker.cuda_graphs.buckets import (
     Bucket,
     bucket_for,
     most_logits,

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import torch
 
-from specdec_core.models.memory import DeviceMemory
-from specdec_core.models.static_shapes import captures
-from specdec_core.models.static_shapes.recorder import GraphRecorder
+from specdec_core.loading.memory import DeviceMemory
+from specdec_core.worker.cuda_graphs import capture as captures
+from specdec_core.worker.cuda_graphs.recorder import GraphRecorder
 
 DEVICE = torch.device("cuda:0")
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from specdec_core.choice_rules import ChoiceRow, ChoiceRules
-from specdec_core.models.static_shapes.device_choice import (
+from specdec_core.sampling.device import (
     ChoiceKind,
     choose_on_device,
     facts_of,
@@ -17,7 +17,7 @@ from specdec_core.models.static_shapes.device_choice import (
     noise_keys_on_device,
     pack_facts,
 )
-from specdec_core.sampling import NO_CHOICE, choose
+from specdec_core.sampling.sampler import NO_CHOICE, choose
 from specdec_core.sampling_params import MAX_SEED, SamplingParams
 from specdec_core.seeds import mix64
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from specdec_core.algorithms.speculative_round import Turn, propose
 from specdec_core.choice_rules import ChoiceRules
 from specdec_core.errors import OutOfBlocksError
-from specdec_core.models.cached_model import Feed
-from specdec_core.models.transformers_adapter import TransformersModel
+from specdec_core.model import Feed
 from specdec_core.sampling_params import SamplingParams
+from specdec_core.worker.model_runner import TransformersModel
+from specdec_core.worker.round import Turn, propose
 from tests.models.static_shapes.models import fixed, ragged
 from tests.models.static_shapes.recorders import JudgingRecorder, ScarceRecorder, WarmingRecorder
 from tests.tiny_models import VOCAB

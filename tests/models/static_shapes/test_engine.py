@@ -10,8 +10,8 @@ import torch
 from specdec_core import PoolConfig, Request, SamplingParams, SpecMethod, SpeculationConfig
 from specdec_core.config import KPolicyName
 from specdec_core.engine import AlgorithmName, Engine
-from specdec_core.models.exact import make_exact
-from specdec_core.models.transformers_adapter import TransformersModel
+from specdec_core.loading.self_check import make_exact
+from specdec_core.worker.model_runner import TransformersModel
 from tests.models.static_shapes.models import fixed, ragged
 from tests.models.static_shapes.recorders import JudgingRecorder
 from tests.tiny_models import VOCAB

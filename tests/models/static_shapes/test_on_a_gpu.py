@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 import torch
 
-from specdec_core.algorithms.speculative_round import Turn, propose
 from specdec_core.choice_rules import ChoiceRow, ChoiceRules
-from specdec_core.models.cached_model import Feed
-from specdec_core.models.memory import DeviceMemory, peak_bytes
-from specdec_core.models.static_shapes import captures
-from specdec_core.models.static_shapes.recorder import GraphRecorder, Recorder
-from specdec_core.models.transformers_adapter import TransformersModel
-from specdec_core.sampling import choose
+from specdec_core.loading.memory import DeviceMemory, peak_bytes
+from specdec_core.model import Feed
+from specdec_core.sampling.sampler import choose
 from specdec_core.sampling_params import SamplingParams
+from specdec_core.worker.cuda_graphs import capture as captures
+from specdec_core.worker.cuda_graphs.recorder import GraphRecorder, Recorder
+from specdec_core.worker.model_runner import TransformersModel
+from specdec_core.worker.round import Turn, propose
 from tests.tiny_models import DECODERS, VOCAB, tiny_decoder
 
 pytestmark = pytest.mark.gpu

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from specdec_core.models.static_shapes.recorder import (
+from specdec_core.worker.cuda_graphs.recorder import (
     MAX_FAILURES,
     DirectRecorder,
     RecordingEndedError,

@@ -11,16 +11,16 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from specdec_core.algorithms.speculative_round import Turn, propose
 from specdec_core.choice_rules import ChoiceRules
 from specdec_core.config import DEFAULT_MAX_CHOICES
-from specdec_core.models.cached_model import Feed
-from specdec_core.models.static_shapes import device_plan
-from specdec_core.models.static_shapes.block_attention import BlockAttention
-from specdec_core.models.static_shapes.recorder import DirectRecorder, Work
-from specdec_core.models.static_shapes.static_passes import _OWN_AFTER
-from specdec_core.models.transformers_adapter import TransformersModel
+from specdec_core.layers.attention.paged import BlockAttention
+from specdec_core.model import Feed
 from specdec_core.sampling_params import SamplingParams
+from specdec_core.worker.cuda_graphs import device_plan
+from specdec_core.worker.cuda_graphs.graph_runner import _OWN_AFTER
+from specdec_core.worker.cuda_graphs.recorder import DirectRecorder, Work
+from specdec_core.worker.model_runner import TransformersModel
+from specdec_core.worker.round import Turn, propose
 from tests.models.static_shapes.by_hand import BY_HAND
 from tests.models.static_shapes.models import Twins, fixed, ragged
 from tests.models.static_shapes.recorders import HostNeededError, JudgingRecorder, ScarceRecorder

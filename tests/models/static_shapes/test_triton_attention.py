@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from specdec_core.kv.paged import KVShape
-from specdec_core.models.static_shapes.attention_probe import is_right
-from specdec_core.models.static_shapes.block_attention import BlockAttention, BlockRows
+from specdec_core.kv_cache.paged import KVShape
+from specdec_core.layers.attention.paged import BlockAttention, BlockRows
+from specdec_core.layers.attention.select import is_right
 from tests.models.static_shapes.models import Twins, fixed, ragged
 from tests.models.triton_here import DEVICE, needs_triton
 
@@ -42,7 +42,7 @@ def in_order(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def attention_on(num_processors: int) -> BlockAttention:
-    from specdec_core.models.static_shapes.triton_attention import TritonAttention
+    from specdec_core.layers.attention.triton import TritonAttention
 
     return TritonAttention(num_processors)
 

@@ -15,11 +15,11 @@ from functools import cache
 from unittest import mock
 
 from specdec_core.config import NgramConfig, PoolConfig
-from specdec_core.leases import GroupLease, GroupResult, LeaseRow, ReplicaInfo, Role, RowResult
-from specdec_core.pool import Emit, SendLease, SequencePool, proposals
-from specdec_core.pool.k_policy import KPolicy
+from specdec_core.messages import GroupLease, GroupResult, LeaseRow, ReplicaInfo, Role, RowResult
 from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
+from specdec_core.scheduler import Emit, SendLease, SequencePool, proposals
+from specdec_core.speculation.k_policy import KPolicy
 from specdec_core.step_times import StepTime
 
 RIGHT, WRONG = 1, 0

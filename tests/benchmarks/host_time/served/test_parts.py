@@ -11,7 +11,7 @@ from benchmarks.host_time.served.shared_numbers import EXECUTIONS, LEASES
 from benchmarks.host_time.served.snapshot import Snapshot
 from benchmarks.host_time.served.waiting import CpuUse
 from deployments.bench.speculation import SpecCounts
-from specdec_core.leases import Role
+from specdec_core.messages import Role
 
 _LEASES = {"rounds": 1000.0, "schedule_s": 0.5, "wire_s": 0.4, "held_s": 8.3}
 _TARGET = {"leases": 1000.0, "before_s": 0.5, "device_s": 7.0, "between_s": 0.0, "after_s": 0.4}

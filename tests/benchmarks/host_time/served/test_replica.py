@@ -17,7 +17,7 @@ from benchmarks.host_time.served.shared_numbers import (
     set_control,
     shared_numbers,
 )
-from specdec_core.leases import Role
+from specdec_core.messages import Role
 
 
 def _launched(device: SwitchedDevice, rows: int, tokens: int) -> float:

@@ -1,0 +1,1 @@
+"""The paper's algorithms over padded batches."""

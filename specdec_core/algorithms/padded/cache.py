@@ -1,0 +1,163 @@
+"""The left-padded KV batch of arXiv 2510.22876: the contents of all rows end in the same column.
+
+A row is two numbers: what it caches lies in columns [start, start + cached_len), so its padding is
+`start`. Mask and positions follow from them alone, never from ids: a pad id may occur in content.
+A verification commits a different number of tokens to each row, which leaves the ends ragged;
+`realign` moves the rows so that their contents end together again. That is the cost which the
+in-place cache (paged.py) does not have.
+
+Content is what is committed; of it the cache may lack the last tokens (the pending one always).
+
+Shape legend: P planes (keys and values of every layer), B rows, S columns there is room for, L
+columns in use, W numbers of a token in a plane, H key-value heads, D head size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from specdec_core.host_copies import on_device
+from specdec_core.kv_cache.paged import KVShape
+
+COLUMN_STEP = 64
+"""Room grows by so many columns."""
+_HEADROOM = 16
+"""Columns that a move leaves free behind the contents: the next pass needs some."""
+_WORD = torch.int64
+"""Copies go by 8-byte words where a token's numbers fill them: a third faster in bfloat16."""
+
+
+class PaddedKV:
+    """The keys and values of B rows in one rectangle."""
+
+    def __init__(self, shape: KVShape, content_lens: Sequence[int]) -> None:
+        """Empty rows, padded for contents of these lengths."""
+        self.shape = shape
+        self.starts = _padding(content_lens)
+        self.cached_lens = [0] * len(content_lens)
+        self._storage_PBSW = _zeros(shape, len(content_lens), max(content_lens, default=0))
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.starts)
+
+    @property
+    def num_columns(self) -> int:
+        """Columns that there is room for (S)."""
+        return self._storage_PBSW.shape[2]
+
+    @property
+    def width(self) -> int:
+        """Columns in use (L)."""
+        return max(self.ends, default=0)
+
+    @property
+    def ends(self) -> list[int]:
+        """First column behind what each row caches."""
+        return [start + n for start, n in zip(self.starts, self.cached_lens, strict=True)]
+
+    def pools(self, layer: int) -> tuple[Tensor, Tensor]:
+        """Keys and values of a layer, each [B * S, H, D]; views, for reading and writing."""
+        keys_BSW, values_BSW = self._storage_PBSW[2 * layer], self._storage_PBSW[2 * layer + 1]
+        heads = (-1, self.shape.num_kv_heads, self.shape.head_dim)
+        return keys_BSW.view(heads), values_BSW.view(heads)
+
+    def places(self, num_columns: int) -> Tensor:
+        """Place of every column in its row's content, negative in the padding; [B, num_columns].
+
+        Mask and position ids both come from here.
+        """
+        device = self.shape.device
+        starts_B1 = on_device(self.starts, torch.long, device).unsqueeze(1)
+        return torch.arange(num_columns, device=device) - starts_B1
+
+    def extend(self, counts: Mapping[int, int]) -> None:
+        """Make room for `counts[row]` more tokens behind each row; their places count as cached."""
+        for row, count in counts.items():
+            self.cached_lens[row] += count
+        missing = self.width - self.num_columns
+        if missing > 0:
+            planes, rows, _, numbers = self._storage_PBSW.shape
+            more = _round_up(missing + _HEADROOM)
+            room_PBSW = self._storage_PBSW.new_zeros(planes, rows, more, numbers)
+            self._storage_PBSW = torch.cat([self._storage_PBSW, room_PBSW], dim=2)
+
+    def rollback(self, row: int, length: int) -> None:
+        """Forget every token of a row at or after `length`; a no-op when fewer are cached."""
+        self.cached_lens[row] = min(self.cached_lens[row], length)
+
+    def realign(self, rows: Sequence[int], content_lens: Sequence[int]) -> int:
+        """Keep the named rows and let contents of these lengths end together; bytes moved.
+
+        Unpad, append, repad: with L' the longest content, row i moves to L' - c_i, all layers at
+        once. Contents that end together already stay where they are, and a single row always does.
+        """
+        starts = [self.starts[row] for row in rows]
+        ends = {start + length for start, length in zip(starts, content_lens, strict=True)}
+        if list(rows) == list(range(self.num_rows)) and len(ends) <= 1:
+            return 0
+        self.cached_lens = [self.cached_lens[row] for row in rows]
+        self.starts = _padding(content_lens)
+        shifts = [old - new for old, new in zip(starts, self.starts, strict=True)]
+        self._storage_PBSW = self._moved(rows, shifts, _round_up(self.width + _HEADROOM))
+        return sum(self.cached_lens) * self.shape.bytes_per_token
+
+    def _moved(self, rows: Sequence[int], shifts: Sequence[int], num_columns: int) -> Tensor:
+        """Row rows[j] with column s taken from column s + shifts[j]; the padding is anything."""
+        device = self.shape.device
+        planes, num_rows, old_columns, numbers = self._storage_PBSW.shape
+        sources_2J = on_device([list(rows), shifts], torch.long, device).view(2, -1, 1)
+        columns_JS = torch.arange(num_columns, device=device) + sources_2J[1]
+        index_JS = sources_2J[0] * old_columns + columns_JS.clamp_(0, old_columns - 1)
+        flat_PNW = _as_words(self._storage_PBSW.view(planes, num_rows * old_columns, numbers))
+        moved_PNW = flat_PNW.index_select(1, index_JS.flatten()).view(self.shape.dtype)
+        return moved_PNW.view(planes, len(rows), num_columns, numbers)
+
+
+class PaddedRow(NamedTuple):
+    """One row of a batch, which it keeps alive: a stack of one is what may be stored."""
+
+    kv: PaddedKV
+    row: int
+
+    @property
+    def num_bytes(self) -> int:
+        """Of what the row caches."""
+        return self.kv.cached_lens[self.row] * self.kv.shape.bytes_per_token
+
+
+def stack(rows: Sequence[PaddedRow], content_lens: Sequence[int]) -> PaddedKV:
+    """A new batch, in memory of its own, of rows that others hold; these stay as they are."""
+    stacked = PaddedKV(rows[0].kv.shape, content_lens)
+    stacked.cached_lens = [kv.cached_lens[row] for kv, row in rows]
+    for index, (kv, source) in enumerate(rows):
+        start, into, n = kv.starts[source], stacked.starts[index], stacked.cached_lens[index]
+        cached_PSW = kv._storage_PBSW[:, source, start : start + n]
+        stacked._storage_PBSW[:, index, into : into + n] = cached_PSW
+    return stacked
+
+
+def _as_words(pool: Tensor) -> Tensor:
+    """The same memory in 8-byte words where the last dimension allows it."""
+    is_even = pool.shape[-1] * pool.dtype.itemsize % _WORD.itemsize == 0
+    return pool.view(_WORD) if is_even else pool
+
+
+def _padding(content_lens: Sequence[int]) -> list[int]:
+    longest = max(content_lens, default=0)
+    return [longest - length for length in content_lens]
+
+
+def _zeros(shape: KVShape, num_rows: int, width: int) -> Tensor:
+    """Zeros, because a masked key weighs exactly 0, but 0 * NaN is NaN."""
+    numbers = shape.num_kv_heads * shape.head_dim
+    sizes = (2 * shape.num_layers, num_rows, _round_up(width + _HEADROOM), numbers)
+    return torch.zeros(sizes, dtype=shape.dtype, device=shape.device)
+
+
+def _round_up(num_columns: int) -> int:
+    return -(-num_columns // COLUMN_STEP) * COLUMN_STEP

@@ -1,0 +1,82 @@
+"""The seam between the padded algorithms and the models: a causal LM over a left-padded batch.
+
+The batch (kv/padded.py) is the caller's: it is made empty, filled by `score`, realigned, split and
+stacked by the algorithm. Draft and target are used through the same methods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from specdec_core.algorithms.padded.cache import PaddedKV
+from specdec_core.model import Feed
+
+
+class PaddedLM(Protocol):
+    """A causal LM over left-padded batches. Not thread-safe; one caller."""
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    @property
+    def max_model_len(self) -> int: ...
+
+    @property
+    def max_cached_tokens(self) -> int:
+        """Most tokens that all batches together should hold, padding included."""
+        ...
+
+    @property
+    def device(self) -> torch.device: ...
+
+    @property
+    def view_s(self) -> float:
+        """Seconds spent so far on reading rows through their start offsets (exact numerics)."""
+        ...
+
+    def new_batch(self, content_lens: Sequence[int]) -> PaddedKV:
+        """Empty rows, padded for contents of these lengths."""
+        ...
+
+    def score(self, kv: PaddedKV, feeds: Sequence[Feed]) -> Tensor:
+        """Feed rows of `kv` their tokens, in ascending order of rows; `Feed.slot` is the row.
+
+        Returns next-token logits, [sum of num_logits, V >= vocab_size], rows in the order
+        of `feeds`.
+        """
+        ...
+
+
+@dataclass(eq=False, slots=True)
+class PaddedBatch:
+    """One model over one left-padded batch; to a speculative round its rows are slots."""
+
+    model: PaddedLM
+    kv: PaddedKV
+
+    @property
+    def vocab_size(self) -> int:
+        return self.model.vocab_size
+
+    def cached_len(self, slot: int) -> int:
+        return self.kv.cached_lens[slot]
+
+    def rollback(self, slot: int, length: int) -> None:
+        self.kv.rollback(slot, length)
+
+    def score(self, feeds: Sequence[Feed]) -> Tensor:
+        return self.model.score(self.kv, feeds)
+
+
+@runtime_checkable
+class Paddable(Protocol):
+    """A model that can also run on a left-padded batch."""
+
+    def padded(self) -> PaddedLM:
+        """The same weights over left-padded batches."""
+        ...

@@ -1,0 +1,223 @@
+"""One round of the paper's algorithms over a left-padded batch, and what each stage of it costs.
+
+Draft and verify are the halves that the in-place algorithms run too (worker/round.py); what is
+different is where a row's KV lies, and that it must be moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from specdec_core.algorithms.live_sequence import LiveSequence
+from specdec_core.algorithms.padded.cache import PaddedRow, stack
+from specdec_core.algorithms.padded.interface import PaddedBatch, PaddedLM
+from specdec_core.algorithms.padded.invariants import check_invariants, check_rectangle
+from specdec_core.algorithms.protocol import AlgorithmStats
+from specdec_core.config import PoolConfig, SpecMethod
+from specdec_core.model import Feed
+from specdec_core.request import TokenEvent
+from specdec_core.sampling.token_logprobs import take_prompts
+from specdec_core.scheduler.stats import Tally, dense
+from specdec_core.speculation.limits import draft_method
+from specdec_core.stopwatch import Stopwatch
+from specdec_core.worker.round import Turn, propose, score_and_verify
+from specdec_core.worker.verification import Verdict
+
+
+@dataclass(eq=False, slots=True)
+class PaddedGroup:
+    """Sequences that share a rectangle, and the KV of both models, row for row.
+
+    Between rounds the target caches all but the last token of each (I3), the draft a prefix of
+    that: whatever it lacks is fed on its next turn.
+    """
+
+    sequences: list[LiveSequence]
+    target: PaddedBatch
+    draft: PaddedBatch | None
+
+    @property
+    def batches(self) -> list[PaddedBatch]:
+        return [self.target] if self.draft is None else [self.target, self.draft]
+
+    @property
+    def content_lens(self) -> list[int]:
+        return [len(sequence.ids) for sequence in self.sequences]
+
+    @property
+    def has_equal_lengths(self) -> bool:
+        return len(set(self.content_lens)) == 1
+
+
+class PaddedRound:
+    """Runs the stages of a round and adds up their seconds and the bytes that they move."""
+
+    def __init__(self, target: PaddedLM, draft: PaddedLM | None, config: PoolConfig) -> None:
+        self._models = [target] if draft is None else [target, draft]
+        self._speculation = config.speculation
+        self._checks_invariants = config.check_invariants
+        self._tally = Tally()
+        self._aligned_bytes = 0
+        self._stacked_bytes = 0
+        self._draft_watch = Stopwatch(target.device)
+        self._verify_watch = Stopwatch(target.device)
+        self._align_watch = Stopwatch(target.device)
+        self._stack_watch = Stopwatch(target.device)
+        self.schedule_watch = Stopwatch(torch.device("cpu"))
+
+    def left_pad(self, sequences: Sequence[LiveSequence]) -> PaddedGroup:
+        """A rectangle of fresh sequences; the target caches all but their last tokens."""
+        lengths = [len(sequence.ids) for sequence in sequences]
+        batches = [PaddedBatch(model, model.new_batch(lengths)) for model in self._models]
+        group = _group(sequences, batches)
+        with self._verify_watch:
+            fresh = {row: s for row, s in enumerate(sequences) if len(s.ids) > 1}
+            shares = [s.prompt_share for s in fresh.values()]
+            feeds = [
+                Feed(row, s.ids[:-1], share.num_rows)
+                for (row, s), share in zip(fresh.items(), shares, strict=True)
+            ]
+            logits = group.target.score(feeds)
+            prompts, _ = take_prompts(logits, shares, self._models[0].vocab_size)
+            for sequence, prompt in zip(fresh.values(), prompts, strict=True):
+                sequence.prompt_logprobs = prompt
+        return group
+
+    def draft(self, group: PaddedGroup) -> list[tuple[int, ...]]:
+        """K tokens for every row, each row's own K; () where it decodes plainly."""
+        with self._draft_watch:
+            wanted = [s.num_draft_tokens(self._speculation) for s in group.sequences]
+            proposals = [self._look_up(group, row, k) for row, k in enumerate(wanted)]
+            if group.draft is not None:
+                limit = group.draft.model.max_model_len
+                turns = {
+                    row: _draft_turn(group.draft, row, group.sequences[row], k, limit)
+                    for row, k in enumerate(wanted)
+                    if k > 0 and not proposals[row] and self._uses_model(group.sequences[row])
+                }
+                turns = {row: turn for row, turn in turns.items() if turn.num_choices > 0}
+                wanted_turns = list(turns.values())
+                drafted = propose(group.draft, wanted_turns, self._speculation.min_confidence)
+                for row, proposal in zip(turns, drafted, strict=True):
+                    proposals[row] = proposal
+        return proposals
+
+    def verify(self, group: PaddedGroup, proposals: Sequence[tuple[int, ...]]) -> list[Verdict]:
+        """One target pass over [last token, drafts] of every row: its longest matching prefix."""
+        if self._checks_invariants:
+            check_invariants(group.target.kv, group.content_lens)
+            for batch in group.batches:
+                check_rectangle(batch.kv, group.content_lens)
+        self._tally.group_sizes[len(group.sequences)] += 1
+        self._tally.num_equal_length_groups += group.has_equal_lengths
+        with self._verify_watch:
+            turns = [
+                Turn(row, s.ids[-1:], proposal, len(proposal) + 1, s.rules, _history(s))
+                for row, (s, proposal) in enumerate(zip(group.sequences, proposals, strict=True))
+            ]
+            return score_and_verify(group.target, turns)
+
+    def commit(
+        self,
+        group: PaddedGroup,
+        proposals: Sequence[tuple[int, ...]],
+        verdicts: Sequence[Verdict],
+    ) -> list[TokenEvent]:
+        """Append what was decided; both caches forget what lies behind N - 1 tokens."""
+        events = []
+        rows = zip(group.sequences, proposals, verdicts, strict=True)
+        for row, (sequence, proposal, verdict) in enumerate(rows):
+            event = sequence.commit(len(proposal), verdict)
+            num_accepted = min(verdict.num_accepted, len(event.token_ids))
+            self._tally.record_round(len(proposal), num_accepted, len(event.token_ids))
+            for batch in group.batches:
+                batch.rollback(row, len(sequence.ids) - 1)
+            events.append(event)
+        return events
+
+    def realign(self, group: PaddedGroup) -> PaddedGroup | None:
+        """Unpad, append, repad: finished rows leave, the contents of the others end together."""
+        live = [row for row, s in enumerate(group.sequences) if s.finish_reason is None]
+        if not live:
+            return None
+        group.sequences = [group.sequences[row] for row in live]
+        with self._align_watch:
+            for batch in group.batches:
+                self._aligned_bytes += batch.kv.realign(live, group.content_lens)
+        return group
+
+    def stack(self, groups_and_rows: Sequence[tuple[PaddedGroup, int]]) -> PaddedGroup:
+        """A new rectangle of rows that come from several. Padding them to a common length is
+        alignment; rows of equal length are only put side by side."""
+        sequences = [group.sequences[row] for group, row in groups_and_rows]
+        lengths = [len(sequence.ids) for sequence in sequences]
+        is_aligning = len(set(lengths)) > 1
+        batches, num_bytes = [], 0
+        with self._align_watch if is_aligning else self._stack_watch:
+            for index, model in enumerate(self._models):
+                rows = [PaddedRow(group.batches[index].kv, r) for group, r in groups_and_rows]
+                num_bytes += sum(row.num_bytes for row in rows)
+                batches.append(PaddedBatch(model, stack(rows, lengths)))
+        if is_aligning:
+            self._aligned_bytes += num_bytes
+        else:
+            self._stacked_bytes += num_bytes
+        return _group(sequences, batches)
+
+    @property
+    def stats(self) -> AlgorithmStats:
+        tally = self._tally
+        view_s = self._models[0].view_s
+        return AlgorithmStats(
+            num_rounds=tally.group_sizes.total(),
+            num_committed=tally.num_committed,
+            num_drafted=tally.drafted_per_position.total(),
+            num_accepted=tally.accepted_per_position.total(),
+            num_sequence_rounds=tally.num_sequence_rounds,
+            num_proposed_rounds=tally.num_proposed_rounds,
+            accepted_per_position=dense(tally.accepted_per_position),
+            drafted_per_position=dense(tally.drafted_per_position),
+            num_groups=tally.group_sizes.total(),
+            num_equal_length_groups=tally.num_equal_length_groups,
+            seconds={
+                "draft": self._draft_watch.seconds,
+                "verify": self._verify_watch.seconds - view_s,
+                "align": self._align_watch.seconds,
+                "view": view_s,
+                "stack": self._stack_watch.seconds,
+                "schedule": self.schedule_watch.seconds,
+            },
+            aligned_bytes=self._aligned_bytes,
+            stacked_bytes=self._stacked_bytes,
+        )
+
+    def _look_up(self, group: PaddedGroup, row: int, num_tokens: int) -> tuple[int, ...]:
+        """What prompt lookup finds, where the method asks for it or there is no draft model."""
+        sequence = group.sequences[row]
+        method = draft_method(self._speculation, sequence.request)
+        if method is SpecMethod.DRAFT_MODEL and group.draft is not None:
+            return ()
+        return sequence.look_up(num_tokens, self._speculation)
+
+    def _uses_model(self, sequence: LiveSequence) -> bool:
+        return draft_method(self._speculation, sequence.request).uses_draft_model
+
+
+def _group(sequences: Sequence[LiveSequence], batches: Sequence[PaddedBatch]) -> PaddedGroup:
+    return PaddedGroup(list(sequences), batches[0], batches[1] if len(batches) > 1 else None)
+
+
+def _draft_turn(
+    draft: PaddedBatch, row: int, sequence: LiveSequence, num_tokens: int, max_model_len: int
+) -> Turn:
+    """Catch up with what was committed, then draft as far as the draft's positions reach."""
+    new_ids = sequence.ids[draft.cached_len(row) :]
+    num_tokens = min(num_tokens, max_model_len - len(sequence.ids))
+    return Turn(row, new_ids, (), num_tokens, sequence.rules, _history(sequence))
+
+
+def _history(sequence: LiveSequence) -> tuple[int, ...]:
+    return tuple(sequence.ids) if sequence.rules.needs_history else ()

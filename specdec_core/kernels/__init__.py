@@ -1,0 +1,1 @@
+"""CPU kernels in C, how they are built, and how Python calls them."""

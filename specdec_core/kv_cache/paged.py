@@ -1,0 +1,256 @@
+"""In-place KV slots over fixed-size blocks (docs/decisions/0001-kv-blocks.md).
+
+A slot's token at place p lies in row `block_table[p // block_size]`, offset `p % block_size`, for
+good: a rollback is a smaller length, and nothing is ever moved. Slots may share full blocks whose
+ids and all ids before them are the same; nobody writes into one of those any more
+(docs/decisions/0009-prefix-cache.md).
+
+Shape legend: L layers, N blocks, B tokens of a block, H key-value heads, D head size.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from specdec_core.host_copies import on_device
+from specdec_core.kv_cache.block_allocator import BlockAllocator, BlockName, NamedBlock
+from specdec_core.kv_cache.prefault import BackedAhead, Touch
+
+BLOCK_SIZE = 16
+RUN_LENGTH = 8
+"""Blocks of a run where passes read them in place: one of 32 rows with 400 cached tokens takes a
+sixth less so (docs/decisions/0001-kv-blocks.md)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KVShape:
+    """What one model's keys and values look like."""
+
+    num_layers: int
+    num_kv_heads: int
+    head_dim: int
+    dtype: torch.dtype
+    device: torch.device
+
+    @property
+    def bytes_per_token(self) -> int:
+        return 2 * self.num_layers * self.num_kv_heads * self.head_dim * self.dtype.itemsize
+
+
+@dataclass(eq=False, slots=True)
+class _Slot:
+    blocks: array[int] = field(default_factory=lambda: array("i"))
+    """Passes copy them into their numbers: of an array that takes a third of the time."""
+    length: int = 0
+    serials: list[int] = field(default_factory=list)
+    """Of its blocks' names: the first so many blocks are full and have one."""
+
+
+class PagedKV:
+    """The key and value pools of every layer and the slots that share them."""
+
+    def __init__(
+        self,
+        shape: KVShape,
+        num_blocks: int,
+        block_size: int = BLOCK_SIZE,
+        *,
+        run_length: int = 1,
+        has_scratch_block: bool = False,
+        clears_blocks: bool = True,
+        touch: Touch | None = None,
+    ) -> None:
+        """A slot's blocks lie together in runs of so many, as long as there is room. A scratch
+        block comes on top of the others: it belongs to no slot. `clears_blocks`, for
+        whoever reads places behind a sequence's last one, and masks them. With `touch` memory is
+        backed ahead of its use (kv_cache/prefault.py)."""
+        self.shape = shape
+        self.num_blocks = num_blocks
+        self.block_size = block_size
+        self._allocator = BlockAllocator(num_blocks, run_length)
+        self._slots: dict[int, _Slot] = {}
+        self._num_slots_made = 0
+        self._clears_blocks = clears_blocks
+        # Empty, not zeros: those are written at once, and a host backs only pages that were.
+        # Blocks are cleared when they are taken, for whoever needs that.
+        self._pool_L2NBHD = torch.empty(
+            (
+                shape.num_layers,
+                2,
+                num_blocks + has_scratch_block,
+                block_size,
+                shape.num_kv_heads,
+                shape.head_dim,
+            ),
+            dtype=shape.dtype,
+            device=shape.device,
+        )
+        self.all_pools: Sequence[tuple[Tensor, Tensor]] = [
+            (keys.flatten(0, 1), values.flatten(0, 1)) for keys, values in self._pool_L2NBHD
+        ]
+        """Keys and values of every layer, each [N * B, H, D]; views, for reading and writing."""
+        num_planes, num_rows = 2 * shape.num_layers, num_blocks + has_scratch_block
+        self._words_RX = self._pool_L2NBHD.view(num_planes * num_rows, -1).view(torch.int64)
+        """A row for each block of each layer's keys, and of its values."""
+        is_on_host = shape.device.type == "cpu"
+        words_PNX = self._words_RX.view(num_planes, num_rows, -1)
+        self._host_words_PNX = words_PNX.numpy() if is_on_host else None
+        """The same memory. PyTorch would wake its OpenMP threads to clear a block, and those go on
+        turning round for a while on the cores that the kernels' own threads need."""
+        bytes_PNX = words_PNX.view(torch.uint8)
+        self._ahead = BackedAhead(bytes_PNX, touch) if touch and is_on_host else None
+        self._first_rows_P1 = torch.arange(num_planes, device=shape.device)[:, None] * num_rows
+        self.scratch_block = num_blocks if has_scratch_block else None
+        """Where padding reads and writes."""
+        if self.scratch_block is not None:
+            self._clear((self.scratch_block,))
+
+    @property
+    def num_free_blocks(self) -> int:
+        return self._allocator.num_free
+
+    def pools(self, layer: int) -> tuple[Tensor, Tensor]:
+        """`all_pools` of a layer."""
+        return self.all_pools[layer]
+
+    def allocate(self) -> int:
+        """A new empty slot; numbers are not used twice, so that a stale one is an error."""
+        slot = self._num_slots_made
+        self._num_slots_made += 1
+        self._slots[slot] = _Slot()
+        return slot
+
+    def free(self, slot: int) -> None:
+        self._allocator.give_back(reversed(self._slots.pop(slot).blocks))
+
+    def cached_len(self, slot: int) -> int:
+        return self._slots[slot].length
+
+    def block_table(self, slot: int) -> array[int]:
+        return self._slots[slot].blocks
+
+    def extend(self, counts: dict[int, int]) -> None:
+        """Make room for `counts[slot]` more tokens in each slot; their places count as cached.
+
+        Raises OutOfBlocksError and then changes nothing.
+        """
+        needed = {slot: self._missing_blocks(slot, count) for slot, count in counts.items()}
+        self._allocator.require(sum(needed.values()))
+        taken: list[int] = []
+        for slot, count in counts.items():
+            state, num_new = self._slots[slot], needed[slot]
+            state.length += count
+            if num_new:  # every sixteenth round of a row
+                last = state.blocks[-1] if state.blocks else None
+                blocks = self._allocator.take(num_new, last)
+                state.blocks.extend(blocks)
+                taken += blocks
+        self._clear(taken)
+        if taken and self._ahead is not None:
+            self._ahead.reach(self._allocator.num_ever_taken)
+
+    def rollback(self, slot: int, length: int) -> None:
+        """Forget every place at or after `length`; a no-op when fewer are cached.
+
+        Raises OutOfBlocksError, and then changes nothing, where it ends inside of a shared block
+        and none is free for a copy.
+        """
+        assert length >= 0
+        state = self._slots[slot]
+        if length >= state.length:
+            return
+        num_full, num_begun = divmod(length, self.block_size)
+        if num_begun and num_full < len(state.serials):
+            self._make_private(state, num_full, num_begun)
+        state.length = length
+        num_kept = self._blocks_for(length)
+        self._allocator.give_back(reversed(state.blocks[num_kept:]))
+        del state.blocks[num_kept:]
+        del state.serials[num_full:]
+
+    def publish(self, slot: int, ids: array[int], root: str = "") -> None:
+        """Let others find the slot's full blocks, whose keys and values came from `ids`."""
+        state = self._slots[slot]
+        assert len(ids) <= state.length
+        for index in range(len(state.serials), len(ids) // self.block_size):
+            name = BlockName(state.serials[-1] if index else root, self._ids_of(index, ids))
+            state.blocks[index], serial = self._allocator.name(state.blocks[index], name)
+            state.serials.append(serial)
+
+    def adopt(self, slot: int, ids: array[int], root: str = "") -> int:
+        """Let the slot share what others have published of `ids`, which begin like its own.
+
+        Whole blocks only, behind the slot's own full ones. Returns how many tokens it now caches.
+        """
+        state = self._slots[slot]
+        num_full = state.length // self.block_size
+        if len(state.serials) < num_full:
+            return state.length
+        found = list(self._find(state, ids, root))
+        if found:
+            for named in found:
+                self._allocator.hold(named.block)
+            self._allocator.give_back(state.blocks[num_full:])
+            state.blocks[num_full:] = array("i", [named.block for named in found])
+            state.serials += [named.serial for named in found]
+            state.length = len(state.blocks) * self.block_size
+        return state.length
+
+    def withdraw(self, slot: int) -> None:
+        """No other slot finds what this one holds any more."""
+        for block in self._slots[slot].blocks:
+            self._allocator.unname(block)
+
+    def withdraw_all(self) -> None:
+        self._allocator.unname_all()
+
+    def _find(self, state: _Slot, ids: array[int], root: str) -> Iterator[NamedBlock]:
+        parent: int | str = state.serials[-1] if state.serials else root
+        for index in range(len(state.serials), len(ids) // self.block_size):
+            found = self._allocator.find(BlockName(parent, self._ids_of(index, ids)))
+            if found is None:
+                return
+            yield found
+            parent = found.serial
+
+    def _ids_of(self, index: int, ids: array[int]) -> bytes:
+        return ids[index * self.block_size : (index + 1) * self.block_size].tobytes()
+
+    def _make_private(self, state: _Slot, index: int, num_places: int) -> None:
+        """The slot is to write behind the first places of a block that others hold or may find."""
+        block = state.blocks[index]
+        if not self._allocator.is_shared(block):
+            self._allocator.unname(block)
+            return
+        (own,) = self._allocator.take(1, state.blocks[index - 1] if index else None)
+        self._clear((own,))
+        kept = self._pool_L2NBHD[:, :, block, :num_places]
+        self._pool_L2NBHD[:, :, own, :num_places].copy_(kept)
+        self._allocator.give_back((block,))
+        state.blocks[index] = own
+
+    def _blocks_for(self, length: int) -> int:
+        return -(-length // self.block_size)
+
+    def _missing_blocks(self, slot: int, count: int) -> int:
+        state = self._slots[slot]
+        return self._blocks_for(state.length + count) - len(state.blocks)
+
+    def _clear(self, blocks: Sequence[int]) -> None:
+        """Zero blocks that change hands: a NaN in what memory or a request left must not spread.
+
+        A masked key weighs exactly 0, but 0 * NaN is NaN. One operation for all: on a GPU one
+        over a part of every layer is a launch for every 2 GiB from its first byte to its last.
+        """
+        if not blocks or not self._clears_blocks:
+            return
+        if self._host_words_PNX is not None:
+            self._host_words_PNX[:, blocks] = 0
+            return
+        blocks_M = on_device(blocks, torch.long, self.shape.device)
+        self._words_RX.index_fill_(0, (self._first_rows_P1 + blocks_M).flatten(), 0)

@@ -1,0 +1,1 @@
+"""The parts of a decoder layer: linears, elementwise operations and attention."""

@@ -1,0 +1,1 @@
+"""Loads a model, plans its memory, times its passes and checks its numerics."""

@@ -1,0 +1,54 @@
+"""What exact numerics cost on a GPU: passes of a few sizes, timed in both numerics at load.
+
+On a CPU nobody asks: its exact kernels are its fast ones.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from specdec_core.loading.profiler import time_steps
+from specdec_core.loading.self_check import in_fast_numerics, make_fast
+from specdec_core.messages import Role
+from specdec_core.worker.model_runner import TransformersModel
+
+MAX_COST = 0.1
+"""Of the time of a fast pass: where exact ones take more, `auto` goes on fast."""
+_SIZES = ((1, 1), (8, 5), (32, 5))
+"""(sequences, rows of each): one answer alone, and verifications."""
+
+_logger = logging.getLogger(__name__)
+
+
+def leave_exact_where_dear(model: TransformersModel) -> None:
+    """Bring an exact model on a GPU back into fast numerics where exact passes of any of the sizes
+    cost more than MAX_COST; the log says what was measured."""
+    if model.device.type == "cpu":
+        return
+    costs = cost_of_exact(model)
+    text = ", ".join(f"{cost:+.0%} of the time of {rows} rows" for rows, cost in costs.items())
+    if max(costs.values(), default=0.0) <= MAX_COST:
+        _logger.info("exact numerics are taken; they cost %s", text or "what nobody measured")
+        return
+    make_fast(model)
+    _logger.warning(
+        "exact numerics would cost more than the %.0f %% that auto allows (%s); going on with fast "
+        "numerics. --numerics exact takes exact ones whatever they cost",
+        100 * MAX_COST,
+        text,
+    )
+
+
+def cost_of_exact(model: TransformersModel) -> dict[int, float]:
+    """By how much of a fast pass's time an exact one takes longer, by the rows of the pass. Sizes
+    that the cache has no room for are left out."""
+    exact = _times(model)
+    with in_fast_numerics(model):
+        fast = _times(model)
+    return {rows: exact[rows] / fast[rows] - 1.0 for rows in exact if rows in fast}
+
+
+def _times(model: TransformersModel) -> dict[int, float]:
+    """Of passes that are recorded by then."""
+    time_steps(model, Role.TARGET, sizes=_SIZES)
+    return {time.num_rows: time.seconds for time in time_steps(model, Role.TARGET, sizes=_SIZES)}

@@ -1,0 +1,82 @@
+"""What two replicas must have in common so that one continues bit for bit what the other began."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+
+import torch
+import transformers
+
+from specdec_core.layers.attention.paged import BlockAttention
+from specdec_core.layers.elementwise import LayerOps
+from specdec_core.worker.model_runner import TransformersModel
+
+_FLASH_PACKAGES = ("flash-attn", "flash-attn-3")
+"""PyTorch's own copy has PyTorch's version."""
+_UNKNOWN = "unknown"
+
+
+def numerics_fingerprint(model: TransformersModel, digest: str) -> str:
+    """Readable facts first, then one hash of all that may change a bit.
+
+    `digest` is of the model's files. Threads count: kernels divide their sums by them.
+    """
+    dtype = str(model.dtype).removeprefix("torch.")
+    facts = [
+        digest,
+        dtype,
+        type(model.module).__name__,
+        str(model.numerics),
+        str(model.class_table),
+        torch.__version__,
+        torch.__config__.show(),
+        transformers.__version__,
+        _device_name(model.device),
+        model.kernels.identity if model.kernels is not None else "no kernels",
+        f"recorded: {model.drafts_in_one_go}, attention: {_compiled(model.block_attention)}",
+        f"between linears: {_compiled(getattr(model.module, 'ops', None))}",
+        str(torch.get_num_threads()),
+    ]
+    hashed = hashlib.sha256("\n".join(facts).encode()).hexdigest()[:12]
+    return f"{model.device.type} {dtype} {model.numerics} torch {torch.__version__} {hashed}"
+
+
+def _compiled(kernels: BlockAttention | LayerOps | None) -> str:
+    """With the version of the compiler that made them, where they have one."""
+    return f"{type(kernels).__name__} {getattr(kernels, 'compiler_version', '')}"
+
+
+def _device_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return f"{torch.cuda.get_device_name(device)} {torch.version.cuda} {_gpu_libraries()}"
+    return f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
+
+
+def _gpu_libraries() -> str:
+    """With their versions, which do not follow from PyTorch's."""
+    flash = [f"{name} {_package_version(name)}" for name in _FLASH_PACKAGES]
+    preferred = torch.backends.cuda.preferred_blas_library()
+    return ", ".join([f"cuBLAS {_cublas_version()} {preferred}", *flash])
+
+
+def _cublas_version() -> str:
+    """Of the library that this process has loaded: another patch of it may sum in another order."""
+    major = str(torch.version.cuda).partition(".")[0]
+    try:
+        library = ctypes.CDLL(f"libcublasLt.so.{major}", mode=os.RTLD_NOLOAD)
+        get_version = library.cublasLtGetVersion
+    except (OSError, AttributeError):
+        return _UNKNOWN
+    get_version.restype = ctypes.c_size_t
+    return str(get_version())
+
+
+def _package_version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return _UNKNOWN

@@ -1,0 +1,182 @@
+"""How a loaded network becomes a model on its device: its passes, and the memory that it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from specdec_core.choice_rules import ChoiceRow, ChoiceRules
+from specdec_core.config import DEFAULT_GPU_MEMORY_UTILIZATION, DEFAULT_MAX_CHOICES
+from specdec_core.errors import InvalidRequestError
+from specdec_core.kv_cache.paged import BLOCK_SIZE, KVShape
+from specdec_core.layers.attention.paged import BlockAttention
+from specdec_core.layers.attention.select import find_block_attention
+from specdec_core.loading.memory import (
+    DeviceMemory,
+    KVNeeds,
+    default_kv_tokens,
+    peak_bytes,
+    plan_kv_tokens,
+)
+from specdec_core.model import Feed
+from specdec_core.models.llama import FusedDecoder
+from specdec_core.sampling.sampler import choose
+from specdec_core.sampling_params import SamplingParams
+from specdec_core.worker.cuda_graphs.buckets import most_logits
+from specdec_core.worker.cuda_graphs.recorder import recorder_for
+from specdec_core.worker.model_runner import TransformersModel, kv_shape
+
+MAX_TOKENS = {"cpu": 512, "cuda": 4096}
+"""Maximum tokens of one pass. A CPU verifies 32 sequences of K = 15 in one pass. A GPU verifies
+128 sequences of K = 31 in one: it reads the weights once."""
+_CHOSEN_BY = (SamplingParams(temperature=1.0), SamplingParams(temperature=0.8, top_p=0.95))
+"""The choice takes most memory without filters, where every id gets its noise; or with them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placing:
+    """Where a model runs and what it may take there."""
+
+    vocab_size: int
+    max_model_len: int
+    kv_cache_tokens: int | None = None
+    enable_prefix_caching: bool = True
+    enforce_eager: bool = False
+    gpu_memory_utilization: float = DEFAULT_GPU_MEMORY_UTILIZATION
+    max_choices: int = DEFAULT_MAX_CHOICES
+    """Most tokens that one call chooses."""
+    companion: Companion | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Companion:
+    """What one of the models on a GPU takes of it. A draft in the process of its target is loaded
+    after it, and caches as much."""
+
+    weight_bytes: int
+    kv: KVShape
+
+
+def share_of(own: Companion, crowd: Sequence[Companion], total: int, utilization: float) -> float:
+    """The part of a GPU's `total` bytes for a process that shares `utilization` of it with the
+    others of `crowd`: its weights, and of what all weights leave so much that each caches as many
+    tokens. Each process finds its own without seeing the others."""
+    room = total * utilization - sum(one.weight_bytes for one in crowd)
+    num_tokens = max(room, 0.0) / sum(one.kv.bytes_per_token for one in crowd)
+    taken = own.weight_bytes + num_tokens * own.kv.bytes_per_token
+    return min(taken / total, utilization)
+
+
+def place(weights: PreTrainedModel | FusedDecoder, placing: Placing) -> TransformersModel:
+    """The model, with everything that its device has for it."""
+    _settle_device(weights.device)
+    attention = None if placing.enforce_eager else block_attention_for(weights)
+    tokens = placing.kv_cache_tokens or _planned_tokens(weights, placing, attention)
+    if tokens < placing.max_model_len:
+        raise InvalidRequestError(
+            f"a KV cache of {tokens} tokens cannot hold one sequence of "
+            f"max_model_len={placing.max_model_len}; lower max_model_len or raise kv_cache_tokens"
+        )
+    return TransformersModel(
+        weights,
+        vocab_size=placing.vocab_size,
+        kv_cache_tokens=tokens,
+        max_model_len=placing.max_model_len,
+        max_tokens_per_pass=MAX_TOKENS[weights.device.type],
+        enable_prefix_caching=placing.enable_prefix_caching,
+        recorder=None if placing.enforce_eager else recorder_for(weights.device),
+        block_attention=attention,
+        max_choices=placing.max_choices,
+    )
+
+
+def _settle_device(device: torch.device) -> None:
+    """Before anything is measured: cuDNN's attention, which PyTorch prefers on an H100, makes a
+    plan for each new shape, and passes have many."""
+    if device.type == "cuda":
+        torch.backends.cuda.enable_cudnn_sdp(False)
+
+
+def block_attention_for(weights: PreTrainedModel | FusedDecoder) -> BlockAttention | None:
+    """Attention over a block table, where the device of the weights has one."""
+    shape = kv_shape(weights.config, weights.dtype, weights.device)
+    return find_block_attention(shape, weights.config.num_attention_heads, BLOCK_SIZE)
+
+
+def _planned_tokens(
+    weights: PreTrainedModel | FusedDecoder, placing: Placing, attention: BlockAttention | None
+) -> int:
+    shape = kv_shape(weights.config, weights.dtype, weights.device)
+    if shape.device.type != "cuda":
+        # In float32 at the worst: bfloat16 logits with penalties or a bias are copied to it.
+        logit_bytes = placing.max_choices * weights.config.vocab_size * torch.float32.itemsize
+        return default_kv_tokens(shape.bytes_per_token, logit_bytes)
+    pass_bytes, round_bytes = _workspace_bytes(weights, placing, attention)
+    needs = KVNeeds(
+        bytes_per_token=shape.bytes_per_token,
+        num_layers=shape.num_layers,
+        workspace_bytes=pass_bytes,
+        choice_bytes=max(round_bytes - pass_bytes, 0),
+        logit_bytes=most_logits(placing.max_choices)
+        * weights.config.vocab_size
+        * shape.dtype.itemsize,
+        is_recorded=not placing.enforce_eager,
+        reads_blocks=attention is not None,
+    )
+    if placing.companion is not None:
+        needs = _beside(needs, placing.companion)
+    memory = DeviceMemory.now(shape.device)
+    return plan_kv_tokens(memory, needs, placing.gpu_memory_utilization)
+
+
+def _beside(needs: KVNeeds, companion: Companion) -> KVNeeds:
+    """A draft's workspace is no larger than its target's, and neither runs while the other does;
+    but each keeps what it took, its recordings included."""
+    return replace(
+        needs,
+        companion_bytes=companion.weight_bytes + needs.kept_bytes,
+        companion_bytes_per_token=companion.kv.bytes_per_token,
+    )
+
+
+def _workspace_bytes(
+    weights: PreTrainedModel | FusedDecoder, placing: Placing, attention: BlockAttention | None
+) -> tuple[int, int]:
+    """What the largest pass takes beside weights and cache, and what it takes with the choice of
+    its tokens, measured: a long prefill whose last logits are as many as a large group's."""
+    count = min(MAX_TOKENS["cuda"], placing.max_model_len)
+    num_slots = -(-placing.max_choices // count)
+    model = TransformersModel(
+        weights,
+        vocab_size=placing.vocab_size,
+        kv_cache_tokens=num_slots * -(-count // BLOCK_SIZE) * BLOCK_SIZE,
+        max_model_len=placing.max_model_len,
+        max_tokens_per_pass=MAX_TOKENS["cuda"],
+        block_attention=attention,
+    )
+    wanted = [min(count, placing.max_choices - start * count) for start in range(num_slots)]
+    return (
+        peak_bytes(lambda: _score(model, count, wanted), weights.device),
+        peak_bytes(lambda: _score_and_choose(model, count, wanted), weights.device),
+    )
+
+
+def _score(model: TransformersModel, count: int, wanted: Sequence[int]) -> Tensor:
+    """Logits of the last `wanted` of `count` tokens, of a slot each."""
+    slots = [model.allocate() for _ in wanted]
+    logits = model.score([Feed(s, [0] * count, n) for s, n in zip(slots, wanted, strict=True)])
+    for slot in slots:
+        model.free(slot)
+    return logits
+
+
+def _score_and_choose(model: TransformersModel, count: int, wanted: Sequence[int]) -> None:
+    logits = _score(model, count, wanted)
+    for params in _CHOSEN_BY:
+        rules = ChoiceRules(params, prompt_len=0)
+        rows = [ChoiceRow(rules, place) for place in range(len(logits))]
+        choose(logits, rows, model.vocab_size)

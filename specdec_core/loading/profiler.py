@@ -1,0 +1,228 @@
+"""Times passes of a few sizes once a model is loaded, and keeps them for the next start.
+
+What the pool then knows of costs is right before the first request. Passes with other lengths, and
+what the host adds, correct it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from specdec_core.cache_folder import cache_folder
+from specdec_core.choice_rules import ChoiceRules
+from specdec_core.config import GPU_ROWS, MAX_CPU_ROWS
+from specdec_core.messages import Role
+from specdec_core.model import CachedModel, Feed
+from specdec_core.sampling_params import SamplingParams
+from specdec_core.step_times import StepTime, are_plausible, rows_that_gain
+from specdec_core.worker.model_runner import TransformersModel
+from specdec_core.worker.round import Turn, propose, score_and_verify
+
+if TYPE_CHECKING:
+    from specdec_core.loading.loader import LoadedModel
+
+_PASSES = (
+    *((1, 1), (1, 5), (8, 1), (8, 2), (32, 1), (8, 5), (1, 2), (1, 16), (4, 1), (16, 1)),
+    *((32, 2), (64, 1), (1, 9), (8, 16), (32, 5), (8, 9)),
+)
+"""(sequences, rows of each) of a target, what is needed most first. 5, 9 and 16 rows show the steps
+of kernels; beyond 5 rows of 32 sequences prices go by a line."""
+_DRAFTS = ((1, 4), (8, 4), (1, 1), (32, 4), (8, 1), (4, 4), (16, 4))
+"""(sequences, tokens of each) of a draft: those of one step tell what a lease takes besides."""
+_BUDGET_S = 2.0
+_MOST_REPEATS = 8
+_LEAST_REPEATS = 2
+"""The first pass of a size may build what others use."""
+_NUM_CHECKED = 2
+"""Sizes that tell whether a table is from a busier time."""
+_QUICKER = 0.85
+"""Of the seconds then: by less, a machine differs from hour to hour."""
+_CONTEXT = 16
+"""Tokens before the pass."""
+_LONG_SIZE = (4, 1)
+_LONG_CONTEXT = 112
+"""Tokens before the passes that show the price of cached tokens; a multiple of the short
+context."""
+_LONG_BUDGET_S = 0.9
+"""Seconds for these passes, reading their context included."""
+_TOKENS_PER_ROW = 256
+"""Of the cache, at least."""
+_TOKEN = 1
+_RULES = ChoiceRules(SamplingParams(temperature=0.0), _CONTEXT)
+_VERSION = 5
+"""Of how passes are timed: tables of another one are not read."""
+
+_logger = logging.getLogger(__name__)
+
+
+def timed(loaded: LoadedModel, role: Role) -> LoadedModel:
+    """The same; its model knows what its passes take."""
+    identity = f"{loaded.digest} {loaded.fingerprint}"
+    loaded.model.step_times = known_or_timed(loaded.model, role, identity)
+    return loaded
+
+
+def known_or_timed(
+    model: CachedModel, role: Role, identity: str, folder: Path | None = None
+) -> tuple[StepTime, ...]:
+    """The table that an earlier start has left for this `identity` (equal where passes take equally
+    long), or a new one, which is left for the next start if nothing else seems to have run. A table
+    is made anew as well where passes are quicker now: that start had less of the machine."""
+    try:
+        path = (folder or cache_folder("step_times")) / f"{_key(role, identity)}.json"
+    except OSError as error:
+        _logger.info("the times of passes cannot be kept: %s", error)
+        return time_steps(model, role)
+    known = _read(path)
+    if known is not None and not _are_quicker_now(model, role, known):
+        return known
+    found = time_steps(model, role)
+    if are_plausible(found):
+        _write(path, found)
+        return found
+    _logger.warning("passes were timed beside other work: the next start does it again")
+    return known or found
+
+
+def _are_quicker_now(model: CachedModel, role: Role, known: tuple[StepTime, ...]) -> bool:
+    """By the first sizes, which are soon timed."""
+    kept = {(*time[:2], time.num_cached): time.seconds for time in known}
+    few = time_steps(model, role, sizes=_sizes(role)[:_NUM_CHECKED], most_repeats=_LEAST_REPEATS)
+    now = {(*time[:2], time.num_cached): time.seconds for time in few}
+    both = [size for size in now if size in kept]
+    return sum(now[size] for size in both) < _QUICKER * sum(kept[size] for size in both)
+
+
+def time_steps(
+    model: CachedModel,
+    role: Role,
+    clock: Callable[[], float] = time.perf_counter,
+    sizes: Sequence[tuple[int, int]] = (),
+    most_repeats: int = _MOST_REPEATS,
+) -> tuple[StepTime, ...]:
+    """Time passes, and return the quickest of each size, as far as the time and the cache reach.
+
+    `sizes` are (sequences, rows of each); a draft drafts so many tokens instead. By default they
+    are those of the role, and for a target a size behind a long context, whose difference to a
+    short one is the price of cached tokens.
+    """
+    short = _Timing(model, role, clock, _CONTEXT, clock() + _BUDGET_S)
+    times = short.quickest(sizes or _sizes(role), most_repeats)
+    if role is Role.TARGET and not sizes:
+        long = _Timing(model, role, clock, _LONG_CONTEXT, clock() + _LONG_BUDGET_S)
+        times += long.quickest([_LONG_SIZE], most_repeats)
+    return times
+
+
+class _Timing:
+    """Passes behind a context of one length, until a deadline."""
+
+    def __init__(
+        self,
+        model: CachedModel,
+        role: Role,
+        clock: Callable[[], float],
+        context: int,
+        deadline: float,
+    ) -> None:
+        self._model, self._role, self._clock = model, role, clock
+        self._context, self._deadline = context, deadline
+        self._slots: list[int] = []
+
+    def quickest(self, sizes: Sequence[tuple[int, int]], most_repeats: int) -> tuple[StepTime, ...]:
+        """Repeat sizes in turns: what else runs for a while holds up all of them, not one."""
+        found: dict[tuple[int, int], float] = {}
+        last_s = 0.0
+        try:
+            for size in sizes:
+                is_late = self._clock() + _LEAST_REPEATS * last_s > self._deadline
+                if not is_late and self._fits(*size) and self._fill(size[0]):
+                    last_s = min(self._seconds(*size) for _ in range(_LEAST_REPEATS))
+                    found[size] = last_s
+            for size in [*found] * (most_repeats - _LEAST_REPEATS):
+                if self._clock() + found[size] > self._deadline:
+                    break
+                found[size] = min(found[size], self._seconds(*size))
+        finally:
+            for slot in self._slots:
+                self._model.free(slot)
+        return tuple(
+            StepTime(n, n * rows, least_s, self._context) for (n, rows), least_s in found.items()
+        )
+
+    def _fits(self, num_sequences: int, num_rows: int) -> bool:
+        model, longest = self._model, self._context + num_rows
+        blocks = -(-longest // model.block_size)
+        return longest <= model.max_model_len and num_sequences * blocks <= model.num_blocks
+
+    def _fill(self, num_sequences: int) -> bool:
+        """Give each of so many sequences its context. Return False if the time does not suffice."""
+        new = [self._model.allocate() for _ in range(num_sequences - len(self._slots))]
+        self._slots += new
+        for _ in range(0, self._context if new else 0, _CONTEXT):
+            if self._clock() > self._deadline:
+                return False
+            self._model.score([Feed(slot, (_TOKEN,) * _CONTEXT, 0) for slot in new])
+        return True
+
+    def _seconds(self, num_sequences: int, num_rows: int) -> float:
+        """Run one pass, or the steps of one draft."""
+        model, slots = self._model, self._slots[:num_sequences]
+        started = self._clock()
+        if self._role is Role.TARGET:
+            proposal = (_TOKEN,) * (num_rows - 1)
+            score_and_verify(model, [Turn(s, (_TOKEN,), proposal, num_rows, _RULES) for s in slots])
+        else:
+            propose(model, [Turn(s, (_TOKEN,), (), num_rows, _RULES) for s in slots])
+        for slot in slots:
+            model.rollback(slot, self._context)
+        return self._clock() - started
+
+
+def _sizes(role: Role) -> Sequence[tuple[int, int]]:
+    return _PASSES if role is Role.TARGET else _DRAFTS
+
+
+def rows_of_a_group(model: TransformersModel) -> int:
+    """Where nobody says: as many as gain by what was timed, and the cache has room for."""
+    num_held = model.num_blocks * model.block_size // _TOKENS_PER_ROW
+    if model.device.type == "cpu":
+        return max(min(rows_that_gain(model.step_times, MAX_CPU_ROWS), num_held), 1)
+    return max(min(GPU_ROWS, num_held), 1)
+
+
+def _key(role: Role, identity: str) -> str:
+    return hashlib.sha256(f"{_VERSION}\n{role}\n{identity}".encode()).hexdigest()[:24]
+
+
+def _read(path: Path) -> tuple[StepTime, ...] | None:
+    """None where there is no table, or none that makes sense."""
+    try:
+        return tuple(_step_time(*entry) for entry in json.loads(path.read_text())) or None
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _step_time(num_sequences: Any, num_rows: Any, seconds: Any, num_cached: Any) -> StepTime:
+    found = StepTime(int(num_sequences), int(num_rows), float(seconds), int(num_cached))
+    if not (1 <= found.num_sequences <= found.num_rows and 0.0 < found.seconds < float("inf")):
+        raise ValueError(f"no pass takes that: {found}")
+    return found
+
+
+def _write(path: Path, times: tuple[StepTime, ...]) -> None:
+    """Into a file of its own first: several processes may start at once."""
+    try:
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
+            json.dump(times, file)
+        os.replace(file.name, path)
+    except OSError as error:
+        _logger.info("the times of passes cannot be kept: %s", error)

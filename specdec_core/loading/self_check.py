@@ -1,0 +1,196 @@
+"""Exact numerics: a row's logits are the same bits alone, in any batch and in any chunking.
+
+`make_exact` finds the shapes that keep this on this machine, brings the model into them and proves
+it on the model itself, before the first request (algorithm.md section 4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from specdec_core.batch_invariance.activation import make_activations_exact
+from specdec_core.batch_invariance.attention import find_attention_shape
+from specdec_core.batch_invariance.linear import make_linears_exact
+from specdec_core.batch_invariance.module import ExactModule, undo_exact
+from specdec_core.batch_invariance.norm import make_norms_exact
+from specdec_core.batch_invariance.size_classes import (
+    ANY_ATTENTION,
+    AttentionShape,
+    ClassTable,
+    NotExactError,
+)
+from specdec_core.model import Feed
+from specdec_core.worker.model_runner import TransformersModel, kv_shape
+
+_CHECKED_LENGTHS = (3, 33, 71, 130, 260, 410, 700)
+_NUM_SINGLE = 4
+"""The last tokens of a sequence: alone one by one, in company as one proposal."""
+
+
+@torch.inference_mode()
+def check_rows(model: TransformersModel) -> None:
+    """Compare random rows alone, token by token, with the same rows in company, bit for bit.
+
+    In company their prompts come in other chunks, beside others' proposals and prefills. Raises
+    NotExactError with the name of the first operation whose rows see each other.
+    """
+    sequences = _random_sequences(model)
+    alone = torch.cat([_logits_alone(model, ids) for ids in sequences])
+    in_company = _logits_in_company(model, sequences)
+    if not torch.equal(alone, in_company):
+        num_wrong = int((alone != in_company).any(dim=-1).sum())
+        operation = _first_dependent(model, sequences)
+        raise NotExactError(
+            f"exact numerics cannot be kept here: {num_wrong} of {len(alone)} logit rows change "
+            f"with their company; first operation that differs: {operation}"
+        )
+
+
+def make_exact(
+    model: TransformersModel, check: Callable[[TransformersModel], None] = check_rows
+) -> ClassTable:
+    """Bring `model` into exact numerics. Raises NotExactError, naming the operation that differs,
+    and then leaves the model as it was. `check` proves it."""
+    table = ClassTable(linears=make_linears_exact(model.module), attention=_attention_shape(model))
+    model.class_table = table
+    if model.device.type == "cpu":
+        make_activations_exact(model.module)
+    make_norms_exact(model.module)
+    try:
+        check(model)
+    except NotExactError:
+        make_fast(model)
+        raise
+    return table
+
+
+def make_fast(model: TransformersModel) -> list[tuple[str, ExactModule]]:
+    """Bring it back into fast numerics; returns what stood for its plain modules, by name."""
+    model.class_table = None
+    return undo_exact(model.module)
+
+
+@contextmanager
+def in_fast_numerics(model: TransformersModel) -> Iterator[None]:
+    """Within it an exact model is a fast one; afterwards it is as it was."""
+    table = model.class_table
+    exact = make_fast(model)
+    try:
+        yield
+    finally:
+        for name, module in exact:
+            model.module.set_submodule(name, module)
+        model.class_table = table
+
+
+def _attention_shape(model: TransformersModel) -> AttentionShape:
+    """Our kernels take a lane for each query and the keys in order, and attention over blocks never
+    splits the keys: any shape will do."""
+    if model.kernels is not None or model.block_attention is not None:
+        return ANY_ATTENTION
+    config = model.module.config
+    shape = kv_shape(config, model.dtype, model.device)
+    return find_attention_shape(shape, config.num_attention_heads, model.max_model_len)
+
+
+def _random_sequences(model: TransformersModel) -> list[list[int]]:
+    """As many of the lengths as the model and its cache hold, at least one."""
+    generator = torch.Generator().manual_seed(0)
+    sequences: list[list[int]] = []
+    room = model.num_free_blocks
+    for length in (min(length, model.max_model_len) for length in _CHECKED_LENGTHS):
+        room -= -(-length // model.block_size)
+        if room >= 0:
+            ids = torch.randint(model.vocab_size, (length,), generator=generator)
+            sequences.append(ids.tolist())
+    return sequences
+
+
+def _num_single(ids: Sequence[int]) -> int:
+    return min(_NUM_SINGLE, len(ids))
+
+
+def _logits_alone(model: TransformersModel, ids: Sequence[int]) -> Tensor:
+    prompt_len = len(ids) - _num_single(ids)
+    slot = model.allocate()
+    try:
+        model.score([Feed(slot, ids[:prompt_len], 0)])
+        return torch.cat([model.score([Feed(slot, [token], 1)]) for token in ids[prompt_len:]])
+    finally:
+        model.free(slot)
+
+
+def _logits_in_company(model: TransformersModel, sequences: Sequence[Sequence[int]]) -> Tensor:
+    slots = [model.allocate() for _ in sequences]
+    try:
+        for feeds in _company_passes(slots, sequences):
+            logits = model.score(feeds)
+        return logits
+    finally:
+        for slot in slots:
+            model.free(slot)
+
+
+def _company_passes(
+    slots: Sequence[int], sequences: Sequence[Sequence[int]]
+) -> Iterator[list[Feed]]:
+    """Thirds of the prompts, first of every second one; then what is left of all of them."""
+    pairs = list(zip(slots, sequences, strict=True))
+    cuts = [(len(ids) - _num_single(ids)) // 3 for ids in sequences]
+    for first in (0, 1):
+        some = list(zip(pairs, cuts, strict=True))[first::2]
+        yield [Feed(slot, ids[:cut], 0) for (slot, ids), cut in some]
+    rests = zip(pairs, cuts, strict=True)
+    yield [Feed(slot, ids[cut : len(ids) - _num_single(ids)], 0) for (slot, ids), cut in rests]
+    yield [Feed(slot, ids[-_num_single(ids) :], _num_single(ids)) for slot, ids in pairs]
+
+
+def _first_dependent(model: TransformersModel, sequences: Sequence[Sequence[int]]) -> str:
+    """The first module whose rows differ from the same rows alone; attention is what is left."""
+    found: list[str] = []
+
+    def hook(name: str, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        if not found and _depends_on_company(module, args, output):
+            kind = module if isinstance(module, ExactModule) else type(module).__name__
+            found.append(f"{name} ({kind})")
+
+    handles = [
+        module.register_forward_hook(
+            lambda module, args, output, name=name: hook(name, module, args, output)
+        )
+        for name, module in _operations("", model.module)
+    ]
+    try:
+        with model.eager():
+            _logits_in_company(model, sequences)
+    finally:
+        for handle in handles:
+            handle.remove()
+    others = "attention (scaled_dot_product_attention)"
+    return found[0] if found else others if model.kernels is None else "the CPU kernels"
+
+
+def _operations(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """The smallest modules; one that was wrapped counts as one."""
+    children = [] if isinstance(module, ExactModule) else list(module.named_children())
+    if not children:
+        yield name, module
+    for child_name, child in children:
+        yield from _operations(f"{name}.{child_name}".strip("."), child)
+
+
+def _depends_on_company(module: nn.Module, args: tuple[Any, ...], output: Any) -> bool:
+    """Whether a row of a call on [T, ...] or [1, T, ...] differs from the same row alone."""
+    if len(args) != 1 or not isinstance(args[0], Tensor) or not isinstance(output, Tensor):
+        return False
+    rows = args[0]
+    axis = 1 if rows.dim() >= 3 and rows.shape[0] == 1 else 0
+    if rows.dim() < 2 or rows.shape[: axis + 1] != output.shape[: axis + 1]:
+        return False
+    alone = [module.forward(row) for row in torch.split(rows, 1, dim=axis)]
+    return bool(alone) and not torch.equal(torch.cat(alone, dim=axis), output)

@@ -1,0 +1,18 @@
+"""The seam between a pass and the network that it runs through."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from torch import Tensor
+
+from specdec_core.layers.attention.metadata import PassPlan
+from specdec_core.layers.attention.sdpa import AttentionPass
+
+
+class Decoder(Protocol):
+    """The forward of a model without a cache of its own."""
+
+    def decode(self, plan: PassPlan, attention_pass: AttentionPass) -> Tensor:
+        """The logits that `plan` wants, [N, V]; every layer attends through `attention_pass`."""
+        ...

@@ -1,0 +1,85 @@
+"""The forward of transformers itself, its attention replaced by ours.
+
+The only module that touches the internals of transformers: its attention hook and the keyword
+arguments that a model hands through to it. The keys and values live in our blocks, so a model runs
+without a transformers cache and without a transformers mask.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers.masking_utils import sdpa_mask
+
+from specdec_core.errors import ModelNotSupportedError
+from specdec_core.layers.attention.metadata import PassPlan
+from specdec_core.layers.attention.sdpa import AttentionPass
+
+ATTENTION_NAME = "specdec_ragged"
+_UNSUPPORTED_ATTENTION_ARGUMENTS = ("softcap", "s_aux", "position_bias")
+
+
+def _ragged_attention_forward(
+    module: torch.nn.Module,
+    query_1HTD: Tensor,
+    key_1KTD: Tensor,
+    value_1KTD: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    scaling: float | None = None,
+    ragged_pass: AttentionPass | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, Tensor | None]:
+    """The attention of a hooked model; its pass travels as a keyword argument of `forward`.
+
+    Called without one (by `generate()`, say) the model still works, as with "sdpa".
+    """
+    if ragged_pass is None:
+        sdpa = AttentionInterface()["sdpa"]
+        output: tuple[Tensor, Tensor | None] = sdpa(
+            module, query_1HTD, key_1KTD, value_1KTD, attention_mask, scaling=scaling, **kwargs
+        )
+        return output
+    for name in _UNSUPPORTED_ATTENTION_ARGUMENTS:
+        if kwargs.get(name) is not None:
+            raise ModelNotSupportedError(f"attention with {name} is not supported")
+    scaling = query_1HTD.shape[-1] ** -0.5 if scaling is None else scaling
+    output_THD = ragged_pass.attend(
+        int(module.layer_idx),  # type: ignore[arg-type]
+        query_1HTD[0].transpose(0, 1),
+        key_1KTD[0].transpose(0, 1),
+        value_1KTD[0].transpose(0, 1),
+        scaling,
+    )
+    return output_THD.unsqueeze(0), None
+
+
+AttentionInterface.register(ATTENTION_NAME, _ragged_attention_forward)
+AttentionMaskInterface.register(ATTENTION_NAME, sdpa_mask)
+
+
+class HookedDecoder:
+    """Any full-attention causal LM of transformers; implements Decoder."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        """Hook `model`, which stays usable by others."""
+        self._model = model.eval()
+        # A mask of 4 dimensions counts as prepared: transformers then builds none of its own.
+        self._prepared_mask = torch.empty(1, 1, 1, 1, device=model.device)
+        model.set_attn_implementation(ATTENTION_NAME)
+
+    def decode(self, plan: PassPlan, attention_pass: AttentionPass) -> Tensor:
+        """See Decoder."""
+        output = self._model(
+            input_ids=plan.input_ids,
+            position_ids=plan.position_ids,
+            attention_mask=self._prepared_mask,
+            use_cache=False,
+            logits_to_keep=plan.logits_index,
+            ragged_pass=attention_pass,
+        )
+        logits: Tensor = output.logits[0]
+        return logits

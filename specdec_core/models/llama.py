@@ -1,0 +1,186 @@
+"""Our own forward for models of Llama's shape, in fewer and larger operations than transformers'.
+
+Queries, keys and values come from one product, gate and up from another. What lies between the
+products is layers/elementwise.py's: with PyTorch's operations the logits are the same bits.
+
+Shape legend: T tokens of the pass, E hidden size, H query heads, K key-value heads, D head size,
+I width of the MLP, N logits, V vocabulary; X any sizes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from specdec_core.kernels.ops import NativeKernels, load_kernels, suits
+from specdec_core.layers.attention.metadata import PassPlan
+from specdec_core.layers.attention.sdpa import AttentionPass
+from specdec_core.layers.cpu_linear import replace_linears
+from specdec_core.layers.elementwise import (
+    Heads,
+    LayerOps,
+    NativeOps,
+    RMSNorm,
+    Rotation,
+    TorchOps,
+)
+from specdec_core.layers.select import device_ops_for
+from specdec_core.models.llama_cpu import NativeStack, stack_of
+
+_FAMILIES = frozenset({"llama", "mistral", "qwen2", "qwen3"})
+"""Model types of transformers whose layers compute what FusedLayer does."""
+
+
+def fuse(model: PreTrainedModel, *, uses_kernels: bool = False) -> PreTrainedModel | FusedDecoder:
+    """`model` as a FusedDecoder, which takes its weights and leaves it empty; else as it is.
+
+    Layer by layer: no more than one layer's weights are in memory twice.
+    """
+    if model.config.model_type not in _FAMILIES:
+        return model
+    if not uses_kernels:
+        return FusedDecoder(model)
+    return FusedDecoder(model, _kernels_for(model), device_ops_for(model))
+
+
+def _kernels_for(model: Any) -> NativeKernels | None:
+    """The kernels, where this machine has them and they compute such a model."""
+    config, is_there = model.config, model.device.type == "cpu" and model.dtype == torch.bfloat16
+    head_dim = model.model.layers[0].self_attn.head_dim
+    fits = suits(config.hidden_size, config.intermediate_size, head_dim)
+    return load_kernels() if is_there and fits and config.hidden_act == "silu" else None
+
+
+class FusedLayer(nn.Module):
+    """Attention over the cache, then the gated MLP, each behind a norm and beside the residual."""
+
+    def __init__(self, layer: Any, config: Any) -> None:
+        """Takes the weights out of a layer of transformers."""
+        super().__init__()
+        attention, mlp = layer.self_attn, layer.mlp
+        self.layer_idx: int = attention.layer_idx
+        self.head_dim: int = attention.head_dim
+        self.scaling: float = attention.scaling
+        self.attention_norm = RMSNorm(layer.input_layernorm)
+        self.qkv = _join(attention.q_proj, attention.k_proj, attention.v_proj)
+        self.query_norm, self.key_norm = (
+            RMSNorm(getattr(attention, name)) if hasattr(attention, name) else None
+            for name in ("q_norm", "k_norm")
+        )
+        self.heads = Heads(
+            config.num_attention_heads, config.num_key_value_heads, self.query_norm, self.key_norm
+        )
+        self.output = attention.o_proj
+        self.mlp_norm = RMSNorm(layer.post_attention_layernorm)
+        self.gate_up = _join(mlp.gate_proj, mlp.up_proj)
+        self.activation = mlp.act_fn
+        self.down = mlp.down_proj
+
+    def forward(
+        self,
+        x_TE: Tensor,
+        update_TE: Tensor | None,
+        rotation: Rotation,
+        attention_pass: AttentionPass,
+        ops: LayerOps,
+    ) -> Tensor:
+        """Adds to `x_TE` in place; returns what is still to be added."""
+        heads = self.qkv(ops.add_norm(x_TE, update_TE, self.attention_norm))
+        heads_TXD = ops.turn(heads.view(len(x_TE), -1, self.head_dim), rotation, self.heads)
+        sizes = [self.heads.num_query, self.heads.num_key, self.heads.num_key]
+        query_THD, key_TKD, value_TKD = torch.split(heads_TXD, sizes, dim=1)
+        mixed_THD = attention_pass.attend(
+            self.layer_idx, query_THD, key_TKD, value_TKD, self.scaling
+        )
+        update_TE = self.output(mixed_THD.flatten(1))
+        gate_up = self.gate_up(ops.add_norm(x_TE, update_TE, self.mlp_norm))
+        product: Tensor = self.down(ops.gate(gate_up, self.activation))
+        return product
+
+
+class FusedDecoder(nn.Module):
+    """A model of Llama's shape; implements Decoder."""
+
+    def __init__(
+        self,
+        model: Any,
+        kernels: NativeKernels | None = None,
+        device_ops: LayerOps | None = None,
+    ) -> None:
+        """Takes the weights out of `model`, which is of no use afterwards. `kernels` are a CPU's,
+        `device_ops` another device's."""
+        super().__init__()
+        body = model.model
+        self.config = model.config
+        self.kernels = kernels
+        plain = TorchOps() if kernels is None else NativeOps(kernels)
+        self.ops: LayerOps = device_ops or plain
+        self.embedding = body.embed_tokens
+        self.rotary = body.rotary_emb
+        self.layers = nn.ModuleList()
+        while body.layers:
+            self.layers.append(FusedLayer(body.layers.pop(0), model.config))
+        self.norm = RMSNorm(body.norm)
+        self.head = model.lm_head
+        self.requires_grad_(False)
+        self._stack: tuple[nn.ModuleList, NativeStack | None] = (nn.ModuleList(), None)
+
+    def use_native_linears(self) -> None:
+        """Take our own matrix product where there are kernels, and then a pass in one call."""
+        if self.kernels is not None:
+            replace_linears(self, self.kernels)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        dtype: torch.dtype = self.embedding.weight.dtype
+        return dtype
+
+    @property
+    def device(self) -> torch.device:
+        device: torch.device = self.embedding.weight.device
+        return device
+
+    def decode(self, plan: PassPlan, attention_pass: AttentionPass) -> Tensor:
+        """See Decoder."""
+        pools = attention_pass.block_pools
+        stack = None if pools is None else self._stack_now()
+        if stack is not None and pools is not None:
+            return stack.run(plan, pools)
+        x_TE = self.embedding(plan.input_ids[0])
+        cos_1TD, sin_1TD = self.rotary(x_TE, plan.position_ids)
+        rotation = Rotation(cos_1TD[0], sin_1TD[0])
+        update_TE = self._run_layers(x_TE, rotation, attention_pass)
+        wanted = plan.logits_index
+        logits_NV: Tensor = self.head(self.ops.add_norm(x_TE[wanted], update_TE[wanted], self.norm))
+        return logits_NV
+
+    def _run_layers(
+        self, x_TE: Tensor, rotation: Rotation, attention_pass: AttentionPass
+    ) -> Tensor:
+        """Adds to `x_TE` in place; returns what is still to be added."""
+        update_TE: Tensor | None = None
+        for layer in self.layers:
+            update_TE = layer(x_TE, update_TE, rotation, attention_pass, self.ops)
+        assert update_TE is not None, "a model has layers"
+        return update_TE
+
+    def _stack_now(self) -> NativeStack | None:
+        """Of the layers that are here now: a twin of the model may have fewer."""
+        if self._stack[0] is not self.layers:
+            self._stack = self.layers, stack_of(self.kernels, self)
+        return self._stack[1]
+
+
+def _join(*linears: nn.Linear) -> nn.Linear:
+    """One linear with the outputs of all, behind each other."""
+    weight = torch.cat([linear.weight.detach() for linear in linears])
+    has_bias = linears[0].bias is not None
+    joined = nn.Linear(weight.shape[1], weight.shape[0], bias=has_bias, device="meta")
+    joined.weight = nn.Parameter(weight, requires_grad=False)
+    if has_bias:
+        bias = torch.cat([linear.bias.detach() for linear in linears])
+        joined.bias = nn.Parameter(bias, requires_grad=False)
+    return joined

@@ -1,0 +1,149 @@
+"""Builds csrc/sampler.c and calls it: the coupled choice from logits in the CPU's memory.
+
+A process uses it from `use_choice_kernels` on. The ids are those of sampling.py with or without it.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import struct
+import subprocess
+from array import array
+from collections.abc import Sequence
+from ctypes import CDLL, POINTER, Structure, byref, c_char_p, c_float, c_int64, c_void_p
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from specdec_core.choice_rules import ChoiceRow, ChoiceRules
+from specdec_core.kernels.build import FLAGS, build_library, reason_of
+
+UNDECIDED = -2
+"""Answered for a row that is too close to call without PyTorch's own logarithms."""
+_SOURCE = Path(__file__).parents[1] / "kernels" / "csrc" / "sampler.c"
+_ROW = struct.Struct("@PQQdqffq")
+"""`Row` of csrc/sampler.c."""
+
+_logger = logging.getLogger(__name__)
+
+
+class _Penalties(Structure):
+    """`Penalties` of csrc/sampler.c."""
+
+    _fields_ = (
+        ("logits", c_void_p),
+        *((name, c_int64) for name in ("stride", "num_ids", "num_rows")),
+        *((name, c_void_p) for name in ("history", "positions")),
+        ("prompt_len", c_int64),
+        *((name, c_float) for name in ("repetition", "frequency", "presence")),
+    )
+
+
+class ChoiceKernels:
+    """choice_kernels.c of this process."""
+
+    def __init__(self, library: CDLL) -> None:
+        self._choose = library.specdec_choose
+        self._choose.argtypes = (c_char_p, c_int64, c_int64, c_void_p, c_int64)
+        self._choose.restype = None
+        self._penalise = library.specdec_penalise
+        self._penalise.argtypes = (POINTER(_Penalties),)
+        self._penalise.restype = None
+
+    def choose(self, z_NV: Tensor, rows: Sequence[ChoiceRow]) -> list[int]:
+        """The choice of every row of processed logits, NO_CHOICE or UNDECIDED."""
+        z_NV = _as_rows(z_NV)
+        address, step = z_NV.data_ptr(), z_NV.stride(0) * z_NV.element_size()
+        is_bf16 = z_NV.dtype == torch.bfloat16
+        records = [_record(row, address + i * step, is_bf16) for i, row in enumerate(rows)]
+        chosen = (c_int64 * len(rows))()
+        threads = torch.get_num_threads()
+        self._choose(b"".join(records), len(rows), z_NV.shape[1], chosen, threads)
+        return list(chosen)
+
+    def penalise(
+        self,
+        z_GV: Tensor,
+        rules: ChoiceRules,
+        history: Sequence[int],
+        positions: Sequence[int],
+    ) -> None:
+        """The penalties of one sequence's rows, float32, in place."""
+        assert z_GV.dtype == torch.float32
+        assert z_GV.stride(1) == 1
+        params = rules.params
+        ids, places = array("i", history[: max(positions)]), array("q", positions)
+        assert max(ids, default=0) < z_GV.shape[1], "an id of the history is outside the logits"
+        arguments = _Penalties(
+            logits=z_GV.data_ptr(),
+            stride=z_GV.stride(0),
+            num_ids=z_GV.shape[1],
+            num_rows=z_GV.shape[0],
+            history=ids.buffer_info()[0],
+            positions=places.buffer_info()[0],
+            prompt_len=rules.prompt_len,
+            repetition=params.repetition_penalty,
+            frequency=params.frequency_penalty,
+            presence=params.presence_penalty,
+        )
+        self._penalise(byref(arguments))
+
+
+def use_choice_kernels() -> None:
+    """Let this process choose with the kernels, where they can be built."""
+    global _kernels
+    _kernels = load_choice_kernels()
+
+
+def choice_kernels() -> ChoiceKernels | None:
+    """Those that this process uses."""
+    return _kernels
+
+
+def choice_kernels_for(logits: Tensor) -> ChoiceKernels | None:
+    """Those that this process uses, where they can read `logits`."""
+    return choice_kernels() if logits.device.type == "cpu" else None
+
+
+@lru_cache(maxsize=1)
+def load_choice_kernels() -> ChoiceKernels | None:
+    """The kernels of this machine; None, and a warning, where they cannot be had."""
+    try:
+        return build_choice_kernels()
+    except (OSError, subprocess.SubprocessError) as error:
+        _logger.warning("no kernels for the choice, PyTorch makes it: %s", reason_of(error))
+    return None
+
+
+def build_choice_kernels(flags: Sequence[str] = FLAGS) -> ChoiceKernels:
+    """Build the kernels, unless this machine has done so. Raises OSError or SubprocessError."""
+    library, _ = build_library(_SOURCE, flags)
+    return ChoiceKernels(library)
+
+
+_kernels: ChoiceKernels | None = None
+
+
+def _as_rows(z_NV: Tensor) -> Tensor:
+    """In a type that the kernels read, each row dense."""
+    if z_NV.dtype not in (torch.float32, torch.bfloat16):
+        z_NV = z_NV.float()
+    return z_NV if z_NV.stride(1) == 1 else z_NV.contiguous()
+
+
+def _record(row: ChoiceRow, address: int, is_bf16: bool) -> bytes:
+    params = row.rules.params
+    min_x = math.log(params.min_p) if params.min_p > 0.0 else -math.inf
+    return _ROW.pack(
+        address,
+        params.seed,
+        row.position,
+        params.top_p,
+        params.top_k,
+        params.temperature,
+        min_x,
+        is_bf16,
+    )

@@ -1,0 +1,117 @@
+"""The first ids of a row in stable order, and which of them the filters keep.
+
+Letters: z logits, T temperature; x = (z - max) / T is the logarithm of a probability relative to
+the most probable id's; its exponential is the id's mass. Shape legend: N rows, V vocabulary, C
+candidates of a row in stable order (x down, then id up), W columns of a row.
+
+Every filter keeps a prefix of the stable order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from specdec_core.host_copies import on_device
+from specdec_core.sampling.top_k import top_ids
+from specdec_core.sampling_params import SamplingParams
+
+_MASS_SCALE = 2.0**32
+"""Masses become integers, in units of 2^-32 of the greatest: sums of them are exact in any order,
+so that top-p is deterministic on every device."""
+_SUM_ERROR = 2.0**-12
+"""Bounds the rounding of a float32 sum over a vocabulary, as a share of it."""
+
+
+class Candidates(NamedTuple):
+    """A row's first ids. Every id that is not listed is at most as probable as the last one; which
+    of those that tie with it are listed is open."""
+
+    ids: Tensor
+    z: Tensor
+    x: Tensor
+    """All three [N, C]."""
+    edge: Tensor
+    """The last one's x, [N, 1]; -inf when all ids are listed."""
+
+    @property
+    def is_certain(self) -> Tensor:
+        """Whether the candidate, and every id before it, has its place for certain, [N, C]."""
+        return self.x > self.edge
+
+    @property
+    def greatest_beyond(self) -> Tensor:
+        """No id that is not listed has a greater logit, [N, 1]."""
+        return self.z.amin(dim=-1, keepdim=True).where(self.edge > -math.inf, -math.inf)
+
+
+def first_candidates(z_NV: Tensor, scale_N1: Tensor, count: int) -> Candidates:
+    """`count` candidates of every row, or all there are."""
+    count = min(count, z_NV.shape[1])
+    ids_NC = top_ids(z_NV, count)
+    z_NC = z_NV.gather(1, ids_NC)
+    x_NC = (z_NC - z_NC.amax(dim=-1, keepdim=True)).div_(scale_N1)
+    x_NC, order_NC = torch.sort(x_NC, dim=-1, descending=True, stable=True)
+    edge_N1 = x_NC[:, -1:] if count < z_NV.shape[1] else torch.full_like(scale_N1, -math.inf)
+    return Candidates(ids_NC.gather(1, order_NC), z_NC.gather(1, order_NC), x_NC, edge_N1)
+
+
+def filter_candidates(
+    first: Candidates, params: Sequence[SamplingParams], z_NV: Tensor, scale_N1: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Which candidates min-p, then top-k, then top-p keep for certain, and which perhaps, [N, C].
+
+    Perhaps, because the mass that top-p takes a share of is known within bounds only, unless the
+    filters before it end among the candidates.
+    """
+    min_x_N1 = _column([_log(p.min_p) for p in params], first.x)
+    top_k_N1 = _column([p.top_k or math.inf for p in params], first.x)
+    is_in_NC = first.x >= min_x_N1
+    is_in_NC &= torch.arange(first.x.shape[1], device=first.x.device) < top_k_N1
+    if all(p.top_p == 1.0 for p in params):
+        return is_in_NC, is_in_NC
+    mass_NC = first.x.exp().mul_(_MASS_SCALE).long().mul_(is_in_NC)
+    before_NC = mass_NC.cumsum(dim=-1).sub_(mass_NC).double()
+    least_N1 = most_N1 = mass_NC.sum(dim=-1, keepdim=True).double()
+    if any(_reaches_beyond(p, first.x.shape[1], z_NV.shape[1]) for p in params):
+        low_N1, high_N1 = _mass_bounds(z_NV, first.z[:, :1], scale_N1)
+        goes_on_N1 = is_in_NC[:, -1:]
+        is_only_N1 = _column([_has_only_top_p(p) for p in params], first.x) > 0
+        least_N1 = low_N1.maximum(least_N1).where(goes_on_N1 & is_only_N1, least_N1)
+        most_N1 = high_N1.where(goes_on_N1, most_N1)
+    top_p_N1 = _column([p.top_p if p.top_p < 1.0 else math.inf for p in params], before_NC)
+    is_kept_NC = is_in_NC & (before_NC < top_p_N1 * least_N1)
+    return is_kept_NC, is_in_NC & (before_NC < top_p_N1 * most_N1)
+
+
+def _reaches_beyond(params: SamplingParams, num_candidates: int, vocab_size: int) -> bool:
+    """Whether top-p may weigh ids beyond the candidates."""
+    limit = min(params.top_k or vocab_size, vocab_size)
+    return params.top_p < 1.0 and limit > num_candidates
+
+
+def _has_only_top_p(params: SamplingParams) -> bool:
+    return params.top_k == 0 and params.min_p == 0.0
+
+
+def _mass_bounds(z_NV: Tensor, max_N1: Tensor, scale_N1: Tensor) -> tuple[Tensor, Tensor]:
+    """Bounds of a row's whole mass, at half the price of the mass itself.
+
+    A float32 sum over the vocabulary may differ with the company of a row, and so may the bounds:
+    whatever they let a choice be found by, it is the same.
+    """
+    x_NV = (z_NV - max_N1).div_(scale_N1)
+    mass_N1 = x_NV.exp_().sum(dim=-1, keepdim=True).double().mul_(_MASS_SCALE)
+    return mass_N1 * (1.0 - _SUM_ERROR) - z_NV.shape[1], mass_N1 * (1.0 + _SUM_ERROR)
+
+
+def _log(min_p: float) -> float:
+    return math.log(min_p) if min_p > 0.0 else -math.inf
+
+
+def _column(values: Sequence[float], like: Tensor) -> Tensor:
+    return on_device(values, like.dtype, like.device).unsqueeze(1)

@@ -1,0 +1,190 @@
+"""What changes logits before the filters: bans, bias and penalties, in vLLM's order and meaning.
+
+Draft and target each apply a request's processors to their own logits. Row j of a proposal sees the
+ids before its own position, drafts 1..j included, as plain decoding would had it emitted them.
+
+Shape legend: N rows, V vocabulary; G rows of one sequence, U distinct ids of its history.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from specdec_core.choice_rules import ChoiceRow, ChoiceRules
+from specdec_core.host_copies import on_device, to_device
+from specdec_core.sampling.cpu import choice_kernels_for
+from specdec_core.sampling_params import SamplingParams
+
+
+def process(z_NV: Tensor, rows: Sequence[ChoiceRow]) -> Tensor:
+    """What the rows choose from: a float32 copy where a rule changes any logit, else `z_NV`."""
+    if not any([changes_logits(row.rules) for row in rows]):
+        return z_NV
+    groups = [group for group in _groups(rows) if changes_logits(group.rules)]
+    z_NV = z_NV.to(torch.float32, copy=True)
+    for group in groups:
+        has_history = len(group.history) >= max(group.positions)
+        assert has_history or not group.rules.needs_history, "these rules look at the ids before"
+        _process_group(z_NV[group.first : group.first + len(group.positions)], group)
+    return z_NV
+
+
+def bans_every_id(rules: ChoiceRules, history: Sequence[int], vocab_size: int) -> bool:
+    """Whether the rules leave nothing to choose behind `history`, whatever the logits are."""
+    row = ChoiceRow(rules, len(history), history)
+    return not bool(process(torch.zeros(1, vocab_size), [row]).isfinite().any())
+
+
+class _Group(NamedTuple):
+    """Neighbouring rows of one sequence."""
+
+    rules: ChoiceRules
+    history: Sequence[int]
+    first: int
+    """Row of the first position."""
+    positions: list[int]
+
+
+def _groups(rows: Sequence[ChoiceRow]) -> Iterator[_Group]:
+    first = 0
+    for _, members in groupby(rows, key=lambda row: (id(row.rules), id(row.history))):
+        neighbours = list(members)
+        positions = [row.position for row in neighbours]
+        yield _Group(neighbours[0].rules, neighbours[0].history, first, positions)
+        first += len(neighbours)
+
+
+def changes_logits(rules: ChoiceRules) -> bool:
+    """Whether `process` has anything to do for them."""
+    params = rules.params
+    return rules.needs_history or bool(
+        params.min_tokens or params.allowed_token_ids or params.logit_bias
+    )
+
+
+def _process_group(z_GV: Tensor, group: _Group) -> None:
+    """In place."""
+    params = group.rules.params
+    if params.allowed_token_ids:
+        _keep_only(z_GV, params.allowed_token_ids)
+    if params.grammar is not None:
+        _keep_grammatical(z_GV, group)
+    _ban(z_GV, [*_bad_word_ends(group), *_early_ends(group)])
+    if params.logit_bias:
+        _add_bias(z_GV, params.logit_bias)
+    if _is_penalised(params):
+        _penalise(z_GV, group)
+
+
+def _keep_only(z_GV: Tensor, allowed: Sequence[int]) -> None:
+    ids_U = _in_vocabulary(allowed, z_GV)
+    kept_GU = z_GV[:, ids_U]
+    z_GV.fill_(-math.inf)
+    z_GV[:, ids_U] = kept_GU
+
+
+def _keep_grammatical(z_GV: Tensor, group: _Group) -> None:
+    """What stands behind a drafted id that the grammar forbids is left as it is: the target never
+    chooses that id, so nothing behind it counts."""
+    grammar, prompt_len = group.rules.grammar, group.rules.prompt_len
+    assert grammar is not None, "rules are compiled before anything is chosen by them"
+    for row, position in enumerate(group.positions):
+        allowed = grammar.allowed(group.history[prompt_len:position])
+        if allowed is not None:
+            size = min(len(allowed), z_GV.shape[1])
+            # Copied: what a tensor lies over must be writable.
+            allowed_U = torch.frombuffer(bytearray(allowed[:size]), dtype=torch.uint8)
+            z_GV[row, :size].masked_fill_(to_device(allowed_U == 0, z_GV.device), -math.inf)
+            z_GV[row, size:] = -math.inf
+
+
+def _ban(z_GV: Tensor, bans: Sequence[tuple[int, int]]) -> None:
+    """Of (row of the group, id) pairs. A plain number put at an index would be copied to a GPU, and
+    the host would wait."""
+    inside = [(row, token_id) for row, token_id in bans if token_id < z_GV.shape[1]]
+    if inside:
+        rows_M, ids_M = on_device(inside, torch.long, z_GV.device).unbind(1)
+        z_GV.index_put_((rows_M, ids_M), z_GV.new_full((), -math.inf))
+
+
+def _bad_word_ends(group: _Group) -> Iterator[tuple[int, int]]:
+    """The last id of every word whose other ids have just been emitted."""
+    for row, position in enumerate(group.positions):
+        for *beginning, end in group.rules.params.bad_words:
+            start = position - len(beginning)
+            is_emitted = start >= group.rules.prompt_len or not beginning
+            if is_emitted and list(group.history[start:position]) == beginning:
+                yield row, end
+
+
+def _early_ends(group: _Group) -> Iterator[tuple[int, int]]:
+    for row, position in enumerate(group.positions):
+        if position - group.rules.prompt_len < group.rules.params.min_tokens:
+            yield from ((row, token_id) for token_id in group.rules.stop_ids)
+
+
+def _add_bias(z_GV: Tensor, logit_bias: Sequence[tuple[int, float]]) -> None:
+    inside = [(token_id, bias) for token_id, bias in logit_bias if token_id < z_GV.shape[1]]
+    ids_U = on_device([token_id for token_id, _ in inside], torch.long, z_GV.device)
+    bias_U = on_device([bias for _, bias in inside], z_GV.dtype, z_GV.device)
+    z_GV[:, ids_U] += bias_U
+
+
+def _is_penalised(params: SamplingParams) -> bool:
+    return (
+        params.presence_penalty != 0.0
+        or params.frequency_penalty != 0.0
+        or params.repetition_penalty != 1.0
+    )
+
+
+def _penalise(z_GV: Tensor, group: _Group) -> None:
+    """Repetition over prompt and output, then frequency and presence over the output alone."""
+    kernels = choice_kernels_for(z_GV)
+    if kernels is not None:
+        kernels.penalise(z_GV, group.rules, group.history, group.positions)
+        return
+    params = group.rules.params
+    ids_U, count_GU, is_in_prompt_U = _count(group, z_GV.device)
+    z_GU = z_GV[:, ids_U]
+    is_output_GU = count_GU > 0
+    repeated_GU = torch.where(
+        z_GU > 0, z_GU / params.repetition_penalty, z_GU * params.repetition_penalty
+    )
+    z_GU = torch.where(is_output_GU | is_in_prompt_U, repeated_GU, z_GU)
+    z_GU -= count_GU.to(z_GU.dtype) * params.frequency_penalty
+    z_GU -= is_output_GU.to(z_GU.dtype) * params.presence_penalty
+    z_GV[:, ids_U] = z_GU
+
+
+def _count(group: _Group, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """The history's distinct ids, how often each row has them in its output, which the prompt has.
+
+    Counted on the CPU, where the ids are.
+    """
+    prompt_len = group.rules.prompt_len
+    history_N = torch.tensor(group.history[: max(group.positions)], dtype=torch.long)
+    ids_U, places_N = torch.unique(history_N, return_inverse=True)
+    count_GU = torch.stack(
+        [
+            places_N[prompt_len:position].bincount(minlength=len(ids_U))
+            for position in group.positions
+        ]
+    )
+    is_in_prompt_U = places_N[:prompt_len].bincount(minlength=len(ids_U)) > 0
+    return (
+        to_device(ids_U, device),
+        to_device(count_GU, device),
+        to_device(is_in_prompt_U, device),
+    )
+
+
+def _in_vocabulary(token_ids: Sequence[int], z_GV: Tensor) -> Tensor:
+    inside = [token_id for token_id in token_ids if token_id < z_GV.shape[1]]
+    return on_device(inside, torch.long, z_GV.device)

@@ -1,0 +1,148 @@
+"""Where sequences live: admission to targets, places on drafts, preemption, and every Free."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import NamedTuple
+
+from specdec_core.messages import Role
+from specdec_core.request import ErrorKind
+from specdec_core.scheduler.outbox import Outbox
+from specdec_core.scheduler.proposals import Proposer
+from specdec_core.scheduler.replicas import Fleet, ReplicaRecord
+from specdec_core.scheduler.sequence import Sequence
+from specdec_core.scheduler.waiting import WaitingQueue
+
+
+class Refusal(NamedTuple):
+    """A waiting sequence that no registered target can ever finish."""
+
+    sequence: Sequence
+    reason: str
+    kind: ErrorKind
+
+
+class Placement:
+    """Gives and takes places. A sequence without a target is in the waiting queue, always."""
+
+    def __init__(self, fleet: Fleet, outbox: Outbox, proposer: Proposer) -> None:
+        self._fleet = fleet
+        self._outbox = outbox
+        self._proposer = proposer
+        self._undrafted: dict[int, Sequence] = {}
+        """Admitted sequences that look for a draft replica."""
+        self.waiting = WaitingQueue()
+        self.num_preemptions = 0
+
+    @property
+    def num_undrafted(self) -> int:
+        """Admitted sequences that look for a draft replica and that one could hold."""
+        lengths = [draft.longest_len for draft in self._fleet.drafts]
+        longest_len = max(lengths, default=inf)
+        return sum(len(sequence.ids) < longest_len for sequence in self._undrafted.values())
+
+    def admit(self, now: float) -> list[Refusal]:
+        """Admit waiting sequences in turn while the first one fits; return the hopeless ones."""
+        refusals: list[Refusal] = []
+        while len(self.waiting):
+            sequence = self.waiting.first
+            target = self._fleet.roomiest_target(len(sequence.ids))
+            refusal = self._refusal(sequence, reads_ids=target is not None)
+            if refusal is not None:
+                self.waiting.discard(sequence)
+                refusals.append(refusal)
+            elif target is not None:
+                self._admit_to(target, sequence, now)
+            elif not self._make_way(sequence):
+                break
+        return refusals
+
+    def place_on_drafts(self) -> None:
+        """Give draft places to those that lack one, in order, while there is room."""
+        if not self._undrafted:
+            return
+        drafts = [draft for draft in self._fleet.drafts if draft.is_usable]
+        if not drafts:
+            return
+        longest_len = max(draft.longest_len for draft in drafts)
+        placed: list[int] = []
+        for sequence in self._undrafted.values():
+            assert sequence.target is not None, "who looks for a draft is admitted"
+            draft = self._fleet.roomiest_draft(len(sequence.ids) + 1, sequence.target.replica_id)
+            if draft is not None:
+                draft.add(sequence, len(sequence.ids))
+                placed.append(sequence.sequence_id)
+            elif len(sequence.ids) < longest_len:
+                break
+        for sequence_id in placed:
+            del self._undrafted[sequence_id]
+
+    def preempt(self, sequence: Sequence) -> None:
+        """Take the target's room back; the sequence waits with its ids."""
+        sequence.num_preemptions += 1
+        self.num_preemptions += not sequence.is_background
+        self.leave(sequence, Role.TARGET)
+
+    def leave(self, sequence: Sequence, role: Role) -> None:
+        """Give the place up, freed behind whatever is leased there; the sequence goes on."""
+        replica = self._fleet[sequence.places[role].replica_id]
+        self._outbox.free(replica.replica_id, sequence.sequence_id)
+        self._remove(replica, sequence)
+
+    def release(self, sequence: Sequence) -> None:
+        """The sequence ends: leave the queue and every replica."""
+        self.waiting.discard(sequence)
+        self.waiting.end(sequence)
+        for place in list(sequence.places.values()):
+            self._outbox.free(place.replica_id, sequence.sequence_id)
+            self._fleet[place.replica_id].remove(sequence)
+        self._undrafted.pop(sequence.sequence_id, None)
+
+    def evacuate(self, replica: ReplicaRecord) -> None:
+        """The replica has lost everything: its sequences go on elsewhere, nothing to free."""
+        for sequence in list(replica.sequences.values()):
+            self._remove(replica, sequence)
+        replica.leases.clear()
+        replica.wake_at = None
+        self._outbox.forget_frees(replica.replica_id)
+
+    def _refusal(self, sequence: Sequence, *, reads_ids: bool) -> Refusal | None:
+        """Reading every id is worth it once, where the sequence is about to be admitted."""
+        other = self._fleet.unequal(sequence.pinned_fingerprint)
+        if other is not None:
+            return Refusal(sequence, other, ErrorKind.RETRYABLE)
+        check = self._fleet.misfit if reads_ids else self._fleet.overlong
+        reason = check(sequence.request)
+        return None if reason is None else Refusal(sequence, reason, ErrorKind.INVALID)
+
+    def _make_way(self, sequence: Sequence) -> bool:
+        """Preempt a background sequence for a client's; one that is leased out returns soon."""
+        if sequence.is_background:
+            return False
+        for target in self._fleet.targets:
+            for other in target.background.values():
+                if other.places[Role.TARGET].row is None:
+                    self.preempt(other)
+                    return True
+        return False
+
+    def _admit_to(self, target: ReplicaRecord, sequence: Sequence, now: float) -> None:
+        self.waiting.admit(sequence)
+        target.add(sequence, len(sequence.ids))
+        sequence.ready_since = now
+        if sequence.admitted_at is None:
+            sequence.admitted_at = now
+        self._look_for_draft(sequence)
+
+    def _remove(self, replica: ReplicaRecord, sequence: Sequence) -> None:
+        replica.remove(sequence)
+        if replica.role is Role.TARGET:
+            self._undrafted.pop(sequence.sequence_id, None)
+            self.waiting.push(sequence)
+        else:
+            self._look_for_draft(sequence)
+
+    def _look_for_draft(self, sequence: Sequence) -> None:
+        is_placed = sequence.target is not None and sequence.draft is None
+        if is_placed and self._proposer.may_draft(sequence):
+            self._undrafted[sequence.sequence_id] = sequence

@@ -1,0 +1,307 @@
+"""Forming groups: which rows an idle replica runs next, whether now, and with which blocks."""
+
+from __future__ import annotations
+
+from specdec_core.config import PoolConfig
+from specdec_core.messages import GroupLease, Role
+from specdec_core.scheduler.admission import Placement
+from specdec_core.scheduler.device import OpenLease
+from specdec_core.scheduler.draft_fallback import GoingWithout
+from specdec_core.scheduler.grouping import RowPlan, rank_of
+from specdec_core.scheduler.outbox import Outbox
+from specdec_core.scheduler.pipelining import Overlap
+from specdec_core.scheduler.proposals import Proposer
+from specdec_core.scheduler.ready_queue import Board
+from specdec_core.scheduler.replicas import Fleet, ReplicaRecord
+from specdec_core.scheduler.rows import fit, plan_drafting, plan_verification
+from specdec_core.scheduler.sequence import Place, Sequence
+from specdec_core.scheduler.stats import Tally
+from specdec_core.scheduler.verification_budget import VerificationBudget
+from specdec_core.speculation.k_cause import KCause
+
+_DRAFT, _TARGET = Role.DRAFT, Role.TARGET  # to name a member takes as long as a call
+_ALONE = 2
+"""Chunks in one pass of a prompt whose sequence is the only one of its target: nobody waits for it,
+and a pass of more ids takes less time for each."""
+
+
+class Dispatcher:
+    """Sends leases to idle replicas; drafts before targets, so that a target sees who drafts."""
+
+    def __init__(
+        self,
+        config: PoolConfig,
+        *,
+        epoch: int,
+        fleet: Fleet,
+        placement: Placement,
+        proposer: Proposer,
+        budget: VerificationBudget,
+        outbox: Outbox,
+        tally: Tally,
+        overlap: Overlap,
+    ) -> None:
+        self._config = config
+        self._epoch = epoch
+        self._fleet = fleet
+        self._records = fleet.records
+        self._placement = placement
+        self._proposer = proposer
+        self._budget = budget
+        self._outbox = outbox
+        self._tally = tally
+        self._overlap = overlap
+        self._going_without = GoingWithout(fleet, proposer)
+        self._half: int | None = None
+        """Most rows of a group while sequences are split; None while they are not."""
+        self._since = 0.0
+        """When the host began with the present groups."""
+        self._next_lease_id = 0
+
+    def dispatch(self, now: float, since: float) -> None:
+        """`since`: when the host heard what these groups follow."""
+        self._since = since
+        self._look_at_fleet()
+        for replicas in (self._fleet.drafts, self._fleet.targets):
+            for replica in replicas:
+                replica.wake_at = None
+                while replica.is_usable and replica.may_be_sent_more(self._config.max_open_leases):
+                    if not self._dispatch_to(replica, now):
+                        break
+
+    def _dispatch_to(self, replica: ReplicaRecord, now: float) -> bool:
+        """Send the replica's next group if it is due; say whether one was sent."""
+        board, is_target = replica.board, replica.role is _TARGET
+        self._update_boards()
+        if not (board.num_ready or board.undrafted):
+            return False
+        if is_target and self._config.max_prefill_tokens is not None:
+            board.num_out = sum([open_.num_catching_up for open_ in replica.leases.values()])
+        if board.undrafted and self._going_without.fill(replica):
+            self._update_boards()
+        if not board.num_ready or not self._is_due(replica, now):
+            return False
+        group = sorted(self._choose(board, now), key=rank_of)
+        if is_target:
+            group = self._budget.shorten(group, replica.info.tile_rows)
+        plans = self._reserve_all(replica, group)
+        if group and not plans and board.num_ready:
+            # The oldest always gets room, whether it was chosen or not.
+            plans = self._reserve_all(replica, board.first())
+        if plans:
+            self._send(replica, plans, now)
+        return bool(plans)
+
+    def _look_at_fleet(self) -> None:
+        """How many share a draft, and whether sequences are split (Overlap.max_rows). Nothing is
+        counted where nobody drafts."""
+        self._half = None
+        num_drafts, _, num_drafted = _count(self._fleet.drafts)
+        if not num_drafts:
+            return
+        num_targets, num_busy, _ = _count(self._fleet.targets)
+        self._proposer.targets_per_draft = num_busy / num_drafts
+        num_live = -(-num_drafted // max(num_targets, 1))
+        # Where they share a device, neither works while the other does.
+        takes_turns = any(draft.device.is_shared for draft in self._fleet.drafts)
+        num_apart = 0 if takes_turns else num_drafts
+        self._half = self._overlap.max_rows(num_live, num_targets, num_apart)
+
+    def _choose(self, board: Board, now: float) -> list[RowPlan]:
+        group = board.choose(now - self._config.max_group_wait_s)
+        if self._half is None or len(group) <= self._half:
+            return group
+        group.sort(key=lambda plan: (plan.sequence.is_background, plan.age))
+        return group[: self._half]
+
+    def _update_boards(self) -> None:
+        """Plan every sequence that was touched anew, on each replica where it has a place."""
+        while self._fleet.changed:  # also by what is planned meanwhile
+            for sequence in self._fleet.take_changed():
+                if sequence.target is not None:
+                    self._note_on_target(sequence, sequence.target)
+                if sequence.draft is not None:
+                    self._note_on_draft(sequence, sequence.draft)
+
+    def _note_on_target(self, sequence: Sequence, place: Place) -> None:
+        replica = self._records[place.replica_id]
+        board = replica.board
+        board.forget(sequence.sequence_id)
+        # Some lease decides how the sequence goes on: no other may.
+        if place.row is not None or (sequence.draft is not None and sequence.is_drafting):
+            board.put_out(sequence.sequence_id, place.replica_id)
+            return
+        proposal = self._proposer.proposal(sequence, len(replica.sequences))
+        if proposal is not None:
+            chunk = self._config.prefill_chunk
+            if len(replica.sequences) == 1 and sequence.is_only_read:
+                chunk *= _ALONE
+            board.put(plan_verification(sequence, place, proposal, chunk))
+        elif not sequence.is_background:
+            board.put_undrafted(sequence)
+
+    def _note_on_draft(self, sequence: Sequence, place: Place) -> None:
+        replica = self._records[place.replica_id]
+        plan = self._plan_draft(replica, sequence)
+        if sequence.draft is not place:
+            return  # it has left rather than make a plan
+        replica.board.forget(sequence.sequence_id)
+        if sequence.target is not None and sequence.is_verifying:
+            replica.board.put_out(sequence.sequence_id, sequence.target.replica_id)
+        if plan is not None:
+            replica.board.put(plan)
+
+    def _plan_draft(self, replica: ReplicaRecord, sequence: Sequence) -> RowPlan | None:
+        place = sequence.draft
+        if place is None or place.row is not None or sequence.target is None:
+            return None
+        room = replica.longest_len - len(sequence.ids)
+        if room <= 0:
+            self._placement.leave(sequence, Role.DRAFT)
+            return None
+        num_live = len(self._records[sequence.target.replica_id].sequences)
+        chunk = self._config.prefill_chunk
+        is_free = sequence.target.row is None
+        if is_free and self._proposer.next_role(sequence, num_live) is _DRAFT:
+            wanted = self._proposer.begin_round(sequence, num_live).num_draft_tokens
+            return plan_drafting(sequence, place, min(wanted, room), chunk)
+        if self._proposer.needs_side_lease(sequence):
+            return plan_drafting(sequence, place, 0, chunk)
+        return None
+
+    def _is_due(self, replica: ReplicaRecord, now: float) -> bool:
+        """Full, or waited its bound, or nobody is about to join. Notes when to look again.
+
+        Behind a running group only a full one goes: the others would not run sooner for being sent,
+        and who is out may join them. Where sequences are split, those that are out are the other
+        half.
+        """
+        num_clients = replica.board.num_clients
+        if self._half is not None and num_clients:
+            return True
+        if num_clients >= replica.board.max_group_size or not _expects_more(replica):
+            return True
+        if not num_clients:
+            return False  # background rows go along with a client's, or when there is none
+        if replica.leases:
+            return False
+        ready_since = replica.board.ready_since
+        bound = ready_since + self._config.max_group_wait_s
+        bound = max(bound, replica.device.worth_waiting_until(ready_since))
+        if bound > now:
+            replica.wake_at = bound
+        return bound <= now
+
+    def _reserve_all(self, replica: ReplicaRecord, plans: list[RowPlan]) -> list[RowPlan]:
+        """The plans whose blocks are to be had, some of them shortened."""
+        is_target, reserve = replica.role is _TARGET, replica.reserve
+        fitting: list[RowPlan] = []
+        for plan in plans:
+            sequence = plan.sequence
+            place = sequence.target if is_target else sequence.draft
+            if place is not None and reserve(place, plan.slot_len):
+                fitting.append(plan)
+            elif (shortened := self._make_room(replica, plan)) is not None:
+                fitting.append(shortened)
+        return fitting
+
+    def _make_room(self, replica: ReplicaRecord, plan: RowPlan) -> RowPlan | None:
+        """The plan, once its blocks are spoken for; None when they are not to be had.
+
+        Drafted tokens shrink before anybody is preempted. Only a younger sequence makes room, so
+        the oldest one always goes on.
+        """
+        sequence = plan.sequence
+        role = replica.role
+        while (place := sequence.place(role)) is not None:
+            if replica.reserve(place, plan.slot_len):
+                return plan
+            max_len = replica.max_len(place)
+            if max_len >= plan.end_len:
+                plan = fit(plan, max_len)
+                plan.note(KCause.ROOM)
+                continue
+            victim = self._victim(replica, sequence)
+            if victim is not None:
+                self._take_room(replica, victim)
+            elif role is _DRAFT:
+                self._placement.leave(sequence, Role.DRAFT)
+            else:
+                break
+        return None
+
+    def _victim(self, replica: ReplicaRecord, sequence: Sequence) -> Sequence | None:
+        idle = (s for s in replica.sequences.values() if s.places[replica.role].row is None)
+        youngest = max(idle, key=lambda one: one.rank)
+        return None if youngest is sequence else youngest
+
+    def _take_room(self, replica: ReplicaRecord, victim: Sequence) -> None:
+        if replica.role is Role.TARGET:
+            self._placement.preempt(victim)
+        else:
+            self._placement.leave(victim, Role.DRAFT)
+
+    def _send(self, replica: ReplicaRecord, plans: list[RowPlan], now: float) -> None:
+        num_catching_up = replica.board.num_catching_up(plans)
+        is_resuming = any([plan.is_resuming for plan in plans])
+        self._lend(replica, plans)
+        lease = GroupLease(
+            lease_id=self._next_lease_id,
+            epoch=self._epoch,
+            replica_id=replica.replica_id,
+            role=replica.role,
+            rows=tuple([plan.row for plan in plans]),
+            ttl_s=self._config.lease_ttl_s * replica.device.num_replicas,
+            min_confidence=self._config.speculation.min_confidence,
+        )
+        self._next_lease_id += 1
+        is_split = self._half is not None
+        self._tally.num_split_groups += is_split and replica.role is _TARGET
+        replica.leases[lease.lease_id] = OpenLease(
+            lease, now + lease.ttl_s, self._since, is_split, num_catching_up, is_resuming
+        )
+        self._tally.record_lease(lease, _waits(plans, now))
+        self._outbox.lease(lease)
+
+    def _lend(self, replica: ReplicaRecord, plans: list[RowPlan]) -> None:
+        """Mark the rows as out."""
+        lease_id, is_target = self._next_lease_id, replica.role is _TARGET
+        lend, replica_id = replica.board.lend, replica.replica_id
+        for plan in plans:
+            sequence = plan.sequence
+            place = sequence.target if is_target else sequence.draft
+            assert place is not None, "blocks were reserved for it"
+            place.row = plan.row
+            place.lease_id = lease_id
+            place.has_rules = True
+            if is_target:
+                lend(sequence.sequence_id, replica_id)
+                if sequence.draft is not None:
+                    self._note_on_draft(sequence, sequence.draft)
+            else:
+                self._note_on_draft(sequence, place)
+                if sequence.target is not None:
+                    self._note_on_target(sequence, sequence.target)
+
+
+def _expects_more(replica: ReplicaRecord) -> bool:
+    """Whether some sequence that would join the ready rows is out at this moment."""
+    board = replica.board
+    return board.has_out if replica.role is _TARGET else board.may_draft_more
+
+
+def _count(replicas: list[ReplicaRecord]) -> tuple[int, int, int]:
+    """Those in use, those of them with sequences, and their sequences."""
+    num_usable = num_busy = num_sequences = 0
+    for replica in replicas:
+        if not (replica.is_fenced or replica.is_draining):
+            num_usable += 1
+            num_busy += len(replica.sequences) > 0
+            num_sequences += len(replica.sequences)
+    return num_usable, num_busy, num_sequences
+
+
+def _waits(plans: list[RowPlan], now: float) -> list[float]:
+    """How long clients' rows were ready."""
+    sequences = [plan.sequence for plan in plans]
+    return [0.0 if one.is_background else now - one.ready_since for one in sequences]

@@ -1,0 +1,101 @@
+"""The live sequences, and the only place where one of them ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from specdec_core.logprobs import TokenLogprobs
+from specdec_core.request import ErrorKind, FinishReason, Request, TokenEvent
+from specdec_core.scheduler.admission import Placement
+from specdec_core.scheduler.outbox import Outbox
+from specdec_core.scheduler.sequence import Sequence
+from specdec_core.scheduler.stats import Tally
+
+
+class Registry:
+    """At most one live sequence per request id."""
+
+    def __init__(self, placement: Placement, outbox: Outbox, tally: Tally) -> None:
+        self._placement = placement
+        self._outbox = outbox
+        self._tally = tally
+        self._by_request_id: dict[str, Sequence] = {}
+        self._next_sequence_id = 0
+
+    def __len__(self) -> int:
+        return len(self._by_request_id)
+
+    def __iter__(self) -> Iterator[Sequence]:
+        return iter(self._by_request_id.values())
+
+    @property
+    def num_clients(self) -> int:
+        """Those that a client waits for."""
+        return sum(not sequence.is_background for sequence in self)
+
+    def get(self, request_id: str) -> Sequence | None:
+        return self._by_request_id.get(request_id)
+
+    def add(self, request: Request, now: float) -> Sequence:
+        sequence = Sequence(self._next_sequence_id, request, now)
+        self._next_sequence_id += 1
+        self._by_request_id[request.request_id] = sequence
+        return sequence
+
+    def emit(
+        self, sequence: Sequence, tokens: tuple[int, ...], logprobs: tuple[TokenLogprobs, ...]
+    ) -> None:
+        """Commit tokens and tell the client."""
+        event = TokenEvent(sequence.request_id, sequence.num_emitted, tokens)
+        if logprobs or sequence.prompt_logprobs:
+            told = _untold(sequence, tokens)
+            event = event._replace(logprobs=logprobs, prompt_logprobs=told)
+        if sequence.pinned_fingerprint and sequence.history.num_rounds == 1:
+            event = event._replace(pinned_fingerprint=sequence.pinned_fingerprint)
+        sequence.append(tokens)
+        self._outbox.emit(event)
+
+    def finish(
+        self,
+        sequence: Sequence,
+        reason: FinishReason,
+        *,
+        tokens: tuple[int, ...] = (),
+        logprobs: tuple[TokenLogprobs, ...] = (),
+        error: str | None = None,
+        error_kind: ErrorKind = ErrorKind.FAILED,
+    ) -> None:
+        """End the sequence at whatever state, with its last event."""
+        index, prompt_logprobs = sequence.num_emitted, _untold(sequence, tokens)
+        sequence.append(tokens)
+        self.forget(sequence, reason)
+        if not sequence.is_background:
+            self._tally.num_finished[reason] += 1
+        self._outbox.emit(
+            TokenEvent(
+                request_id=sequence.request.request_id,
+                index=index,
+                token_ids=tokens,
+                finish_reason=reason,
+                stats=sequence.stats,
+                error=error,
+                error_kind=error_kind,
+                logprobs=logprobs,
+                prompt_logprobs=prompt_logprobs,
+                pinned_fingerprint=sequence.pinned_fingerprint,
+            )
+        )
+
+    def forget(self, sequence: Sequence, reason: FinishReason) -> None:
+        """End the sequence without a word: a later attempt has taken its place."""
+        sequence.finish_reason = reason
+        self._placement.release(sequence)
+        del self._by_request_id[sequence.request.request_id]
+
+
+def _untold(sequence: Sequence, tokens: tuple[int, ...]) -> tuple[TokenLogprobs, ...]:
+    """What the first token brings along of its prompt; it is not kept."""
+    if not tokens:
+        return ()
+    told, sequence.prompt_logprobs = sequence.prompt_logprobs, ()
+    return told

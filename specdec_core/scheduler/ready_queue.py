@@ -1,0 +1,183 @@
+"""What one replica could run now, and which of its sequences are out and would join.
+
+Kept up to date sequence by sequence as things happen, so that a decision costs as much as the group
+that it forms, however many sequences live here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+from specdec_core.scheduler.grouping import ReadyRows, RowPlan, rank_of
+from specdec_core.scheduler.prefill_queue import CatchingUp, within
+from specdec_core.scheduler.prefix_index import KnownPrefixes
+from specdec_core.scheduler.sequence import Sequence
+
+
+class Board:
+    """Plans of the ready rows, of clients and of background sequences."""
+
+    def __init__(
+        self,
+        max_group_size: int,
+        by_shape: bool = True,
+        max_prefill_tokens: int | None = None,
+        known: KnownPrefixes | None = None,
+    ) -> None:
+        """`max_prefill_tokens`: see PoolConfig. What is `known` to be cached does not count."""
+        self.max_group_size = max_group_size
+        self._max_prefill = max_prefill_tokens
+        self.known = known
+        self.clients = ReadyRows(max_group_size, by_shape)
+        """With a limit of catch-up tokens: those that only decode."""
+        self.catching_up = CatchingUp()
+        """Clients' rows that the limit may hold up, and that keep no other from its seat."""
+        self.num_out = 0
+        """Catch-up tokens of the replica's open leases; to be told before a choice."""
+        self._background: dict[int, RowPlan] = {}
+        self._out: dict[int, str] = {}
+        """Sequence -> the target it is on, of those that are leased out and would join a group."""
+        self.undrafted: dict[int, Sequence] = {}
+        """On a target: clients' sequences that wait for their draft to begin, and need not."""
+
+    @property
+    def num_ready(self) -> int:
+        num_clients = len(self.clients.cohort_of) + len(self.catching_up)
+        return num_clients + len(self._background)
+
+    @property
+    def num_clients(self) -> int:
+        """Clients' rows that may go now."""
+        return len(self.clients.cohort_of) + len(self._let_in)
+
+    @property
+    def ready_since(self) -> float:
+        """Of the oldest client's row that may go now."""
+        sinces = [plan.sequence.ready_since for plan in self._let_in]
+        if len(self.clients):
+            sinces.append(self.clients.ready_since)
+        return min(sinces)
+
+    @property
+    def has_out(self) -> bool:
+        """Whether a sequence is out that would join the rows of a target."""
+        return bool(self._out)
+
+    @property
+    def may_draft_more(self) -> bool:
+        """Whether a sequence is out on a target of these rows, so that a draft could wait for it.
+
+        Rows of an idle target cannot wait, nor can a row that only catches up. All rows are looked
+        at: ask while they are fewer than a group.
+        """
+        plans = list(self)
+        if any(plan.num_choices == 0 for plan in plans):
+            return False
+        targets = {_target_of(plan) for plan in plans}
+        return any(target in targets for target in self._out.values())
+
+    def put(self, plan: RowPlan) -> None:
+        """The sequence, which is not noted here, has this row ready."""
+        if plan.sequence.is_background:
+            self._background[plan.sequence.sequence_id] = plan
+        elif self._max_prefill is not None and plan.num_catching_up:
+            self.catching_up.put(plan)
+        else:
+            self.clients.put(plan)
+
+    def lend(self, sequence_id: int, target: str) -> None:
+        """The row, which is ready here, is leased out."""
+        if sequence_id in self.clients.cohort_of:
+            self.clients.discard(sequence_id)
+        elif sequence_id in self.catching_up:
+            self.catching_up.discard(sequence_id)
+        else:
+            del self._background[sequence_id]
+        self._out[sequence_id] = target
+
+    def put_out(self, sequence_id: int, target: str) -> None:
+        """The sequence, which is not noted as out, is leased out and would join a group."""
+        self._out[sequence_id] = target
+
+    def put_undrafted(self, sequence: Sequence) -> None:
+        """The sequence, which is not noted here, waits for its draft."""
+        self.undrafted[sequence.sequence_id] = sequence
+
+    def forget(self, sequence_id: int) -> None:
+        """The sequence has left, or is about to be noted again."""
+        self._out.pop(sequence_id, None)
+        if self.undrafted:
+            self.undrafted.pop(sequence_id, None)
+        if sequence_id in self.clients.cohort_of:
+            self.clients.discard(sequence_id)
+        elif sequence_id in self.catching_up:
+            self.catching_up.discard(sequence_id)
+        elif self._background:
+            self._background.pop(sequence_id, None)
+
+    def num_catching_up(self, plans: list[RowPlan]) -> int:
+        """Catch-up tokens of ready rows that the replica has yet to compute, where they count."""
+        if not (self.catching_up or self._background):
+            return 0
+        return sum(map(self._num_computed, plans))
+
+    def choose(self, overdue_at: float) -> list[RowPlan]:
+        """The next group, of rows that may go; background rows take the seats that clients leave.
+        Empty only where all that are ready have to wait."""
+        chosen = self.clients.choose(overdue_at)
+        let_in = self._let_in
+        if let_in:
+            chosen = self._oldest(chosen + let_in)
+        num_seats = self.max_group_size - len(chosen)
+        if not (self._background and num_seats):
+            return chosen
+        num_out = self.num_out + self.num_catching_up(let_in)
+        background = sorted(self._background.values(), key=_age)
+        return chosen + self._within(background, num_out)[:num_seats]
+
+    def first(self) -> list[RowPlan]:
+        """The ready row of the sequence that ranks first, if it may go now."""
+        return self._within([min(self, key=rank_of)], self.num_out)
+
+    def _oldest(self, plans: list[RowPlan]) -> list[RowPlan]:
+        """As many as there are seats."""
+        if len(plans) <= self.max_group_size:
+            return plans
+        return sorted(plans, key=_age)[: self.max_group_size]
+
+    @property
+    def _let_in(self) -> list[RowPlan]:
+        """Clients' rows that may catch up now, by turn."""
+        if not self.catching_up:
+            return []
+        first = islice(self.catching_up, self.max_group_size)
+        return self._within(first, self.num_out)
+
+    def _within(self, plans: Iterable[RowPlan], num_out: int) -> list[RowPlan]:
+        return within(plans, num_out, self._max_prefill, self._num_computed)
+
+    def _num_computed(self, plan: RowPlan) -> int:
+        """Catch-up tokens that the replica has yet to compute."""
+        count, known = plan.num_catching_up, self.known
+        if not count or known is None:
+            return count
+        if plan.found_at != known.version:
+            plan.found_at = known.version
+            plan.num_found = known.num_found(plan.sequence, plan.row)
+        return max(count - plan.num_found, 0)
+
+    def __iter__(self) -> Iterator[RowPlan]:
+        yield from self.clients
+        yield from self.catching_up
+        yield from self._background.values()
+
+
+def _target_of(plan: RowPlan) -> str:
+    target = plan.sequence.target
+    assert target is not None, "rows are made for sequences that a target has"
+    return target.replica_id
+
+
+def _age(plan: RowPlan) -> tuple[float, float, int]:
+    return plan.age

@@ -1,0 +1,197 @@
+"""Merging a group's result: what each row's answer does to its sequence."""
+
+from __future__ import annotations
+
+from specdec_core.messages import (
+    GroupLease,
+    GroupResult,
+    LeaseRow,
+    Role,
+    RowResult,
+    RowStatus,
+)
+from specdec_core.request import ErrorKind, FinishReason, cut_at_stop
+from specdec_core.scheduler.admission import Placement
+from specdec_core.scheduler.live_requests import Registry
+from specdec_core.scheduler.replicas import ReplicaRecord
+from specdec_core.scheduler.sequence import Place, Round, Sequence
+from specdec_core.scheduler.stats import Tally
+from specdec_core.speculation.k_cause import KCause
+from specdec_core.speculation.k_policy import Drafter, KPolicy
+
+_OK = RowStatus.OK  # to name the member of an enumeration takes as long as a call
+_NO_DRAFT = KCause.NO_DRAFT
+
+
+class Settlement:
+    """Takes answers to rows that are still out; everything else was dropped before."""
+
+    def __init__(
+        self, registry: Registry, placement: Placement, tally: Tally, k_policy: KPolicy
+    ) -> None:
+        self._k_policy = k_policy
+        self._registry = registry
+        self._placement = placement
+        self._tally = tally
+
+    def settle(
+        self, replica: ReplicaRecord, lease: GroupLease, result: GroupResult, now: float
+    ) -> None:
+        answers = {answer.sequence_id: answer for answer in result.rows}
+        # Read once, and nothing called that can be written out: this loop is a third of a decision.
+        is_target, lease_id = lease.role is Role.TARGET, lease.lease_id
+        sequences, changed, known = replica.sequences, replica.changed, replica.board.known
+        for row in lease.rows:
+            sequence_id = row.sequence_id
+            sequence = sequences.get(sequence_id)
+            if sequence is None:
+                continue  # it has ended meanwhile: the answer is discarded
+            place = sequence.target if is_target else sequence.draft
+            assert place is not None, "who is here has a place"
+            assert place.lease_id == lease_id, "a place is kept while it is leased"
+            place.row = place.lease_id = None
+            if is_target or row.num_choices > 0:  # it was the owner
+                sequence.ready_since = now
+            changed[sequence_id] = sequence  # ReplicaRecord.touch
+            answer = answers.get(sequence_id) or _no_answer(row)
+            if answer.status is not _OK:
+                self._not_run(replica, sequence, row, answer)
+            elif not is_target:
+                self._drafted(replica, sequence, place, row, answer)
+            elif not _is_consistent(sequence, row, answer):
+                self._fail(sequence, "the replica's answer does not belong to the row")
+            else:
+                if answer.prompt_logprobs:
+                    sequence.take_scores(row.base_len, answer.prompt_logprobs)
+                if answer.num_found:
+                    sequence.take_found(row.base_len, answer.num_found)
+                if row.num_choices > 0:
+                    self._commit(replica, sequence, place, row, answer)
+                else:
+                    place.cached_len = min(answer.cached_len, row.end_len)
+                    replica.settle(place, answer.cached_len, len(sequence.ids))
+                if known is not None:
+                    known.learn(sequence, row.base_len, answer.cached_len)
+
+    def _not_run(
+        self, replica: ReplicaRecord, sequence: Sequence, row: LeaseRow, answer: RowResult
+    ) -> None:
+        if answer.status is RowStatus.NOT_READY and replica.role is Role.TARGET:
+            return  # the place is as it was: the next plan leases the same row
+        can_send_more = row.base_len > 0 or row.rules is None
+        if answer.status is RowStatus.KV_MISS and can_send_more:
+            self._tally.num_kv_misses += 1
+            _believe_less(sequence.places[replica.role], row, answer.cached_len)
+        else:
+            self._refused(replica, sequence, answer)
+
+    def _refused(self, replica: ReplicaRecord, sequence: Sequence, answer: RowResult) -> None:
+        """NO_ROOM, FAILED, or a miss of nothing at all."""
+        if replica.role is Role.DRAFT:
+            sequence.is_draftable = False
+            self._placement.leave(sequence, Role.DRAFT)
+        elif answer.status is RowStatus.NO_ROOM and len(replica.sequences) > 1:
+            self._placement.preempt(sequence)
+        else:
+            is_invalid = answer.status is RowStatus.INVALID
+            kind = ErrorKind.INVALID if is_invalid else ErrorKind.FAILED
+            self._fail(sequence, answer.error or f"the replica answered {answer.status}", kind)
+
+    def _drafted(
+        self,
+        replica: ReplicaRecord,
+        sequence: Sequence,
+        place: Place,
+        row: LeaseRow,
+        answer: RowResult,
+    ) -> None:
+        tokens = answer.tokens[: row.num_choices]
+        place.cached_len = min(answer.cached_len, row.end_len + len(tokens))
+        replica.settle(place, answer.cached_len, len(sequence.ids))
+        if row.num_choices > 0:
+            current = sequence.round
+            assert current is not None, "a draft is asked within a round"
+            assert current.committed_len == row.end_len, "nobody commits while the draft owns"
+            current.proposal, current.is_drafted = tokens, True
+
+    def _commit(
+        self,
+        replica: ReplicaRecord,
+        sequence: Sequence,
+        place: Place,
+        row: LeaseRow,
+        answer: RowResult,
+    ) -> None:
+        budget = sequence.max_len - len(sequence.ids)
+        tokens, reason = cut_at_stop(answer.tokens, sequence.stop_ids, budget)
+        num_tokens, num_drafted = len(tokens), len(row.proposal)
+        logprobs = answer.logprobs[:num_tokens]
+        num_accepted = answer.num_accepted
+        if reason is not None:
+            num_accepted = min(num_accepted, num_tokens)
+        current = sequence.round
+        assert current is not None, "what a target chooses belongs to a round"
+        assert current.committed_len == row.end_len, "nobody commits while the target owns"
+        if current.committed_len < sequence.resume_len:
+            wrong = sequence.disagreement(tokens)
+            if wrong is not None:
+                self._fail(sequence, wrong, ErrorKind.INVALID)
+                return
+            num_drafted = num_accepted = 0  # nobody drafted them
+        sequence.history.record(num_drafted, num_accepted)
+        if current.found or current.is_drafted:
+            self._learn(sequence, current, row, answer)
+        if not sequence.is_background:
+            cause = _NO_DRAFT if current.proposal is None else current.cause
+            self._tally.record_round(num_drafted, num_accepted, num_tokens)
+            self._tally.k_causes[cause] += 1
+            sequence.account.num_served += num_tokens
+        if replica.is_exact:
+            sequence.pinned_fingerprint = replica.info.fingerprint
+        if sequence.draft is not None:
+            # The draft cached its own proposal: what was accepted of it is still valid.
+            agreed_len = row.end_len + answer.num_accepted
+            sequence.draft.cached_len = min(sequence.draft.cached_len, agreed_len)
+        if reason is not None:
+            self._registry.finish(sequence, reason, tokens=tokens, logprobs=logprobs)
+            return
+        self._registry.emit(sequence, tokens, logprobs)
+        held_len, num_ids = answer.cached_len, len(sequence.ids)
+        place.cached_len = held_len if held_len < num_ids else num_ids - 1
+        replica.settle(place, held_len, num_ids)
+
+    def _learn(self, sequence: Sequence, current: Round, row: LeaseRow, answer: RowResult) -> None:
+        """Prompt lookup's offer is compared even where it was not proposed."""
+        history, learn = sequence.history, self._k_policy.learn
+        if current.found:
+            learn(history, Drafter.LOOKUP, current.found, answer.tokens, current.num_agreed)
+        if current.is_drafted and row.proposal:
+            learn(history, Drafter.MODEL, row.proposal, answer.tokens)
+
+    def _fail(self, sequence: Sequence, error: str, kind: ErrorKind = ErrorKind.FAILED) -> None:
+        self._registry.finish(sequence, FinishReason.ERROR, error=error, error_kind=kind)
+
+
+def _believe_less(place: Place, row: LeaseRow, cached_len: int) -> None:
+    """Start lower: each miss does, so that the last one starts from nothing."""
+    place.cached_len = cached_len if cached_len < row.base_len else 0
+    place.has_rules = place.cached_len > 0
+
+
+def _is_consistent(sequence: Sequence, row: LeaseRow, answer: RowResult) -> bool:
+    n, tokens = answer.num_accepted, answer.tokens
+    num_tokens = n + 1 if row.num_choices else 0
+    num_logprobs = num_tokens if sequence.has_logprobs else 0
+    return (
+        len(tokens) == num_tokens
+        and (n == 0 or tokens[:n] == row.proposal[:n])
+        and len(answer.logprobs) == num_logprobs
+        and len(answer.prompt_logprobs) == row.num_scored
+        and 0 <= answer.num_found <= len(row.new_ids)
+    )
+
+
+def _no_answer(row: LeaseRow) -> RowResult:
+    return RowResult(
+        sequence_id=row.sequence_id, status=RowStatus.FAILED, error="the replica left the row out"
+    )

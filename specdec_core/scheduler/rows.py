@@ -1,0 +1,91 @@
+"""The rows of leases: what a sequence is fed on its target and on its draft.
+
+Invariant (the cached-prefix rule): a row starts at base_len <= N - 1 of the N committed ids and
+feeds what follows. A prefill, a round, a rejection and a recovery are the same row.
+"""
+
+from __future__ import annotations
+
+from specdec_core.messages import LeaseRow
+from specdec_core.scheduler.grouping import RowPlan
+from specdec_core.scheduler.sequence import Place, Sequence
+
+_MAX_NEW_IDS = 4
+"""Fed ids of a row up to which it is a round of whatever length."""
+
+
+def plan_verification(
+    sequence: Sequence, place: Place, proposal: tuple[int, ...], chunk: int
+) -> RowPlan:
+    """Catch up and check `proposal`; a bare chunk while more than `chunk` ids are missing.
+
+    What a client has brought back fills a row up to `chunk` ids, as a catch-up does.
+    """
+    num_ids, cached_len = len(sequence.ids), place.cached_len
+    # No min(): a call takes ten times as long as a comparison.
+    end_len = num_ids if cached_len + chunk >= num_ids else cached_len + chunk
+    base_len = cached_len if cached_len < num_ids else num_ids - 1
+    num_scored = 0
+    if num_ids == sequence.num_prompt and sequence.num_unscored:
+        # A place's logits come of feeding the one before it, once more.
+        base_len = min(base_len, len(sequence.prompt_logprobs))
+        num_scored = min(end_len, len(sequence.request.prompt_token_ids)) - base_len - 1
+    is_last = end_len == num_ids
+    checked = proposal if is_last else ()
+    is_resuming = num_ids < sequence.resume_len and is_last
+    if is_resuming:
+        checked = proposal[: max(chunk - (end_len - base_len), 0)]
+    num_checked = len(checked)
+    num_choices = num_checked + 1 if is_last else 0
+    # Nearly always one id: a slice and a tuple of it take three times as long.
+    is_one = base_len == num_ids - 1
+    new_ids = (sequence.ids[base_len],) if is_one else tuple(sequence.ids[base_len:end_len])
+    row = tuple.__new__(  # LeaseRow(...) fills in defaults, which takes twice as long
+        LeaseRow,
+        (
+            sequence.sequence_id,
+            base_len,
+            sequence.prefix_hashes[base_len],
+            new_ids,
+            checked,
+            num_choices,
+            num_scored,
+            None if place.has_rules else sequence.request.rules,
+        ),
+    )
+    slot_len = end_len + num_checked
+    shape = base_len, slot_len - base_len
+    return RowPlan(sequence, row, slot_len, shape, (end_len,), is_resuming)
+
+
+def plan_drafting(sequence: Sequence, place: Place, num_draft_tokens: int, chunk: int) -> RowPlan:
+    """Catch up by at most `chunk` ids and draft; 0 draft tokens catch up alone (a side lease)."""
+    base_len = min(place.cached_len, len(sequence.ids) - 1)
+    end_len = min(base_len + chunk, len(sequence.ids))
+    row = LeaseRow(
+        sequence_id=sequence.sequence_id,
+        base_len=base_len,
+        base_hash=sequence.prefix_hashes[base_len],
+        new_ids=tuple(sequence.ids[base_len:end_len]),
+        num_choices=num_draft_tokens,
+        rules=None if place.has_rules else sequence.request.rules,
+    )
+    return RowPlan(
+        sequence=sequence,
+        row=row,
+        slot_len=end_len + max(num_draft_tokens - 1, 0),
+        shape=(num_draft_tokens, base_len, end_len - base_len),
+        likeness=(num_draft_tokens, end_len),
+    )
+
+
+def fit(plan: RowPlan, max_len: int) -> RowPlan:
+    """Draft or check fewer tokens, so that the row holds at most `max_len` positions."""
+    end_len = plan.end_len
+    assert end_len <= max_len, f"{end_len} ids do not fit into {max_len} positions"
+    return plan if plan.slot_len <= max_len else plan.shortened(max_len - end_len)
+
+
+def is_round(row: LeaseRow) -> bool:
+    """Whether the row's time is that of a round: more fed ids are a catch-up."""
+    return row.num_choices > 0 and len(row.new_ids) <= max(_MAX_NEW_IDS, row.num_choices + 1)

@@ -1,0 +1,307 @@
+"""The pool: events in, commands out. It decides; it never waits, reads a clock or does I/O.
+
+Every event method changes the state and queues what the client must know; `advance` then expires,
+admits and forms groups, and hands over all commands. The same calls give the same commands.
+"""
+
+from __future__ import annotations
+
+from specdec_core.config import PoolConfig
+from specdec_core.errors import InvalidRequestError, QueueFullError
+from specdec_core.messages import GroupResult, ReplicaInfo, RowStatus
+from specdec_core.request import FinishReason, Request, cut_at_stop
+from specdec_core.scheduler.admission import Placement
+from specdec_core.scheduler.batch_builder import Dispatcher
+from specdec_core.scheduler.commands import Command
+from specdec_core.scheduler.compatibility import check_compatible
+from specdec_core.scheduler.device import OpenLease
+from specdec_core.scheduler.live_requests import Registry
+from specdec_core.scheduler.outbox import Outbox
+from specdec_core.scheduler.pipelining import Overlap
+from specdec_core.scheduler.proposals import Proposer
+from specdec_core.scheduler.replicas import Fleet, ReplicaRecord
+from specdec_core.scheduler.results import Settlement
+from specdec_core.scheduler.retry_hint import RetryHint
+from specdec_core.scheduler.sequence import Sequence, SequenceStatus
+from specdec_core.scheduler.stats import PoolCounters, Tally, dense
+from specdec_core.scheduler.timeouts import Timeouts
+from specdec_core.scheduler.verification_budget import VerificationBudget
+from specdec_core.speculation.k_cause import KCause
+from specdec_core.speculation.k_policy import KPolicy
+from specdec_core.speculation.policies import make_k_policy
+
+_NOT_READY = RowStatus.NOT_READY  # to name the member of an enumeration takes as long as a call
+
+
+class SequencePool:
+    """Every live sequence of a cell, and the replicas that run them. One caller at a time.
+
+    `now` is seconds on any monotonic clock. Call `advance` after events and at `next_deadline`.
+    """
+
+    def __init__(self, config: PoolConfig, *, epoch: int, k_policy: KPolicy | None = None) -> None:
+        self._config = config
+        self._epoch = epoch
+        self._heard_at: float | None = None
+        """Of the last result that no groups were formed after."""
+        self._fleet = Fleet(config)
+        self._outbox = Outbox()
+        self._tally = Tally()
+        self._overlap = Overlap(config)
+        self._k_policy = k_policy or make_k_policy(config)
+        self._no_expiry_before = float("-inf")
+        """No lease that is open, or is sent from now on, has its deadline sooner."""
+        proposer = Proposer(config.speculation, self._k_policy, config.prefill_chunk)
+        self._placement = Placement(self._fleet, self._outbox, proposer)
+        self._registry = Registry(self._placement, self._outbox, self._tally)
+        self._timeouts = Timeouts(self._registry)
+        self._retry_hint = RetryHint()
+        self._settlement = Settlement(self._registry, self._placement, self._tally, self._k_policy)
+        self._dispatcher = Dispatcher(
+            config,
+            epoch=epoch,
+            fleet=self._fleet,
+            placement=self._placement,
+            proposer=proposer,
+            budget=VerificationBudget(config, self._k_policy),
+            outbox=self._outbox,
+            tally=self._tally,
+            overlap=self._overlap,
+        )
+
+    @property
+    def has_work(self) -> bool:
+        """Live sequences, or commands that `advance` has yet to hand over."""
+        return len(self._registry) > 0 or not self._outbox.is_empty
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests of clients that wait for admission."""
+        return self._placement.waiting.num_clients
+
+    @property
+    def num_live(self) -> int:
+        """Requests of clients that have not ended."""
+        return self._registry.num_clients
+
+    def status(self, request_id: str) -> SequenceStatus | None:
+        """Where a live request stands; None when it has ended or was never seen."""
+        sequence = self._registry.get(request_id)
+        return None if sequence is None else sequence.status
+
+    def sequence_id(self, request_id: str) -> int | None:
+        """What leases call a live request; None when it has ended or was never seen."""
+        sequence = self._registry.get(request_id)
+        return None if sequence is None else sequence.sequence_id
+
+    def add(self, request: Request, now: float) -> None:
+        """Queue a request; an older attempt with its id hears no more.
+
+        Raises InvalidRequestError when no target could ever finish it, QueueFullError when too
+        many wait and its client has its share of them. A request that has emitted tokens, or one
+        that replaces an attempt, is never refused as full.
+        """
+        reason = self._fleet.misfit(request)
+        if reason is not None:
+            is_long = reason == self._fleet.overlong(request)
+            code = "context_length_exceeded" if is_long else "invalid_value"
+            raise InvalidRequestError(reason, code=code)
+        self._outbox.forget_events(request.request_id)
+        older = self._registry.get(request.request_id)
+        if older is not None:
+            self._registry.forget(older, FinishReason.ABORT)
+        sequence = self._registry.add(request, now)
+        _, finish_reason = cut_at_stop(
+            request.emitted_token_ids, request.stop_ids, request.params.max_tokens
+        )
+        if finish_reason is not None:
+            self._registry.finish(sequence, finish_reason)
+            return
+        self._timeouts.add(sequence)
+        self._placement.waiting.push(sequence)
+        if not (older or request.emitted_token_ids or request.is_background):
+            self._refuse_beyond_limit(sequence, now)
+
+    def abort(self, request_id: str, now: float) -> bool:
+        """End a request at any state; False when it is unknown. Its last event follows."""
+        sequence = self._registry.get(request_id)
+        if sequence is None:
+            return False
+        self._registry.finish(sequence, FinishReason.ABORT)
+        return True
+
+    def register(self, info: ReplicaInfo, now: float) -> None:
+        """A replica offers itself, empty; an older incarnation of it is dead."""
+        check_compatible(info, (replica.info for replica in self._fleet))
+        self.deregister(info.replica_id, now)
+        self._fleet.add(info, now)
+        self._k_policy.welcome(info)
+        self._overlap.welcome(info)
+
+    def deregister(self, replica_id: str, now: float, *, incarnation: int | None = None) -> None:
+        """The replica's stream has closed. A no-op if `incarnation` is given and not current."""
+        replica = self._fleet.get(replica_id)
+        if replica is None or incarnation not in (None, replica.info.incarnation):
+            return
+        self._placement.evacuate(replica)
+        self._fleet.remove(replica_id)
+
+    def drain(self, replica_id: str, now: float) -> None:
+        """Move the replica's sequences elsewhere; Drained follows once nothing is leased there."""
+        replica = self._fleet.get(replica_id)
+        if replica is not None and not replica.is_draining:
+            replica.is_draining = True
+            self._drain(replica)
+
+    def heartbeat(self, replica_id: str, now: float) -> None:
+        replica = self._fleet.get(replica_id)
+        if replica is not None:
+            replica.last_seen = now
+
+    def on_result(self, result: GroupResult, now: float) -> None:
+        """Merge a result; one that is stale in any way is counted and dropped."""
+        replica = self._fleet.get(result.replica_id)
+        is_known = replica is not None and result.lease_id in replica.leases
+        if replica is None or not is_known or result.epoch != self._epoch:
+            self._tally.num_stale_results += 1
+            return
+        open_ = replica.leases.pop(result.lease_id)
+        for behind in replica.leases.values():
+            behind.deadline = now + behind.lease.ttl_s
+        lease = open_.lease
+        self._heard_at = replica.last_seen = now
+        replica.num_leases += 1
+        replica.num_rows += len(lease.rows)
+        replica.busy_s += result.seconds
+        seconds = replica.device.answered(open_, result.seconds, now, result.recording_s)
+        self._observe(open_, seconds, result)
+        self._settlement.settle(replica, lease, result, now)
+        if replica.is_draining:
+            self._drain(replica)
+
+    def _observe(self, open_: OpenLease, seconds: float, result: GroupResult) -> None:
+        """Report a group's seconds to the policies; not those of a pass that left rows out."""
+        if open_.is_resuming:
+            return
+        if any([row.status is _NOT_READY for row in result.rows]):
+            return
+        self._k_policy.observe(open_.lease, result, seconds)
+        if self._fleet.drafts:
+            self._overlap.observe(open_.lease, seconds, open_.is_split)
+
+    def on_reset_done(self, replica_id: str, incarnation: int, now: float) -> None:
+        """The fenced replica has forgotten everything: it may serve again."""
+        replica = self._fleet.get(replica_id)
+        if replica is not None and replica.info.incarnation == incarnation:
+            replica.is_fenced = False
+            replica.last_seen = now
+
+    def advance(self, now: float) -> list[Command]:
+        """Expire, end what is overdue, admit, place on drafts, form groups; all commands."""
+        self._expire(now)
+        self._timeouts.end_overdue(now)
+        self._admit(now)
+        self._placement.place_on_drafts()
+        since = now if self._heard_at is None else self._heard_at
+        self._heard_at = None
+        self._dispatcher.dispatch(now, since)
+        return self._outbox.take()
+
+    def next_deadline(self) -> float | None:
+        """When `advance` must be called even if no event comes; None when events alone matter."""
+        times = self._deadlines()
+        replicas = self._fleet.records.values()
+        times += [r.wake_at for r in replicas if r.wake_at is not None and r.is_usable]
+        soonest = self._timeouts.soonest
+        if soonest is not None:
+            times.append(soonest)
+        return min(times) if times else None
+
+    def counters(self) -> PoolCounters:
+        tally = self._tally
+        return PoolCounters(
+            num_waiting=self.num_waiting,
+            num_waiting_tokens=self._placement.waiting.num_client_tokens,
+            num_running=self.num_live - self.num_waiting,
+            num_undrafted=self._placement.num_undrafted,
+            num_draft_queued=sum(r.board.num_ready for r in self._fleet.drafts),
+            replicas=tuple(replica.counters() for replica in self._fleet),
+            num_equal_length_groups=tally.num_equal_length_groups,
+            num_split_groups=tally.num_split_groups,
+            group_sizes=dense(tally.group_sizes),
+            max_wait_s=tally.max_wait_s,
+            sum_wait_s=tally.sum_wait_s,
+            max_draft_wait_s=tally.max_draft_wait_s,
+            num_sequence_rounds=tally.num_sequence_rounds,
+            num_proposed_rounds=tally.num_proposed_rounds,
+            num_drafted=tally.drafted_per_position.total(),
+            num_draft_rows=tally.num_draft_rows,
+            num_accepted=tally.accepted_per_position.total(),
+            accepted_per_position=dense(tally.accepted_per_position),
+            drafted_per_position=dense(tally.drafted_per_position),
+            num_committed=tally.num_committed,
+            num_finished=dict(tally.num_finished),
+            num_preemptions=self._placement.num_preemptions,
+            num_kv_misses=tally.num_kv_misses,
+            num_stale_results=tally.num_stale_results,
+            num_fenced=tally.num_fenced,
+            leases=tally.leases,
+            k_policy=self._k_policy.figures,
+            num_rounds_by_k_cause=dict(zip(KCause, tally.k_causes, strict=True)),
+        )
+
+    def _refuse_beyond_limit(self, sequence: Sequence, now: float) -> None:
+        """Take the newcomer back if too many still wait once those that fit are admitted, unless
+        its client has but its share of the queue: others shall not keep it out."""
+        max_queued = self._config.max_queued
+        if self.num_waiting <= max_queued:
+            return
+        self._timeouts.end_overdue(now)
+        self._admit(now)
+        num_queued, client = self.num_waiting, sequence.request.client
+        is_waiting = sequence.status is SequenceStatus.WAITING
+        if num_queued <= max_queued or not is_waiting:
+            return
+        if self._placement.waiting.has_more_than_its_share(client, max_queued):
+            self._registry.forget(sequence, FinishReason.ABORT)
+            raise QueueFullError(num_queued - 1, max_queued, self._retry_hint.refused(now))
+
+    def _admit(self, now: float) -> None:
+        waiting = self._placement.waiting
+        if not len(waiting):
+            self._retry_hint.forget()
+            return
+        num_admitted = -waiting.num_admitted
+        for sequence, reason, kind in self._placement.admit(now):
+            self._registry.finish(sequence, FinishReason.ERROR, error=reason, error_kind=kind)
+        num_admitted += waiting.num_admitted
+        self._retry_hint.note(num_admitted, waiting.has_clients, now)
+
+    def _expire(self, now: float) -> None:
+        """Once per `lease_ttl_s` or so all leases are looked at, not with every decision."""
+        if now < self._no_expiry_before:
+            return
+        for replica in self._fleet:
+            if any(open_.deadline <= now for open_ in replica.leases.values()):
+                self._fence(replica)
+        self._no_expiry_before = min([now + self._config.lease_ttl_s, *self._deadlines()])
+
+    def _deadlines(self) -> list[float]:
+        replicas = self._fleet.records.values()
+        return [open_.deadline for replica in replicas for open_ in replica.leases.values()]
+
+    def _fence(self, replica: ReplicaRecord) -> None:
+        """It may be dead or slow: nothing it holds counts any more until it says it forgot all."""
+        replica.is_fenced = True
+        self._tally.record_fence(replica.role, len(replica.leases))
+        self._placement.evacuate(replica)
+        self._outbox.reset(replica.replica_id, replica.info.incarnation)
+        if replica.is_draining:
+            self._outbox.drained(replica.replica_id)
+
+    def _drain(self, replica: ReplicaRecord) -> None:
+        for sequence in list(replica.sequences.values()):
+            if sequence.places[replica.role].row is None:
+                self._placement.leave(sequence, replica.role)
+        if not replica.leases:
+            self._outbox.drained(replica.replica_id)

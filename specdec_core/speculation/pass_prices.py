@@ -1,0 +1,280 @@
+"""Price of a pass by sequences, rows and cached tokens. Passes correct what was expected.
+
+The logarithm of what passes take over what was expected is a smooth curve in the tokens of a
+sequence (a Kalman filter over a few knots), plus what each size has of its own. The curve starts
+flat: a wrong level shows in the first passes, and a wrong slope in few passes of two sizes. How
+uncertain a price is decides what is worth a probe (speculation/exploration.py).
+
+A machine is slower at times, for passes of all sizes. That moves the whole curve.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import product
+from math import exp, log, log2, sqrt
+
+from specdec_core.speculation.expected_prices import GuessedPasses, Prices, PriceTable
+from specdec_core.speculation.size_classes import last_of_class
+from specdec_core.step_times import StepTime
+
+_FINE = 8
+"""Classes of sizes per octave. Sizes below 16 have a class each."""
+_KNOTS = 5
+"""Number of points of the curve: 1, 2, 4, 8 and 16 tokens of each sequence."""
+_NOISE = 0.08
+"""Standard deviation of one pass among those of its size, as all below a logarithm."""
+_LONG = 0.5
+"""Surprise from which a pass has probably met other work."""
+_LEVEL = 10.0
+"""Standard deviation of the first pass from what was expected."""
+_PACE = 0.01
+"""Standard deviation of the machine's pace from one pass to the next."""
+_SLOPE = {False: 0.7, True: 0.4}
+"""Standard deviation of the slope for twice as many tokens, by whether prices were told."""
+_BEND = 0.2
+"""Standard deviation of the slope's change for twice as many tokens."""
+_CROWD = {False: 0.3, True: 0.1}
+"""Standard deviation for twice as many sequences, by whether prices were told."""
+_OWN = 0.1
+"""Standard deviation of one size from the curve."""
+_MEMORY = 1000.0
+"""Passes after which the curve is as uncertain as at first."""
+_FAR = 4.0
+"""Standard deviations from which a pass has met other work, or the machine has changed."""
+_NUM_IN_A_ROW = 3
+"""Number of such passes, all slower or all faster, that show a new pace of the machine."""
+_SETTLED = 32
+"""Passes from which on one more hardly changes a price."""
+_READ_EVERY = 8
+"""Passes after which settled prices are computed again: a group's take 0.5 ms, for which a target
+would wait."""
+_NEWS = 0.2
+"""Surprise of a pass, as a logarithm, after which prices are computed again at once."""
+
+
+@dataclass(eq=False, slots=True)
+class _Size:
+    """Difference of one class of sizes from the curve."""
+
+    offset: float = 0.0
+    variance: float = _OWN**2
+    last_seen: int = 0
+    """Number of the pass."""
+    num_far: int = 0
+    """Number of its last passes that were far off."""
+
+
+@dataclass(eq=False, slots=True)
+class PassPrices:
+    """Price of a target's pass, in seconds."""
+
+    tile_rows: int = 0
+    """Rows that one call of the narrowest linear takes; 0 where any number is one call."""
+    expected: Prices = field(default_factory=GuessedPasses)
+    num_seen: int = 0
+    """Number of passes that were observed."""
+    was_timed: bool = False
+    """Whether a replica told the prices of several sizes."""
+    cached: float = 0.0
+    """Cached tokens of a sequence, in the last pass."""
+    _last_tokens: float = 1.0
+    """Tokens of a sequence in the last pass."""
+    _curve: list[float] = field(default_factory=lambda: [0.0] * (_KNOTS + 1))
+    """At the knots, and for twice as many sequences."""
+    _spread: list[list[float]] = field(default_factory=list)
+    """Covariance of the curve's points."""
+    _drift: list[list[float]] = field(default_factory=list)
+    """Covariance that each pass adds."""
+    _sizes: dict[tuple[int, int], _Size] = field(default_factory=dict)
+    _far: list[float] = field(default_factory=list)
+    """Surprises of the last passes, one after another, all on one side."""
+    _asked: dict[tuple[int, int], tuple[float, float]] = field(default_factory=dict)
+    """Prices and their spreads that were computed: plans ask for the same sizes again and again."""
+
+    def __post_init__(self) -> None:
+        self._doubt(False)
+
+    def _doubt(self, was_told: bool) -> None:
+        shape = _shape(_SLOPE[was_told], _BEND, _CROWD[was_told])
+        self._spread = _plus(shape, _LEVEL**2)
+        self._drift = _plus([[one / _MEMORY for one in row] for row in shape], _PACE**2)
+
+    @property
+    def is_known(self) -> bool:
+        return self.was_timed or self.num_seen > 0
+
+    def expect(self, times: Sequence[StepTime]) -> None:
+        """Take what passes took when they were timed, unless passes were run or told before."""
+        if self.is_known or len(times) < 2:
+            return
+        self.expected, self.was_timed = PriceTable(times), True
+        self.cached = max(time.num_cached for time in times)
+        self._doubt(True)
+        self._asked.clear()
+
+    def observe(self, sequences: int, rows: int, seconds: float, cached: float = 0.0) -> None:
+        if seconds <= 0.0:
+            return  # a driver's clock may stand still
+        self.cached, self._last_tokens = cached, rows / sequences
+        self.num_seen += 1
+        self._spread = [
+            [one + more for one, more in zip(row, drift, strict=True)]
+            for row, drift in zip(self._spread, self._drift, strict=True)
+        ]
+        size = self._sizes.setdefault(self._key(sequences, rows), _Size())
+        age = self.num_seen - size.last_seen
+        size.variance = min(size.variance + age * _OWN**2 / _MEMORY, max(size.variance, _OWN**2))
+        size.last_seen = self.num_seen
+        place = _place(sequences, rows)
+        found = log(seconds / self.expected.at(sequences, rows, cached))
+        surprise = found - _on(place, self._curve) - size.offset
+        is_news = self.num_seen <= _SETTLED or abs(surprise) > _NEWS
+        if is_news or self.num_seen % _READ_EVERY == 0:
+            self._asked.clear()
+        self._learn(size, place, surprise)
+
+    def _learn(self, size: _Size, place: _Place, surprise: float) -> None:
+        covered = [_on(place, row) for row in self._spread]
+        known = _on(place, covered) + size.variance
+        variance = known + _noise_of(surprise)
+        if self.num_seen > 1 and abs(surprise) > _FAR * sqrt(known + _NOISE**2):
+            variance = self._doubt_far(size, surprise, known + _NOISE**2)
+            if variance == 0.0:
+                return
+            covered = [_on(place, row) for row in self._spread]
+        else:
+            self._far.clear()
+            size.num_far = 0
+        share = surprise / variance
+        self._curve = [one + cover * share for one, cover in zip(self._curve, covered, strict=True)]
+        self._spread = [
+            [one - cover * other / variance for one, other in zip(row, covered, strict=True)]
+            for row, cover in zip(self._spread, covered, strict=True)
+        ]
+        size.offset += size.variance * share
+        size.variance -= size.variance**2 / variance
+
+    def _doubt_far(self, size: _Size, surprise: float, variance: float) -> float:
+        """One such pass is other work. Several are the machine; among good passes, the size.
+
+        Return the variance of the surprise then, or 0 for a pass that is left out.
+        """
+        if self._far and self._far[0] * surprise < 0.0:
+            self._far.clear()
+        self._far.append(surprise)
+        size.num_far += 1
+        if len(self._far) == _NUM_IN_A_ROW:
+            self._spread = _plus(self._spread, surprise**2)
+            self._far.clear()
+        elif size.num_far == _NUM_IN_A_ROW:
+            size.variance += surprise**2
+        else:
+            return 0.0
+        size.num_far = 0
+        return variance + surprise**2
+
+    def at(self, sequences: int, rows: int) -> float:
+        """Return the seconds of a pass, as is most likely."""
+        return self._price(sequences, rows)[0]
+
+    def spread(self, sequences: int, rows: int) -> float:
+        """Return the standard deviation of the price over that of a pass without drafted rows, as
+        a logarithm."""
+        return self._price(sequences, rows)[1]
+
+    def _price(self, sequences: int, rows: int) -> tuple[float, float]:
+        asked = sequences, rows
+        if asked not in self._asked:
+            self._asked[asked] = self._priced(sequences, rows)
+        return self._asked[asked]
+
+    def _priced(self, sequences: int, rows: int) -> tuple[float, float]:
+        place = _place(sequences, rows)
+        size = self._sizes.get(self._key(sequences, rows))
+        offset, variance = 0.0, _OWN**2
+        if size is not None:
+            age = self.num_seen - size.last_seen
+            offset, variance = size.offset, size.variance + age * _OWN**2 / _MEMORY
+        expected = self.expected.at(sequences, rows, self.cached)
+        seconds = expected * exp(_on(place, self._curve) + offset)
+        last_rows = max(round(sequences * self._last_tokens), sequences)
+        if rows != last_rows:  # rows never make a pass shorter
+            bound = min if rows < last_rows else max
+            seconds = bound(seconds, self._price(sequences, last_rows)[0])
+        return seconds, self._spread_of(sequences, rows, place, variance)
+
+    def _spread_of(self, sequences: int, rows: int, place: _Place, own: float) -> float:
+        last_rows = max(round(sequences * self._last_tokens), sequences)
+        last_key = self._key(sequences, last_rows)
+        if self._key(sequences, rows) == last_key:
+            return 0.0
+        knot, way, _ = place
+        last_knot, last_way, _ = _place(sequences, last_rows)
+        apart = (
+            (knot, 1.0 - way),
+            (knot + 1, way),
+            (last_knot, last_way - 1.0),
+            (last_knot + 1, -last_way),
+        )
+        last = self._sizes.get(last_key)
+        variance = own + (_OWN**2 if last is None else last.variance)
+        for one, weight in apart:
+            row = self._spread[one]
+            variance += weight * sum([other_weight * row[other] for other, other_weight in apart])
+        return sqrt(max(variance, own))
+
+    def row_share(self, sequences: int) -> float:
+        """Return what a drafted row of every sequence costs, as a share of a plain token."""
+        plain_s = self.at(sequences, sequences)
+        return (self.at(sequences, 2 * sequences) - plain_s) / plain_s
+
+    def last_alike(self, rows: int) -> int:
+        """The most rows that count as the same size as `rows`."""
+        end = last_of_class(rows, _FINE)
+        return min(end, -(-rows // self.tile_rows) * self.tile_rows) if self.tile_rows else end
+
+    def _key(self, sequences: int, rows: int) -> tuple[int, int]:
+        return last_of_class(sequences, _FINE), self.last_alike(rows)
+
+
+_Matrix = list[list[float]]
+_Place = tuple[int, float, float]
+"""The knot before it, the way to the next one, and the octaves of sequences."""
+
+
+@lru_cache(maxsize=4096)
+def _place(sequences: int, rows: int) -> _Place:
+    octaves = min(log2(rows / sequences), _KNOTS - 1.0)
+    knot = min(int(octaves), _KNOTS - 2)
+    return knot, octaves - knot, log2(sequences) - 3.0
+
+
+def _noise_of(surprise: float) -> float:
+    """Return the variance of a pass among those of its size. Other work makes a pass longer, never
+    shorter. So a pass that is much too long says little, and its price stays uncertain."""
+    return _NOISE**2 + max(surprise - _LONG, 0.0) ** 2
+
+
+def _on(place: _Place, values: list[float]) -> float:
+    """Return the value of a curve at a place."""
+    knot, way, crowd = place
+    here = values[knot]
+    return here + way * (values[knot + 1] - here) + crowd * values[_KNOTS]
+
+
+def _shape(slope: float, bend: float, crowd: float) -> _Matrix:
+    """Return the covariance of a curve that begins at 0."""
+    shape = [[0.0] * (_KNOTS + 1) for _ in range(_KNOTS + 1)]
+    for one, other in product(range(_KNOTS), repeat=2):
+        shape[one][other] = slope**2 * one * other + bend**2 * min(one, other)
+    shape[_KNOTS][_KNOTS] = crowd**2
+    return shape
+
+
+def _plus(spread: _Matrix, level: float) -> _Matrix:
+    """Return the covariance with a variance more that all knots have in common."""
+    curve = [[*(one + level for one in row[:_KNOTS]), row[_KNOTS]] for row in spread[:_KNOTS]]
+    return [*curve, spread[_KNOTS]]

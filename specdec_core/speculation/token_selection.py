@@ -1,0 +1,153 @@
+"""How many of a group's drafted tokens, the likeliest first, make the most tokens per second.
+
+Every row commits one token anyway. A drafted one adds the chance that it and all before it are
+accepted, and a row to the pass. As many are kept as make tokens over seconds greatest; a step of
+the cost, as behind a full tile, is taken as a whole or not at all (TETRIS, arXiv 2502.15197,
+chooses alike within a given number of rows).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from math import exp, log2
+from typing import NamedTuple
+
+from specdec_core.speculation.pass_prices import PassPrices
+
+_GAIN = 0.02
+"""By so much drafted tokens must beat none at all, relatively: estimates are noisy, and a batch
+that ends waits for its last row, which gains the least."""
+_BARE_MARGIN = 0.1
+"""By so much more than the time of their rows they must earn with each doubling of the sequences
+that have none, whose pass gets longer for nothing."""
+_HOPE = 1.25
+"""Standard deviations by which a price may turn out lower, for which a look is worth its time."""
+_LEVELS = 10
+"""Steps in which chances are told apart."""
+
+
+class Run(NamedTuple):
+    """The drafted tokens of one row that may be checked or left out."""
+
+    row: int
+    chances: Sequence[float]
+    """For each token, that it and all before it are accepted. They never rise."""
+    num_left: int
+    """Tokens that the row may still emit."""
+
+
+class Count(NamedTuple):
+    num_kept: int
+    num_rows: int
+    """Of the pass."""
+    tokens_per_second: float
+    """On average, over what the price may be."""
+    worth: float
+    """Tokens per second, if drafted rows took longer by the margin."""
+    hope: float
+    """Tokens per second, if the price is lower by one standard deviation."""
+    seconds: float
+    """Seconds of the round, on average."""
+
+
+class Chances:
+    """Of the drafted tokens, in the order in which they are kept."""
+
+    def __init__(self, listed: Sequence[float]) -> None:
+        self._sums = [0.0, *accumulate(listed)]
+
+    def __len__(self) -> int:
+        return len(self._sums) - 1
+
+    def expected(self, first: int, end: int) -> float:
+        """Accepted ones of those from `first` on, before `end`."""
+        return self._sums[end] - self._sums[first]
+
+
+class ChancesByPlace:
+    """The same of `size` rows alike, by the place in the proposal: nothing is listed."""
+
+    def __init__(self, rate: float, size: int, num_places: int) -> None:
+        self._rate = rate
+        self._size = size
+        self._num_places = num_places
+
+    def __len__(self) -> int:
+        return self._size * self._num_places
+
+    def expected(self, first: int, end: int) -> float:
+        """See Chances."""
+        size, total = self._size, 0.0
+        while first < end:
+            place = first // size
+            next_place = min((place + 1) * size, end)
+            total += (next_place - first) * self._rate ** (place + 1)
+            first = next_place
+        return total
+
+
+class Group(NamedTuple):
+    """What is to be chosen for."""
+
+    num_sequences: int
+    """Each has one row of the pass, and gains one token, without any of `chances`."""
+    chances: Chances | ChancesByPlace
+    spent_s: float = 0.0
+    """What the round takes besides the pass: drafting."""
+    num_bare: int = 0
+    """Sequences without drafted tokens."""
+
+
+def likeliest_first(runs: Sequence[Run]) -> tuple[list[int], list[float]]:
+    """Return the row and the chance of every token, in the order in which they are kept.
+
+    Tokens of about the same chance go by their place, and then by who has the most left: the last
+    rows of a batch keep its passes to themselves. No object is made per token.
+    """
+    longest = max(len(run.chances) for run in runs)
+    buckets: list[list[Run]] = [[] for _ in range((_LEVELS + 1) * longest)]
+    for run in sorted(runs, key=lambda run: (-run.num_left, run.row)):
+        for place, chance in enumerate(run.chances):
+            buckets[int(_LEVELS + 0.5 - _LEVELS * chance) * longest + place].append(run)
+    rows: list[int] = []
+    chances: list[float] = []
+    for number, bucket in enumerate(buckets):
+        if bucket:
+            place = number % longest
+            rows += [run.row for run in bucket]
+            chances += [run.chances[place] for run in bucket]
+    return rows, chances
+
+
+def counts(group: Group, cost: PassPrices) -> list[Count]:
+    """No token, and then as many as fill every step of the cost that was told apart."""
+    num_sequences = group.num_sequences
+    plain_s = cost.at(num_sequences, num_sequences)
+    margin = _BARE_MARGIN * log2(1 + group.num_bare)
+    num_kept, tokens = 0, float(num_sequences)
+    seconds = group.spent_s + plain_s
+    rate = tokens / seconds
+    lucky_s = plain_s * exp(-_HOPE * cost.spread(num_sequences, num_sequences))
+    hope = tokens / (group.spent_s + lucky_s)
+    found = [Count(num_kept, num_sequences, rate, rate, hope, seconds)]
+    num_drafted = len(group.chances)
+    while num_kept < num_drafted:
+        full = min(cost.last_alike(num_sequences + num_kept + 1) - num_sequences, num_drafted)
+        tokens += group.chances.expected(num_kept, full)
+        num_kept = full
+        num_rows = num_sequences + num_kept
+        pass_s = cost.at(num_sequences, num_rows)
+        spread = cost.spread(num_sequences, num_rows)
+        seconds = group.spent_s + pass_s * exp(spread**2 / 2.0)
+        worth = tokens / (seconds + margin * max(seconds - group.spent_s - plain_s, 0.0))
+        hope = tokens / (group.spent_s + max(pass_s * exp(-_HOPE * spread), lucky_s))
+        found.append(Count(num_kept, num_rows, tokens / seconds, worth, hope, seconds))
+    return found
+
+
+def best(found: Sequence[Count]) -> Count:
+    none, *some = found
+    most = max(some, key=lambda count: count.tokens_per_second, default=none)
+    is_more = most.tokens_per_second > (1.0 + _GAIN) * none.tokens_per_second
+    return most if is_more and most.worth > none.worth else none

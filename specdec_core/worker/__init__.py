@@ -1,0 +1,1 @@
+"""Runs leases on one device: the replica, its rounds, the model runner and CUDA graphs."""

@@ -1,0 +1,152 @@
+"""A draft's K passes in a row on the device: the host waits once, for all that was proposed.
+
+A step is one recorded piece of work: a pass, the choice of a token for every row, and the numbers
+of the next pass, which reads that token. A row that has drafted enough becomes padding.
+Shape legend: R rows, V vocabulary, K most drafted tokens.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from functools import partial
+from itertools import takewhile
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from specdec_core.config import MAX_DRAFT_TOKENS
+from specdec_core.host_copies import copy_without_waiting
+from specdec_core.kv_cache.paged import PagedKV
+from specdec_core.layers.attention.metadata import Piece
+from specdec_core.model import DraftRow
+from specdec_core.sampling.device import (
+    NUM_FACTS,
+    ChoiceKind,
+    choose_on_device,
+    facts_of,
+    kind_of,
+    pack_facts,
+)
+from specdec_core.sampling.sampler import NO_CHOICE
+from specdec_core.worker.cuda_graphs.buckets import MAX_ROWS, Bucket, Shape
+from specdec_core.worker.cuda_graphs.graph_runner import StaticPasses
+from specdec_core.worker.cuda_graphs.recorder import Work
+from specdec_core.worker.cuda_graphs.static_input import PassNumbers
+
+
+class _Step(NamedTuple):
+    """What a step does besides its pass."""
+
+    kind: ChoiceKind
+    is_wary: bool
+
+
+class DraftLoop:
+    """Drafts for rows that have cached all of their committed tokens but a few."""
+
+    def __init__(self, passes: StaticPasses, kv: PagedKV, vocab_size: int) -> None:
+        device = kv.shape.device
+        self._passes = passes
+        self._kv = kv
+        self._vocab_size = vocab_size
+        self._numbers = torch.zeros(
+            1 + (1 + NUM_FACTS) * MAX_ROWS, dtype=torch.int32, device=device
+        )
+        """The step's number, what every row is still to draft, then its facts."""
+        self._chosen_KR = torch.zeros(MAX_DRAFT_TOKENS, MAX_ROWS, dtype=torch.int32, device=device)
+
+    @torch.inference_mode()
+    def propose(
+        self, rows: Sequence[DraftRow], min_confidence: float
+    ) -> list[tuple[int, ...]] | None:
+        """Up to num_choices tokens for every row, each at least 1; None where the rows run in no
+        fixed shape. Afterwards a slot caches its row's tokens and what was proposed, but the last
+        of num_choices. Raises OutOfBlocksError before anything changed."""
+        starts = [self._kv.cached_len(row.slot) for row in rows]
+        feeds = [Piece(r.slot, s, r.new_ids, 1) for r, s in zip(rows, starts, strict=True)]
+        num_steps = max(row.num_choices for row in rows)
+        if num_steps > MAX_DRAFT_TOKENS:
+            return None
+        own = self._passes.bucket_of(feeds, num_ahead=num_steps - 1)
+        if own is None:
+            return None
+        step = _Step(kind_of([row.params for row in rows]), min_confidence > 0.0)
+        first = self._passes.shape_for(own, step).bucket
+        works = self._record(step, first, num_steps)
+        if works is None:
+            return None
+        self._kv.extend({row.slot: len(row.new_ids) + row.num_choices - 1 for row in rows})
+        try:
+            self._passes.fill(feeds, first)
+            self._fill(rows, first, min_confidence)
+            for work in works:
+                work()
+            chosen_KR = self._chosen_KR[:num_steps, : len(rows)].tolist()  # the only wait
+        except BaseException:
+            for row, start in zip(rows, starts, strict=True):
+                self._kv.rollback(row.slot, start)
+            raise
+        columns = zip(*chosen_KR, strict=True)
+        return [self._settle(row, c) for row, c in zip(rows, columns, strict=True)]
+
+    def _record(self, step: _Step, first: Bucket, num_steps: int) -> list[Work] | None:
+        """The work of every step, recorded before the buffers are filled; no step's recording goes
+        for another's."""
+        later = first._replace(queries=self._passes.min_queries)
+        shapes = [Shape(first, step)] + [Shape(later, step)] * (num_steps - 1)
+        works: list[Work] = []
+        for shape in shapes:
+            run = partial(self.step, shape.bucket, later, step)
+            work = self._passes.recorded(shape, run, self._numbers, shapes)
+            if work is None:
+                return None
+            works.append(work)
+        return works
+
+    def _fill(self, rows: Sequence[DraftRow], bucket: Bucket, min_confidence: float) -> None:
+        numbers = array("i", [0, *(row.num_choices for row in rows)])
+        numbers.extend([0] * (bucket.rows - len(rows)))
+        numbers += pack_facts([row.params for row in rows], min_confidence, bucket.rows)
+        target = self._numbers[: len(numbers)]
+        copy_without_waiting(torch.frombuffer(numbers, dtype=torch.int32), target)
+
+    def _settle(self, row: DraftRow, chosen: Sequence[int]) -> tuple[int, ...]:
+        """A proposal ends before the first place where nothing was chosen."""
+        tokens = takewhile(lambda token: token != NO_CHOICE, chosen[: row.num_choices])
+        proposal = tuple(tokens)
+        num_unfed = row.num_choices - 1 - len(proposal)
+        if num_unfed > 0:
+            self._kv.rollback(row.slot, self._kv.cached_len(row.slot) - num_unfed)
+        return proposal
+
+    def step(self, bucket: Bucket, later: Bucket, step: _Step) -> None:
+        """A pass of `bucket`, a token for every row, and the numbers of a pass of `later`."""
+        numbers, logits_RV = self._passes.numbers(bucket), self._passes.forward(bucket)
+        number, remaining_R, facts = self._numbers_of(bucket.rows)
+        chosen_R = choose_on_device(
+            logits_RV[:, : self._vocab_size].float(),
+            (numbers.starts + numbers.counts).long().unsqueeze(1),
+            facts_of(facts),
+            step.kind,
+            step.is_wary,
+        ).int()
+        chosen_KR = self._chosen_KR[:, : bucket.rows]
+        chosen_KR.index_copy_(0, number.long(), chosen_R.unsqueeze(0))
+        number.add_(1).remainder_(MAX_DRAFT_TOKENS)  # warm-ups count on
+        remaining_R.sub_(1).clamp_(min=0)
+        self._continue(self._passes.numbers(later), remaining_R, chosen_R)
+
+    def _continue(self, later: PassNumbers, remaining_R: Tensor, chosen_R: Tensor) -> None:
+        """Every row that is to draft more feeds what it has just chosen."""
+        num_rows, num_queries = later.ids.shape
+        later.starts.add_(later.counts)
+        later.counts.copy_(remaining_R.clamp(max=1))
+        later.ids[:, 0] = chosen_R.clamp(min=0)
+        later.wanted.copy_(torch.arange(num_rows, device=chosen_R.device) * num_queries)
+
+    def _numbers_of(self, num_rows: int) -> tuple[Tensor, Tensor, Tensor]:
+        used = self._numbers[: 1 + (1 + NUM_FACTS) * num_rows]
+        number, remaining_R, facts = torch.split(used, [1, num_rows, NUM_FACTS * num_rows])
+        return number, remaining_R, facts

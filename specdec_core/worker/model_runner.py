@@ -1,0 +1,312 @@
+"""A causal LM as a CachedModel: passes over paged keys and values.
+
+The forward itself is a Decoder: ours for models of Llama's shape, else that of transformers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedConfig, PreTrainedModel
+
+from specdec_core.algorithms.padded.model import PaddedTransformersModel
+from specdec_core.batch_invariance.size_classes import (
+    FAST_ATTENTION,
+    AttentionShape,
+    ClassTable,
+    Numerics,
+)
+from specdec_core.config import DEFAULT_MAX_CHOICES
+from specdec_core.errors import InvalidRequestError
+from specdec_core.kv_cache.paged import BLOCK_SIZE, RUN_LENGTH, KVShape, PagedKV
+from specdec_core.kv_cache.prefault import load_touch
+from specdec_core.layers.attention.metadata import (
+    KVBlocks,
+    PassPlan,
+    Piece,
+    plan_native_pass,
+    plan_pass,
+    split_into_passes,
+)
+from specdec_core.layers.attention.paged import (
+    BlockAttention,
+    BlockCache,
+    BlockPass,
+    plan_block_rows,
+)
+from specdec_core.layers.attention.sdpa import AttentionPass, RaggedPass
+from specdec_core.loading.cache_probe import check_cache_use
+from specdec_core.model import DraftRow, Feed
+from specdec_core.models.base import Decoder
+from specdec_core.models.generic import HookedDecoder
+from specdec_core.models.llama import FusedDecoder
+from specdec_core.models.registry import check_supported
+from specdec_core.step_times import StepTime
+from specdec_core.stopwatch import wait_for
+from specdec_core.worker.cuda_graphs.draft_loop import DraftLoop
+from specdec_core.worker.cuda_graphs.graph_runner import StaticModel, StaticPasses
+from specdec_core.worker.cuda_graphs.recorder import Recorder
+
+
+class _Fixed(NamedTuple):
+    """What runs in fixed shapes."""
+
+    passes: StaticPasses
+    loop: DraftLoop
+
+
+class TransformersModel:
+    """A transformers model over paged KV slots; implements CachedModel.
+
+    The forward is flat and ragged: the fed tokens of all rows on one axis, each with its own
+    position, so that the linears see exactly those rows and there is no padding. Prefill, catch-up
+    and verification are rows of one call. Not thread-safe; one caller.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel | FusedDecoder,
+        *,
+        vocab_size: int,
+        kv_cache_tokens: int,
+        max_model_len: int | None = None,
+        max_tokens_per_pass: int = 512,
+        enable_prefix_caching: bool = True,
+        recorder: Recorder | None = None,
+        block_attention: BlockAttention | None = None,
+        max_choices: int = DEFAULT_MAX_CHOICES,
+    ) -> None:
+        """Adapt `model`, which stays usable by others; `vocab_size` is the tokenizer's range.
+
+        With a recorder passes of a few tokens a row run in fixed shapes, and rounds of a draft as a
+        whole; logits of `max_choices` tokens have memory there. With `block_attention` no keys are
+        gathered. Raises ModelNotSupportedError when the model cannot run over KV slots.
+        """
+        self._class_table: ClassTable | None = None
+        config = model.config
+        self.max_model_len: int = max_model_len or config.max_position_embeddings
+        check_supported(config, self.max_model_len)
+        self.vocab_size = min(vocab_size, config.vocab_size)
+        self._model = model
+        self._decoder: Decoder = model if isinstance(model, FusedDecoder) else HookedDecoder(model)
+        self.kernels = model.kernels if isinstance(model, FusedDecoder) else None
+        self.max_tokens_per_pass = max_tokens_per_pass
+        self.num_query_groups = config.num_attention_heads // num_kv_heads(config)
+        num_blocks = -(-kv_cache_tokens // BLOCK_SIZE)
+        if num_blocks < 1:
+            raise InvalidRequestError(f"kv_cache_tokens must be at least 1, got {kv_cache_tokens}")
+        self._kv = PagedKV(
+            kv_shape(config, model.dtype, model.device),
+            num_blocks,
+            run_length=RUN_LENGTH if self.kernels else 1,
+            has_scratch_block=recorder is not None,
+            clears_blocks=self.kernels is None,  # they read no place that no token has
+            touch=load_touch() if self.kernels else None,
+        )
+        self._recorder = recorder
+        self._max_choices = max_choices
+        self.block_attention = block_attention
+        self._fixed: _Fixed | None = self._make_fixed()
+        self.prefix_cache = self._kv if enable_prefix_caching else None
+        self.step_times: tuple[StepTime, ...] = ()
+        self._probe()
+
+    @property
+    def module(self) -> PreTrainedModel | FusedDecoder:
+        return self._model
+
+    @property
+    def class_table(self) -> ClassTable | None:
+        """The sizes that exact numerics keeps to; None in fast numerics."""
+        return self._class_table
+
+    @class_table.setter
+    def class_table(self, table: ClassTable | None) -> None:
+        """What was recorded before ran through other linears and in other shapes."""
+        self._class_table = table
+        if self._fixed is not None:
+            self._fixed.passes.forget()
+            self._fixed = None
+        self._fixed = self._make_fixed()
+
+    @property
+    def numerics(self) -> Numerics:
+        """What this model keeps: exact with a class table, else fast."""
+        return Numerics.FAST if self.class_table is None else Numerics.EXACT
+
+    @property
+    def attention(self) -> AttentionShape:
+        return FAST_ATTENTION if self.class_table is None else self.class_table.attention
+
+    @property
+    def tile_rows(self) -> int:
+        return 0 if self.class_table is None else self.class_table.tile_rows
+
+    @property
+    def recording_s(self) -> float:
+        """See CachedModel."""
+        return 0.0 if self._fixed is None else self._fixed.passes.recording_s
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self._kv.shape.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self._kv.shape.device
+
+    @property
+    def num_blocks(self) -> int:
+        return self._kv.num_blocks
+
+    @property
+    def block_size(self) -> int:
+        return self._kv.block_size
+
+    @property
+    def num_free_blocks(self) -> int:
+        return self._kv.num_free_blocks
+
+    @property
+    def cache_shape(self) -> KVShape:
+        return self._kv.shape
+
+    def padded(self) -> PaddedTransformersModel:
+        """The same weights over left-padded batches, which bring their own memory."""
+        return PaddedTransformersModel(self)
+
+    def allocate(self) -> int:
+        return self._kv.allocate()
+
+    def free(self, slot: int) -> None:
+        self._kv.free(slot)
+
+    def wait(self) -> None:
+        wait_for(self.device)
+
+    def cached_len(self, slot: int) -> int:
+        return self._kv.cached_len(slot)
+
+    def rollback(self, slot: int, length: int) -> None:
+        self._kv.rollback(slot, length)
+
+    @torch.inference_mode()
+    def score(self, feeds: Sequence[Feed]) -> Tensor:
+        """See CachedModel. Feeds beyond `max_tokens_per_pass` take several
+        passes. A pass that raises leaves every slot as it was."""
+        starts = self._make_room(feeds)
+        try:
+            passes = split_into_passes(
+                feeds, starts, self.max_tokens_per_pass, self.attention.queries.high
+            )
+            logits = [self._forward(pieces) for pieces in passes if pieces]
+        except BaseException:
+            for feed, start in zip(feeds, starts, strict=True):
+                self._kv.rollback(feed.slot, start)
+            raise
+        if not logits:
+            return torch.empty(0, self._model.config.vocab_size, device=self._model.device)
+        return logits[0] if len(logits) == 1 else torch.cat(logits)
+
+    @property
+    def drafts_in_one_go(self) -> bool:
+        return self._fixed is not None
+
+    def draft(
+        self, rows: Sequence[DraftRow], min_confidence: float
+    ) -> list[tuple[int, ...]] | None:
+        """See DraftsInOneGo."""
+        if self._fixed is None:
+            return None
+        return self._fixed.loop.propose(rows, min_confidence)
+
+    @contextmanager
+    def eager(self) -> Iterator[None]:
+        """Within it nothing is recorded nor replayed: hooks of modules see every pass."""
+        fixed, self._fixed = self._fixed, None
+        try:
+            yield
+        finally:
+            self._fixed = fixed
+
+    def _make_fixed(self) -> _Fixed | None:
+        if self._recorder is None:
+            return None
+        assert self.kernels is None, "the kernels of a CPU take rows of any lengths"
+        model = StaticModel(
+            decoder=self._decoder,
+            kv=self._kv,
+            num_query_groups=self.num_query_groups,
+            logits_width=self._model.config.vocab_size,
+            max_model_len=self.max_model_len,
+            max_choices=self._max_choices,
+            block_attention=self.block_attention,
+        )
+        passes = StaticPasses(model, self.attention, self._recorder)
+        return _Fixed(passes, DraftLoop(passes, self._kv, self.vocab_size))
+
+    def _make_room(self, feeds: Sequence[Feed]) -> list[int]:
+        """Extend every slot by its feed; returns where each feed starts."""
+        starts = [self._kv.cached_len(feed.slot) for feed in feeds]
+        counts = {feed.slot: len(feed.tokens) for feed in feeds}
+        assert len(counts) == len(feeds), "a slot is fed once per call"
+        for feed, start in zip(feeds, starts, strict=True):
+            assert 0 <= feed.num_logits <= len(feed.tokens)
+            assert start + len(feed.tokens) <= self.max_model_len
+        self._kv.extend(counts)
+        return starts
+
+    def _forward(self, pieces: Sequence[Piece]) -> Tensor:
+        """One pass; logits of the wanted tokens, [N, V]."""
+        if self._fixed is not None:
+            logits = self._fixed.passes.run(pieces)
+            if logits is not None:
+                return logits
+        if self.block_attention is not None:
+            return self.run_over_blocks(pieces, self._kv)
+        plan = self.plan(pieces, self._kv)
+        return self.run_pass(plan, RaggedPass(plan, self._kv, self.kernels))
+
+    def plan(self, pieces: Sequence[Piece], kv: KVBlocks) -> PassPlan:
+        """One pass over the blocks of `kv`."""
+        if self.kernels is not None:
+            return plan_native_pass(pieces, kv)
+        return plan_pass(pieces, kv, self.num_query_groups, self.attention)
+
+    def run_over_blocks(self, pieces: Sequence[Piece], kv: BlockCache) -> Tensor:
+        """One pass of any lengths whose attention reads the blocks of `kv` where they lie."""
+        assert self.block_attention is not None
+        plan = plan_native_pass(pieces, kv)
+        rows = plan_block_rows(plan, self.device)
+        return self.run_pass(plan, BlockPass(plan, rows, kv, self.block_attention))
+
+    def run_pass(self, plan: PassPlan, ragged_pass: AttentionPass) -> Tensor:
+        """One forward pass with the attention of `ragged_pass`; the wanted logits, [N, V]."""
+        return self._decoder.decode(plan, ragged_pass)
+
+    @torch.inference_mode()
+    def _probe(self) -> None:
+        """Check the path that passes take; what is recorded of it later computes the same."""
+        with self.eager():
+            check_cache_use(type(self._model).__name__, self._kv, self._forward)
+
+
+def kv_shape(config: PreTrainedConfig, dtype: torch.dtype, device: torch.device) -> KVShape:
+    head_dim = getattr(config, "head_dim", None)
+    return KVShape(
+        num_layers=config.num_hidden_layers,
+        num_kv_heads=num_kv_heads(config),
+        head_dim=head_dim or config.hidden_size // config.num_attention_heads,
+        dtype=dtype,
+        device=device,
+    )
+
+
+def num_kv_heads(config: PreTrainedConfig) -> int:
+    """Models without grouped queries may not say."""
+    heads: int = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    return heads

@@ -1,0 +1,329 @@
+"""A replica: runs leases over one model and owns what the model caches.
+
+It allocates slots itself, in lease order, and knows for each which ids its KV came from. It never
+decides what is committed: it answers, and the pool commits. All its state can be rebuilt from ids.
+What sequences share of their beginnings is its own matter: the pool counts as if nothing were.
+"""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from specdec_core.choice_rules import ChoiceRules
+from specdec_core.errors import InvalidRequestError, OutOfBlocksError
+from specdec_core.grammar import GrammarCompiler
+from specdec_core.messages import (
+    EMPTY_HASH,
+    GroupLease,
+    GroupResult,
+    LeaseRow,
+    Occupancy,
+    Role,
+    RowResult,
+    RowStatus,
+    hashes_behind,
+)
+from specdec_core.model import CachedModel
+from specdec_core.sampling.logit_processors import bans_every_id
+from specdec_core.sampling.sampler import NO_CHOICE
+from specdec_core.worker.round import Turn, propose, score_and_verify
+from specdec_core.worker.verification import Verdict
+
+_TARGET, _OK = Role.TARGET, RowStatus.OK  # to name a member takes as long as a call
+_GRAMMAR_WAIT_S = 0.004
+"""Seconds that a pass waits for the grammars of its rows, while other rows could run."""
+_GRAMMAR_WAIT_ALONE_S = 0.02
+"""As `_GRAMMAR_WAIT_S`, if no other row could run."""
+
+
+@dataclass(eq=False, slots=True)
+class _CachedSequence:
+    """One slot, and the ids that its KV came from."""
+
+    slot: int
+    rules: ChoiceRules
+    ids: array[int] = field(default_factory=lambda: array("i"))
+    prefix_hashes: array[int] = field(default_factory=lambda: array("Q", [EMPTY_HASH]))
+    """prefix_hashes[i] is the hash of ids[:i]."""
+    num_found: int = 0
+    """Prompt tokens of its last row that the prefix cache had."""
+
+    def truncate(self, length: int) -> None:
+        del self.ids[length:]
+        del self.prefix_hashes[length + 1 :]
+
+    def extend(self, token_ids: Sequence[int]) -> None:
+        self.ids.extend(token_ids)
+        self.prefix_hashes.extend(hashes_behind(self.prefix_hashes[-1], token_ids))
+
+
+_ReadyRow = tuple[LeaseRow, _CachedSequence]
+"""Truncated to its base_len, and with room for what it feeds."""
+
+
+class Replica:
+    """Executes leases of one role over one model. Not thread-safe; one caller, in stream order."""
+
+    def __init__(
+        self, model: CachedModel, role: Role, grammars: GrammarCompiler | None = None
+    ) -> None:
+        self._model = model
+        self._block_size = model.block_size
+        self._cache = model.prefix_cache
+        if self._cache is not None:
+            self._cache.withdraw_all()  # a replica starts with nothing, whoever used the model
+        self._role = role
+        self._grammars = grammars
+        self._sequences: dict[int, _CachedSequence] = {}
+        self._num_prefix_queries = 0
+        self._num_prefix_hits = 0
+
+    @property
+    def num_slots(self) -> int:
+        return len(self._sequences)
+
+    @property
+    def occupancy(self) -> Occupancy:
+        return Occupancy(
+            num_slots=self.num_slots,
+            num_free_blocks=self._model.num_free_blocks,
+            num_prefix_queries=self._num_prefix_queries,
+            num_prefix_hits=self._num_prefix_hits,
+        )
+
+    def free(self, sequence_ids: Iterable[int]) -> None:
+        """Forget sequences; unknown ids are ignored (the lease that named them may have missed)."""
+        for sequence_id in sequence_ids:
+            cached = self._sequences.pop(sequence_id, None)
+            if cached is not None:
+                self._model.free(cached.slot)
+
+    def reset(self) -> None:
+        """Forget every sequence. What was computed of them is still found by its ids."""
+        self.free(list(self._sequences))
+
+    def execute(self, lease: GroupLease) -> GroupResult:
+        """Run the rows that can run in one pass; answer for every row, in order."""
+        assert lease.role is self._role, f"a {lease.role} lease reached a {self._role} replica"
+        started, recording_s = time.perf_counter(), self._model.recording_s
+        found = [self._truncated(row) for row in lease.rows]
+        answers: dict[int, RowResult] = {}
+        ready: list[_ReadyRow] = []
+        num_free = self._model.num_free_blocks
+        for row, cached in self._prepared(lease.rows, found):
+            if isinstance(cached, RowResult):
+                answers[row.sequence_id] = cached
+                continue
+            num_new = self._new_blocks(row)
+            if num_new > num_free:
+                answers[row.sequence_id] = _no_room(row, len(cached.ids))
+            else:
+                ready.append((row, cached))
+                num_free -= num_new
+        if ready:
+            answers |= self._run(ready, lease.min_confidence)
+        return GroupResult(
+            lease_id=lease.lease_id,
+            epoch=lease.epoch,
+            replica_id=lease.replica_id,
+            rows=tuple(answers[row.sequence_id] for row in lease.rows),
+            seconds=time.perf_counter() - started,
+            recording_s=self._model.recording_s - recording_s,
+        )
+
+    def _truncated(self, row: LeaseRow) -> _CachedSequence | RowResult:
+        """The slot at base_len: the only rollback there is. A KV_MISS where it lacks that."""
+        cached = self._sequences.get(row.sequence_id) or self._begun(row)
+        if isinstance(cached, RowResult):
+            return cached
+        base_len, cached_len = row.base_len, len(cached.ids)
+        if cached_len < base_len:
+            return _miss(row, cached_len)
+        if cached.prefix_hashes[base_len] != row.base_hash:
+            return _miss(row, 0)
+        if cached_len == base_len:
+            return cached  # nearly always: a verified row was rolled back in its own pass
+        try:
+            self._model.rollback(cached.slot, base_len)
+        except OutOfBlocksError:
+            return _no_room(row, cached_len)
+        cached.truncate(base_len)
+        return cached
+
+    def _begun(self, row: LeaseRow) -> _CachedSequence | RowResult:
+        """A slot for a sequence that has none."""
+        if row.base_len > 0 or row.rules is None:
+            return _miss(row, 0)
+        try:
+            rules = row.rules.compiled(self._grammars)
+        except InvalidRequestError as error:
+            return _failure(row, str(error), RowStatus.INVALID)
+        cached = self._sequences[row.sequence_id] = _CachedSequence(self._model.allocate(), rules)
+        return cached
+
+    def _prepared(
+        self, rows: Sequence[LeaseRow], found: list[_CachedSequence | RowResult]
+    ) -> Iterable[tuple[LeaseRow, _CachedSequence | RowResult]]:
+        """The rows; NOT_READY for each whose grammar has yet to be computed for its next token.
+
+        A draft proposes nothing for such a row, and the positions behind the first end a proposal.
+        """
+        if self._role is _TARGET:
+            waiting = [
+                place
+                for place, (row, cached) in enumerate(zip(rows, found, strict=True))
+                if not _is_prepared(row, cached, 0.0)
+            ]
+            wait_s = _GRAMMAR_WAIT_S if len(waiting) < len(rows) else _GRAMMAR_WAIT_ALONE_S
+            deadline = time.perf_counter() + wait_s
+            for place in waiting:
+                left_s = max(deadline - time.perf_counter(), 0.0)
+                if not _is_prepared(rows[place], found[place], left_s):
+                    found[place] = _not_ready(rows[place])
+        return zip(rows, found, strict=True)
+
+    def _new_blocks(self, row: LeaseRow) -> int:
+        """Blocks the row takes beyond those that its base_len positions hold."""
+        drafted = len(row.proposal) if self._role is _TARGET else max(row.num_choices - 1, 0)
+        base_len, size = row.base_len, self._block_size
+        return -(-(base_len + len(row.new_ids) + drafted) // size) - -(-base_len // size)
+
+    def _run(self, rows: list[_ReadyRow], min_confidence: float) -> dict[int, RowResult]:
+        """Rows that choose nothing are waited for as those that do: the pool sends the next part of
+        a prompt when this one is done, and `seconds` are those of this lease."""
+        answers = self._pass(rows, min_confidence)
+        if not any([row.num_choices for row, _ in rows]):
+            self._model.wait()
+        return answers
+
+    def _pass(self, rows: list[_ReadyRow], min_confidence: float) -> dict[int, RowResult]:
+        turns = [self._turn(row, cached) for row, cached in rows]
+        if self._role is _TARGET:
+            verdicts = score_and_verify(self._model, turns)
+            return {
+                row.sequence_id: self._verified(row, cached, verdict)
+                for (row, cached), verdict in zip(rows, verdicts, strict=True)
+            }
+        proposals = propose(self._model, turns, min_confidence)
+        return {
+            row.sequence_id: self._drafted(row, cached, tokens)
+            for (row, cached), tokens in zip(rows, proposals, strict=True)
+        }
+
+    def _turn(self, row: LeaseRow, cached: _CachedSequence) -> Turn:
+        if self._cache is not None:
+            self._adopt(row, cached)
+            self._count(row, cached)
+        fed, rules = row.fed_behind(len(cached.ids)), cached.rules
+        history = (*cached.ids, *fed) if rules.needs_history else ()
+        return Turn(cached.slot, fed, row.proposal, row.num_choices, rules, history, row.num_scored)
+
+    def _adopt(self, row: LeaseRow, cached: _CachedSequence) -> None:
+        """Cache what other sequences have left of the row's new ids, in whole blocks.
+
+        The last one is fed all the same where the row chooses: its logits are not kept. A row that
+        scores its prompt needs the logits of all.
+        """
+        assert self._cache is not None
+        if row.num_scored:
+            return
+        end = row.end_len - (row.num_choices > 0)
+        size = self._block_size
+        if end // size == len(cached.ids) // size:
+            return
+        ids = cached.ids + array("i", row.new_ids[: end - row.base_len])
+        adopted = self._cache.adopt(cached.slot, ids, cached.rules.cache_salt)
+        cached.extend(ids[len(cached.ids) : adopted])
+
+    def _count(self, row: LeaseRow, cached: _CachedSequence) -> None:
+        """What there was of the row's part of the prompt."""
+        prompt_len, base_len = cached.rules.prompt_len, row.base_len
+        if base_len >= prompt_len:
+            cached.num_found = 0
+            return
+        self._num_prefix_queries += min(row.end_len, prompt_len) - base_len
+        cached.num_found = min(len(cached.ids), prompt_len) - base_len
+        self._num_prefix_hits += cached.num_found
+
+    def _verified(self, row: LeaseRow, cached: _CachedSequence, verdict: Verdict) -> RowResult:
+        num_accepted, tokens, logprobs, prompt_logprobs = verdict
+        if tokens == (NO_CHOICE,):
+            return self._failed(row, cached)
+        cached_len = self._keep(row, cached, tokens[:num_accepted])
+        size = self._block_size
+        if cached_len // size > row.base_len // size:  # what was full before is published
+            self._publish(cached, cached_len)
+        return RowResult(
+            row.sequence_id,
+            _OK,
+            cached_len,
+            tokens,
+            num_accepted,
+            logprobs,
+            prompt_logprobs,
+            num_found=cached.num_found,
+        )
+
+    def _drafted(
+        self, row: LeaseRow, cached: _CachedSequence, tokens: tuple[int, ...]
+    ) -> RowResult:
+        cached_len = self._keep(row, cached, tokens[: max(row.num_choices - 1, 0)])
+        self._publish(cached, row.end_len)  # most of what is only drafted is soon rolled back
+        return RowResult(row.sequence_id, _OK, cached_len, tokens)
+
+    def _keep(self, row: LeaseRow, cached: _CachedSequence, drafted: tuple[int, ...]) -> int:
+        """Record the ids whose KV the pass has left in the slot; how many there are."""
+        fed = row.fed_behind(len(cached.ids))
+        cached.extend(fed + drafted if drafted else fed)
+        cached_len = len(cached.ids)
+        assert cached_len == self._model.cached_len(cached.slot), "ids and KV disagree"
+        return cached_len
+
+    def _publish(self, cached: _CachedSequence, length: int) -> None:
+        if self._cache is not None:
+            self._cache.publish(cached.slot, cached.ids[:length], cached.rules.cache_salt)
+
+    def _failed(self, row: LeaseRow, cached: _CachedSequence) -> RowResult:
+        why = cached.rules.failure
+        history = (*cached.ids, *row.fed_behind(len(cached.ids)))
+        if why is None and bans_every_id(cached.rules, history, self._model.vocab_size):
+            why = _NO_ID_LEFT
+        if self._cache is not None and why is None:
+            self._cache.withdraw(cached.slot)  # a NaN in there would fail whoever begins alike
+        self.free([row.sequence_id])
+        if why is not None:
+            return _failure(row, why, RowStatus.INVALID)
+        return _failure(row, "no id may be chosen: every logit is -inf or not a number")
+
+
+_NO_ID_LEFT = (
+    "allowed_token_ids, bad_words, min_tokens and structured output together ban every token: "
+    "relax one of them"
+)
+
+
+def _is_prepared(row: LeaseRow, cached: _CachedSequence | RowResult, timeout_s: float) -> bool:
+    """Return whether the row's next token can be chosen; wait for it at most `timeout_s`."""
+    if not row.num_choices or isinstance(cached, RowResult) or cached.rules.grammar is None:
+        return True
+    ids = (*cached.ids, *row.new_ids)
+    return cached.rules.grammar.prepare(ids[cached.rules.prompt_len :], timeout_s)
+
+
+def _not_ready(row: LeaseRow) -> RowResult:
+    return RowResult(row.sequence_id, RowStatus.NOT_READY)
+
+
+def _failure(row: LeaseRow, error: str, status: RowStatus = RowStatus.FAILED) -> RowResult:
+    return RowResult(sequence_id=row.sequence_id, status=status, error=error)
+
+
+def _no_room(row: LeaseRow, have: int) -> RowResult:
+    return RowResult(sequence_id=row.sequence_id, status=RowStatus.NO_ROOM, cached_len=have)
+
+
+def _miss(row: LeaseRow, have: int) -> RowResult:
+    return RowResult(sequence_id=row.sequence_id, status=RowStatus.KV_MISS, cached_len=have)
