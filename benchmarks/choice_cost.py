@@ -28,8 +28,8 @@ from rich.table import Table
 
 from benchmarks.prompts import chat_prompts
 from deployments.demo_models import resolve_model
-from specdec_core.batch_invariance.size_classes import Numerics
 from specdec_core.choice_rules import ChoiceRow, ChoiceRules
+from specdec_core.config import Numerics
 from specdec_core.loading.loader import DType, LoadConfig, load_model
 from specdec_core.model import Feed
 from specdec_core.sampling import cpu as native_choice

@@ -22,8 +22,7 @@ from rich.table import Table
 
 from benchmarks.pass_times import median_pass_s
 from deployments.demo_models import resolve_model
-from specdec_core.batch_invariance.size_classes import Numerics
-from specdec_core.config import ModelImpl
+from specdec_core.config import ModelImpl, Numerics
 from specdec_core.loading.loader import DType, LoadConfig, load_model
 
 _SHAPES = (*((batch, k) for batch in (1, 4, 8, 16, 32) for k in (0, 4)), (8, 8))

@@ -23,7 +23,7 @@ from deployments.demo_models import resolve_model
 from deployments.generate.prompt_file import read_prompt_file, select
 from deployments.generate.prompt_text import encode_line
 from deployments.text.model import load_text_model
-from specdec_core.batch_invariance.size_classes import Numerics
+from specdec_core.config import Numerics
 from specdec_core.loading.loader import DType, LoadConfig, load_model
 from specdec_core.model import Feed
 

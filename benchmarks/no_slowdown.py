@@ -47,8 +47,7 @@ from deployments.demo_models import resolve_model
 from deployments.progress import cell_progress
 from deployments.text.model import end_token_ids
 from specdec_core import SamplingParams
-from specdec_core.batch_invariance.size_classes import Numerics
-from specdec_core.config import KPolicyName, default_draft_tokens
+from specdec_core.config import KPolicyName, Numerics, default_draft_tokens
 from specdec_core.loading.loader import DType
 
 _TABLE_WIDTH = 130

@@ -28,8 +28,7 @@ from rich.table import Table
 
 from deployments.coordinator.pool_settings import MAX_OPEN_LEASES
 from deployments.demo_models import resolve_model
-from specdec_core.batch_invariance.size_classes import Numerics
-from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.config import KPolicyName, Numerics, PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.loading.loader import LoadConfig, load_pair
 from specdec_core.messages import GroupLease, GroupResult, ReplicaInfo, Role
 from specdec_core.model import CachedModel, Feed

@@ -23,7 +23,7 @@ from rich.progress import track
 
 from deployments.demo_models import resolve_model
 from specdec_core import PoolConfig, Request, SamplingParams
-from specdec_core.batch_invariance.size_classes import Numerics
+from specdec_core.config import Numerics
 from specdec_core.engine import Engine
 from specdec_core.loading.loader import DType, LoadConfig, load_model
 

@@ -28,7 +28,7 @@ from deployments.demo_models import resolve_model
 from deployments.generate.prompt_file import read_prompt_file
 from deployments.generate.prompt_text import first_messages
 from deployments.http.events import DONE, event_data
-from specdec_core.batch_invariance.size_classes import Numerics
+from specdec_core.config import Numerics
 
 _DEMO = "smollm2-135m"
 _SCHEMA = {

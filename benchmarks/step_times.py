@@ -21,7 +21,7 @@ from rich.progress import track
 from benchmarks.pass_times import median_pass_s
 from benchmarks.synthetic import DrafterKind
 from benchmarks.synthetic_models import ModelOptions, load_draft, load_target
-from specdec_core.batch_invariance.size_classes import Numerics
+from specdec_core.config import Numerics
 from specdec_core.loading.loader import DType
 
 _SHAPES = ((1, 0), (8, 0), (16, 0), (1, 4), (8, 4), (16, 4), (1, 127), (4, 127))

@@ -31,11 +31,11 @@ from deployments.text.grammar_limits import DEFAULT_LIMITS, GrammarLimits
 from deployments.text.template_input import MAX_TEMPLATE_SECONDS, SpecialTokensInText
 from deployments.tls.settings import TlsSettings
 from deployments.web_settings import WebSettings
-from specdec_core.batch_invariance.size_classes import Numerics
 from specdec_core.config import (
     DType,
     KPolicyName,
     NgramConfig,
+    Numerics,
     PoolConfig,
     SpecMethod,
     SpeculationConfig,

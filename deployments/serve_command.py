@@ -38,7 +38,7 @@ from deployments.telemetry.logs import LogFormat, begin_logs
 from deployments.telemetry.process import ProcessName
 from deployments.text.answers.choosing import ChosenFormats
 from deployments.text.model import answer_formats
-from specdec_core.batch_invariance.size_classes import Numerics
+from specdec_core.config import Numerics
 from specdec_core.errors import InvalidRequestError
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from deployments.app import APPLICATION
 from deployments.config import ServiceConfig
 from deployments.start_stages import stages
-from specdec_core.batch_invariance.size_classes import Numerics
+from specdec_core.config import Numerics
 from specdec_core.errors import SpecdecError
 
 POLL_S = 0.2

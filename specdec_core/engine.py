@@ -14,6 +14,7 @@ from specdec_core.algorithms.exspec import Exspec
 from specdec_core.algorithms.padded.eqspec import Eqspec
 from specdec_core.algorithms.padded.exspec_padded import ExspecPadded
 from specdec_core.algorithms.padded.interface import Paddable, PaddedLM
+from specdec_core.algorithms.padded.model import PaddedTransformersModel
 from specdec_core.algorithms.protocol import Algorithm, AlgorithmStats
 from specdec_core.config import (
     WINDOW_PER_ROW,
@@ -198,7 +199,7 @@ class Engine:
 def _padded(model: CachedModel) -> PaddedLM:
     if not isinstance(model, Paddable):
         raise ModelNotSupportedError(f"{type(model).__name__} cannot run on a left-padded cache")
-    return model.padded()
+    return PaddedTransformersModel(model)
 
 
 def _default_config(target: TransformersModel, algorithm: AlgorithmName) -> PoolConfig:

@@ -60,3 +60,7 @@ class QueueFullError(TryAgainError):
 
 class OutOfBlocksError(SpecdecError):
     """The KV cache has no free block left; nothing was changed by the refused call."""
+
+
+class NotExactError(ModelNotSupportedError):
+    """Exact numerics cannot be kept on this machine and model; the message names the operation."""

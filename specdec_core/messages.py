@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from specdec_core.batch_invariance.size_classes import Numerics
 from specdec_core.choice_rules import ChoiceRules
+from specdec_core.config import Numerics
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.step_times import StepTime
 
@@ -113,6 +113,15 @@ class LeaseRow(NamedTuple):
     def shape(self) -> tuple[int, int]:
         """Equal for rows that a pass takes together without waste: what is cached, what is fed."""
         return self.base_len, len(self.new_ids) + len(self.proposal)
+
+
+_MAX_ROUND_IDS = 4
+"""Maximum number of fed ids of a row that is a round, whatever its length."""
+
+
+def is_round(row: LeaseRow) -> bool:
+    """Whether the row's time is that of a round: more fed ids are a catch-up."""
+    return row.num_choices > 0 and len(row.new_ids) <= max(_MAX_ROUND_IDS, row.num_choices + 1)
 
 
 class GroupLease(NamedTuple):

@@ -27,7 +27,7 @@ from benchmarks.harness.ports import free_port
 from benchmarks.harness.starting import service
 from deployments.config import ServiceConfig
 from deployments.generate.prompt_file import read_prompt_file, select
-from specdec_core.batch_invariance.size_classes import Numerics
+from specdec_core.config import Numerics
 
 
 def main(

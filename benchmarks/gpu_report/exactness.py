@@ -13,8 +13,8 @@ from benchmarks.gpu_report.results import Findings
 from benchmarks.gpu_report.settings import Settings, Sizes
 from benchmarks.paper.answer_book import AnswerBook
 from specdec_core import Request, SamplingParams, SpecMethod
-from specdec_core.batch_invariance.size_classes import NotExactError
 from specdec_core.engine import AlgorithmName
+from specdec_core.errors import NotExactError
 from specdec_core.loading.self_check import make_exact
 
 _ACCEPTANCE = 0.7

@@ -18,8 +18,8 @@ from benchmarks.gpu_report.settings import Settings, Sizes
 from benchmarks.paper.answer_book import AnswerBook
 from benchmarks.synthetic import requests_for
 from specdec_core import Request, SamplingParams, SpecMethod
-from specdec_core.batch_invariance.size_classes import NotExactError, Numerics
-from specdec_core.config import KPolicyName
+from specdec_core.config import KPolicyName, Numerics
+from specdec_core.errors import NotExactError
 from specdec_core.loading.profiler import time_steps
 from specdec_core.loading.self_check import make_exact
 from specdec_core.messages import Role

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from benchmarks.overload.http_exchange import exchange, post
 from benchmarks.overload.questions import Ids, Server
 from deployments.config import ServiceConfig
-from specdec_core.batch_invariance.size_classes import Numerics
-from specdec_core.config import SpecMethod
+from specdec_core.config import Numerics, SpecMethod
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from benchmarks.paper.online import Timer
 from benchmarks.paper.options import Fixed, RunOptions, with_run_options
 from benchmarks.paper.records import RESULTS
 from benchmarks.paper.report import DOCUMENT, write_document
-from specdec_core.batch_invariance.size_classes import Numerics
+from specdec_core.config import Numerics
 from specdec_core.engine import AlgorithmName
 from specdec_core.loading.loader import DType
 

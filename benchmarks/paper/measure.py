@@ -35,8 +35,9 @@ from benchmarks.paper.sweep import (
 )
 from benchmarks.paper.workload import load_workload
 from deployments.progress import cell_progress
-from specdec_core.batch_invariance.size_classes import NotExactError, Numerics
+from specdec_core.config import Numerics
 from specdec_core.engine import AlgorithmName
+from specdec_core.errors import NotExactError
 from specdec_core.loading.loader import DType
 
 Measure = Callable[[Pair, Report], Iterator[Row]]

@@ -18,7 +18,7 @@ from benchmarks.paper.workload import Workload
 from deployments.demo_models import resolve_model
 from deployments.verify.draft import self_draft
 from specdec_core import PoolConfig, SpecMethod
-from specdec_core.batch_invariance.size_classes import Numerics
+from specdec_core.config import Numerics
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.loading.loader import (
     DType,

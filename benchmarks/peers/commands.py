@@ -24,8 +24,7 @@ from benchmarks.peers.report import cells_table, comparisons_table
 from benchmarks.prompts import chat_prompts
 from deployments.plotting import check_can_plot
 from deployments.progress import stage_progress
-from specdec_core.batch_invariance.size_classes import Numerics
-from specdec_core.config import KPolicyName
+from specdec_core.config import KPolicyName, Numerics
 from specdec_core.errors import InvalidRequestError, SpecdecError
 from specdec_core.loading.loader import DType
 

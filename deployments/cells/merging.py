@@ -9,7 +9,7 @@ from typing import Any
 
 from specdec.v1 import coordination_pb2 as pb
 from specdec.v1 import generation_pb2 as public_pb
-from specdec_core.batch_invariance.size_classes import Numerics
+from specdec_core.config import Numerics
 
 
 def merged_state(states: Iterable[pb.PoolState | None]) -> pb.PoolState | None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from deployments.telemetry.json_logs import about
-from specdec_core.batch_invariance.size_classes import Numerics
+from specdec_core.config import Numerics
 from specdec_core.request import FinishReason, Request, TokenEvent
 
 MAX_RUNNING = 2

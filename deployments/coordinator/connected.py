@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from deployments.coordinator.audit import Origin
 from deployments.coordinator.outbox import PoolState, WorkOutbox
 from deployments.stages.rounds import LeaseTimes
-from specdec_core.batch_invariance.size_classes import Numerics
+from specdec_core.config import Numerics
 from specdec_core.messages import Occupancy, ReplicaInfo, Role
 
 

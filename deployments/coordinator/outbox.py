@@ -9,7 +9,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from deployments.errors import Failure
-from specdec_core.batch_invariance.size_classes import Numerics
+from specdec_core.config import Numerics
 from specdec_core.request import FinishReason, TokenEvent
 from specdec_core.scheduler import Drained, SendFree, SendLease, SendReset
 

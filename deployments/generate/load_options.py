@@ -7,8 +7,12 @@ from pathlib import Path
 
 from deployments.demo_models import resolve_model
 from deployments.text.model import TextModel, load_text_model
-from specdec_core.batch_invariance.size_classes import Numerics
-from specdec_core.config import DEFAULT_GPU_MEMORY_UTILIZATION, KPolicyName, default_draft_tokens
+from specdec_core.config import (
+    DEFAULT_GPU_MEMORY_UTILIZATION,
+    KPolicyName,
+    Numerics,
+    default_draft_tokens,
+)
 from specdec_core.engine import AlgorithmName
 from specdec_core.loading.loader import DType, LoadConfig, LoadedPair, device_of, load_pair
 

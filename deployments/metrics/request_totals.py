@@ -7,7 +7,7 @@ from collections import Counter
 from deployments.errors import Failure, FailureKind, failure_of, failure_of_event
 from deployments.metrics.families.cell import AUDITED, DIVERGED
 from deployments.metrics.families.requests import FAILED, REJECTED
-from specdec_core.batch_invariance.size_classes import Numerics
+from specdec_core.config import Numerics
 from specdec_core.request import Request, TokenEvent
 
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from random import Random
 
 from deployments.wire.silence import SILENCE_S
-from specdec_core.batch_invariance.size_classes import Numerics
 from specdec_core.config import (
     CPU_DRAFT_TOKENS,
     KPolicyName,
+    Numerics,
     PoolConfig,
     SpecMethod,
     SpeculationConfig,

@@ -9,8 +9,7 @@ from deployments.generate.prompt_file import PromptLine, read_prompt_file
 from deployments.text.chat_messages import checked_messages
 from deployments.text.model import TextModel
 from deployments.train_draft.chat import OPENERS
-from specdec_core.batch_invariance.size_classes import Numerics
-from specdec_core.config import DType
+from specdec_core.config import DType, Numerics
 from specdec_core.errors import InvalidRequestError
 from specdec_core.kv_cache.paged import BLOCK_SIZE
 from specdec_core.loading.loader import LoadConfig

@@ -21,8 +21,7 @@ from deployments.verify.compare import (
 )
 from deployments.verify.gap import Company, Decoded, Gap, measure_gap, measure_logit_change
 from specdec_core.algorithms.protocol import AlgorithmStats
-from specdec_core.batch_invariance.size_classes import Numerics
-from specdec_core.config import PoolConfig, SpecMethod
+from specdec_core.config import Numerics, PoolConfig, SpecMethod
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.model import CachedModel
 from specdec_core.request import Request

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from deployments.verify.compare import Difference
 from specdec_core.algorithms.padded.interface import Paddable, PaddedBatch
+from specdec_core.algorithms.padded.model import PaddedTransformersModel
 from specdec_core.choice_rules import ChoiceRow
 from specdec_core.model import CachedModel, Feed, ScoringModel
 from specdec_core.request import Request
@@ -175,7 +176,7 @@ def _cache(
     """Empty places for the rows."""
     if is_padded:
         assert isinstance(model, Paddable), "the padded algorithms ran on it"
-        padded = model.padded()
+        padded = PaddedTransformersModel(model)
         batch = padded.new_batch([len(row.request.prompt_token_ids) for row in rows])
         yield PaddedBatch(padded, batch), range(len(rows))
         return

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from deployments.verify.cells import Cells, Grid, Point
 from deployments.verify.draft import num_left_out
-from specdec_core.batch_invariance.size_classes import Numerics
 from specdec_core.config import (
     WINDOW_PER_ROW,
     KPolicyName,
     NgramConfig,
+    Numerics,
     PoolConfig,
     SpecMethod,
     SpeculationConfig,

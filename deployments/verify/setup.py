@@ -13,7 +13,7 @@ from deployments.text.model import TextModel, load_text_model
 from deployments.verify.audit import Audit, Report
 from deployments.verify.draft import num_left_out, self_draft
 from deployments.verify.options import VerifyOptions
-from specdec_core.batch_invariance.size_classes import Numerics
+from specdec_core.config import Numerics
 from specdec_core.errors import InvalidRequestError
 from specdec_core.loading.loader import (
     LoadConfig,

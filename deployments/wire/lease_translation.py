@@ -16,8 +16,8 @@ from deployments.wire.translation import (
     unpack_ids,
 )
 from specdec.v1 import coordination_pb2 as pb
-from specdec_core.batch_invariance.size_classes import Numerics
 from specdec_core.choice_rules import ChoiceRules
+from specdec_core.config import Numerics
 from specdec_core.messages import (
     GroupLease,
     GroupResult,

@@ -15,14 +15,11 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from specdec_core.batch_invariance.size_classes import (
-    AttentionShape,
-    NotExactError,
-    SizeRange,
-    cheapest_run,
-)
+from specdec_core.batch_invariance.size_classes import cheapest_run
+from specdec_core.errors import NotExactError
 from specdec_core.kv_cache.paged import KVShape
 from specdec_core.layers.attention.sdpa import attend_rows
+from specdec_core.layers.attention.shape import AttentionShape, SizeRange
 
 _MAX_QUERIES = 32
 """Queries of a row that are tried; a longer chunk becomes several rows."""

@@ -1,4 +1,4 @@
-"""Exact and fast numerics: what each promises, and the shapes that keep the promise.
+"""Size classes: the sizes of a pass whose results have equal bits.
 
 A row's bits depend on three sizes only (algorithm.md section 4): the rows of a linear, the query
 rows and the key length of attention. Kernels change their summation order at some sizes, so sizes
@@ -7,40 +7,11 @@ fall into classes of equal bits. Exact numerics calls every kernel with sizes of
 
 from __future__ import annotations
 
-import sys
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import NamedTuple
 
-from specdec_core.errors import ModelNotSupportedError
-
-
-class Numerics(StrEnum):
-    """Whether a row's bits may depend on the rows that share its pass (algorithm.md, section 4)."""
-
-    AUTO = "auto"
-    """Exact where the self-check at load passes on this machine and model, and where exact passes
-    take at most a tenth longer on a GPU; else fast."""
-    EXACT = "exact"
-    """A row's logits are bit for bit the same alone, in any batch, and in any chunking."""
-    FAST = "fast"
-    """Any shape; outputs may differ where the two best choices nearly tie."""
-
-
-class NotExactError(ModelNotSupportedError):
-    """Exact numerics cannot be kept on this machine and model; the message names the operation."""
-
-
-class SizeRange(NamedTuple):
-    """Sizes, both ends included, whose results have equal bits."""
-
-    low: int
-    high: int
-
-    def __str__(self) -> str:
-        return f"{self.low}-{self.high}"
+from specdec_core.layers.attention.shape import AttentionShape, SizeRange
 
 
 class SizeSet(NamedTuple):
@@ -58,35 +29,6 @@ class SizeSet(NamedTuple):
 
     def __str__(self) -> str:
         return "/".join(map(str, self.ranges))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttentionShape:
-    """The shapes in which attention is called."""
-
-    queries: SizeRange
-    """Queries of a row: fewer are padded, more become several rows."""
-    key_lens: tuple[int, ...]
-    """Key lengths that are read, ascending; a longer one is a multiple of the last one plus one of
-    these."""
-
-    def key_len(self, num_keys: int) -> int:
-        """How many keys are read where a row needs `num_keys`, at least 1."""
-        num_whole = (num_keys - 1) // self.key_lens[-1] * self.key_lens[-1]
-        return num_whole + self.key_lens[bisect_left(self.key_lens, num_keys - num_whole)]
-
-    def __str__(self) -> str:
-        if self.queries.high == sys.maxsize and self.key_lens == (1,):
-            return "attention of any shape"
-        return f"attention {self.queries} queries, keys by {'/'.join(map(str, self.key_lens))}"
-
-
-FAST_ATTENTION = AttentionShape(queries=SizeRange(1, sys.maxsize), key_lens=(64,))
-"""Rounded all the same: few lengths mean few shapes for the kernels to prepare."""
-
-
-ANY_ATTENTION = AttentionShape(queries=SizeRange(1, sys.maxsize), key_lens=(1,))
-"""Of kernels whose results no shape changes."""
 
 
 _MAX_TILE_ROWS = 128

@@ -13,13 +13,12 @@ from collections.abc import Sequence
 from ctypes import POINTER, byref, c_float, c_int64, c_void_p
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from specdec_core.kernels.build import FLAGS, build_library, reason_of
-from specdec_core.layers.attention.metadata import PieceTable
 
 _SOURCE = Path(__file__).parent / "csrc" / "kernels.c"
 _STEP = 16
@@ -41,6 +40,16 @@ class _Attention(ctypes.Structure):
         *((name, c_int64) for name in ("heads", "key_heads", "size", "num_threads")),
         ("scaling", c_float),
     )
+
+
+class PieceTable(NamedTuple):
+    """Where the keys of every piece lie, for kernels that read the blocks themselves."""
+
+    pieces: Tensor
+    """[P, 3] int32: first token of the pass, number of tokens, place of the first one."""
+    blocks: Tensor
+    """[P, W] int32: blocks of the piece's sequence; those behind the last one are never read."""
+    block_size: int
 
 
 class NativeKernels:

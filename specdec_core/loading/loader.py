@@ -19,14 +19,14 @@ from transformers import (
 )
 
 from specdec_core.batch_invariance.linear import make_linears_exact
-from specdec_core.batch_invariance.size_classes import NotExactError, Numerics
 from specdec_core.config import (
     DEFAULT_GPU_MEMORY_UTILIZATION,
     DEFAULT_MAX_CHOICES,
     DType,
     ModelImpl,
+    Numerics,
 )
-from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
+from specdec_core.errors import InvalidRequestError, ModelNotSupportedError, NotExactError
 from specdec_core.layers.packed_linear import pack_linears
 from specdec_core.loading.draft_vocabulary import reduce_head
 from specdec_core.loading.exact_cost import leave_exact_where_dear

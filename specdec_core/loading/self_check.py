@@ -18,12 +18,9 @@ from specdec_core.batch_invariance.attention import find_attention_shape
 from specdec_core.batch_invariance.linear import make_linears_exact
 from specdec_core.batch_invariance.module import ExactModule, undo_exact
 from specdec_core.batch_invariance.norm import make_norms_exact
-from specdec_core.batch_invariance.size_classes import (
-    ANY_ATTENTION,
-    AttentionShape,
-    ClassTable,
-    NotExactError,
-)
+from specdec_core.batch_invariance.size_classes import ClassTable
+from specdec_core.errors import NotExactError
+from specdec_core.layers.attention.shape import ANY_ATTENTION, AttentionShape
 from specdec_core.model import Feed
 from specdec_core.worker.model_runner import TransformersModel, kv_shape
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from specdec_core.batch_invariance.size_classes import Numerics
-from specdec_core.config import WINDOW_PER_ROW, PoolConfig
+from specdec_core.config import WINDOW_PER_ROW, Numerics, PoolConfig
 from specdec_core.messages import ReplicaInfo, Role
 from specdec_core.request import Request
 from specdec_core.scheduler.device import Device, OpenLease

@@ -10,9 +10,6 @@ from specdec_core.messages import LeaseRow
 from specdec_core.scheduler.grouping import RowPlan
 from specdec_core.scheduler.sequence import Place, Sequence
 
-_MAX_NEW_IDS = 4
-"""Fed ids of a row up to which it is a round of whatever length."""
-
 
 def plan_verification(
     sequence: Sequence, place: Place, proposal: tuple[int, ...], chunk: int
@@ -84,8 +81,3 @@ def fit(plan: RowPlan, max_len: int) -> RowPlan:
     end_len = plan.end_len
     assert end_len <= max_len, f"{end_len} ids do not fit into {max_len} positions"
     return plan if plan.slot_len <= max_len else plan.shortened(max_len - end_len)
-
-
-def is_round(row: LeaseRow) -> bool:
-    """Whether the row's time is that of a round: more fed ids are a catch-up."""
-    return row.num_choices > 0 and len(row.new_ids) <= max(_MAX_NEW_IDS, row.num_choices + 1)

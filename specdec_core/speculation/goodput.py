@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
 
-from specdec_core.messages import GroupLease, GroupResult, ReplicaInfo, Role
-from specdec_core.scheduler.rows import is_round
+from specdec_core.messages import GroupLease, GroupResult, ReplicaInfo, Role, is_round
 from specdec_core.speculation.acceptance import AcceptanceBelief
 from specdec_core.speculation.copy_acceptance import CopyBelief
 from specdec_core.speculation.draft_load import Crowd, Plan

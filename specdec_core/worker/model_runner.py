@@ -13,14 +13,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from specdec_core.algorithms.padded.model import PaddedTransformersModel
-from specdec_core.batch_invariance.size_classes import (
-    FAST_ATTENTION,
-    AttentionShape,
-    ClassTable,
-    Numerics,
-)
-from specdec_core.config import DEFAULT_MAX_CHOICES
+from specdec_core.batch_invariance.size_classes import ClassTable
+from specdec_core.config import DEFAULT_MAX_CHOICES, Numerics
 from specdec_core.errors import InvalidRequestError
 from specdec_core.kv_cache.paged import BLOCK_SIZE, RUN_LENGTH, KVShape, PagedKV
 from specdec_core.kv_cache.prefault import load_touch
@@ -39,7 +33,7 @@ from specdec_core.layers.attention.paged import (
     plan_block_rows,
 )
 from specdec_core.layers.attention.sdpa import AttentionPass, RaggedPass
-from specdec_core.loading.cache_probe import check_cache_use
+from specdec_core.layers.attention.shape import FAST_ATTENTION, AttentionShape
 from specdec_core.model import DraftRow, Feed
 from specdec_core.models.base import Decoder
 from specdec_core.models.generic import HookedDecoder
@@ -47,6 +41,7 @@ from specdec_core.models.llama import FusedDecoder
 from specdec_core.models.registry import check_supported
 from specdec_core.step_times import StepTime
 from specdec_core.stopwatch import wait_for
+from specdec_core.worker.cache_probe import check_cache_use
 from specdec_core.worker.cuda_graphs.draft_loop import DraftLoop
 from specdec_core.worker.cuda_graphs.graph_runner import StaticModel, StaticPasses
 from specdec_core.worker.cuda_graphs.recorder import Recorder
@@ -174,10 +169,6 @@ class TransformersModel:
     @property
     def cache_shape(self) -> KVShape:
         return self._kv.shape
-
-    def padded(self) -> PaddedTransformersModel:
-        """The same weights over left-padded batches, which bring their own memory."""
-        return PaddedTransformersModel(self)
 
     def allocate(self) -> int:
         return self._kv.allocate()

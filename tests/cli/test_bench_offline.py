@@ -15,8 +15,7 @@ from deployments.generate import load_options
 from deployments.generate.output import STAGES
 from deployments.verify.cells import Cell, Point
 from specdec_core.algorithms.protocol import AlgorithmStats
-from specdec_core.batch_invariance.size_classes import Numerics
-from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.config import KPolicyName, Numerics, PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.loading.loader import LoadConfig, load_pair
 from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams

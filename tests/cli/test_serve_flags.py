@@ -9,8 +9,7 @@ import yaml
 
 from deployments.config import UnknownFieldsMode
 from deployments.serve_flags import service_config
-from specdec_core.batch_invariance.size_classes import Numerics
-from specdec_core.config import SpecMethod
+from specdec_core.config import Numerics, SpecMethod
 from specdec_core.errors import InvalidRequestError
 from tests.cli.conftest import Specdec
 

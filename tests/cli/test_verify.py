@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from deployments.verify import audit as verify_audit
-from specdec_core.batch_invariance.size_classes import NotExactError
 from specdec_core.engine import AlgorithmName, Engine
+from specdec_core.errors import NotExactError
 from specdec_core.loading import loader as loading
 from specdec_core.request import TokenEvent
 from tests.cli.conftest import Outcome, Specdec

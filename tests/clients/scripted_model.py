@@ -15,7 +15,7 @@ from torch import Tensor
 
 from deployments.text.grammars import Compiler
 from deployments.text.model import TextModel
-from specdec_core.batch_invariance.size_classes import Numerics
+from specdec_core.config import Numerics
 from specdec_core.messages import ReplicaInfo, Role
 from specdec_core.worker.replica import Replica
 from tests.fakes import TokenListModel

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from specdec_core import SpeculationConfig
 from specdec_core.batch_invariance.linear import _MAX_ROWS, ExactLinear
-from specdec_core.batch_invariance.size_classes import SizeRange, SizeSet
+from specdec_core.batch_invariance.size_classes import SizeSet
 from specdec_core.config import (
     CPU_DRAFT_TOKENS,
     DEFAULT_MAX_CHOICES,
@@ -25,6 +25,7 @@ from specdec_core.config import (
 )
 from specdec_core.engine import AlgorithmName, _default_config
 from specdec_core.layers.attention.metadata import MAX_SHORT_QUERIES
+from specdec_core.layers.attention.shape import SizeRange
 from specdec_core.loading import profiler as timing
 from specdec_core.loading.memory_plan import MAX_TOKENS
 from specdec_core.models import kernels

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from specdec_core.batch_invariance.size_classes import Numerics
 from specdec_core.choice_rules import ChoiceRules
+from specdec_core.config import Numerics
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.messages import (
     EMPTY_HASH,

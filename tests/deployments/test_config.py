@@ -20,8 +20,7 @@ from deployments.config import ServiceConfig, load_service_config
 from deployments.coordinator.server import process_settings
 from deployments.serve_command import ready_line
 from deployments.text.answers.choosing import ChosenFormats
-from specdec_core.batch_invariance.size_classes import Numerics
-from specdec_core.config import KPolicyName, OverlapMode, SpecMethod, SpeculationConfig
+from specdec_core.config import KPolicyName, Numerics, OverlapMode, SpecMethod, SpeculationConfig
 
 
 @pytest.fixture(autouse=True)

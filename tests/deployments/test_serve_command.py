@@ -26,7 +26,7 @@ from deployments.serve_command import (
     warn_when_open,
 )
 from deployments.start_waiting import StartError, refusal_in, wait_until_ready
-from specdec_core.batch_invariance.size_classes import Numerics
+from specdec_core.config import Numerics
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError, SpecdecError
 from tests.deployments.checked import check_start
 from tests.service.tiny_folder import quantise, save_tiny_llama, save_tokenizer

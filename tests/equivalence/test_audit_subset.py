@@ -16,8 +16,14 @@ import torch
 from deployments.verify.audit import Audit, CellResult
 from deployments.verify.cells import ALGORITHMS, PLAIN, Cell, Point, Task
 from deployments.verify.draft import self_draft
-from specdec_core.batch_invariance.size_classes import Numerics
-from specdec_core.config import KPolicyName, NgramConfig, PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.config import (
+    KPolicyName,
+    NgramConfig,
+    Numerics,
+    PoolConfig,
+    SpecMethod,
+    SpeculationConfig,
+)
 from specdec_core.loading.loader import settle_numerics
 from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams

@@ -24,8 +24,7 @@ from specdec_core import (
     SpecMethod,
     SpeculationConfig,
 )
-from specdec_core.batch_invariance.size_classes import Numerics
-from specdec_core.config import KPolicyName
+from specdec_core.config import KPolicyName, Numerics
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.errors import InvalidRequestError
 from specdec_core.grammar import GrammarKind, GrammarSpec

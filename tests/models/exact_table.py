@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from specdec_core.batch_invariance.linear import ExactLinear, Linear
-from specdec_core.batch_invariance.size_classes import (
-    AttentionShape,
-    ClassTable,
-    SizeRange,
-    SizeSet,
-)
+from specdec_core.batch_invariance.size_classes import ClassTable, SizeSet
+from specdec_core.layers.attention.shape import AttentionShape, SizeRange
 from specdec_core.worker.model_runner import TransformersModel
 
 ROWS = SizeSet((SizeRange(3, 8),))

@@ -12,9 +12,9 @@ from specdec_core.errors import ModelNotSupportedError
 from specdec_core.kernels.ops import NativeKernels, load_kernels
 from specdec_core.kv_cache.paged import KVShape, PagedKV
 from specdec_core.layers.attention.metadata import PassPlan, Piece
-from specdec_core.loading.cache_probe import check_cache_use
 from specdec_core.models.llama import FusedDecoder
 from specdec_core.models.llama_cpu import NativeStack, Pools
+from specdec_core.worker.cache_probe import check_cache_use
 from specdec_core.worker.model_runner import TransformersModel
 from tests.models.test_native_kernels import WIDE
 from tests.tiny_models import VOCAB, tiny_model

@@ -11,7 +11,7 @@ from transformers.activations import ACT2FN
 
 from specdec_core.batch_invariance.activation import ExactActivation, make_activations_exact
 from specdec_core.batch_invariance.module import undo_exact
-from specdec_core.batch_invariance.size_classes import Numerics
+from specdec_core.config import Numerics
 from specdec_core.layers.packed_linear import pack_linears
 from specdec_core.loading.self_check import make_exact
 from specdec_core.worker.model_runner import TransformersModel

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from specdec_core.batch_invariance.module import plain_modules, undo_exact
 from specdec_core.batch_invariance.norm import ExactNorm, make_norms_exact
-from specdec_core.batch_invariance.size_classes import NotExactError
+from specdec_core.errors import NotExactError
 from specdec_core.layers.elementwise import RMSNorm
 from specdec_core.layers.packed_linear import pack_linears
 from specdec_core.loading.self_check import make_exact

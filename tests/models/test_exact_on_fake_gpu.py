@@ -12,8 +12,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from specdec_core.batch_invariance import attention as exact_attention
 from specdec_core.batch_invariance import linear as exact_linear
 from specdec_core.batch_invariance.linear import ExactLinear, find_row_range
-from specdec_core.batch_invariance.size_classes import ANY_ATTENTION, Numerics, SizeRange, SizeSet
+from specdec_core.batch_invariance.size_classes import SizeSet
 from specdec_core.choice_rules import ChoiceRules
+from specdec_core.config import Numerics
+from specdec_core.layers.attention.shape import ANY_ATTENTION, SizeRange
 from specdec_core.loading import self_check as exact
 from specdec_core.loading.self_check import make_exact
 from specdec_core.model import Feed

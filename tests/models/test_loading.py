@@ -14,8 +14,9 @@ from transformers import T5Config
 
 from specdec_core.batch_invariance import linear as exact_linear
 from specdec_core.batch_invariance.linear import ExactLinear
-from specdec_core.batch_invariance.size_classes import NotExactError, Numerics, SizeSet
-from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
+from specdec_core.batch_invariance.size_classes import SizeSet
+from specdec_core.config import Numerics
+from specdec_core.errors import InvalidRequestError, ModelNotSupportedError, NotExactError
 from specdec_core.loading import files, memory
 from specdec_core.loading import loader as loading
 from specdec_core.loading.loader import DType, LoadConfig, load_model, load_pair, load_tokenizer

@@ -5,14 +5,12 @@ from __future__ import annotations
 import pytest
 
 from specdec_core.batch_invariance.size_classes import (
-    ANY_ATTENTION,
-    AttentionShape,
     ClassTable,
-    SizeRange,
     SizeSet,
     cheapest_run,
     fastest_class,
 )
+from specdec_core.layers.attention.shape import ANY_ATTENTION, AttentionShape, SizeRange
 
 
 def classes(*ends: int) -> list[bool]:

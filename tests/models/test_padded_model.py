@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from specdec_core.batch_invariance.size_classes import ANY_ATTENTION
+from specdec_core.algorithms.padded.model import PaddedTransformersModel
+from specdec_core.layers.attention.shape import ANY_ATTENTION
 from specdec_core.layers.packed_linear import pack_linears
 from specdec_core.loading.self_check import make_exact
 from specdec_core.model import Feed
@@ -42,7 +43,7 @@ def loaded(
 def both_logits(model: TransformersModel, num_rounds: int) -> Iterator[tuple[torch.Tensor, ...]]:
     """The same rounds over both caches: ragged proposals, rejections and realignment."""
     rng = random.Random(0)
-    padded = model.padded()
+    padded = PaddedTransformersModel(model)
     ids = [[rng.randrange(VOCAB) for _ in range(length)] for length in PROMPT_LENS]
     kv = padded.new_batch(PROMPT_LENS)
     padded.score(kv, [Feed(row, row_ids[:-1], 0) for row, row_ids in enumerate(ids)])
@@ -97,7 +98,7 @@ def test_fast_logits_are_close_to_those_of_the_in_place_cache(
 
 
 def test_rows_that_are_fed_nothing_stay_as_they_are() -> None:
-    padded = loaded("qwen2", torch.float32, max_tokens_per_pass=512).padded()
+    padded = PaddedTransformersModel(loaded("qwen2", torch.float32, max_tokens_per_pass=512))
     kv = padded.new_batch([3, 9, 4])
     padded.score(kv, [Feed(0, [1, 2], 0), Feed(1, [5] * 8, 0), Feed(2, [7, 8, 9], 0)])
     before = padded.score(kv, [Feed(2, [6], 1)])
@@ -113,7 +114,7 @@ def test_a_nan_in_one_row_reaches_no_other(is_exact: bool) -> None:
     model = loaded("qwen2", torch.bfloat16, max_tokens_per_pass=512)
     if is_exact:
         make_exact(model)
-    padded = model.padded()
+    padded = PaddedTransformersModel(model)
     kv = padded.new_batch([9, 4])
     padded.score(kv, [Feed(0, [5] * 8, 0), Feed(1, [7, 8, 9], 0)])
     before = padded.score(kv, [Feed(1, [6], 1)])
@@ -131,7 +132,7 @@ def test_the_view_is_timed_in_exact_numerics_and_not_needed_in_fast(is_exact: bo
     model = loaded("llama", torch.bfloat16, max_tokens_per_pass=512)
     if is_exact:
         make_exact(model)
-    padded = model.padded()
+    padded = PaddedTransformersModel(model)
     padded.score(padded.new_batch([4]), [Feed(0, [1, 2, 3], 1)])
     assert (padded.view_s > 0) == is_exact
 

@@ -26,7 +26,7 @@ def padded_on_gpu(waits: list[str], decoder: str, *, is_exact: bool) -> PaddedTr
     model: TransformersModel = on_gpu(waits, decoder, max_tokens_per_pass=16)
     if is_exact:
         keep_to_classes(model)
-    return model.padded()
+    return PaddedTransformersModel(model)
 
 
 @pytest.mark.covering(1)

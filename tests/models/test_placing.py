@@ -11,8 +11,8 @@ import pytest
 import torch
 from transformers.integrations import accelerate
 
-from specdec_core.batch_invariance.size_classes import Numerics
 from specdec_core.choice_rules import ChoiceRow
+from specdec_core.config import Numerics
 from specdec_core.errors import InvalidRequestError
 from specdec_core.kv_cache.paged import KVShape
 from specdec_core.loading import loader as loading

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from specdec_core.batch_invariance.size_classes import NotExactError
+from specdec_core.errors import NotExactError
 from specdec_core.loading import self_check_cache as proofs
 from specdec_core.loading.self_check import make_exact
 from specdec_core.loading.self_check_cache import check_rows_once

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from specdec_core.batch_invariance.size_classes import Numerics
+from specdec_core.config import Numerics
 from specdec_core.errors import InvalidRequestError
 from specdec_core.messages import ReplicaInfo, Role
 from specdec_core.request import ErrorKind, FinishReason

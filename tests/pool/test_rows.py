@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from specdec_core.messages import LeaseRow
+from specdec_core.messages import LeaseRow, is_round
 from specdec_core.scheduler.grouping import RowPlan
-from specdec_core.scheduler.rows import fit, is_round, plan_drafting, plan_verification
+from specdec_core.scheduler.rows import fit, plan_drafting, plan_verification
 from specdec_core.scheduler.sequence import Place, Sequence
 from tests.pool.cell import request
 

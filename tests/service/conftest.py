@@ -29,8 +29,7 @@ from deployments.telemetry.logs import LogFormat
 from specdec.v1 import generation_pb2 as pb
 from specdec.v1 import generation_pb2_grpc as pb_grpc
 from specdec_core import Engine, Request, SamplingParams
-from specdec_core.batch_invariance.size_classes import Numerics
-from specdec_core.config import KPolicyName
+from specdec_core.config import KPolicyName, Numerics
 from specdec_core.engine import AlgorithmName
 from specdec_core.loading.loader import DType, LoadConfig
 from tests.conftest import StartedAlone

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from benchmarks.harness.ports import free_port
 from deployments.config import ServiceConfig
-from specdec_core.batch_invariance.size_classes import Numerics
-from specdec_core.config import KPolicyName
+from specdec_core.config import KPolicyName, Numerics
 from tests.service.tiny_folder import save_tiny_llama
 
 PROMPTS = Path(__file__).parents[2] / "examples" / "prompts.jsonl"

@@ -21,8 +21,7 @@ from benchmarks.harness.processes import Kind, pids_by_kind
 from benchmarks.harness.starting import service as served
 from deployments.config import ServiceConfig
 from specdec.v1 import generation_pb2 as pb
-from specdec_core.batch_invariance.size_classes import Numerics
-from specdec_core.config import KPolicyName
+from specdec_core.config import KPolicyName, Numerics
 from tests.conftest import StartedAlone
 from tests.service.conftest import Oracle
 from tests.service.test_cells import Cells

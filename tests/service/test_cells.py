@@ -24,7 +24,7 @@ from deployments.cells.placing import new_id_of
 from deployments.config import ServiceConfig
 from specdec.v1 import generation_pb2 as pb
 from specdec.v1 import generation_pb2_grpc as pb_grpc
-from specdec_core.batch_invariance.size_classes import Numerics
+from specdec_core.config import Numerics
 from tests.conftest import StartedAlone
 from tests.service.conftest import Oracle
 from tests.service.test_service import PROMPT, completion, mixed, token_ids

@@ -17,8 +17,7 @@ from deployments.text.model import load_text_model
 from specdec.v1 import generation_pb2 as pb
 from specdec.v1 import generation_pb2_grpc as pb_grpc
 from specdec_core import Engine, Request, SamplingParams
-from specdec_core.batch_invariance.size_classes import Numerics
-from specdec_core.config import CPU_DRAFT_TOKENS, FIXED_DRAFT_TOKENS
+from specdec_core.config import CPU_DRAFT_TOKENS, FIXED_DRAFT_TOKENS, Numerics
 from specdec_core.engine import AlgorithmName
 from specdec_core.loading.loader import DType, LoadConfig, LoadedModel, load_model
 from tests.demo_service import DemoService

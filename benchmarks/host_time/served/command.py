@@ -43,8 +43,7 @@ from benchmarks.host_time.served.swapping import variables
 from benchmarks.host_time.served.waiting import CpuUse
 from deployments.config import ENV_PREFIX, ServiceConfig
 from deployments.plotting import check_can_plot
-from specdec_core.batch_invariance.size_classes import Numerics
-from specdec_core.config import SpecMethod
+from specdec_core.config import Numerics, SpecMethod
 from specdec_core.messages import Role
 
 _WARM_UP_S = 1.0

@@ -10,10 +10,10 @@ from benchmarks.peers.messages import Decoded, Load, Turn
 from benchmarks.peers.runners.serving import serve
 from deployments.bench.offline_runs import run_cell
 from deployments.verify.cells import PLAIN, Cell, Point
-from specdec_core.batch_invariance.size_classes import Numerics
 from specdec_core.config import (
     WINDOW_PER_ROW,
     KPolicyName,
+    Numerics,
     PoolConfig,
     SpecMethod,
     SpeculationConfig,

@@ -29,7 +29,7 @@ from benchmarks.studies.coupling.plot import plot
 from benchmarks.studies.coupling.points import Answer, Point, choices, logits_behind, point_of
 from deployments.demo_models import resolve_model
 from specdec_core import PoolConfig, Request, SamplingParams
-from specdec_core.batch_invariance.size_classes import Numerics
+from specdec_core.config import Numerics
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.loading.loader import DType, LoadConfig
 

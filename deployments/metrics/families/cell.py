@@ -13,7 +13,7 @@ from deployments.metrics.families.reading import (
 )
 from deployments.metrics.metric import Kind, Metric, Point, Read
 from specdec.v1 import generation_pb2 as pb
-from specdec_core.batch_invariance.size_classes import Numerics
+from specdec_core.config import Numerics
 from specdec_core.messages import Role
 
 AUDITED = "num_audited_"

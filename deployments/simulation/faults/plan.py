@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from deployments.simulation.faults import on_coordinators, on_edges, on_replicas
 from deployments.simulation.scenario import ARRIVALS_S
-from specdec_core.batch_invariance.size_classes import Numerics
+from specdec_core.config import Numerics
 from specdec_core.messages import Role
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 
 from deployments.simulation.invariants.whose import Whose
 from deployments.simulation.record import Violation
-from specdec_core.batch_invariance.size_classes import Numerics
-from specdec_core.config import PoolConfig
+from specdec_core.config import Numerics, PoolConfig
 from specdec_core.messages import (
     GroupLease,
     GroupResult,

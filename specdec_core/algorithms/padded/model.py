@@ -19,7 +19,7 @@ from specdec_core.algorithms.padded.attention import (
     plan_rectangle,
 )
 from specdec_core.algorithms.padded.cache import PaddedKV
-from specdec_core.batch_invariance.size_classes import Numerics
+from specdec_core.config import Numerics
 from specdec_core.layers.attention.metadata import split_into_passes
 from specdec_core.model import Feed
 from specdec_core.stopwatch import Stopwatch

@@ -21,9 +21,10 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from specdec_core.batch_invariance.size_classes import AttentionShape
 from specdec_core.host_copies import on_device, to_device
+from specdec_core.kernels.ops import PieceTable
 from specdec_core.kv_cache.paged import KVShape
+from specdec_core.layers.attention.shape import AttentionShape
 from specdec_core.model import Feed
 
 MAX_SHORT_QUERIES = 16
@@ -73,16 +74,6 @@ class Segment:
     the same keys."""
     mask: Tensor
     """[R, 1, G * Q, S] additive."""
-
-
-class PieceTable(NamedTuple):
-    """Where the keys of every piece lie, for kernels that read the blocks themselves."""
-
-    pieces: Tensor
-    """[P, 3] int32: first token of the pass, number of tokens, place of the first one."""
-    blocks: Tensor
-    """[P, W] int32: blocks of the piece's sequence; those behind the last one are never read."""
-    block_size: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

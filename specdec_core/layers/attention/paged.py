@@ -13,10 +13,7 @@ import torch
 from torch import Tensor
 
 from specdec_core.host_copies import to_device
-from specdec_core.kv_cache.paged import PagedKV
 from specdec_core.layers.attention.metadata import KVBlocks, PassPlan
-from specdec_core.worker.cuda_graphs.buckets import Bucket
-from specdec_core.worker.cuda_graphs.static_input import PassNumbers
 
 _CAUSAL = (-1, 0)
 """A window: all keys to the left, none to the right. The last query of a row sees its last key."""
@@ -99,26 +96,6 @@ class BlockPass:
         self._rows = rows
         self._kv = kv
         self._attention = attention
-
-    @classmethod
-    def of_rectangle(
-        cls,
-        plan: PassPlan,
-        numbers: PassNumbers,
-        bucket: Bucket,
-        kv: PagedKV,
-        attention: BlockAttention,
-    ) -> BlockPass:
-        """All rows have as many queries: those of the padding see keys behind the row's end."""
-        ends = torch.arange(bucket.rows + 1, dtype=torch.int32, device=kv.shape.device)
-        rows = BlockRows(
-            query_ends=ends * bucket.queries,
-            key_counts=numbers.starts + bucket.queries,
-            blocks=numbers.blocks,
-            max_queries=bucket.queries,
-            max_keys=bucket.blocks * kv.block_size,
-        )
-        return cls(plan, rows, kv, attention)
 
     def attend(
         self,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
-from specdec_core.batch_invariance.size_classes import AttentionShape
 from specdec_core.layers.attention.metadata import Piece
+from specdec_core.layers.attention.shape import AttentionShape
 
 MAX_ROWS = 128
 MAX_QUERIES = 33

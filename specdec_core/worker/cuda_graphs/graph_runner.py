@@ -15,11 +15,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specdec_core.batch_invariance.size_classes import AttentionShape
 from specdec_core.kv_cache.paged import PagedKV
 from specdec_core.layers.attention.metadata import PassPlan, Piece
-from specdec_core.layers.attention.paged import BlockAttention, BlockPass
+from specdec_core.layers.attention.paged import BlockAttention, BlockPass, BlockRows
 from specdec_core.layers.attention.sdpa import AttentionPass, RaggedPass
+from specdec_core.layers.attention.shape import AttentionShape
 from specdec_core.models.base import Decoder
 from specdec_core.worker.cuda_graphs.buckets import (
     MAX_QUERIES,
@@ -204,7 +204,8 @@ class StaticPasses:
         attention = self._model.block_attention
         if attention is None:
             return RaggedPass(plan, self._model.kv)
-        return BlockPass.of_rectangle(plan, numbers, bucket, self._model.kv, attention)
+        rows = _rectangle(numbers, bucket, self._model.kv)
+        return BlockPass(plan, rows, self._model.kv, attention)
 
     def _largest(self) -> Bucket:
         size = self._layout.block_size
@@ -212,3 +213,15 @@ class StaticPasses:
         num_keys = rounded_blocks(num_blocks, self._layout.reads_blocks) * size
         num_blocks = -(-self._attention.key_len(num_keys) // size)
         return Bucket(MAX_ROWS, MAX_QUERIES, num_blocks, self._max_logits)
+
+
+def _rectangle(numbers: PassNumbers, bucket: Bucket, kv: PagedKV) -> BlockRows:
+    """All rows have as many queries: those of the padding see keys behind the row's end."""
+    ends = torch.arange(bucket.rows + 1, dtype=torch.int32, device=kv.shape.device)
+    return BlockRows(
+        query_ends=ends * bucket.queries,
+        key_counts=numbers.starts + bucket.queries,
+        blocks=numbers.blocks,
+        max_queries=bucket.queries,
+        max_keys=bucket.blocks * kv.block_size,
+    )

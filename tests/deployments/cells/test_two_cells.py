@@ -14,7 +14,7 @@ from deployments.cells.placing import new_id_of
 from deployments.cells.router import CellRouter
 from deployments.errors import PoolUnavailableError
 from deployments.metrics.ingress_times import IngressTimes
-from specdec_core.batch_invariance.size_classes import Numerics
+from specdec_core.config import Numerics
 from specdec_core.errors import InvalidRequestError
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.messages import Role

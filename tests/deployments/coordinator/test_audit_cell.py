@@ -11,8 +11,7 @@ import pytest
 from deployments.coordinator.pool_status import pool_status
 from deployments.errors import PoolUnavailableError
 from deployments.wire import silence
-from specdec_core.batch_invariance.size_classes import Numerics
-from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.config import KPolicyName, Numerics, PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.messages import LeaseRow, Role, RowResult
 from specdec_core.request import FinishReason
 from tests.deployments.cell import Cell, cell

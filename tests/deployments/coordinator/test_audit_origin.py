@@ -8,8 +8,7 @@ from deployments.coordinator.audit import Auditor, Origin
 from deployments.coordinator.connected import ConnectedReplica
 from deployments.coordinator.pool_driver import PoolDriver
 from deployments.simulation.model_replica import ModelReplica
-from specdec_core.batch_invariance.size_classes import Numerics
-from specdec_core.config import PoolConfig
+from specdec_core.config import Numerics, PoolConfig
 from specdec_core.messages import ReplicaInfo, Role
 from specdec_core.request import FinishReason, Request, RequestStats, TokenEvent
 from specdec_core.sampling_params import SamplingParams

@@ -11,7 +11,7 @@ import pytest
 from deployments.wire.lease_translation import PROTOCOL_VERSION, register_to_pb
 from specdec.v1 import coordination_pb2 as pb
 from specdec.v1 import coordination_pb2_grpc as pb_grpc
-from specdec_core.batch_invariance.size_classes import Numerics
+from specdec_core.config import Numerics
 from specdec_core.messages import Role
 from tests.deployments.cell import Cell, cell
 from tests.deployments.coordinator.test_cell import PLAIN, collect, expected, request, run, until

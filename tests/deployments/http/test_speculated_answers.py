@@ -10,8 +10,7 @@ import pytest
 
 from deployments.text.grammars import Compiler
 from deployments.text.model import TextModel, load_text_model
-from specdec_core.batch_invariance.size_classes import Numerics
-from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
+from specdec_core.config import Numerics, PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.loading.loader import DType, LoadConfig, load_model
 from specdec_core.messages import ReplicaInfo, Role
 from specdec_core.worker.replica import Replica

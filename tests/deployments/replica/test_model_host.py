@@ -13,7 +13,8 @@ import torch
 from deployments.config import ServiceConfig
 from deployments.replica.model_host import accelerator_name, host_model
 from deployments.serve_flags import service_config
-from specdec_core.batch_invariance.size_classes import NotExactError, Numerics
+from specdec_core.config import Numerics
+from specdec_core.errors import NotExactError
 from specdec_core.messages import ReplicaInfo, Role
 from tests.service.tiny_folder import save_tiny_llama
 

@@ -20,7 +20,7 @@ from deployments.wire.translation import pack_ids, submit_to_pb, unpack_ids
 from specdec.v1 import coordination_pb2 as pb
 from specdec.v1 import coordination_pb2_grpc as pb_grpc
 from specdec.v1 import generation_pb2 as public_pb
-from specdec_core.batch_invariance.size_classes import Numerics
+from specdec_core.config import Numerics
 from specdec_core.messages import GroupLease, ReplicaInfo, Role
 from tests.deployments.cell import Cell, cell
 from tests.deployments.coordinator.test_cell import PLAIN, collect, expected, request, run, until

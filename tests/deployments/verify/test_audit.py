@@ -8,7 +8,7 @@ from itertools import count
 import pytest
 
 from deployments.coordinator.audit import Auditor, Divergence, Origin, is_sampled
-from specdec_core.batch_invariance.size_classes import Numerics
+from specdec_core.config import Numerics
 from specdec_core.request import FinishReason, Request, TokenEvent
 from specdec_core.sampling_params import SamplingParams
 

@@ -7,7 +7,7 @@ import torch
 
 from deployments.verify.draft import num_left_out, self_draft
 from specdec_core.batch_invariance.linear import ExactLinear
-from specdec_core.batch_invariance.size_classes import Numerics
+from specdec_core.config import Numerics
 from specdec_core.errors import InvalidRequestError
 from specdec_core.loading.loader import settle_numerics
 from specdec_core.model import Feed

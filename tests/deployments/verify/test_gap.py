@@ -10,7 +10,7 @@ from torch import Tensor
 
 from deployments.verify.compare import Difference
 from deployments.verify.gap import Company, Decoded, measure_gap, measure_logit_change
-from specdec_core.batch_invariance.size_classes import Numerics
+from specdec_core.config import Numerics
 from specdec_core.loading.loader import settle_numerics
 from specdec_core.model import Feed
 from specdec_core.request import Request

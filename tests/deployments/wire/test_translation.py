@@ -30,9 +30,8 @@ from deployments.wire.translation import (
     write_event,
 )
 from specdec.v1 import coordination_pb2 as pb
-from specdec_core.batch_invariance.size_classes import Numerics
 from specdec_core.choice_rules import ChoiceRules
-from specdec_core.config import SpecMethod
+from specdec_core.config import Numerics, SpecMethod
 from specdec_core.grammar import GrammarKind, GrammarSpec
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.messages import (

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from specdec_core.batch_invariance.size_classes import FAST_ATTENTION, AttentionShape, SizeRange
 from specdec_core.layers.attention.metadata import Piece
+from specdec_core.layers.attention.shape import FAST_ATTENTION, AttentionShape, SizeRange
 from specdec_core.worker.cuda_graphs.buckets import (
     Bucket,
     bucket_for,
