@@ -28,7 +28,7 @@ from rich.table import Table
 
 from benchmarks.prompts import chat_prompts
 from deployments.demo_models import resolve_model
-from specdec_core.choice_rules import ChoiceRow, ChoiceRules
+from specdec_core.choice_rules import SampleRow, SamplingRules
 from specdec_core.config import Numerics
 from specdec_core.loading.loader import DType, LoadConfig, load_model
 from specdec_core.model import Feed
@@ -36,8 +36,8 @@ from specdec_core.sampling import cpu as native_choice
 from specdec_core.sampling.sampler import choose
 from specdec_core.sampling_params import SamplingParams
 from specdec_core.worker import round as speculative_round
-from specdec_core.worker.model_runner import TransformersModel
-from specdec_core.worker.round import Turn, propose, score_and_verify
+from specdec_core.worker.model_runner import ModelRunner
+from specdec_core.worker.round import RoundInput, propose, score_and_verify
 
 SETTINGS = {
     "T 0.8, top_p 0.95": SamplingParams(temperature=0.8, top_p=0.95),
@@ -114,8 +114,8 @@ class _Bench:
 
     def __init__(
         self,
-        target: TransformersModel,
-        draft: TransformersModel | None,
+        target: ModelRunner,
+        draft: ModelRunner | None,
         prompts: Sequence[tuple[int, ...]],
         k: int,
     ) -> None:
@@ -123,7 +123,7 @@ class _Bench:
         self._ids = [_decode(target, prompt, k + 1) for prompt in prompts]
         self._slots = [self._cache(model) for model in (target, draft) if model is not None]
 
-    def _cache(self, model: TransformersModel) -> list[int]:
+    def _cache(self, model: ModelRunner) -> list[int]:
         slots = [model.allocate() for _ in self._ids]
         for slot, ids in zip(slots, self._ids, strict=True):
             model.score([Feed(slot, ids[: -self._k - 1], 0)])
@@ -131,7 +131,7 @@ class _Bench:
 
     def run_round(self, params: SamplingParams) -> Cost:
         """From K + 1 tokens before the sequences' ends; both caches are as before afterwards."""
-        rules = [ChoiceRules(params, len(ids) // 2) for ids in self._ids]
+        rules = [SamplingRules(params, len(ids) // 2) for ids in self._ids]
         with _choice_watch() as choices:
             started = Times.now()
             proposals = self._propose(rules)
@@ -143,7 +143,7 @@ class _Bench:
                 model.rollback(slot, len(ids) - self._k - 1)
         return Cost(whole, Times(sum(c.wall for c in choices), sum(c.cpu for c in choices)))
 
-    def _propose(self, rules: Sequence[ChoiceRules]) -> list[tuple[int, ...]]:
+    def _propose(self, rules: Sequence[SamplingRules]) -> list[tuple[int, ...]]:
         if self._draft is None:
             return [ids[-self._k :] for ids in self._ids]
         return propose(self._draft, self._turns(1, rules, [()] * len(rules), self._k))
@@ -151,13 +151,15 @@ class _Bench:
     def _turns(
         self,
         place: int,
-        rules: Sequence[ChoiceRules],
+        rules: Sequence[SamplingRules],
         proposals: Sequence[tuple[int, ...]],
         num_choices: int,
-    ) -> list[Turn]:
+    ) -> list[RoundInput]:
         parts = zip(self._slots[place], self._ids, rules, proposals, strict=True)
         return [
-            Turn(slot, ids[-self._k - 1 : -self._k], drafted, num_choices, own, ids[: -self._k])
+            RoundInput(
+                slot, ids[-self._k - 1 : -self._k], drafted, num_choices, own, ids[: -self._k]
+            )
             for slot, ids, own, drafted in parts
         ]
 
@@ -177,13 +179,13 @@ def _choice_watch() -> Iterator[list[Times]]:
         yield times
 
 
-def _decode(model: TransformersModel, prompt: tuple[int, ...], count: int) -> tuple[int, ...]:
+def _decode(model: ModelRunner, prompt: tuple[int, ...], count: int) -> tuple[int, ...]:
     """The prompt and `count` sampled tokens: a proposal that the target has made itself."""
-    rules = ChoiceRules(SamplingParams(temperature=0.8, max_tokens=count), len(prompt))
+    rules = SamplingRules(SamplingParams(temperature=0.8, max_tokens=count), len(prompt))
     slot, ids = model.allocate(), prompt
     for _ in range(count):
         logits = model.score([Feed(slot, ids[model.cached_len(slot) :], 1)])
-        ids = (*ids, *choose(logits, [ChoiceRow(rules, len(ids))], model.vocab_size))
+        ids = (*ids, *choose(logits, [SampleRow(rules, len(ids))], model.vocab_size))
     model.free(slot)
     return ids
 

@@ -40,7 +40,7 @@ from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, Speculation
 from specdec_core.messages import GroupLease, GroupResult, Occupancy, ReplicaInfo, Role
 from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
-from specdec_core.scheduler import SequencePool
+from specdec_core.scheduler import Scheduler
 
 _GROUPS = (8, 32)
 _METHODS = (SpecMethod.NONE, SpecMethod.DRAFT_MODEL)
@@ -99,7 +99,7 @@ def _serve(group: int, method: SpecMethod, told: Connection) -> None:
                 method=method, num_draft_tokens=4, k_policy=KPolicyName.FIXED
             ),
         )
-        driver = PoolDriver(SequencePool(config, epoch=1), epoch=1)
+        driver = PoolDriver(Scheduler(config, epoch=1), epoch=1)
         _, endpoint = await start_server(driver, "127.0.0.1")
         told.send((endpoint.address, endpoint.token))
         await driver.run()

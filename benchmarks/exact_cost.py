@@ -23,7 +23,7 @@ from benchmarks.pass_times import cache_prompt, median_pass_s
 from deployments.demo_models import resolve_model
 from specdec_core.config import Numerics
 from specdec_core.loading.loader import DType, LoadConfig, load_model
-from specdec_core.worker.model_runner import TransformersModel
+from specdec_core.worker.model_runner import ModelRunner
 
 BATCH_SIZES = (1, 4, 8, 16, 32)
 DRAFT_TOKENS = (0, 1, 4, 8)
@@ -55,12 +55,12 @@ def main(
         output.write_text(json.dumps(result, indent=1) + "\n")
 
 
-def _load(model: str, dtype: DType, numerics: Numerics) -> TransformersModel:
+def _load(model: str, dtype: DType, numerics: Numerics) -> ModelRunner:
     config = LoadConfig(dtype=dtype, numerics=numerics, kv_cache_tokens=32768, max_model_len=2048)
     return load_model(resolve_model(model), config).model
 
 
-def _prefill(model: TransformersModel) -> float:
+def _prefill(model: ModelRunner) -> float:
     seconds = []
     for _ in range(5):
         started = time.perf_counter()

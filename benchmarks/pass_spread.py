@@ -35,7 +35,7 @@ from specdec_core.loading.loader import DType, LoadConfig, load_model
 from specdec_core.model import Feed
 from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
-from specdec_core.worker.model_runner import TransformersModel
+from specdec_core.worker.model_runner import ModelRunner
 
 _ROWS = (1, 8, 16, 32)
 _CACHED = (64, 400)
@@ -88,7 +88,7 @@ def main(
         output.write_text(json.dumps({**facts, "cells": cells}, indent=1) + "\n")
 
 
-def _engine(target: TransformersModel, algorithm: AlgorithmName, rows: int) -> Engine:
+def _engine(target: ModelRunner, algorithm: AlgorithmName, rows: int) -> Engine:
     config = PoolConfig(
         max_group_size=rows,
         window=rows,
@@ -97,7 +97,7 @@ def _engine(target: TransformersModel, algorithm: AlgorithmName, rows: int) -> E
     return Engine(target, config=config, algorithm=algorithm)
 
 
-def _scatter(target: TransformersModel) -> None:
+def _scatter(target: ModelRunner) -> None:
     """Fill the cache with sequences of one block, which then end in any order."""
     cache, rng, size = target.prefix_cache, random.Random(0), target.block_size
     assert cache is not None
@@ -129,7 +129,7 @@ def _begin(engine: Engine, rows: int, prompt_len: int, temperature: float, steps
         begun |= {event.request_id for event in engine.step()}
 
 
-def _timed(target: TransformersModel, engine: Engine, steps: int) -> dict[str, float]:
+def _timed(target: ModelRunner, engine: Engine, steps: int) -> dict[str, float]:
     """Milliseconds."""
     passes: list[float] = []
     outside: list[float] = []

@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable, Sequence
 
 from specdec_core.model import Feed
-from specdec_core.worker.model_runner import TransformersModel
+from specdec_core.worker.model_runner import ModelRunner
 
 _NUM_WARM_UPS = 2
 
 
 def median_pass_s(
-    models: Sequence[TransformersModel],
+    models: Sequence[ModelRunner],
     batch: int,
     k: int,
     prompt_len: int,
@@ -39,7 +39,7 @@ def median_pass_s(
     return [statistics.median(measured) for measured in seconds]
 
 
-def cache_prompt(model: TransformersModel, length: int) -> int:
+def cache_prompt(model: ModelRunner, length: int) -> int:
     """A new slot with so many tokens."""
     slot = model.allocate()
     model.score([Feed(slot, range(100, 100 + length), 0)])

@@ -29,7 +29,7 @@ from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, Speculation
 from specdec_core.messages import GroupLease, GroupResult, LeaseRow, ReplicaInfo, Role, RowResult
 from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
-from specdec_core.scheduler import Command, Emit, SendLease, SequencePool
+from specdec_core.scheduler import Command, Emit, Scheduler, SendLease
 
 _VOCAB = 1000
 _COMMON = 50
@@ -94,7 +94,7 @@ class World:
             group_by_shape=self.cell.group_by_shape,
             speculation=speculation,
         )
-        self.pool = SequencePool(config, epoch=1)
+        self.pool = Scheduler(config, epoch=1)
         for index in range(self.cell.targets):
             self.pool.register(_target(index, num_blocks=window * _MAX_LEN // 16), self.now)
         for _ in range(self.cell.sequences):

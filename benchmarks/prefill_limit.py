@@ -34,7 +34,7 @@ from specdec_core.messages import GroupLease, GroupResult, ReplicaInfo, Role
 from specdec_core.model import CachedModel, Feed
 from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
-from specdec_core.scheduler import Emit, SendFree, SendLease, SequencePool
+from specdec_core.scheduler import Emit, Scheduler, SendFree, SendLease
 from specdec_core.worker.replica import Replica
 
 _STREAM_PROMPT = 30
@@ -110,7 +110,7 @@ class World:
             max_open_leases=MAX_OPEN_LEASES,
             speculation=SpeculationConfig(method=method, k_policy=KPolicyName.FIXED),
         )
-        self.pool = SequencePool(config, epoch=1)
+        self.pool = Scheduler(config, epoch=1)
         self._replicas = {role.value: Replica(model, role) for role, model in self.models.items()}
         for role, model in self.models.items():
             self.pool.register(_describe(model, role), self.now)

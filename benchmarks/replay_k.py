@@ -20,7 +20,7 @@ from rich.table import Table
 
 from specdec_core.config import PoolConfig
 from specdec_core.scheduler import scheduler as pool
-from specdec_core.speculation.goodput import GoodputK
+from specdec_core.speculation.goodput import GoodputPolicy
 from specdec_core.speculation.k_policy import KPolicy
 from specdec_core.speculation.k_trace import Record, TracedK, replay
 from specdec_core.speculation.policies import make_k_policy
@@ -32,7 +32,7 @@ def traces_to(file: TextIO) -> Iterator[None]:
 
     def make(config: PoolConfig) -> KPolicy:
         policy = make_k_policy(config)
-        if not isinstance(policy, GoodputK):
+        if not isinstance(policy, GoodputPolicy):
             return policy
         write({"event": "policy", "max_group_size": policy.max_group_size})
         return TracedK(policy, write)
@@ -48,7 +48,7 @@ def main(trace: Annotated[Path, typer.Argument(help="JSON lines.")]) -> None:
     """Decide again what a trace says was decided. Exits 1 where anything comes out differently."""
     with trace.open() as lines:
         records = map(json.loads, lines)
-        policy = GoodputK(next(records)["max_group_size"])
+        policy = GoodputPolicy(next(records)["max_group_size"])
         decisions = list(replay(records, policy))
     lengths = Counter(
         length

@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from specdec_core.choice_rules import ChoiceRules
+from specdec_core.choice_rules import SamplingRules
 from specdec_core.model import CachedModel, Feed
 from specdec_core.sampling_params import SamplingParams
-from specdec_core.worker.round import Turn, score_and_verify
+from specdec_core.worker.round import RoundInput, score_and_verify
 
 SEQUENCES = (1, 8, 16, 32)
 TOKENS = (1, 2, 3, 5, 9, 16)
 CACHED = (100, 200, 400)
-_RULES = ChoiceRules(SamplingParams(temperature=0.0), max(CACHED))
+_RULES = SamplingRules(SamplingParams(temperature=0.0), max(CACHED))
 _TOKEN = 5
 """Token that is fed; a pass takes as long for any other."""
 
@@ -77,7 +77,9 @@ def _pass_s(
 ) -> float:
     drafted = (_TOKEN,) * (tokens - 1)
     started = clock()
-    score_and_verify(model, [Turn(slot, (_TOKEN,), drafted, tokens, _RULES) for slot in slots])
+    score_and_verify(
+        model, [RoundInput(slot, (_TOKEN,), drafted, tokens, _RULES) for slot in slots]
+    )
     took = clock() - started
     for slot in slots:
         model.rollback(slot, cached)

@@ -19,7 +19,7 @@ from specdec_core.loading.loader import (
     make_decoder,
     settle_numerics,
 )
-from specdec_core.worker.model_runner import TransformersModel
+from specdec_core.worker.model_runner import ModelRunner
 
 RANDOM = "random-"
 DEMO = "smollm2-135m"
@@ -57,7 +57,7 @@ class ModelOptions:
         return (self.max_sequences + 1) * self.row_len
 
 
-def load_target(options: ModelOptions) -> TransformersModel:
+def load_target(options: ModelOptions) -> ModelRunner:
     """Raises ModelNotSupportedError, and NotExactError where exact numerics are asked in vain."""
     if not options.is_random:
         return _load(options.target, options, options.numerics)
@@ -67,7 +67,7 @@ def load_target(options: ModelOptions) -> TransformersModel:
     return target
 
 
-def load_draft(options: ModelOptions, kind: DrafterKind) -> TransformersModel | None:
+def load_draft(options: ModelOptions, kind: DrafterKind) -> ModelRunner | None:
     """The model whose passes a drafted token costs; None where it costs none."""
     if kind is DrafterKind.LOOKUP:
         return None
@@ -95,7 +95,7 @@ def prompts_for(
     return [tuple(row) for row in ids.tolist()]
 
 
-def _load(name: str, options: ModelOptions, numerics: Numerics) -> TransformersModel:
+def _load(name: str, options: ModelOptions, numerics: Numerics) -> ModelRunner:
     config = LoadConfig(
         dtype=options.dtype,
         device=options.device,
@@ -106,7 +106,7 @@ def _load(name: str, options: ModelOptions, numerics: Numerics) -> TransformersM
     return load_model(str(resolve_model(name)), config).model
 
 
-def _random(shape: Shape, vocab_size: int, options: ModelOptions) -> TransformersModel:
+def _random(shape: Shape, vocab_size: int, options: ModelOptions) -> ModelRunner:
     weights = random_model(
         shape.scaled(options.scale),
         vocab_size,
@@ -115,7 +115,7 @@ def _random(shape: Shape, vocab_size: int, options: ModelOptions) -> Transformer
         device=torch.device(options.device),
         max_len=options.row_len,
     )
-    return TransformersModel(
+    return ModelRunner(
         make_decoder(weights),
         vocab_size=vocab_size,
         kv_cache_tokens=options.kv_cache_tokens,

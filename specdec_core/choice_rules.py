@@ -12,7 +12,7 @@ from specdec_core.sampling_params import SamplingParams
 
 
 @dataclass(frozen=True, slots=True)
-class ChoiceRules:
+class SamplingRules:
     """One request's rules. With the ids before a position they define the choice there."""
 
     params: SamplingParams
@@ -44,7 +44,7 @@ class ChoiceRules:
         """Why nothing can be chosen by these rules any more."""
         return None if self.grammar is None else self.grammar.failure
 
-    def compiled(self, compiler: GrammarCompiler | None) -> ChoiceRules:
+    def compiled(self, compiler: GrammarCompiler | None) -> SamplingRules:
         """The rules with their grammar ready. Raises InvalidRequestError where there is no
         compiler, or it cannot read the grammar."""
         if self.params.grammar is None:
@@ -54,10 +54,10 @@ class ChoiceRules:
         return replace(self, grammar=compiler(self.params.grammar))
 
 
-class ChoiceRow(NamedTuple):
+class SampleRow(NamedTuple):
     """Whose token a row of logits chooses, and where."""
 
-    rules: ChoiceRules
+    rules: SamplingRules
     position: int
     """Absolute place of the token in its sequence, prompt included."""
     history: Sequence[int] = ()

@@ -31,7 +31,7 @@ from specdec_core.request import FinishReason, Request, TokenEvent
 
 if TYPE_CHECKING:
     from specdec_core.loading.loader import LoadConfig
-    from specdec_core.worker.model_runner import TransformersModel
+    from specdec_core.worker.model_runner import ModelRunner
 
 
 class AlgorithmName(StrEnum):
@@ -202,7 +202,7 @@ def _padded(model: CachedModel) -> PaddedLM:
     return PaddedTransformersModel(model)
 
 
-def _default_config(target: TransformersModel, algorithm: AlgorithmName) -> PoolConfig:
+def _default_config(target: ModelRunner, algorithm: AlgorithmName) -> PoolConfig:
     """Return the configuration for a loaded target of which the caller says nothing."""
     from specdec_core.loading.profiler import rows_of_a_group
 

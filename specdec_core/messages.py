@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from specdec_core.choice_rules import ChoiceRules
+from specdec_core.choice_rules import SamplingRules
 from specdec_core.config import Numerics
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.step_times import StepTime
@@ -96,7 +96,7 @@ class LeaseRow(NamedTuple):
     DRAFT: how many tokens to draft at most, or 0 for a catch-up."""
     num_scored: int = 0
     """TARGET: log-probabilities are reported of so many of new_ids[1:], from the first of them."""
-    rules: ChoiceRules | None = None
+    rules: SamplingRules | None = None
     """Sent on the sequence's first use on this replica, None afterwards."""
 
     @property

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from specdec_core.choice_rules import ChoiceRules
+from specdec_core.choice_rules import SamplingRules
 from specdec_core.config import SpecMethod
 from specdec_core.errors import InvalidRequestError, check_range
 from specdec_core.logprobs import TokenLogprobs
@@ -142,8 +142,10 @@ class Request:
         return ends.union(self.params.stop_token_ids)
 
     @property
-    def rules(self) -> ChoiceRules:
-        return ChoiceRules(self.params, len(self.prompt_token_ids), self.stop_ids, self.cache_salt)
+    def rules(self) -> SamplingRules:
+        return SamplingRules(
+            self.params, len(self.prompt_token_ids), self.stop_ids, self.cache_salt
+        )
 
     @property
     def max_len(self) -> int:

@@ -20,7 +20,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from specdec_core.models.llama import FusedDecoder, fuse
+from specdec_core.models.llama import LlamaModel, fuse
 
 VOCAB = 97
 _SHAPE: dict[str, Any] = {
@@ -62,8 +62,8 @@ DECODERS = (*sorted(ARCHITECTURES), *FUSED)
 
 def tiny_decoder(
     name: str, dtype: torch.dtype = torch.float32, **changes: Any
-) -> PreTrainedModel | FusedDecoder:
-    """The tiny model of one of DECODERS, as a TransformersModel takes it."""
+) -> PreTrainedModel | LlamaModel:
+    """The tiny model of one of DECODERS, as a ModelRunner takes it."""
     model = tiny_model(architecture_of(name), **changes).to(dtype)
     return fuse(model) if name in FUSED else model
 

@@ -12,14 +12,14 @@ import torch
 from benchmarks.gpu_report.networks import Network, cached, config_of, random_network
 from benchmarks.gpu_report.results import Findings
 from benchmarks.gpu_report.settings import NetworkShape, Settings
-from specdec_core.choice_rules import ChoiceRules
+from specdec_core.choice_rules import SamplingRules
 from specdec_core.kv_cache.paged import BLOCK_SIZE
 from specdec_core.layers.attention import select as attention_probe
 from specdec_core.loading.self_check import make_exact
 from specdec_core.model import Feed
 from specdec_core.sampling_params import SamplingParams
 from specdec_core.worker.model_runner import kv_shape
-from specdec_core.worker.round import Turn, propose
+from specdec_core.worker.round import RoundInput, propose
 
 _ROWS = 5
 _PROMPT = 30
@@ -104,10 +104,10 @@ def _recorded_passes(network: Network) -> str:
 def _draft_in_one_go(network: Network) -> str:
     """K tokens are one call, without the host in between."""
     model = cached(network, tokens=4096, max_len=_MAX_LEN)
-    rules = ChoiceRules(SamplingParams(temperature=0.0), prompt_len=_PROMPT)
+    rules = SamplingRules(SamplingParams(temperature=0.0), prompt_len=_PROMPT)
     slots = [model.allocate() for _ in range(_ROWS)]
     model.score([Feed(slot, range(1, 1 + _PROMPT), 0) for slot in slots])
-    proposals = propose(model, [Turn(slot, (7,), (), 4, rules) for slot in slots])
+    proposals = propose(model, [RoundInput(slot, (7,), (), 4, rules) for slot in slots])
     if not model.drafts_in_one_go:
         raise RuntimeError("it drafts token by token")
     return f"{len(proposals)} rows, {len(proposals[0])} tokens each"

@@ -17,11 +17,11 @@ from benchmarks.gpu_report.speed import GOAL_ACCEPTANCE, Script
 from benchmarks.gpu_report.timing import filled, roll_back
 from benchmarks.gpu_report.trace import Span, busy_us, gaps_us, shares, spans_of
 from specdec_core import SpecMethod
-from specdec_core.choice_rules import ChoiceRules
+from specdec_core.choice_rules import SamplingRules
 from specdec_core.engine import Engine
 from specdec_core.model import Feed
-from specdec_core.worker.model_runner import TransformersModel
-from specdec_core.worker.round import Turn, propose
+from specdec_core.worker.model_runner import ModelRunner
+from specdec_core.worker.round import RoundInput, propose
 
 _SHOWN = 12
 _SETTLED = 3
@@ -41,8 +41,8 @@ def measure(settings: Settings, findings: Findings) -> None:
             feeds = [Feed(slot, range(3, 3 + count), count) for slot in slots]
             view.passes(name, pair.target, slots, partial(pair.target.score, feeds))
     with filled(pair.draft, rows, context) as slots:
-        rules = ChoiceRules(GREEDY, prompt_len=context)
-        turns = [Turn(slot, (3,), (), sizes.k, rules) for slot in slots]
+        rules = SamplingRules(GREEDY, prompt_len=context)
+        turns = [RoundInput(slot, (3,), (), sizes.k, rules) for slot in slots]
         view.passes("draft", pair.draft, slots, partial(propose, pair.draft, turns))
     for way in (Way(rows=rows), Way(rows=rows, k=sizes.k, method=SpecMethod.DRAFT_MODEL)):
         view.rounds(_running(pair, way, sizes), way)
@@ -71,7 +71,7 @@ class _View:
     def passes(
         self,
         name: str,
-        model: TransformersModel,
+        model: ModelRunner,
         slots: Sequence[int],
         work: Callable[[], object],
     ) -> None:

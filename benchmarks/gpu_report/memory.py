@@ -13,8 +13,8 @@ from benchmarks.gpu_report.results import Findings
 from benchmarks.gpu_report.settings import Settings, Sizes
 from specdec_core import Request, SamplingParams, SpecMethod
 from specdec_core.config import DEFAULT_GPU_MEMORY_UTILIZATION
-from specdec_core.loading.memory_plan import Companion, Placing, place
-from specdec_core.worker.model_runner import TransformersModel, kv_shape
+from specdec_core.loading.memory_plan import ColocatedDraft, MemoryPlan, place
+from specdec_core.worker.model_runner import ModelRunner, kv_shape
 
 _REHEARSED_TOKENS = 8192
 """A CPU plans by the memory of its host: a rehearsal takes little."""
@@ -36,13 +36,13 @@ def measure(settings: Settings, findings: Findings) -> None:
 
 def _place(
     network: Network, settings: Settings, max_len: int, rows: int, tokens: int | None = None
-) -> TransformersModel:
+) -> ModelRunner:
     """The target without a number of tokens: that is what is planned, a draft in mind."""
     sizes = settings.sizes
     is_target = tokens is None
     if settings.is_rehearsal:
         tokens = _REHEARSED_TOKENS
-    placing = Placing(
+    placing = MemoryPlan(
         vocab_size=network.config.vocab_size,
         max_model_len=max_len,
         kv_cache_tokens=tokens,
@@ -52,17 +52,17 @@ def _place(
     return place(network, placing)
 
 
-def _companion(settings: Settings) -> Companion:
+def _companion(settings: Settings) -> ColocatedDraft:
     """The draft that comes after, by its shape alone."""
     config = config_of(settings.sizes.draft)
     dtype = getattr(torch, settings.sizes.dtype)
-    return Companion(
+    return ColocatedDraft(
         weight_bytes=num_parameters(settings.sizes.draft) * dtype.itemsize,
         kv=kv_shape(config, dtype, torch.device(settings.device)),
     )
 
 
-def _requests(sizes: Sizes, model: TransformersModel, rows: int, max_len: int) -> list[Request]:
+def _requests(sizes: Sizes, model: ModelRunner, rows: int, max_len: int) -> list[Request]:
     """As long as the cache holds for all rows at once."""
     held = (model.num_blocks - 2 * rows) * model.block_size // rows
     length = max(min(max_len, held) - sizes.answer_len - 2 * sizes.max_k, 1)

@@ -12,18 +12,18 @@ from transformers import AutoModelForCausalLM, PreTrainedModel, Qwen3Config, Qwe
 
 from benchmarks.gpu_report.settings import NetworkShape, Settings
 from specdec_core.loading.memory_plan import MAX_TOKENS, block_attention_for
-from specdec_core.models.llama import FusedDecoder, fuse
+from specdec_core.models.llama import LlamaModel, fuse
 from specdec_core.worker.cuda_graphs.recorder import DirectRecorder, recorder_for
-from specdec_core.worker.model_runner import TransformersModel
+from specdec_core.worker.model_runner import ModelRunner
 
-Network = PreTrainedModel | FusedDecoder
+Network = PreTrainedModel | LlamaModel
 _POSITIONS = 40_960
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    target: TransformersModel
-    draft: TransformersModel
+    target: ModelRunner
+    draft: ModelRunner
 
 
 def config_of(shape: NetworkShape) -> Any:
@@ -70,12 +70,10 @@ def random_networks(settings: Settings) -> tuple[Network, Network]:
     return random_network(sizes.target, settings), random_network(sizes.draft, settings, seed=1)
 
 
-def cached(
-    network: Network, *, tokens: int, max_len: int, is_recorded: bool = True
-) -> TransformersModel:
+def cached(network: Network, *, tokens: int, max_len: int, is_recorded: bool = True) -> ModelRunner:
     """With a cache of `tokens`. On a CPU recorded passes run as they are: that they run is seen."""
     recorder = (recorder_for(network.device) or DirectRecorder()) if is_recorded else None
-    return TransformersModel(
+    return ModelRunner(
         network,
         vocab_size=network.config.vocab_size,
         kv_cache_tokens=tokens,
@@ -131,13 +129,13 @@ def _chosen_share(network: nn.Module, num_tokens: int) -> float:
 
 
 def _embedding(network: Any) -> nn.Parameter:
-    is_ours = isinstance(network, FusedDecoder)
+    is_ours = isinstance(network, LlamaModel)
     embedding: Any = network.embedding if is_ours else network.get_input_embeddings()
     weight: nn.Parameter = embedding.weight
     return weight
 
 
 def _head(network: Any) -> nn.Parameter:
-    head: Any = network.head if isinstance(network, FusedDecoder) else network.lm_head
+    head: Any = network.head if isinstance(network, LlamaModel) else network.lm_head
     weight: nn.Parameter = head.weight
     return weight

@@ -20,12 +20,12 @@ from benchmarks.gpu_report.networks import (
 from benchmarks.gpu_report.results import Findings
 from benchmarks.gpu_report.settings import Settings, Sizes
 from benchmarks.gpu_report.timing import bytes_per_second, filled, median_s, roll_back
-from specdec_core.choice_rules import ChoiceRow, ChoiceRules
+from specdec_core.choice_rules import SampleRow, SamplingRules
 from specdec_core.model import Feed
 from specdec_core.sampling.sampler import choose
 from specdec_core.sampling_params import SamplingParams
-from specdec_core.worker.model_runner import TransformersModel
-from specdec_core.worker.round import Turn, propose
+from specdec_core.worker.model_runner import ModelRunner
+from specdec_core.worker.round import RoundInput, propose
 
 GREEDY = SamplingParams(temperature=0.0)
 _CHOICES = {"greedy": GREEDY, "sampled, top-p 0.95": SamplingParams(temperature=0.8, top_p=0.95)}
@@ -75,7 +75,7 @@ class Roof:
 
     def _time(
         self,
-        model: TransformersModel,
+        model: ModelRunner,
         work: str,
         slots: Sequence[int],
         context: int,
@@ -101,10 +101,10 @@ class Roof:
 
 
 def _runs(
-    model: TransformersModel, slots: Sequence[int], context: int, k: int
+    model: ModelRunner, slots: Sequence[int], context: int, k: int
 ) -> dict[str, Callable[[], object]]:
-    rules = ChoiceRules(GREEDY, prompt_len=context)
-    turns = [Turn(slot, (3,), (), k, rules) for slot in slots]
+    rules = SamplingRules(GREEDY, prompt_len=context)
+    turns = [RoundInput(slot, (3,), (), k, rules) for slot in slots]
     return {
         "decode": lambda: model.score([Feed(slot, (3,), 1) for slot in slots]),
         "verify": lambda: model.score([Feed(slot, range(3, 4 + k), k + 1) for slot in slots]),
@@ -119,7 +119,7 @@ def measure_choice(vocab_size: int, device: torch.device, roof: Roof) -> None:
         count = rows * (sizes.k + 1)
         logits = torch.randn(count, vocab_size, dtype=getattr(torch, sizes.dtype), device=device)
         for name, params in _CHOICES.items():
-            places = [ChoiceRow(ChoiceRules(params, prompt_len=0), at) for at in range(count)]
+            places = [SampleRow(SamplingRules(params, prompt_len=0), at) for at in range(count)]
             run = partial(choose, logits, places, vocab_size)
             seconds = median_s(run, sizes.repeats, device)
             roof.findings.row(

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import torch
 
 from specdec_core.model import Feed
-from specdec_core.worker.model_runner import TransformersModel
+from specdec_core.worker.model_runner import ModelRunner
 
 _NUM_WARM_UPS = 3
 
@@ -54,7 +54,7 @@ def bytes_per_second(device: torch.device) -> float:
 
 
 @contextmanager
-def filled(model: TransformersModel, rows: int, context: int) -> Iterator[list[int]]:
+def filled(model: ModelRunner, rows: int, context: int) -> Iterator[list[int]]:
     """Slots that cache so many tokens each."""
     slots = [model.allocate() for _ in range(rows)]
     try:
@@ -66,6 +66,6 @@ def filled(model: TransformersModel, rows: int, context: int) -> Iterator[list[i
             model.free(slot)
 
 
-def roll_back(model: TransformersModel, slots: Sequence[int], context: int) -> None:
+def roll_back(model: ModelRunner, slots: Sequence[int], context: int) -> None:
     for slot in slots:
         model.rollback(slot, context)

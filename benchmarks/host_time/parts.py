@@ -21,9 +21,9 @@ SCRIPT = "script"
 """Time the benchmark itself takes to put scripted choices in place of computed ones."""
 
 PARTS: dict[str, tuple[str, ...]] = {
-    "scheduling": ("specdec_core.scheduler.scheduler:SequencePool.advance",),
+    "scheduling": ("specdec_core.scheduler.scheduler:Scheduler.advance",),
     "n-gram lookup": ("specdec_core.scheduler.proposals:Proposer._look_up",),
-    "settling": ("specdec_core.scheduler.scheduler:SequencePool.on_result",),
+    "settling": ("specdec_core.scheduler.scheduler:Scheduler.on_result",),
     "replica": (
         "specdec_core.worker.replica:Replica.execute",
         "specdec_core.worker.replica:score_and_verify",
@@ -31,11 +31,11 @@ PARTS: dict[str, tuple[str, ...]] = {
     ),
     "plain loop": ("specdec_core.algorithms.autoregressive:Autoregressive.step",),
     "pass planning": (
-        "specdec_core.worker.model_runner:TransformersModel.score",
+        "specdec_core.worker.model_runner:ModelRunner.score",
         "specdec_core.worker.cuda_graphs.draft_loop:DraftLoop.propose",
     ),
     "packing and buffers": (
-        "specdec_core.worker.cuda_graphs.graph_runner:StaticPasses.fill",
+        "specdec_core.worker.cuda_graphs.graph_runner:CudaGraphRunner.fill",
         "specdec_core.worker.cuda_graphs.draft_loop:DraftLoop._fill",
     ),
     "choice": (

@@ -17,7 +17,7 @@ from benchmarks.host_time.device import DeviceAttention, DeviceRecorder, Modelle
 from benchmarks.host_time.pass_times import PassTimes
 from specdec_core.model import DraftRow, Feed
 from specdec_core.models.llama import fuse
-from specdec_core.worker.model_runner import TransformersModel
+from specdec_core.worker.model_runner import ModelRunner
 
 _CERTAIN = 1e4
 """A logit that no noise of a sampler outweighs."""
@@ -38,7 +38,7 @@ class Script(Protocol):
         ...
 
 
-class ScriptedModel(TransformersModel):
+class ScriptedModel(ModelRunner):
     """A tiny network on a modelled device that chooses what `script` says; greedy only."""
 
     def __init__(
@@ -52,7 +52,7 @@ class ScriptedModel(TransformersModel):
         max_model_len: int,
         **options: Any,
     ) -> None:
-        """`options` are those of TransformersModel."""
+        """`options` are those of ModelRunner."""
         attention = DeviceAttention()
         self.script = script
         self._modelled = device

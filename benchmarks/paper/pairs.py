@@ -30,7 +30,7 @@ from specdec_core.loading.loader import (
     settle_numerics,
 )
 from specdec_core.model import CachedModel
-from specdec_core.worker.model_runner import TransformersModel
+from specdec_core.worker.model_runner import ModelRunner
 
 _ROUNDING = 64
 _RECORDED_LEFT_OUT = 2 / 3
@@ -54,7 +54,7 @@ class PairOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    target: TransformersModel
+    target: ModelRunner
     draft: CachedModel | None
     workload: Workload
     num_draft_tokens: int
@@ -124,7 +124,7 @@ def _load_config(workload: Workload, options: PairOptions, numerics: Numerics) -
     )
 
 
-def _target(spec: PairSpec, workload: Workload, options: PairOptions) -> TransformersModel:
+def _target(spec: PairSpec, workload: Workload, options: PairOptions) -> ModelRunner:
     if spec.is_random:
         shape = pair_shape(spec.target)
         target = _random(shape.target, shape.vocab_size, workload, options)
@@ -134,7 +134,7 @@ def _target(spec: PairSpec, workload: Workload, options: PairOptions) -> Transfo
     return load_model(resolve_model(spec.target), config).model
 
 
-def _named_draft(spec: PairSpec, workload: Workload, options: PairOptions) -> TransformersModel:
+def _named_draft(spec: PairSpec, workload: Workload, options: PairOptions) -> ModelRunner:
     path = resolve_model(spec.draft_model)
     check_same_tokenizer(load_tokenizer(resolve_model(spec.target)), load_tokenizer(path))
     return load_model(path, _load_config(workload, options, Numerics.FAST)).model
@@ -153,7 +153,7 @@ def _recorded_draft(spec: PairSpec, pair: Pair, options: PairOptions) -> Recorde
     return RecordedDraft(_cost_model(spec, pair, options), book)
 
 
-def _cost_model(spec: PairSpec, pair: Pair, options: PairOptions) -> TransformersModel:
+def _cost_model(spec: PairSpec, pair: Pair, options: PairOptions) -> ModelRunner:
     """Whose passes the recorded draft makes."""
     if spec.is_random:
         shape = pair_shape(spec.target)
@@ -162,9 +162,7 @@ def _cost_model(spec: PairSpec, pair: Pair, options: PairOptions) -> Transformer
     return self_draft(pair.target, round(_RECORDED_LEFT_OUT * num_layers))
 
 
-def _random(
-    shape: Shape, vocab_size: int, workload: Workload, options: PairOptions
-) -> TransformersModel:
+def _random(shape: Shape, vocab_size: int, workload: Workload, options: PairOptions) -> ModelRunner:
     max_len = _max_len(workload, options.num_draft_tokens)
     weights = random_model(
         shape.scaled(options.scale),
@@ -174,7 +172,7 @@ def _random(
         device=_device(options.device),
         max_len=max_len,
     )
-    return TransformersModel(
+    return ModelRunner(
         make_decoder(weights),
         vocab_size=vocab_size,
         kv_cache_tokens=(options.max_sequences + 1) * max_len,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from deployments.autoscaling.signals import CellSignals, SignalMeter
-from specdec_core.scheduler import PoolCounters
+from specdec_core.scheduler import SchedulerCounters
 
 FRESH_S = 0.9
 """A report is as old at most; a little less than the second between two of one target's, so that
@@ -19,7 +19,7 @@ one alone gets a new one each time."""
 class SignalSampler:
     """One cell's. Time is an argument."""
 
-    def __init__(self, read: Callable[[], PoolCounters], meter: SignalMeter) -> None:
+    def __init__(self, read: Callable[[], SchedulerCounters], meter: SignalMeter) -> None:
         self._read = read
         self._meter = meter
         self._looked_at: float | None = None

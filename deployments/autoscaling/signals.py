@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, fields
 
 from deployments.totals.growth import Growth, Name, Reading, Source, Totals, by_source
 from specdec_core.messages import Role
-from specdec_core.scheduler import PoolCounters, ReplicaCounters
+from specdec_core.scheduler import ReplicaCounters, SchedulerCounters
 
 WINDOW_S = 5.0
 _SHORTEST_S = 0.5
@@ -75,7 +75,7 @@ class SignalMeter:
         self._window_s = window_s
         self._readings: deque[Reading] = deque()
 
-    def note(self, counters: PoolCounters, now: float) -> CellSignals | None:
+    def note(self, counters: SchedulerCounters, now: float) -> CellSignals | None:
         """The signals by these totals; None until there is something to compare them with."""
         reading = _reading(counters, now)
         self._readings.append(reading)
@@ -87,7 +87,7 @@ class SignalMeter:
         return _signals(counters, by_source(earlier, reading))
 
 
-def _reading(counters: PoolCounters, now: float) -> Reading:
+def _reading(counters: SchedulerCounters, now: float) -> Reading:
     rounds: dict[Name, float] = {
         "rounds": counters.num_sequence_rounds,
         "drafted": counters.num_draft_rows,
@@ -101,7 +101,7 @@ def _reading(counters: PoolCounters, now: float) -> Reading:
     return Reading(now, {_POOL: Totals(rounds), **sources})
 
 
-def _signals(counters: PoolCounters, lately: Mapping[Source, Growth]) -> CellSignals:
+def _signals(counters: SchedulerCounters, lately: Mapping[Source, Growth]) -> CellSignals:
     staying = [replica for replica in counters.replicas if not replica.is_draining]
     targets = [replica for replica in staying if replica.role is Role.TARGET]
     drafts = [replica for replica in staying if replica.role is Role.DRAFT]

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.nn.functional import linear
 
-from specdec_core.worker.model_runner import TransformersModel
+from specdec_core.worker.model_runner import ModelRunner
 
 _READ_NUMBERS = 32 * 2**20
 """Float32 numbers: 128 MB, more than a cache holds for one process."""
@@ -61,7 +61,7 @@ class Roofline:
         )
 
 
-def measure_roofline(model: TransformersModel) -> Roofline:
+def measure_roofline(model: ModelRunner) -> Roofline:
     """Takes about a second."""
     sizes = [_num_weights(module) for module in model.module.modules()]
     num_weights = sum(sizes)

@@ -41,7 +41,7 @@ from deployments.telemetry.pool_spans import PoolSpans
 from deployments.telemetry.process import ProcessName
 from deployments.telemetry.tracing import begin_tracing
 from deployments.wire.endpoint import Endpoint
-from specdec_core.scheduler import SequencePool
+from specdec_core.scheduler import Scheduler
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class Coordinator:
         self._tracing = begin_tracing(process)
         self.epoch = random.getrandbits(64)
         self._driver = PoolDriver(
-            SequencePool(spec.pool, epoch=self.epoch),
+            Scheduler(spec.pool, epoch=self.epoch),
             epoch=self.epoch,
             audit_share=spec.audit_share,
             limits=spec.limits,

@@ -37,7 +37,7 @@ from specdec.v1 import coordination_pb2 as pb
 from specdec_core.errors import InvalidRequestError, QueueFullError, SpecdecError
 from specdec_core.messages import GroupResult, Occupancy, ReplicaInfo
 from specdec_core.request import Request, TokenEvent
-from specdec_core.scheduler import Emit, SendLease, SendReset, SequencePool
+from specdec_core.scheduler import Emit, Scheduler, SendLease, SendReset
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class PoolDriver:
 
     def __init__(
         self,
-        pool: SequencePool,
+        pool: Scheduler,
         *,
         epoch: int,
         audit_share: float = 0.0,

@@ -9,7 +9,7 @@ from deployments.metrics.request_totals import audit_counters
 from deployments.metrics.stage_statuses import stage_statuses
 from deployments.stages.histogram import BOUNDS_S
 from specdec.v1 import generation_pb2 as pb
-from specdec_core.scheduler import PoolCounters, ReplicaCounters
+from specdec_core.scheduler import ReplicaCounters, SchedulerCounters
 
 _TOTALS = (
     "num_groups",
@@ -72,7 +72,7 @@ def _audit(auditor: Auditor) -> pb.AuditStatus:
     )
 
 
-def _totals(counters: PoolCounters) -> dict[str, int]:
+def _totals(counters: SchedulerCounters) -> dict[str, int]:
     finished = {f"num_finished_{reason}": n for reason, n in counters.num_finished.items()}
     leases = {f"{GRANTED}{role}": n for role, n in counters.leases.granted.items()}
     leases |= {f"{EXPIRED}{role}": n for role, n in counters.leases.expired.items()}

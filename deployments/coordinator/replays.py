@@ -9,7 +9,7 @@ from functools import partial
 from deployments.coordinator.audit import Auditor
 from specdec_core.errors import InvalidRequestError
 from specdec_core.request import TokenEvent
-from specdec_core.scheduler import SequencePool
+from specdec_core.scheduler import Scheduler
 
 logger = logging.getLogger(__name__)
 
@@ -20,7 +20,7 @@ PassOn = Callable[[Callable[[float], object]], None]
 class Replays:
     """Begins them, compares what they say, gives them up."""
 
-    def __init__(self, auditor: Auditor, pool: SequencePool, pass_on: PassOn) -> None:
+    def __init__(self, auditor: Auditor, pool: Scheduler, pass_on: PassOn) -> None:
         self.auditor = auditor
         self._pool = pool
         self._pass_on = pass_on

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from specdec_core.choice_rules import ChoiceRules
+from specdec_core.choice_rules import SamplingRules
 from specdec_core.model import CachedModel, Feed
 from specdec_core.sampling_params import SamplingParams
-from specdec_core.worker.round import Turn, propose, score_and_verify
+from specdec_core.worker.round import RoundInput, propose, score_and_verify
 
 _REPEATS = 15
 _CONTEXT = 192
@@ -42,7 +42,7 @@ def measure_costs(
     """The median of repeated passes; nothing is left in the caches."""
     longest = max(spec_tokens)
     num_rows = min(batch_size, *(_num_rows(m, longest) for m in (target, draft) if m is not None))
-    rules = ChoiceRules(params, _CONTEXT)
+    rules = SamplingRules(params, _CONTEXT)
     passes = {}
     for count in (0, *spec_tokens):
         turns = _turns(num_rows, (_TOKEN,) * count, count + 1, rules)
@@ -54,9 +54,9 @@ def measure_costs(
 
 
 def _turns(
-    num_rows: int, proposal: tuple[int, ...], num_choices: int, rules: ChoiceRules
-) -> list[Turn]:
-    return [Turn(slot, (_TOKEN,), proposal, num_choices, rules) for slot in range(num_rows)]
+    num_rows: int, proposal: tuple[int, ...], num_choices: int, rules: SamplingRules
+) -> list[RoundInput]:
+    return [RoundInput(slot, (_TOKEN,), proposal, num_choices, rules) for slot in range(num_rows)]
 
 
 def _context_len(model: CachedModel, longest: int) -> int:
@@ -71,8 +71,8 @@ def _num_rows(model: CachedModel, longest: int) -> int:
 
 def _seconds(
     model: CachedModel,
-    turns: Sequence[Turn],
-    run: Callable[[CachedModel, Sequence[Turn]], object],
+    turns: Sequence[RoundInput],
+    run: Callable[[CachedModel, Sequence[RoundInput]], object],
     longest: int,
 ) -> float:
     context = _context_len(model, longest)
@@ -88,8 +88,8 @@ def _seconds(
 
 def _timed(
     model: CachedModel,
-    turns: Sequence[Turn],
-    run: Callable[[CachedModel, Sequence[Turn]], object],
+    turns: Sequence[RoundInput],
+    run: Callable[[CachedModel, Sequence[RoundInput]], object],
     context: int,
 ) -> float:
     started = time.perf_counter()

@@ -11,7 +11,7 @@ from specdec_core.config import DEFAULT_GPU_MEMORY_UTILIZATION
 from specdec_core.loading.files import local_folder
 from specdec_core.loading.loader import companion_of
 from specdec_core.loading.memory import DeviceMemory
-from specdec_core.loading.memory_plan import Companion, share_of
+from specdec_core.loading.memory_plan import ColocatedDraft, share_of
 from specdec_core.messages import Role
 
 
@@ -38,5 +38,5 @@ def memory_share(config: ServiceConfig, role: Role, device: torch.device) -> flo
 
 def _needs_of(
     model: str, revision: str | None, config: ServiceConfig, device: torch.device
-) -> Companion:
+) -> ColocatedDraft:
     return companion_of(local_folder(resolve_model(model), revision), config.dtype, device)

@@ -21,7 +21,7 @@ from specdec.v1 import coordination_pb2 as pb
 from specdec.v1 import coordination_pb2_grpc as pb_grpc
 from specdec_core.config import PoolConfig
 from specdec_core.messages import GroupResult
-from specdec_core.scheduler import SequencePool
+from specdec_core.scheduler import Scheduler
 
 _STEP_S = 0.000001
 """Of a turn of a loop whose work costs nothing, or is charged."""
@@ -119,9 +119,9 @@ class CoordinatorProcess(Host):
         except Exception as error:
             self.uncaught(error)
 
-    def _new_pool(self, epoch: int) -> SequencePool:
+    def _new_pool(self, epoch: int) -> Scheduler:
         if self.inspector is None:
-            return SequencePool(self._config, epoch=epoch)
+            return Scheduler(self._config, epoch=epoch)
         self.inspector.began()
         return WatchedPool(self._config, epoch=epoch, watcher=self.inspector)
 
@@ -140,7 +140,7 @@ class CoordinatorProcess(Host):
 class _WatchedDriver(PoolDriver):
     """Adds nothing to what the driver does."""
 
-    def __init__(self, process: CoordinatorProcess, pool: SequencePool, epoch: int) -> None:
+    def __init__(self, process: CoordinatorProcess, pool: Scheduler, epoch: int) -> None:
         super().__init__(pool, epoch=epoch, clock=process.clock)
         self._process = process
 

@@ -8,7 +8,7 @@ from typing import Protocol
 from specdec_core.config import PoolConfig
 from specdec_core.messages import GroupResult
 from specdec_core.request import Request
-from specdec_core.scheduler import Command, SequencePool
+from specdec_core.scheduler import Command, Scheduler
 
 
 class Watcher(Protocol):
@@ -18,7 +18,7 @@ class Watcher(Protocol):
         """An attempt of a request begins; an older one is over."""
         ...
 
-    def commanded(self, pool: SequencePool, commands: list[Command], now: float) -> None: ...
+    def commanded(self, pool: Scheduler, commands: list[Command], now: float) -> None: ...
 
     def gone(self, replica_id: str) -> None:
         """The replica has been deregistered, or is about to register anew."""
@@ -29,13 +29,13 @@ class Watcher(Protocol):
         ...
 
     def result(
-        self, pool: SequencePool, result: GroupResult, pass_on: Callable[[], None], now: float
+        self, pool: Scheduler, result: GroupResult, pass_on: Callable[[], None], now: float
     ) -> None:
         """`pass_on` lets the pool have it."""
         ...
 
 
-class WatchedPool(SequencePool):
+class WatchedPool(Scheduler):
     """Adds nothing to what the pool does."""
 
     def __init__(self, config: PoolConfig, *, epoch: int, watcher: Watcher) -> None:

@@ -14,12 +14,12 @@ from transformers import PreTrainedModel
 
 from specdec_core.batch_invariance.module import undo_exact
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
-from specdec_core.models.llama import FusedDecoder
-from specdec_core.worker.model_runner import TransformersModel
+from specdec_core.models.llama import LlamaModel
+from specdec_core.worker.model_runner import ModelRunner
 
 SELF = "self"
 
-Module = PreTrainedModel | FusedDecoder
+Module = PreTrainedModel | LlamaModel
 _AnyModule = TypeVar("_AnyModule", bound=nn.Module)
 
 
@@ -33,10 +33,10 @@ def num_left_out(spec_model: str) -> int | None:
     return int(count or 0)
 
 
-def self_draft(target: TransformersModel, num_layers: int) -> TransformersModel:
+def self_draft(target: ModelRunner, num_layers: int) -> ModelRunner:
     """The target without `num_layers` of its layers, over an equal cache of its own, in fast
     numerics: whatever a draft proposes, the target decides."""
-    return TransformersModel(
+    return ModelRunner(
         _without_layers(target.module, num_layers),
         vocab_size=target.vocab_size,
         kv_cache_tokens=target.num_blocks * target.block_size,
@@ -69,7 +69,7 @@ def _without_layers(model: Module, num_layers: int) -> Module:
 
 def _body(model: Module) -> Any:
     """What has the layers."""
-    return model if isinstance(model, FusedDecoder) else getattr(model, "model", None)
+    return model if isinstance(model, LlamaModel) else getattr(model, "model", None)
 
 
 def _spread_out(num_layers: int, num_left_out: int) -> list[int]:

@@ -19,7 +19,7 @@ from torch import Tensor
 from deployments.verify.compare import Difference
 from specdec_core.algorithms.padded.interface import Paddable, PaddedBatch
 from specdec_core.algorithms.padded.model import PaddedTransformersModel
-from specdec_core.choice_rules import ChoiceRow
+from specdec_core.choice_rules import SampleRow
 from specdec_core.model import CachedModel, Feed, ScoringModel
 from specdec_core.request import Request
 from specdec_core.sampling.gumbel import gumbel, noise_keys
@@ -70,7 +70,7 @@ def measure_gap(
     passes = _plain_passes(model, decoded, difference.position + 1)
     logits = deque(passes, maxlen=1).pop()[:, : model.vocab_size]
     ids = (*request.prompt_token_ids, *token_ids[: difference.position])
-    row = ChoiceRow(request.rules, len(ids), ids)
+    row = SampleRow(request.rules, len(ids), ids)
     scores = _scores(logits, row)
     best, second = scores.topk(2).values.tolist()
     if difference.expected is None or difference.got is None:
@@ -83,7 +83,7 @@ def measure_gap(
     return Gap(best - second, chosen, is_rounding)
 
 
-def _scores(logits: Tensor, row: ChoiceRow) -> Tensor:
+def _scores(logits: Tensor, row: SampleRow) -> Tensor:
     """What the choice compares, before filters: processed logits with the noise, [V]."""
     processed = process(logits, [row])[0]
     params = row.rules.params

@@ -23,7 +23,7 @@ from specdec_core.loading.loader import (
     load_tokenizer,
 )
 from specdec_core.request import Request
-from specdec_core.worker.model_runner import TransformersModel
+from specdec_core.worker.model_runner import ModelRunner
 
 _ROUNDING = 64
 """Cached tokens are counted in blocks; this is at least the size of one."""
@@ -101,7 +101,7 @@ class Models:
     """What one audit loads, once for all of its cells."""
 
     target: LoadedModel
-    draft: TransformersModel | None
+    draft: ModelRunner | None
     fast_target: LoadedModel | None
     """Only to compare an exact target with."""
 
@@ -130,7 +130,7 @@ def load_models(options: VerifyOptions, prompts: Prompts) -> Models:
     )
 
 
-def _load_draft(options: VerifyOptions, target: LoadedModel, load: LoadConfig) -> TransformersModel:
+def _load_draft(options: VerifyOptions, target: LoadedModel, load: LoadConfig) -> ModelRunner:
     """The named model, or the target without some of its layers."""
     num_layers = num_left_out(options.spec_model)
     if num_layers is not None:

@@ -16,7 +16,7 @@ from deployments.wire.translation import (
     unpack_ids,
 )
 from specdec.v1 import coordination_pb2 as pb
-from specdec_core.choice_rules import ChoiceRules
+from specdec_core.choice_rules import SamplingRules
 from specdec_core.config import Numerics
 from specdec_core.messages import (
     GroupLease,
@@ -162,7 +162,7 @@ def lease_from_pb(message: pb.GroupLease, replica_id: str) -> GroupLease:
     )
 
 
-def _rules_to_pb(place: int, rules: ChoiceRules) -> pb.RowRules:
+def _rules_to_pb(place: int, rules: SamplingRules) -> pb.RowRules:
     return pb.RowRules(
         row=place,
         sampling=sampling_to_pb(rules.params),
@@ -172,8 +172,8 @@ def _rules_to_pb(place: int, rules: ChoiceRules) -> pb.RowRules:
     )
 
 
-def _rules_from_pb(message: pb.RowRules) -> ChoiceRules:
-    return ChoiceRules(
+def _rules_from_pb(message: pb.RowRules) -> SamplingRules:
+    return SamplingRules(
         params=sampling_from_pb(message.sampling),
         prompt_len=message.prompt_len,
         stop_ids=frozenset(unpack_ids(message.stop_ids)),

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from specdec_core.algorithms.protocol import AlgorithmStats
-from specdec_core.choice_rules import ChoiceRow, ChoiceRules
+from specdec_core.choice_rules import SampleRow, SamplingRules
 from specdec_core.grammar import GrammarCompiler
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.model import CachedModel, Feed
@@ -28,7 +28,7 @@ class _Running:
 
     request: Request
     slot: int
-    rules: ChoiceRules
+    rules: SamplingRules
     ids: list[int] = field(default_factory=list)
     num_rounds: int = 0
 
@@ -137,7 +137,7 @@ class Autoregressive:
             for r, share in zip(running, shares, strict=True)
         ]
         prompts, logits = take_prompts(self._model.score(feeds), shares, self._model.vocab_size)
-        rows = [ChoiceRow(r.rules, len(r.ids), r.ids) for r in running]
+        rows = [SampleRow(r.rules, len(r.ids), r.ids) for r in running]
         self._num_passes += 1
         tokens = choose(logits, rows, self._model.vocab_size)
         logprobs = measure_logprobs(logits, rows, tokens, self._model.vocab_size)

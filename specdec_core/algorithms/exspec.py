@@ -22,7 +22,7 @@ from specdec_core.grammar import GrammarCompiler
 from specdec_core.messages import GroupLease, ReplicaInfo, Role
 from specdec_core.model import CachedModel
 from specdec_core.request import Request, TokenEvent
-from specdec_core.scheduler import Command, Emit, SendFree, SendLease, SequencePool
+from specdec_core.scheduler import Command, Emit, Scheduler, SendFree, SendLease
 from specdec_core.worker.replica import Replica
 
 _EPOCH = 1
@@ -45,7 +45,7 @@ class Exspec:
     ) -> None:
         if config.overlap is OverlapMode.AUTO:  # in one thread draft and target take turns anyway
             config = replace(config, overlap=OverlapMode.NEVER)
-        self._pool = SequencePool(config, epoch=_EPOCH)
+        self._pool = Scheduler(config, epoch=_EPOCH)
         self._clock = clock
         self._grammars = grammars
         self._replicas: dict[str, Replica] = {}

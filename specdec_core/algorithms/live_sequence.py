@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import InitVar, dataclass, field
 
-from specdec_core.choice_rules import ChoiceRules
+from specdec_core.choice_rules import SamplingRules
 from specdec_core.config import KPolicyName, NgramConfig, SpeculationConfig
 from specdec_core.grammar import GrammarCompiler
 from specdec_core.logprobs import TokenLogprobs
@@ -26,7 +26,7 @@ class LiveSequence:
     arrived_at: float
     grammars: InitVar[GrammarCompiler | None] = None
     admitted_at: float | None = None
-    rules: ChoiceRules = field(init=False)
+    rules: SamplingRules = field(init=False)
     ids: list[int] = field(init=False)
     history: AcceptanceHistory = field(default_factory=AcceptanceHistory)
     ngram: NgramIndex | None = None

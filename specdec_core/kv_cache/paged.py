@@ -19,7 +19,7 @@ from torch import Tensor
 
 from specdec_core.host_copies import on_device
 from specdec_core.kv_cache.block_allocator import BlockAllocator, BlockName, NamedBlock
-from specdec_core.kv_cache.prefault import BackedAhead, Touch
+from specdec_core.kv_cache.prefault import PagePrefault, Touch
 
 BLOCK_SIZE = 16
 RUN_LENGTH = 8
@@ -103,7 +103,7 @@ class PagedKV:
         """The same memory. PyTorch would wake its OpenMP threads to clear a block, and those go on
         turning round for a while on the cores that the kernels' own threads need."""
         bytes_PNX = words_PNX.view(torch.uint8)
-        self._ahead = BackedAhead(bytes_PNX, touch) if touch and is_on_host else None
+        self._ahead = PagePrefault(bytes_PNX, touch) if touch and is_on_host else None
         self._first_rows_P1 = torch.arange(num_planes, device=shape.device)[:, None] * num_rows
         self.scratch_block = num_blocks if has_scratch_block else None
         """Where padding reads and writes."""

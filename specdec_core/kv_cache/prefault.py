@@ -31,7 +31,7 @@ Touch = Callable[[int, int, int, int], None]
 """`specdec_touch` of csrc/prefault.c: the first byte, planes, bytes between them, bytes of each."""
 
 
-class BackedAhead:
+class PagePrefault:
     """Of a pool [planes, blocks, bytes]: its lowest blocks are taken first."""
 
     def __init__(self, pool: Tensor, touch: Touch) -> None:

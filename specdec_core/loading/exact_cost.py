@@ -10,7 +10,7 @@ import logging
 from specdec_core.loading.profiler import time_steps
 from specdec_core.loading.self_check import in_fast_numerics, make_fast
 from specdec_core.messages import Role
-from specdec_core.worker.model_runner import TransformersModel
+from specdec_core.worker.model_runner import ModelRunner
 
 MAX_COST = 0.1
 """Of the time of a fast pass: where exact ones take more, `auto` goes on fast."""
@@ -20,7 +20,7 @@ _SIZES = ((1, 1), (8, 5), (32, 5))
 _logger = logging.getLogger(__name__)
 
 
-def leave_exact_where_dear(model: TransformersModel) -> None:
+def leave_exact_where_dear(model: ModelRunner) -> None:
     """Bring an exact model on a GPU back into fast numerics where exact passes of any of the sizes
     cost more than MAX_COST; the log says what was measured."""
     if model.device.type == "cpu":
@@ -39,7 +39,7 @@ def leave_exact_where_dear(model: TransformersModel) -> None:
     )
 
 
-def cost_of_exact(model: TransformersModel) -> dict[int, float]:
+def cost_of_exact(model: ModelRunner) -> dict[int, float]:
     """By how much of a fast pass's time an exact one takes longer, by the rows of the pass. Sizes
     that the cache has no room for are left out."""
     exact = _times(model)
@@ -48,7 +48,7 @@ def cost_of_exact(model: TransformersModel) -> dict[int, float]:
     return {rows: exact[rows] / fast[rows] - 1.0 for rows in exact if rows in fast}
 
 
-def _times(model: TransformersModel) -> dict[int, float]:
+def _times(model: ModelRunner) -> dict[int, float]:
     """Of passes that are recorded by then."""
     time_steps(model, Role.TARGET, sizes=_SIZES)
     return {time.num_rows: time.seconds for time in time_steps(model, Role.TARGET, sizes=_SIZES)}

@@ -13,14 +13,14 @@ import transformers
 
 from specdec_core.layers.attention.paged import BlockAttention
 from specdec_core.layers.elementwise import LayerOps
-from specdec_core.worker.model_runner import TransformersModel
+from specdec_core.worker.model_runner import ModelRunner
 
 _FLASH_PACKAGES = ("flash-attn", "flash-attn-3")
 """PyTorch's own copy has PyTorch's version."""
 _UNKNOWN = "unknown"
 
 
-def numerics_fingerprint(model: TransformersModel, digest: str) -> str:
+def numerics_fingerprint(model: ModelRunner, digest: str) -> str:
     """Readable facts first, then one hash of all that may change a bit.
 
     `digest` is of the model's files. Threads count: kernels divide their sums by them.

@@ -32,17 +32,17 @@ from specdec_core.loading.draft_vocabulary import reduce_head
 from specdec_core.loading.exact_cost import leave_exact_where_dear
 from specdec_core.loading.files import local_folder, model_digest, weight_files
 from specdec_core.loading.fingerprint import numerics_fingerprint
-from specdec_core.loading.memory_plan import Companion, Placing, place
+from specdec_core.loading.memory_plan import ColocatedDraft, MemoryPlan, place
 from specdec_core.loading.profiler import timed
 from specdec_core.loading.self_check import check_rows, make_exact
 from specdec_core.loading.self_check_cache import check_rows_once
 from specdec_core.loading.tokenizers import check_same_tokenizer, load_tokenizer
 from specdec_core.loading.weights import read_weights
 from specdec_core.messages import Role
-from specdec_core.models.llama import FusedDecoder, fuse
+from specdec_core.models.llama import LlamaModel, fuse
 from specdec_core.models.registry import check_supported, freeze_rope
 from specdec_core.sampling.cpu import use_choice_kernels
-from specdec_core.worker.model_runner import TransformersModel, kv_shape
+from specdec_core.worker.model_runner import ModelRunner, kv_shape
 
 __all__ = [
     "DType",
@@ -108,7 +108,7 @@ class LoadConfig:
 class LoadedModel:
     """A model ready to decode and what its files say of it."""
 
-    model: TransformersModel
+    model: ModelRunner
     end_token_ids: frozenset[int]
     """Every id that ends an answer by the model's generation config and config."""
     digest: str
@@ -150,7 +150,7 @@ def load_pair(
 
 
 def load_model(
-    path_or_id: str, config: LoadConfig | None = None, companion: Companion | None = None
+    path_or_id: str, config: LoadConfig | None = None, companion: ColocatedDraft | None = None
 ) -> LoadedModel:
     """Load one model and leave room on its GPU for a `companion`.
 
@@ -165,7 +165,7 @@ def load_model(
     vocab_size = len(load_tokenizer(str(folder)))
     config.tell("reading weights")
     weights = _weights(folder, config)
-    placing = Placing(
+    placing = MemoryPlan(
         vocab_size=vocab_size,
         max_model_len=max_model_len,
         kv_cache_tokens=config.kv_cache_tokens,
@@ -192,7 +192,9 @@ def load_model(
     )
 
 
-def _companion(draft: str, config: LoadConfig, target_device: torch.device) -> Companion | None:
+def _companion(
+    draft: str, config: LoadConfig, target_device: torch.device
+) -> ColocatedDraft | None:
     """What a draft will take of the GPU of its target; None where it takes nothing of that."""
     device = device_of(config.device)
     if device.type != "cuda" or device != target_device:
@@ -200,20 +202,20 @@ def _companion(draft: str, config: LoadConfig, target_device: torch.device) -> C
     return companion_of(local_folder(draft, config.revision), config.dtype, device)
 
 
-def companion_of(folder: Path, dtype: DType, device: torch.device) -> Companion:
+def companion_of(folder: Path, dtype: DType, device: torch.device) -> ColocatedDraft:
     """By its files: nothing is loaded."""
     config = _model_config(folder)
     own: Any = config.dtype if dtype is DType.AUTO else getattr(torch, dtype.value)
-    return Companion(
+    return ColocatedDraft(
         weight_bytes=sum(file.stat().st_size for file in weight_files(folder)),
         kv=kv_shape(config, own or torch.float32, device),
     )
 
 
 def settle_numerics(
-    model: TransformersModel,
+    model: ModelRunner,
     numerics: Numerics,
-    check: Callable[[TransformersModel], None] = check_rows,
+    check: Callable[[ModelRunner], None] = check_rows,
 ) -> None:
     """Bring a fast model into what was asked for, which `check` proves, and AUTO out of it again
     where it is dear. Raises NotExactError only for EXACT."""
@@ -258,7 +260,7 @@ def _max_positions(config: PreTrainedConfig) -> int:
     return int(getattr(config, "max_position_embeddings", None) or 1)
 
 
-def _weights(folder: Path, config: LoadConfig) -> PreTrainedModel | FusedDecoder:
+def _weights(folder: Path, config: LoadConfig) -> PreTrainedModel | LlamaModel:
     weights = read_weights(folder, config.dtype, device_of(config.device))
     reduce_head(weights, folder)
     freeze_rope(weights)
@@ -270,12 +272,12 @@ def _weights(folder: Path, config: LoadConfig) -> PreTrainedModel | FusedDecoder
 
 def make_decoder(
     weights: PreTrainedModel, *, enforce_eager: bool = False
-) -> PreTrainedModel | FusedDecoder:
+) -> PreTrainedModel | LlamaModel:
     """The fastest forward that this machine has for the model, which gives its weights away."""
     decoder = fuse(weights, uses_kernels=not enforce_eager)
     if not enforce_eager and weights.device.type == "cpu":
         use_choice_kernels()
-    if isinstance(decoder, FusedDecoder):
+    if isinstance(decoder, LlamaModel):
         decoder.use_native_linears()
     pack_linears(decoder)
     return decoder

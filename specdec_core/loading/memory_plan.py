@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from specdec_core.choice_rules import ChoiceRow, ChoiceRules
+from specdec_core.choice_rules import SampleRow, SamplingRules
 from specdec_core.config import DEFAULT_GPU_MEMORY_UTILIZATION, DEFAULT_MAX_CHOICES
 from specdec_core.errors import InvalidRequestError
 from specdec_core.kv_cache.paged import BLOCK_SIZE, KVShape
@@ -23,12 +23,12 @@ from specdec_core.loading.memory import (
     plan_kv_tokens,
 )
 from specdec_core.model import Feed
-from specdec_core.models.llama import FusedDecoder
+from specdec_core.models.llama import LlamaModel
 from specdec_core.sampling.sampler import choose
 from specdec_core.sampling_params import SamplingParams
 from specdec_core.worker.cuda_graphs.buckets import most_logits
 from specdec_core.worker.cuda_graphs.recorder import recorder_for
-from specdec_core.worker.model_runner import TransformersModel, kv_shape
+from specdec_core.worker.model_runner import ModelRunner, kv_shape
 
 MAX_TOKENS = {"cpu": 512, "cuda": 4096}
 """Maximum tokens of one pass. A CPU verifies 32 sequences of K = 15 in one pass. A GPU verifies
@@ -38,7 +38,7 @@ _CHOSEN_BY = (SamplingParams(temperature=1.0), SamplingParams(temperature=0.8, t
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Placing:
+class MemoryPlan:
     """Where a model runs and what it may take there."""
 
     vocab_size: int
@@ -49,11 +49,11 @@ class Placing:
     gpu_memory_utilization: float = DEFAULT_GPU_MEMORY_UTILIZATION
     max_choices: int = DEFAULT_MAX_CHOICES
     """Most tokens that one call chooses."""
-    companion: Companion | None = None
+    companion: ColocatedDraft | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Companion:
+class ColocatedDraft:
     """What one of the models on a GPU takes of it. A draft in the process of its target is loaded
     after it, and caches as much."""
 
@@ -61,7 +61,9 @@ class Companion:
     kv: KVShape
 
 
-def share_of(own: Companion, crowd: Sequence[Companion], total: int, utilization: float) -> float:
+def share_of(
+    own: ColocatedDraft, crowd: Sequence[ColocatedDraft], total: int, utilization: float
+) -> float:
     """The part of a GPU's `total` bytes for a process that shares `utilization` of it with the
     others of `crowd`: its weights, and of what all weights leave so much that each caches as many
     tokens. Each process finds its own without seeing the others."""
@@ -71,7 +73,7 @@ def share_of(own: Companion, crowd: Sequence[Companion], total: int, utilization
     return min(taken / total, utilization)
 
 
-def place(weights: PreTrainedModel | FusedDecoder, placing: Placing) -> TransformersModel:
+def place(weights: PreTrainedModel | LlamaModel, placing: MemoryPlan) -> ModelRunner:
     """The model, with everything that its device has for it."""
     _settle_device(weights.device)
     attention = None if placing.enforce_eager else block_attention_for(weights)
@@ -81,7 +83,7 @@ def place(weights: PreTrainedModel | FusedDecoder, placing: Placing) -> Transfor
             f"a KV cache of {tokens} tokens cannot hold one sequence of "
             f"max_model_len={placing.max_model_len}; lower max_model_len or raise kv_cache_tokens"
         )
-    return TransformersModel(
+    return ModelRunner(
         weights,
         vocab_size=placing.vocab_size,
         kv_cache_tokens=tokens,
@@ -101,14 +103,14 @@ def _settle_device(device: torch.device) -> None:
         torch.backends.cuda.enable_cudnn_sdp(False)
 
 
-def block_attention_for(weights: PreTrainedModel | FusedDecoder) -> BlockAttention | None:
+def block_attention_for(weights: PreTrainedModel | LlamaModel) -> BlockAttention | None:
     """Attention over a block table, where the device of the weights has one."""
     shape = kv_shape(weights.config, weights.dtype, weights.device)
     return find_block_attention(shape, weights.config.num_attention_heads, BLOCK_SIZE)
 
 
 def _planned_tokens(
-    weights: PreTrainedModel | FusedDecoder, placing: Placing, attention: BlockAttention | None
+    weights: PreTrainedModel | LlamaModel, placing: MemoryPlan, attention: BlockAttention | None
 ) -> int:
     shape = kv_shape(weights.config, weights.dtype, weights.device)
     if shape.device.type != "cuda":
@@ -133,7 +135,7 @@ def _planned_tokens(
     return plan_kv_tokens(memory, needs, placing.gpu_memory_utilization)
 
 
-def _beside(needs: KVNeeds, companion: Companion) -> KVNeeds:
+def _beside(needs: KVNeeds, companion: ColocatedDraft) -> KVNeeds:
     """A draft's workspace is no larger than its target's, and neither runs while the other does;
     but each keeps what it took, its recordings included."""
     return replace(
@@ -144,13 +146,13 @@ def _beside(needs: KVNeeds, companion: Companion) -> KVNeeds:
 
 
 def _workspace_bytes(
-    weights: PreTrainedModel | FusedDecoder, placing: Placing, attention: BlockAttention | None
+    weights: PreTrainedModel | LlamaModel, placing: MemoryPlan, attention: BlockAttention | None
 ) -> tuple[int, int]:
     """What the largest pass takes beside weights and cache, and what it takes with the choice of
     its tokens, measured: a long prefill whose last logits are as many as a large group's."""
     count = min(MAX_TOKENS["cuda"], placing.max_model_len)
     num_slots = -(-placing.max_choices // count)
-    model = TransformersModel(
+    model = ModelRunner(
         weights,
         vocab_size=placing.vocab_size,
         kv_cache_tokens=num_slots * -(-count // BLOCK_SIZE) * BLOCK_SIZE,
@@ -165,7 +167,7 @@ def _workspace_bytes(
     )
 
 
-def _score(model: TransformersModel, count: int, wanted: Sequence[int]) -> Tensor:
+def _score(model: ModelRunner, count: int, wanted: Sequence[int]) -> Tensor:
     """Logits of the last `wanted` of `count` tokens, of a slot each."""
     slots = [model.allocate() for _ in wanted]
     logits = model.score([Feed(s, [0] * count, n) for s, n in zip(slots, wanted, strict=True)])
@@ -174,9 +176,9 @@ def _score(model: TransformersModel, count: int, wanted: Sequence[int]) -> Tenso
     return logits
 
 
-def _score_and_choose(model: TransformersModel, count: int, wanted: Sequence[int]) -> None:
+def _score_and_choose(model: ModelRunner, count: int, wanted: Sequence[int]) -> None:
     logits = _score(model, count, wanted)
     for params in _CHOSEN_BY:
-        rules = ChoiceRules(params, prompt_len=0)
-        rows = [ChoiceRow(rules, place) for place in range(len(logits))]
+        rules = SamplingRules(params, prompt_len=0)
+        rows = [SampleRow(rules, place) for place in range(len(logits))]
         choose(logits, rows, model.vocab_size)

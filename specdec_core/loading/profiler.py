@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specdec_core.cache_folder import cache_folder
-from specdec_core.choice_rules import ChoiceRules
+from specdec_core.choice_rules import SamplingRules
 from specdec_core.config import GPU_ROWS, MAX_CPU_ROWS
 from specdec_core.messages import Role
 from specdec_core.model import CachedModel, Feed
 from specdec_core.sampling_params import SamplingParams
 from specdec_core.step_times import StepTime, are_plausible, rows_that_gain
-from specdec_core.worker.model_runner import TransformersModel
-from specdec_core.worker.round import Turn, propose, score_and_verify
+from specdec_core.worker.model_runner import ModelRunner
+from specdec_core.worker.round import RoundInput, propose, score_and_verify
 
 if TYPE_CHECKING:
     from specdec_core.loading.loader import LoadedModel
@@ -56,7 +56,7 @@ _LONG_BUDGET_S = 0.9
 _TOKENS_PER_ROW = 256
 """Of the cache, at least."""
 _TOKEN = 1
-_RULES = ChoiceRules(SamplingParams(temperature=0.0), _CONTEXT)
+_RULES = SamplingRules(SamplingParams(temperature=0.0), _CONTEXT)
 _VERSION = 5
 """Of how passes are timed: tables of another one are not read."""
 
@@ -179,9 +179,11 @@ class _Timing:
         started = self._clock()
         if self._role is Role.TARGET:
             proposal = (_TOKEN,) * (num_rows - 1)
-            score_and_verify(model, [Turn(s, (_TOKEN,), proposal, num_rows, _RULES) for s in slots])
+            score_and_verify(
+                model, [RoundInput(s, (_TOKEN,), proposal, num_rows, _RULES) for s in slots]
+            )
         else:
-            propose(model, [Turn(s, (_TOKEN,), (), num_rows, _RULES) for s in slots])
+            propose(model, [RoundInput(s, (_TOKEN,), (), num_rows, _RULES) for s in slots])
         for slot in slots:
             model.rollback(slot, self._context)
         return self._clock() - started
@@ -191,7 +193,7 @@ def _sizes(role: Role) -> Sequence[tuple[int, int]]:
     return _PASSES if role is Role.TARGET else _DRAFTS
 
 
-def rows_of_a_group(model: TransformersModel) -> int:
+def rows_of_a_group(model: ModelRunner) -> int:
     """Where nobody says: as many as gain by what was timed, and the cache has room for."""
     num_held = model.num_blocks * model.block_size // _TOKENS_PER_ROW
     if model.device.type == "cpu":

@@ -22,7 +22,7 @@ from specdec_core.batch_invariance.size_classes import ClassTable
 from specdec_core.errors import NotExactError
 from specdec_core.layers.attention.shape import ANY_ATTENTION, AttentionShape
 from specdec_core.model import Feed
-from specdec_core.worker.model_runner import TransformersModel, kv_shape
+from specdec_core.worker.model_runner import ModelRunner, kv_shape
 
 _CHECKED_LENGTHS = (3, 33, 71, 130, 260, 410, 700)
 _NUM_SINGLE = 4
@@ -30,7 +30,7 @@ _NUM_SINGLE = 4
 
 
 @torch.inference_mode()
-def check_rows(model: TransformersModel) -> None:
+def check_rows(model: ModelRunner) -> None:
     """Compare random rows alone, token by token, with the same rows in company, bit for bit.
 
     In company their prompts come in other chunks, beside others' proposals and prefills. Raises
@@ -48,9 +48,7 @@ def check_rows(model: TransformersModel) -> None:
         )
 
 
-def make_exact(
-    model: TransformersModel, check: Callable[[TransformersModel], None] = check_rows
-) -> ClassTable:
+def make_exact(model: ModelRunner, check: Callable[[ModelRunner], None] = check_rows) -> ClassTable:
     """Bring `model` into exact numerics. Raises NotExactError, naming the operation that differs,
     and then leaves the model as it was. `check` proves it."""
     table = ClassTable(linears=make_linears_exact(model.module), attention=_attention_shape(model))
@@ -66,14 +64,14 @@ def make_exact(
     return table
 
 
-def make_fast(model: TransformersModel) -> list[tuple[str, ExactModule]]:
+def make_fast(model: ModelRunner) -> list[tuple[str, ExactModule]]:
     """Bring it back into fast numerics; returns what stood for its plain modules, by name."""
     model.class_table = None
     return undo_exact(model.module)
 
 
 @contextmanager
-def in_fast_numerics(model: TransformersModel) -> Iterator[None]:
+def in_fast_numerics(model: ModelRunner) -> Iterator[None]:
     """Within it an exact model is a fast one; afterwards it is as it was."""
     table = model.class_table
     exact = make_fast(model)
@@ -85,7 +83,7 @@ def in_fast_numerics(model: TransformersModel) -> Iterator[None]:
         model.class_table = table
 
 
-def _attention_shape(model: TransformersModel) -> AttentionShape:
+def _attention_shape(model: ModelRunner) -> AttentionShape:
     """Our kernels take a lane for each query and the keys in order, and attention over blocks never
     splits the keys: any shape will do."""
     if model.kernels is not None or model.block_attention is not None:
@@ -95,7 +93,7 @@ def _attention_shape(model: TransformersModel) -> AttentionShape:
     return find_attention_shape(shape, config.num_attention_heads, model.max_model_len)
 
 
-def _random_sequences(model: TransformersModel) -> list[list[int]]:
+def _random_sequences(model: ModelRunner) -> list[list[int]]:
     """As many of the lengths as the model and its cache hold, at least one."""
     generator = torch.Generator().manual_seed(0)
     sequences: list[list[int]] = []
@@ -112,7 +110,7 @@ def _num_single(ids: Sequence[int]) -> int:
     return min(_NUM_SINGLE, len(ids))
 
 
-def _logits_alone(model: TransformersModel, ids: Sequence[int]) -> Tensor:
+def _logits_alone(model: ModelRunner, ids: Sequence[int]) -> Tensor:
     prompt_len = len(ids) - _num_single(ids)
     slot = model.allocate()
     try:
@@ -122,7 +120,7 @@ def _logits_alone(model: TransformersModel, ids: Sequence[int]) -> Tensor:
         model.free(slot)
 
 
-def _logits_in_company(model: TransformersModel, sequences: Sequence[Sequence[int]]) -> Tensor:
+def _logits_in_company(model: ModelRunner, sequences: Sequence[Sequence[int]]) -> Tensor:
     slots = [model.allocate() for _ in sequences]
     try:
         for feeds in _company_passes(slots, sequences):
@@ -147,7 +145,7 @@ def _company_passes(
     yield [Feed(slot, ids[-_num_single(ids) :], _num_single(ids)) for slot, ids in pairs]
 
 
-def _first_dependent(model: TransformersModel, sequences: Sequence[Sequence[int]]) -> str:
+def _first_dependent(model: ModelRunner, sequences: Sequence[Sequence[int]]) -> str:
     """The first module whose rows differ from the same rows alone; attention is what is left."""
     found: list[str] = []
 

@@ -14,14 +14,14 @@ from pathlib import Path
 from specdec_core.cache_folder import cache_folder
 from specdec_core.loading.fingerprint import numerics_fingerprint
 from specdec_core.loading.self_check import check_rows
-from specdec_core.worker.model_runner import TransformersModel
+from specdec_core.worker.model_runner import ModelRunner
 
 _CODE = Path(__file__).parents[1]
 
 _logger = logging.getLogger(__name__)
 
 
-def check_rows_once(model: TransformersModel, digest: str) -> None:
+def check_rows_once(model: ModelRunner, digest: str) -> None:
     """`check_rows`, unless `model`, whose files have this digest, has passed it here before."""
     proof = _proof_of(model, digest)
     if proof is not None and proof.is_file():
@@ -31,7 +31,7 @@ def check_rows_once(model: TransformersModel, digest: str) -> None:
         _keep(proof)
 
 
-def _proof_of(model: TransformersModel, digest: str) -> Path | None:
+def _proof_of(model: ModelRunner, digest: str) -> Path | None:
     """The file that says so; None where none can be kept."""
     if model.device.type != "cpu":
         return None

@@ -6,13 +6,13 @@ from typing import Protocol
 
 from torch import Tensor
 
-from specdec_core.layers.attention.metadata import PassPlan
+from specdec_core.layers.attention.metadata import AttentionMetadata
 from specdec_core.layers.attention.sdpa import AttentionPass
 
 
 class Decoder(Protocol):
     """The forward of a model without a cache of its own."""
 
-    def decode(self, plan: PassPlan, attention_pass: AttentionPass) -> Tensor:
+    def decode(self, plan: AttentionMetadata, attention_pass: AttentionPass) -> Tensor:
         """The logits that `plan` wants, [N, V]; every layer attends through `attention_pass`."""
         ...

@@ -15,7 +15,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.masking_utils import sdpa_mask
 
 from specdec_core.errors import ModelNotSupportedError
-from specdec_core.layers.attention.metadata import PassPlan
+from specdec_core.layers.attention.metadata import AttentionMetadata
 from specdec_core.layers.attention.sdpa import AttentionPass
 
 ATTENTION_NAME = "specdec_ragged"
@@ -71,7 +71,7 @@ class HookedDecoder:
         self._prepared_mask = torch.empty(1, 1, 1, 1, device=model.device)
         model.set_attn_implementation(ATTENTION_NAME)
 
-    def decode(self, plan: PassPlan, attention_pass: AttentionPass) -> Tensor:
+    def decode(self, plan: AttentionMetadata, attention_pass: AttentionPass) -> Tensor:
         """See Decoder."""
         output = self._model(
             input_ids=plan.input_ids,

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from specdec_core.kernels.ops import NativeKernels, load_kernels, suits
-from specdec_core.layers.attention.metadata import PassPlan
+from specdec_core.layers.attention.metadata import AttentionMetadata
 from specdec_core.layers.attention.sdpa import AttentionPass
 from specdec_core.layers.cpu_linear import replace_linears
 from specdec_core.layers.elementwise import (
@@ -28,22 +28,22 @@ from specdec_core.layers.elementwise import (
     TorchOps,
 )
 from specdec_core.layers.select import device_ops_for
-from specdec_core.models.llama_cpu import NativeStack, stack_of
+from specdec_core.models.llama_cpu import LlamaCpuModel, stack_of
 
 _FAMILIES = frozenset({"llama", "mistral", "qwen2", "qwen3"})
-"""Model types of transformers whose layers compute what FusedLayer does."""
+"""Model types of transformers whose layers compute what LlamaLayer does."""
 
 
-def fuse(model: PreTrainedModel, *, uses_kernels: bool = False) -> PreTrainedModel | FusedDecoder:
-    """`model` as a FusedDecoder, which takes its weights and leaves it empty; else as it is.
+def fuse(model: PreTrainedModel, *, uses_kernels: bool = False) -> PreTrainedModel | LlamaModel:
+    """`model` as a LlamaModel, which takes its weights and leaves it empty; else as it is.
 
     Layer by layer: no more than one layer's weights are in memory twice.
     """
     if model.config.model_type not in _FAMILIES:
         return model
     if not uses_kernels:
-        return FusedDecoder(model)
-    return FusedDecoder(model, _kernels_for(model), device_ops_for(model))
+        return LlamaModel(model)
+    return LlamaModel(model, _kernels_for(model), device_ops_for(model))
 
 
 def _kernels_for(model: Any) -> NativeKernels | None:
@@ -54,7 +54,7 @@ def _kernels_for(model: Any) -> NativeKernels | None:
     return load_kernels() if is_there and fits and config.hidden_act == "silu" else None
 
 
-class FusedLayer(nn.Module):
+class LlamaLayer(nn.Module):
     """Attention over the cache, then the gated MLP, each behind a norm and beside the residual."""
 
     def __init__(self, layer: Any, config: Any) -> None:
@@ -101,7 +101,7 @@ class FusedLayer(nn.Module):
         return product
 
 
-class FusedDecoder(nn.Module):
+class LlamaModel(nn.Module):
     """A model of Llama's shape; implements Decoder."""
 
     def __init__(
@@ -122,11 +122,11 @@ class FusedDecoder(nn.Module):
         self.rotary = body.rotary_emb
         self.layers = nn.ModuleList()
         while body.layers:
-            self.layers.append(FusedLayer(body.layers.pop(0), model.config))
+            self.layers.append(LlamaLayer(body.layers.pop(0), model.config))
         self.norm = RMSNorm(body.norm)
         self.head = model.lm_head
         self.requires_grad_(False)
-        self._stack: tuple[nn.ModuleList, NativeStack | None] = (nn.ModuleList(), None)
+        self._stack: tuple[nn.ModuleList, LlamaCpuModel | None] = (nn.ModuleList(), None)
 
     def use_native_linears(self) -> None:
         """Take our own matrix product where there are kernels, and then a pass in one call."""
@@ -143,7 +143,7 @@ class FusedDecoder(nn.Module):
         device: torch.device = self.embedding.weight.device
         return device
 
-    def decode(self, plan: PassPlan, attention_pass: AttentionPass) -> Tensor:
+    def decode(self, plan: AttentionMetadata, attention_pass: AttentionPass) -> Tensor:
         """See Decoder."""
         pools = attention_pass.block_pools
         stack = None if pools is None else self._stack_now()
@@ -167,7 +167,7 @@ class FusedDecoder(nn.Module):
         assert update_TE is not None, "a model has layers"
         return update_TE
 
-    def _stack_now(self) -> NativeStack | None:
+    def _stack_now(self) -> LlamaCpuModel | None:
         """Of the layers that are here now: a twin of the model may have fewer."""
         if self._stack[0] is not self.layers:
             self._stack = self.layers, stack_of(self.kernels, self)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from specdec_core.kernels.ops import NativeKernels
-from specdec_core.layers.attention.metadata import PassPlan
+from specdec_core.layers.attention.metadata import AttentionMetadata
 from specdec_core.layers.cpu_linear import NativeLinear
 from specdec_core.layers.elementwise import Heads, RMSNorm
 
@@ -63,8 +63,8 @@ class _Pass(ctypes.Structure):
     )
 
 
-class NativeStack:
-    """The passes of a FusedDecoder."""
+class LlamaCpuModel:
+    """The passes of a LlamaModel."""
 
     def __init__(self, kernels: NativeKernels, decoder: Any) -> None:
         first: Any = decoder.layers[0]
@@ -107,7 +107,7 @@ class NativeStack:
     def __del__(self) -> None:
         self._kernels.settle()
 
-    def run(self, plan: PassPlan, pools: Pools) -> Tensor:
+    def run(self, plan: AttentionMetadata, pools: Pools) -> Tensor:
         """Caches the tokens of the pass; the wanted logits, [N, V]."""
         assert plan.table is not None
         num_tokens, num_wanted = plan.input_ids.shape[1], plan.logits_index.shape[0]
@@ -167,7 +167,7 @@ class _Places:
         self.tables = cosine[0].contiguous(), sine[0].contiguous()
 
 
-def stack_of(kernels: NativeKernels | None, decoder: Any) -> NativeStack | None:
+def stack_of(kernels: NativeKernels | None, decoder: Any) -> LlamaCpuModel | None:
     """The decoder in one call, if every linear of its layers is ours."""
     if kernels is None:
         return None
@@ -177,7 +177,7 @@ def stack_of(kernels: NativeKernels | None, decoder: Any) -> NativeStack | None:
         for linear in (layer.qkv, layer.output, layer.gate_up, layer.down)
     )
     are_ours = all(isinstance(linear, NativeLinear) for linear in linears)
-    return NativeStack(kernels, decoder) if are_ours else None
+    return LlamaCpuModel(kernels, decoder) if are_ours else None
 
 
 def _table_of(layers: nn.ModuleList, pools: Pools) -> ctypes.Array[_Layer]:

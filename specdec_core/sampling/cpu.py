@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from specdec_core.choice_rules import ChoiceRow, ChoiceRules
+from specdec_core.choice_rules import SampleRow, SamplingRules
 from specdec_core.kernels.build import FLAGS, build_library, reason_of
 
 UNDECIDED = -2
@@ -53,7 +53,7 @@ class ChoiceKernels:
         self._penalise.argtypes = (POINTER(_Penalties),)
         self._penalise.restype = None
 
-    def choose(self, z_NV: Tensor, rows: Sequence[ChoiceRow]) -> list[int]:
+    def choose(self, z_NV: Tensor, rows: Sequence[SampleRow]) -> list[int]:
         """The choice of every row of processed logits, NO_CHOICE or UNDECIDED."""
         z_NV = _as_rows(z_NV)
         address, step = z_NV.data_ptr(), z_NV.stride(0) * z_NV.element_size()
@@ -67,7 +67,7 @@ class ChoiceKernels:
     def penalise(
         self,
         z_GV: Tensor,
-        rules: ChoiceRules,
+        rules: SamplingRules,
         history: Sequence[int],
         positions: Sequence[int],
     ) -> None:
@@ -134,7 +134,7 @@ def _as_rows(z_NV: Tensor) -> Tensor:
     return z_NV if z_NV.stride(1) == 1 else z_NV.contiguous()
 
 
-def _record(row: ChoiceRow, address: int, is_bf16: bool) -> bytes:
+def _record(row: SampleRow, address: int, is_bf16: bool) -> bytes:
     params = row.rules.params
     min_x = math.log(params.min_p) if params.min_p > 0.0 else -math.inf
     return _ROW.pack(

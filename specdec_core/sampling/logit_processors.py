@@ -16,13 +16,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from specdec_core.choice_rules import ChoiceRow, ChoiceRules
+from specdec_core.choice_rules import SampleRow, SamplingRules
 from specdec_core.host_copies import on_device, to_device
 from specdec_core.sampling.cpu import choice_kernels_for
 from specdec_core.sampling_params import SamplingParams
 
 
-def process(z_NV: Tensor, rows: Sequence[ChoiceRow]) -> Tensor:
+def process(z_NV: Tensor, rows: Sequence[SampleRow]) -> Tensor:
     """What the rows choose from: a float32 copy where a rule changes any logit, else `z_NV`."""
     if not any([changes_logits(row.rules) for row in rows]):
         return z_NV
@@ -35,23 +35,23 @@ def process(z_NV: Tensor, rows: Sequence[ChoiceRow]) -> Tensor:
     return z_NV
 
 
-def bans_every_id(rules: ChoiceRules, history: Sequence[int], vocab_size: int) -> bool:
+def bans_every_id(rules: SamplingRules, history: Sequence[int], vocab_size: int) -> bool:
     """Whether the rules leave nothing to choose behind `history`, whatever the logits are."""
-    row = ChoiceRow(rules, len(history), history)
+    row = SampleRow(rules, len(history), history)
     return not bool(process(torch.zeros(1, vocab_size), [row]).isfinite().any())
 
 
 class _Group(NamedTuple):
     """Neighbouring rows of one sequence."""
 
-    rules: ChoiceRules
+    rules: SamplingRules
     history: Sequence[int]
     first: int
     """Row of the first position."""
     positions: list[int]
 
 
-def _groups(rows: Sequence[ChoiceRow]) -> Iterator[_Group]:
+def _groups(rows: Sequence[SampleRow]) -> Iterator[_Group]:
     first = 0
     for _, members in groupby(rows, key=lambda row: (id(row.rules), id(row.history))):
         neighbours = list(members)
@@ -60,7 +60,7 @@ def _groups(rows: Sequence[ChoiceRow]) -> Iterator[_Group]:
         first += len(neighbours)
 
 
-def changes_logits(rules: ChoiceRules) -> bool:
+def changes_logits(rules: SamplingRules) -> bool:
     """Whether `process` has anything to do for them."""
     params = rules.params
     return rules.needs_history or bool(

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from specdec_core.choice_rules import ChoiceRow
+from specdec_core.choice_rules import SampleRow
 from specdec_core.host_copies import on_device
 from specdec_core.sampling.cpu import UNDECIDED, choice_kernels_for
 from specdec_core.sampling.filters import filter_candidates, first_candidates
@@ -32,7 +32,7 @@ from specdec_core.sampling.gumbel import (
 from specdec_core.sampling.logit_processors import process
 from specdec_core.sampling.top_k import fold, places_in
 
-_Attempt = tuple[Sequence[int], Callable[[Tensor, list[ChoiceRow], int], Tensor], int]
+_Attempt = tuple[Sequence[int], Callable[[Tensor, list[SampleRow], int], Tensor], int]
 """Rows, how they are looked at, and how much of them."""
 
 NO_CHOICE = -1
@@ -47,7 +47,7 @@ _COLD = 0.4
 """Temperature below which few candidates often decide even a row without filters."""
 
 
-def choose(logits: Tensor, rows: Sequence[ChoiceRow], vocab_size: int) -> list[int]:
+def choose(logits: Tensor, rows: Sequence[SampleRow], vocab_size: int) -> list[int]:
     """Choose an id below `vocab_size` for every row of `logits`, [N, V], or NO_CHOICE.
 
     A row's choice depends on nothing but that row. Ties go to the lowest id. Waits for the device
@@ -64,12 +64,12 @@ def choose(logits: Tensor, rows: Sequence[ChoiceRow], vocab_size: int) -> list[i
     return chosen
 
 
-def _choose_natively(z_NV: Tensor, rows: Sequence[ChoiceRow]) -> list[int]:
+def _choose_natively(z_NV: Tensor, rows: Sequence[SampleRow]) -> list[int]:
     kernels = choice_kernels_for(z_NV)
     return [UNDECIDED] * len(rows) if kernels is None else kernels.choose(z_NV, rows)
 
 
-def _choose_in_attempts(z_NV: Tensor, rows: Sequence[ChoiceRow]) -> list[int]:
+def _choose_in_attempts(z_NV: Tensor, rows: Sequence[SampleRow]) -> list[int]:
     """The attempts of a step are of different rows: the host waits once for all of them."""
     vocab_size, everyone = z_NV.shape[1], range(len(rows))
     chosen = [UNDECIDED] * len(rows)
@@ -95,7 +95,7 @@ def _choose_in_attempts(z_NV: Tensor, rows: Sequence[ChoiceRow]) -> list[int]:
 
 
 def _try(
-    step: Sequence[_Attempt], z_NV: Tensor, rows: Sequence[ChoiceRow], chosen: list[int]
+    step: Sequence[_Attempt], z_NV: Tensor, rows: Sequence[SampleRow], chosen: list[int]
 ) -> None:
     """Write into `chosen` what the attempts decide for rows that are still undecided."""
     pending: list[int] = []
@@ -110,7 +110,7 @@ def _try(
             chosen[i] = token
 
 
-def _is_truncated(row: ChoiceRow) -> bool:
+def _is_truncated(row: SampleRow) -> bool:
     params = row.rules.params
     return params.top_k > 0 or params.top_p < 1.0 or params.min_p > 0.0
 
@@ -122,14 +122,14 @@ def _take(z_NV: Tensor, indices: Sequence[int]) -> Tensor:
     return z_NV.index_select(0, on_device(indices, torch.long, z_NV.device))
 
 
-def _choose_greatest(z_NV: Tensor, rows: Sequence[ChoiceRow], num_ids: int) -> Tensor:
+def _choose_greatest(z_NV: Tensor, rows: Sequence[SampleRow], num_ids: int) -> Tensor:
     """The choice at temperature 0: no filter takes the greatest logit away. `max` gives the first
     of equals."""
     best = z_NV.max(dim=-1)
     return best.indices.where(best.values.isfinite(), NO_CHOICE)
 
 
-def _choose_among(z_NV: Tensor, rows: Sequence[ChoiceRow], num_candidates: int) -> Tensor:
+def _choose_among(z_NV: Tensor, rows: Sequence[SampleRow], num_candidates: int) -> Tensor:
     """The choice where the first candidates decide it.
 
     The best of those that are kept perhaps must be kept for certain, and every id that is not
@@ -151,7 +151,7 @@ def _choose_among(z_NV: Tensor, rows: Sequence[ChoiceRow], num_candidates: int) 
     return _answer(chosen_N1, is_decided_N1, first.z[:, :1])
 
 
-def _choose_by_column(z_NV: Tensor, rows: Sequence[ChoiceRow], num_columns: int) -> Tensor:
+def _choose_by_column(z_NV: Tensor, rows: Sequence[SampleRow], num_columns: int) -> Tensor:
     """The choice among all ids where it lies in the columns that might score highest.
 
     A column scores at most its greatest logit plus its greatest noise, which its fewest bits give.
@@ -173,7 +173,7 @@ def _choose_by_column(z_NV: Tensor, rows: Sequence[ChoiceRow], num_columns: int)
     return _answer(chosen_N1, is_decided_N1, z_NC.amax(dim=-1, keepdim=True))
 
 
-def _noise_of(rows: Sequence[ChoiceRow], like: Tensor) -> tuple[Tensor, Tensor]:
+def _noise_of(rows: Sequence[SampleRow], like: Tensor) -> tuple[Tensor, Tensor]:
     """Keys and temperatures, [N, 2] and [N, 1]."""
     keys_N2 = noise_keys([(row.rules.params.seed, row.position) for row in rows], like.device)
     temperatures = [[row.rules.params.temperature] for row in rows]

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from specdec_core.choice_rules import ChoiceRow
+from specdec_core.choice_rules import SampleRow
 from specdec_core.host_copies import on_device
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.sampling.sampler import NO_CHOICE
@@ -24,7 +24,7 @@ from specdec_core.sampling.top_k import first_ids
 
 
 def measure_logprobs(
-    logits: Tensor, rows: Sequence[ChoiceRow], tokens: Sequence[int], vocab_size: int
+    logits: Tensor, rows: Sequence[SampleRow], tokens: Sequence[int], vocab_size: int
 ) -> list[TokenLogprobs | None]:
     """Of one token for every row of `logits`, [N, V].
 

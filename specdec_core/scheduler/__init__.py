@@ -1,26 +1,26 @@
 """The pure scheduling core: sequences, groups and leases. No torch, no clock, no I/O."""
 
 from specdec_core.scheduler.commands import Command, Drained, Emit, SendFree, SendLease, SendReset
-from specdec_core.scheduler.scheduler import SequencePool
+from specdec_core.scheduler.scheduler import Scheduler
 from specdec_core.scheduler.sequence import SequenceStatus
-from specdec_core.scheduler.stats import PoolCounters, ReplicaCounters
-from specdec_core.speculation.k_cause import KCause
-from specdec_core.speculation.k_policy import AcceptanceHistory, Drafter, FixedK, KPolicy
+from specdec_core.scheduler.stats import ReplicaCounters, SchedulerCounters
+from specdec_core.speculation.k_cause import DraftLengthReason
+from specdec_core.speculation.k_policy import AcceptanceHistory, DraftSource, FixedPolicy, KPolicy
 
 __all__ = [
     "AcceptanceHistory",
     "Command",
-    "Drafter",
+    "DraftLengthReason",
+    "DraftSource",
     "Drained",
     "Emit",
-    "FixedK",
-    "KCause",
+    "FixedPolicy",
     "KPolicy",
-    "PoolCounters",
     "ReplicaCounters",
+    "Scheduler",
+    "SchedulerCounters",
     "SendFree",
     "SendLease",
     "SendReset",
-    "SequencePool",
     "SequenceStatus",
 ]

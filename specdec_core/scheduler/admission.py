@@ -9,7 +9,7 @@ from specdec_core.messages import Role
 from specdec_core.request import ErrorKind
 from specdec_core.scheduler.outbox import Outbox
 from specdec_core.scheduler.proposals import Proposer
-from specdec_core.scheduler.replicas import Fleet, ReplicaRecord
+from specdec_core.scheduler.replicas import ReplicaSet, ReplicaState
 from specdec_core.scheduler.sequence import Sequence
 from specdec_core.scheduler.waiting import WaitingQueue
 
@@ -22,10 +22,10 @@ class Refusal(NamedTuple):
     kind: ErrorKind
 
 
-class Placement:
+class AdmissionQueue:
     """Gives and takes places. A sequence without a target is in the waiting queue, always."""
 
-    def __init__(self, fleet: Fleet, outbox: Outbox, proposer: Proposer) -> None:
+    def __init__(self, fleet: ReplicaSet, outbox: Outbox, proposer: Proposer) -> None:
         self._fleet = fleet
         self._outbox = outbox
         self._proposer = proposer
@@ -98,7 +98,7 @@ class Placement:
             self._fleet[place.replica_id].remove(sequence)
         self._undrafted.pop(sequence.sequence_id, None)
 
-    def evacuate(self, replica: ReplicaRecord) -> None:
+    def evacuate(self, replica: ReplicaState) -> None:
         """The replica has lost everything: its sequences go on elsewhere, nothing to free."""
         for sequence in list(replica.sequences.values()):
             self._remove(replica, sequence)
@@ -126,7 +126,7 @@ class Placement:
                     return True
         return False
 
-    def _admit_to(self, target: ReplicaRecord, sequence: Sequence, now: float) -> None:
+    def _admit_to(self, target: ReplicaState, sequence: Sequence, now: float) -> None:
         self.waiting.admit(sequence)
         target.add(sequence, len(sequence.ids))
         sequence.ready_since = now
@@ -134,7 +134,7 @@ class Placement:
             sequence.admitted_at = now
         self._look_for_draft(sequence)
 
-    def _remove(self, replica: ReplicaRecord, sequence: Sequence) -> None:
+    def _remove(self, replica: ReplicaState, sequence: Sequence) -> None:
         replica.remove(sequence)
         if replica.role is Role.TARGET:
             self._undrafted.pop(sequence.sequence_id, None)

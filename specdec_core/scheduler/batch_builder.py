@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from specdec_core.config import PoolConfig
 from specdec_core.messages import GroupLease, Role
-from specdec_core.scheduler.admission import Placement
+from specdec_core.scheduler.admission import AdmissionQueue
 from specdec_core.scheduler.device import OpenLease
-from specdec_core.scheduler.draft_fallback import GoingWithout
-from specdec_core.scheduler.grouping import RowPlan, rank_of
+from specdec_core.scheduler.draft_fallback import DraftFallback
+from specdec_core.scheduler.grouping import ScheduledRow, rank_of
 from specdec_core.scheduler.outbox import Outbox
-from specdec_core.scheduler.pipelining import Overlap
+from specdec_core.scheduler.pipelining import Pipelining
 from specdec_core.scheduler.proposals import Proposer
-from specdec_core.scheduler.ready_queue import Board
-from specdec_core.scheduler.replicas import Fleet, ReplicaRecord
+from specdec_core.scheduler.ready_queue import ReadyQueue
+from specdec_core.scheduler.replicas import ReplicaSet, ReplicaState
 from specdec_core.scheduler.rows import fit, plan_drafting, plan_verification
-from specdec_core.scheduler.sequence import Place, Sequence
-from specdec_core.scheduler.stats import Tally
+from specdec_core.scheduler.sequence import KVReservation, Sequence
+from specdec_core.scheduler.stats import SchedulerStats
 from specdec_core.scheduler.verification_budget import VerificationBudget
-from specdec_core.speculation.k_cause import KCause
+from specdec_core.speculation.k_cause import DraftLengthReason
 
 _DRAFT, _TARGET = Role.DRAFT, Role.TARGET  # to name a member takes as long as a call
 _ALONE = 2
@@ -25,7 +25,7 @@ _ALONE = 2
 and a pass of more ids takes less time for each."""
 
 
-class Dispatcher:
+class BatchBuilder:
     """Sends leases to idle replicas; drafts before targets, so that a target sees who drafts."""
 
     def __init__(
@@ -33,13 +33,13 @@ class Dispatcher:
         config: PoolConfig,
         *,
         epoch: int,
-        fleet: Fleet,
-        placement: Placement,
+        fleet: ReplicaSet,
+        placement: AdmissionQueue,
         proposer: Proposer,
         budget: VerificationBudget,
         outbox: Outbox,
-        tally: Tally,
-        overlap: Overlap,
+        tally: SchedulerStats,
+        overlap: Pipelining,
     ) -> None:
         self._config = config
         self._epoch = epoch
@@ -51,7 +51,7 @@ class Dispatcher:
         self._outbox = outbox
         self._tally = tally
         self._overlap = overlap
-        self._going_without = GoingWithout(fleet, proposer)
+        self._going_without = DraftFallback(fleet, proposer)
         self._half: int | None = None
         """Most rows of a group while sequences are split; None while they are not."""
         self._since = 0.0
@@ -69,7 +69,7 @@ class Dispatcher:
                     if not self._dispatch_to(replica, now):
                         break
 
-    def _dispatch_to(self, replica: ReplicaRecord, now: float) -> bool:
+    def _dispatch_to(self, replica: ReplicaState, now: float) -> bool:
         """Send the replica's next group if it is due; say whether one was sent."""
         board, is_target = replica.board, replica.role is _TARGET
         self._update_boards()
@@ -107,7 +107,7 @@ class Dispatcher:
         num_apart = 0 if takes_turns else num_drafts
         self._half = self._overlap.max_rows(num_live, num_targets, num_apart)
 
-    def _choose(self, board: Board, now: float) -> list[RowPlan]:
+    def _choose(self, board: ReadyQueue, now: float) -> list[ScheduledRow]:
         group = board.choose(now - self._config.max_group_wait_s)
         if self._half is None or len(group) <= self._half:
             return group
@@ -123,7 +123,7 @@ class Dispatcher:
                 if sequence.draft is not None:
                     self._note_on_draft(sequence, sequence.draft)
 
-    def _note_on_target(self, sequence: Sequence, place: Place) -> None:
+    def _note_on_target(self, sequence: Sequence, place: KVReservation) -> None:
         replica = self._records[place.replica_id]
         board = replica.board
         board.forget(sequence.sequence_id)
@@ -140,7 +140,7 @@ class Dispatcher:
         elif not sequence.is_background:
             board.put_undrafted(sequence)
 
-    def _note_on_draft(self, sequence: Sequence, place: Place) -> None:
+    def _note_on_draft(self, sequence: Sequence, place: KVReservation) -> None:
         replica = self._records[place.replica_id]
         plan = self._plan_draft(replica, sequence)
         if sequence.draft is not place:
@@ -151,7 +151,7 @@ class Dispatcher:
         if plan is not None:
             replica.board.put(plan)
 
-    def _plan_draft(self, replica: ReplicaRecord, sequence: Sequence) -> RowPlan | None:
+    def _plan_draft(self, replica: ReplicaState, sequence: Sequence) -> ScheduledRow | None:
         place = sequence.draft
         if place is None or place.row is not None or sequence.target is None:
             return None
@@ -169,7 +169,7 @@ class Dispatcher:
             return plan_drafting(sequence, place, 0, chunk)
         return None
 
-    def _is_due(self, replica: ReplicaRecord, now: float) -> bool:
+    def _is_due(self, replica: ReplicaState, now: float) -> bool:
         """Full, or waited its bound, or nobody is about to join. Notes when to look again.
 
         Behind a running group only a full one goes: the others would not run sooner for being sent,
@@ -192,10 +192,10 @@ class Dispatcher:
             replica.wake_at = bound
         return bound <= now
 
-    def _reserve_all(self, replica: ReplicaRecord, plans: list[RowPlan]) -> list[RowPlan]:
+    def _reserve_all(self, replica: ReplicaState, plans: list[ScheduledRow]) -> list[ScheduledRow]:
         """The plans whose blocks are to be had, some of them shortened."""
         is_target, reserve = replica.role is _TARGET, replica.reserve
-        fitting: list[RowPlan] = []
+        fitting: list[ScheduledRow] = []
         for plan in plans:
             sequence = plan.sequence
             place = sequence.target if is_target else sequence.draft
@@ -205,7 +205,7 @@ class Dispatcher:
                 fitting.append(shortened)
         return fitting
 
-    def _make_room(self, replica: ReplicaRecord, plan: RowPlan) -> RowPlan | None:
+    def _make_room(self, replica: ReplicaState, plan: ScheduledRow) -> ScheduledRow | None:
         """The plan, once its blocks are spoken for; None when they are not to be had.
 
         Drafted tokens shrink before anybody is preempted. Only a younger sequence makes room, so
@@ -219,7 +219,7 @@ class Dispatcher:
             max_len = replica.max_len(place)
             if max_len >= plan.end_len:
                 plan = fit(plan, max_len)
-                plan.note(KCause.ROOM)
+                plan.note(DraftLengthReason.ROOM)
                 continue
             victim = self._victim(replica, sequence)
             if victim is not None:
@@ -230,18 +230,18 @@ class Dispatcher:
                 break
         return None
 
-    def _victim(self, replica: ReplicaRecord, sequence: Sequence) -> Sequence | None:
+    def _victim(self, replica: ReplicaState, sequence: Sequence) -> Sequence | None:
         idle = (s for s in replica.sequences.values() if s.places[replica.role].row is None)
         youngest = max(idle, key=lambda one: one.rank)
         return None if youngest is sequence else youngest
 
-    def _take_room(self, replica: ReplicaRecord, victim: Sequence) -> None:
+    def _take_room(self, replica: ReplicaState, victim: Sequence) -> None:
         if replica.role is Role.TARGET:
             self._placement.preempt(victim)
         else:
             self._placement.leave(victim, Role.DRAFT)
 
-    def _send(self, replica: ReplicaRecord, plans: list[RowPlan], now: float) -> None:
+    def _send(self, replica: ReplicaState, plans: list[ScheduledRow], now: float) -> None:
         num_catching_up = replica.board.num_catching_up(plans)
         is_resuming = any([plan.is_resuming for plan in plans])
         self._lend(replica, plans)
@@ -263,7 +263,7 @@ class Dispatcher:
         self._tally.record_lease(lease, _waits(plans, now))
         self._outbox.lease(lease)
 
-    def _lend(self, replica: ReplicaRecord, plans: list[RowPlan]) -> None:
+    def _lend(self, replica: ReplicaState, plans: list[ScheduledRow]) -> None:
         """Mark the rows as out."""
         lease_id, is_target = self._next_lease_id, replica.role is _TARGET
         lend, replica_id = replica.board.lend, replica.replica_id
@@ -284,13 +284,13 @@ class Dispatcher:
                     self._note_on_target(sequence, sequence.target)
 
 
-def _expects_more(replica: ReplicaRecord) -> bool:
+def _expects_more(replica: ReplicaState) -> bool:
     """Whether some sequence that would join the ready rows is out at this moment."""
     board = replica.board
     return board.has_out if replica.role is _TARGET else board.may_draft_more
 
 
-def _count(replicas: list[ReplicaRecord]) -> tuple[int, int, int]:
+def _count(replicas: list[ReplicaState]) -> tuple[int, int, int]:
     """Those in use, those of them with sequences, and their sequences."""
     num_usable = num_busy = num_sequences = 0
     for replica in replicas:
@@ -301,7 +301,7 @@ def _count(replicas: list[ReplicaRecord]) -> tuple[int, int, int]:
     return num_usable, num_busy, num_sequences
 
 
-def _waits(plans: list[RowPlan], now: float) -> list[float]:
+def _waits(plans: list[ScheduledRow], now: float) -> list[float]:
     """How long clients' rows were ready."""
     sequences = [plan.sequence for plan in plans]
     return [0.0 if one.is_background else now - one.ready_since for one in sequences]

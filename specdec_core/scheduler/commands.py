@@ -25,7 +25,7 @@ class SendFree:
 
 @dataclass(frozen=True, slots=True)
 class SendReset:
-    """Let the replica forget everything and acknowledge: `SequencePool.on_reset_done`."""
+    """Let the replica forget everything and acknowledge: `Scheduler.on_reset_done`."""
 
     replica_id: str
     incarnation: int

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from specdec_core.messages import Role
 from specdec_core.scheduler.proposals import Proposer
-from specdec_core.scheduler.replicas import Fleet, ReplicaRecord
+from specdec_core.scheduler.replicas import ReplicaSet, ReplicaState
 from specdec_core.scheduler.sequence import Sequence
 
 
-class GoingWithout:
+class DraftFallback:
     """Fills the groups of targets while rows queue for a draft that is always busy anyway."""
 
-    def __init__(self, fleet: Fleet, proposer: Proposer) -> None:
+    def __init__(self, fleet: ReplicaSet, proposer: Proposer) -> None:
         self._fleet = fleet
         self._proposer = proposer
 
-    def fill(self, target: ReplicaRecord) -> bool:
+    def fill(self, target: ReplicaState) -> bool:
         """Make the target's next group a full one, if that leaves each draft a full one, too; say
         whether it was done."""
         num_missing = target.board.max_group_size - target.board.num_clients
@@ -30,7 +30,7 @@ class GoingWithout:
             target.touch(sequence)
         return True
 
-    def _longest_waiting(self, target: ReplicaRecord, count: int) -> list[Sequence]:
+    def _longest_waiting(self, target: ReplicaState, count: int) -> list[Sequence]:
         """At most so many; what a draft would take next is left to it."""
         left = {
             draft.replica_id: len(draft.board.clients) - draft.board.max_group_size

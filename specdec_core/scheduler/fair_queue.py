@@ -27,7 +27,7 @@ rank_of: Callable[[Sequence], Rank] = attrgetter("rank")
 
 
 @dataclass(eq=False, slots=True)
-class Account:
+class ClientQueue:
     """One client's."""
 
     num_served: int
@@ -44,12 +44,12 @@ class Account:
         return not self.waiting and not self.num_running
 
 
-class FairShares:
+class FairQueue:
     """The accounts, and the waiting sequences of clients in the order that these give them."""
 
     def __init__(self) -> None:
         self.num_waiting_clients = 0
-        self._accounts: dict[str, Account] = {}
+        self._accounts: dict[str, ClientQueue] = {}
         """Of clients with live requests, and of those that had more than others who waited."""
         self._num_busy = 0
         """Accounts that are not idle."""
@@ -81,7 +81,7 @@ class FairShares:
         client = sequence.request.client
         account = self._accounts.get(client)
         if account is None:
-            account = self._accounts[client] = Account(self._level)
+            account = self._accounts[client] = ClientQueue(self._level)
         self._num_busy += account.is_idle
         if not account.waiting:
             account.num_served = max(account.num_served, self._level)
@@ -115,7 +115,7 @@ class FairShares:
         account.num_running -= 1
         self._close_idle(sequence.request.client, account)
 
-    def _take_turn(self, account: Account) -> None:
+    def _take_turn(self, account: ClientQueue) -> None:
         """The account's first request, or what it has had, is another one."""
         account.turn = None
         if not account.waiting:
@@ -129,7 +129,7 @@ class FairShares:
             self._turns = [turn for turn in turns if turn is not None]
             heapify(self._turns)
 
-    def _close_idle(self, client: str, account: Account) -> None:
+    def _close_idle(self, client: str, account: ClientQueue) -> None:
         """Forget a client that would start as a new one does; all, once nobody is left."""
         if not account.is_idle:
             return
@@ -144,7 +144,7 @@ class FairShares:
             self._accounts = {name: one for name, one in known if self._is_needed(one)}
             self._most_accounts = 2 * len(self._accounts) + _SPARE
 
-    def _is_needed(self, account: Account) -> bool:
+    def _is_needed(self, account: ClientQueue) -> bool:
         """While others wait, who had more than they is not to come back at once as a new one."""
         has_had_more = account.num_served > self._level and self.num_waiting_clients > 0
         return has_had_more or not account.is_idle

@@ -10,8 +10,8 @@ from operator import attrgetter
 
 from specdec_core.messages import LeaseRow
 from specdec_core.scheduler import sequence as pool_sequence
-from specdec_core.scheduler.length_buckets import Age, Alike, Likeness, Shape
-from specdec_core.speculation.k_cause import KCause
+from specdec_core.scheduler.length_buckets import Age, LengthBuckets, Likeness, Shape
+from specdec_core.speculation.k_cause import DraftLengthReason
 
 _FEW = 4
 """So many times the rows that are wanted are looked at one by one."""
@@ -20,7 +20,7 @@ _SPARE = 64
 
 
 @dataclass(eq=False, slots=True)
-class RowPlan:
+class ScheduledRow:
     """What a sequence would be leased for now."""
 
     sequence: pool_sequence.Sequence
@@ -36,7 +36,7 @@ class RowPlan:
     is_resuming: bool = False
     """It checks what a client has brought back: as a catch-up, not as drafted tokens."""
     num_found: int = 0
-    """New ids that the target has cached, as was known at version `found_at` (KnownPrefixes)."""
+    """New ids that the target has cached, as was known at version `found_at` (PrefixIndex)."""
     found_at: int = 0
 
     @property
@@ -63,16 +63,18 @@ class RowPlan:
     def proposal(self) -> tuple[int, ...]:
         return self.row.proposal
 
-    def shortened(self, num_drafted: int) -> RowPlan:
+    def shortened(self, num_drafted: int) -> ScheduledRow:
         """The plan with fewer tokens to draft or to check."""
         row, excess = self.row, self.num_drafted - num_drafted
         row = row._replace(
             num_choices=row.num_choices - excess, proposal=row.proposal[:num_drafted]
         )
         slot_len = self.slot_len - excess
-        return RowPlan(self.sequence, row, slot_len, self.shape, self.likeness, self.is_resuming)
+        return ScheduledRow(
+            self.sequence, row, slot_len, self.shape, self.likeness, self.is_resuming
+        )
 
-    def note(self, cause: KCause) -> None:
+    def note(self, cause: DraftLengthReason) -> None:
         """What decided how many drafted tokens it checks."""
         current = self.sequence.round
         if current is not None:
@@ -84,10 +86,10 @@ class RowPlan:
         return self.sequence.ready_since, rank, sequence_id
 
 
-rank_of: Callable[[RowPlan], tuple[float, int]] = attrgetter("sequence.rank")
+rank_of: Callable[[ScheduledRow], tuple[float, int]] = attrgetter("sequence.rank")
 
 
-class ReadyRows:
+class DecodeQueue:
     """Plans by age, so that a choice looks at a group's worth of them: thousands may be ready while
     32 are wanted.
 
@@ -100,22 +102,22 @@ class ReadyRows:
         """Groups have at most `max_size` rows. `by_shape`: see PoolConfig.group_by_shape."""
         self._max_size = max_size
         self._by_shape = by_shape
-        self._cohorts: dict[float, dict[int, RowPlan]] = {}
+        self._cohorts: dict[float, dict[int, ScheduledRow]] = {}
         """Ready since -> the rows, by sequence."""
-        self.cohort_of: dict[int, dict[int, RowPlan]] = {}
+        self.cohort_of: dict[int, dict[int, ScheduledRow]] = {}
         """Sequence -> the cohort that it is in."""
         self._sinces: list[float] = []
         """Of the cohorts, in order; also of those that are empty by now."""
         self._unranked: set[float] = set()
         """Of the cohorts whose rows did not come by rank."""
-        self._alike = Alike(max_size)
-        self._to_enter: dict[int, RowPlan] = {}
+        self._alike = LengthBuckets(max_size)
+        self._to_enter: dict[int, ScheduledRow] = {}
         """Not yet in `_alike`, where shapes are looked at."""
 
     def __len__(self) -> int:
         return len(self.cohort_of)
 
-    def __iter__(self) -> Iterator[RowPlan]:
+    def __iter__(self) -> Iterator[ScheduledRow]:
         return (cohort[sequence_id] for sequence_id, cohort in self.cohort_of.items())
 
     @property
@@ -124,7 +126,7 @@ class ReadyRows:
         self._drop_empty()
         return self._sinces[0]
 
-    def put(self, plan: RowPlan) -> None:
+    def put(self, plan: ScheduledRow) -> None:
         """Add a sequence's plan, which has none here."""
         sequence = plan.sequence
         sequence_id, since = sequence.sequence_id, sequence.ready_since
@@ -145,7 +147,7 @@ class ReadyRows:
         if self._by_shape and self._to_enter.pop(sequence_id, None) is None:
             self._alike.discard(sequence_id)
 
-    def by_age(self) -> Iterator[RowPlan]:
+    def by_age(self) -> Iterator[ScheduledRow]:
         """All rows; whoever takes the first ones only does not pay for the others."""
         self._drop_empty()
         for since in self._sinces:
@@ -153,7 +155,7 @@ class ReadyRows:
                 self._rank(since)
             yield from self._cohorts[since].values()
 
-    def choose(self, overdue_at: float) -> list[RowPlan]:
+    def choose(self, overdue_at: float) -> list[ScheduledRow]:
         """Rows ready at or before `overdue_at` first; else a full group of one shape; else alike.
 
         They are the group; their order says nothing.
@@ -170,7 +172,7 @@ class ReadyRows:
             return self._plans(self._entered.largest_bucket())
         return self._oldest_and_alike(overdue_at)
 
-    def _oldest(self) -> list[RowPlan]:
+    def _oldest(self) -> list[ScheduledRow]:
         return list(islice(self.by_age(), self._max_size))
 
     def _rank(self, since: float) -> None:
@@ -196,17 +198,17 @@ class ReadyRows:
             self._unranked &= self._cohorts.keys()
 
     @property
-    def _entered(self) -> Alike:
+    def _entered(self) -> LengthBuckets:
         """All rows by shape and likeness."""
         for plan in self._to_enter.values():
             self._alike.put(plan.shape, plan.likeness, plan.age)
         self._to_enter.clear()
         return self._alike
 
-    def _oldest_and_alike(self, overdue_at: float) -> list[RowPlan]:
+    def _oldest_and_alike(self, overdue_at: float) -> list[ScheduledRow]:
         """Overdue rows by age, those that are equally overdue and the rest as like the oldest."""
         origin = min(self._cohorts[self._sinces[0]].values(), key=rank_of).likeness
-        chosen: list[RowPlan] = []
+        chosen: list[ScheduledRow] = []
         for since in self._sinces:
             if since > overdue_at or len(chosen) == self._max_size:
                 break
@@ -217,7 +219,7 @@ class ReadyRows:
         rest = (age for age in self._entered.by_likeness(origin) if age[2] not in taken)
         return chosen + self._plans(list(islice(rest, self._max_size - len(chosen))))
 
-    def _most_alike(self, origin: Likeness, since: float, count: int) -> list[RowPlan]:
+    def _most_alike(self, origin: Likeness, since: float, count: int) -> list[ScheduledRow]:
         """Of rows that are equally old. Many of them are found faster among all rows."""
         cohort = self._cohorts[since]
         if len(cohort) <= count:
@@ -232,5 +234,5 @@ class ReadyRows:
         ages = (age for age in self._entered.by_likeness(origin) if age[0] == since)
         return self._plans(list(islice(ages, count)))
 
-    def _plans(self, ages: list[Age]) -> list[RowPlan]:
+    def _plans(self, ages: list[Age]) -> list[ScheduledRow]:
         return [self.cohort_of[sequence_id][sequence_id] for _, _, sequence_id in ages]

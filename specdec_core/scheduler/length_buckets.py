@@ -13,7 +13,7 @@ Likeness = tuple[int, ...]
 """One number, or two of which the first counts first."""
 
 
-class Alike:
+class LengthBuckets:
     """Every row by its age under its shape and under its likeness."""
 
     def __init__(self, max_size: int) -> None:

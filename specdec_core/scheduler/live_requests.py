@@ -6,16 +6,16 @@ from collections.abc import Iterator
 
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.request import ErrorKind, FinishReason, Request, TokenEvent
-from specdec_core.scheduler.admission import Placement
+from specdec_core.scheduler.admission import AdmissionQueue
 from specdec_core.scheduler.outbox import Outbox
 from specdec_core.scheduler.sequence import Sequence
-from specdec_core.scheduler.stats import Tally
+from specdec_core.scheduler.stats import SchedulerStats
 
 
-class Registry:
+class LiveRequests:
     """At most one live sequence per request id."""
 
-    def __init__(self, placement: Placement, outbox: Outbox, tally: Tally) -> None:
+    def __init__(self, placement: AdmissionQueue, outbox: Outbox, tally: SchedulerStats) -> None:
         self._placement = placement
         self._outbox = outbox
         self._tally = tally

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from specdec_core.config import OverlapMode, PoolConfig
 from specdec_core.messages import GroupLease, ReplicaInfo, Role
-from specdec_core.speculation.step_costs import StepCost, alike
+from specdec_core.speculation.step_costs import CostModel, alike
 
 _GAIN = 0.02
 """By so much the other way must be better, relatively, before it is taken."""
@@ -36,12 +36,12 @@ _RECENT = 0.1
 class _Way:
     """What groups took while sequences were split, or were not."""
 
-    verify: StepCost = field(default_factory=StepCost)
-    draft: StepCost = field(default_factory=StepCost)
+    verify: CostModel = field(default_factory=CostModel)
+    draft: CostModel = field(default_factory=CostModel)
     """Of one draft step."""
 
 
-class Overlap:
+class Pipelining:
     """One decision for all targets of a pool: their rounds are alike."""
 
     def __init__(self, config: PoolConfig) -> None:
@@ -151,6 +151,6 @@ class Overlap:
         return verify_s, self._steps * _seconds(way.draft, size, size)
 
 
-def _seconds(cost: StepCost, size: int, rows: int) -> float:
+def _seconds(cost: CostModel, size: int, rows: int) -> float:
     """What nobody has seen takes for ever."""
     return cost.at(size, rows) if cost.is_known else float("inf")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator
 
-from specdec_core.scheduler.grouping import RowPlan
+from specdec_core.scheduler.grouping import ScheduledRow
 
 YIELD_S_PER_TOKEN = 0.004
 """Seconds by which a prompt lets others pass for each token that it has yet to catch up. About ten
@@ -17,7 +17,7 @@ Turn = tuple[float, int]
 """When it is a sequence's turn, on the clock of its rank, and its number. Lower goes first."""
 
 
-def turn_of(plan: RowPlan) -> Turn:
+def turn_of(plan: ScheduledRow) -> Turn:
     """Arrival plus what it yields for the tokens that are left; it nears arrival as it catches up.
 
     So of prompts that arrived together the one with the fewest tokens left goes first until it has
@@ -31,12 +31,12 @@ def turn_of(plan: RowPlan) -> Turn:
     return rank + min(num_left * YIELD_S_PER_TOKEN, MAX_YIELD_S), sequence_id
 
 
-class CatchingUp:
+class PrefillQueue:
     """Plans of the rows that catch up, by turn. A decision looks at the first ones only."""
 
     def __init__(self) -> None:
         self._turns: list[Turn] = []
-        self._plans: dict[int, tuple[Turn, RowPlan]] = {}
+        self._plans: dict[int, tuple[Turn, ScheduledRow]] = {}
 
     def __len__(self) -> int:
         return len(self._plans)
@@ -44,11 +44,11 @@ class CatchingUp:
     def __contains__(self, sequence_id: int) -> bool:
         return sequence_id in self._plans
 
-    def __iter__(self) -> Iterator[RowPlan]:
+    def __iter__(self) -> Iterator[ScheduledRow]:
         """All rows, the first to go first."""
         return (self._plans[sequence_id][1] for _, sequence_id in self._turns)
 
-    def put(self, plan: RowPlan) -> None:
+    def put(self, plan: ScheduledRow) -> None:
         """Add a sequence's plan, which has none here."""
         turn = turn_of(plan)
         insort(self._turns, turn)
@@ -61,8 +61,11 @@ class CatchingUp:
 
 
 def within(
-    plans: Iterable[RowPlan], num_out: int, most: int | None, count_of: Callable[[RowPlan], int]
-) -> list[RowPlan]:
+    plans: Iterable[ScheduledRow],
+    num_out: int,
+    most: int | None,
+    count_of: Callable[[ScheduledRow], int],
+) -> list[ScheduledRow]:
     """The plans that may go, by turns, while so many catch-up tokens are out; at most `most` are.
 
     A row that only decodes goes always, one that catches up when it is the only one of its kind:
@@ -71,7 +74,7 @@ def within(
     """
     if most is None:
         return list(plans)
-    going: list[RowPlan] = []
+    going: list[ScheduledRow] = []
     for plan in plans:
         count = count_of(plan)
         if count and num_out and num_out + count > most:

@@ -11,7 +11,7 @@ _MOST = 4096
 """Blocks that are remembered of a target."""
 
 
-class KnownPrefixes:
+class PrefixIndex:
     """Of one target, in whole blocks, those that it cached last.
 
     The replica decides what it finds (docs/decisions/0009-prefix-cache.md). What it has given away

@@ -6,12 +6,15 @@ from specdec_core.config import SpecMethod, SpeculationConfig
 from specdec_core.messages import Role
 from specdec_core.request import Request
 from specdec_core.scheduler.sequence import Drafting, Round, Sequence
-from specdec_core.speculation.k_cause import KCause
-from specdec_core.speculation.k_policy import Drafter, KPolicy
+from specdec_core.speculation.k_cause import DraftLengthReason
+from specdec_core.speculation.k_policy import DraftSource, KPolicy
 from specdec_core.speculation.limits import draft_limit, draft_method
 from specdec_core.speculation.ngram import NgramIndex
 
-_NOTHING_FOUND, _GOODPUT = KCause.NOTHING_FOUND, KCause.GOODPUT  # to name one is a call
+_NOTHING_FOUND, _GOODPUT = (
+    DraftLengthReason.NOTHING_FOUND,
+    DraftLengthReason.GOODPUT,
+)  # to name one is a call
 
 
 class Proposer:
@@ -60,7 +63,7 @@ class Proposer:
         """Let the target have a sequence that waits for the draft: this round has no proposal."""
         assert sequence.round is not None, "it was asked whether to draft"
         sequence.round.proposal = ()
-        sequence.round.cause = KCause.QUEUE
+        sequence.round.cause = DraftLengthReason.QUEUE
 
     def needs_side_lease(self, sequence: Sequence) -> bool:
         """Whether the draft should catch up while the target goes on without it."""
@@ -89,7 +92,7 @@ class Proposer:
         committed_len = len(sequence.ids)
         if committed_len < sequence.resume_len:
             resumed = sequence.unchecked(self._chunk)
-            return Round(committed_len, 0, resumed, cause=KCause.RESUME)
+            return Round(committed_len, 0, resumed, cause=DraftLengthReason.RESUME)
         drafting = sequence.drafting or self._drafting(sequence)
         cap = sequence.max_len - committed_len - 1  # who lives has a token left to emit
         if cap > drafting.max_tokens:
@@ -104,13 +107,13 @@ class Proposer:
             if k == 0:
                 cause = _GOODPUT if rests else _NOTHING_FOUND
             else:
-                k = self._num_draft_tokens(sequence, Drafter.LOOKUP, k, num_live, num_agreed)
+                k = self._num_draft_tokens(sequence, DraftSource.LOOKUP, k, num_live, num_agreed)
                 cause = self._k_policy.cause
             if k > 0 or not drafting.asks_model:
                 return Round(committed_len, k, found[:k], found, False, num_agreed, cause)
         k = cap
         if k > 0:
-            k = self._num_draft_tokens(sequence, Drafter.MODEL, cap, num_live)
+            k = self._num_draft_tokens(sequence, DraftSource.MODEL, cap, num_live)
             cause = self._k_policy.cause
         return Round(committed_len, k, None if k else (), found, False, num_agreed, cause)
 
@@ -127,7 +130,7 @@ class Proposer:
     def _num_draft_tokens(
         self,
         sequence: Sequence,
-        drafter: Drafter,
+        drafter: DraftSource,
         limit: int,
         num_live: int,
         num_agreed: int = 0,
@@ -149,10 +152,14 @@ class Proposer:
         sequence.drafting = self._known_drafting.setdefault(drafting, drafting)
         return sequence.drafting
 
-    def _unasked_cause(self, request: Request) -> KCause:
+    def _unasked_cause(self, request: Request) -> DraftLengthReason:
         if self._config.method is SpecMethod.NONE or not self._config.num_draft_tokens:
-            return KCause.OFF
-        return KCause.ENDING if draft_limit(self._config, request) else KCause.REQUEST
+            return DraftLengthReason.OFF
+        return (
+            DraftLengthReason.ENDING
+            if draft_limit(self._config, request)
+            else DraftLengthReason.REQUEST
+        )
 
     def _index(self, sequence: Sequence) -> NgramIndex:
         sequence.ngram = NgramIndex(sequence.ids, self._config.lookup)

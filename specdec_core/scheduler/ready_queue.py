@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from specdec_core.scheduler.grouping import ReadyRows, RowPlan, rank_of
-from specdec_core.scheduler.prefill_queue import CatchingUp, within
-from specdec_core.scheduler.prefix_index import KnownPrefixes
+from specdec_core.scheduler.grouping import DecodeQueue, ScheduledRow, rank_of
+from specdec_core.scheduler.prefill_queue import PrefillQueue, within
+from specdec_core.scheduler.prefix_index import PrefixIndex
 from specdec_core.scheduler.sequence import Sequence
 
 
-class Board:
+class ReadyQueue:
     """Plans of the ready rows, of clients and of background sequences."""
 
     def __init__(
@@ -23,19 +23,19 @@ class Board:
         max_group_size: int,
         by_shape: bool = True,
         max_prefill_tokens: int | None = None,
-        known: KnownPrefixes | None = None,
+        known: PrefixIndex | None = None,
     ) -> None:
         """`max_prefill_tokens`: see PoolConfig. What is `known` to be cached does not count."""
         self.max_group_size = max_group_size
         self._max_prefill = max_prefill_tokens
         self.known = known
-        self.clients = ReadyRows(max_group_size, by_shape)
+        self.clients = DecodeQueue(max_group_size, by_shape)
         """With a limit of catch-up tokens: those that only decode."""
-        self.catching_up = CatchingUp()
+        self.catching_up = PrefillQueue()
         """Clients' rows that the limit may hold up, and that keep no other from its seat."""
         self.num_out = 0
         """Catch-up tokens of the replica's open leases; to be told before a choice."""
-        self._background: dict[int, RowPlan] = {}
+        self._background: dict[int, ScheduledRow] = {}
         self._out: dict[int, str] = {}
         """Sequence -> the target it is on, of those that are leased out and would join a group."""
         self.undrafted: dict[int, Sequence] = {}
@@ -77,7 +77,7 @@ class Board:
         targets = {_target_of(plan) for plan in plans}
         return any(target in targets for target in self._out.values())
 
-    def put(self, plan: RowPlan) -> None:
+    def put(self, plan: ScheduledRow) -> None:
         """The sequence, which is not noted here, has this row ready."""
         if plan.sequence.is_background:
             self._background[plan.sequence.sequence_id] = plan
@@ -116,13 +116,13 @@ class Board:
         elif self._background:
             self._background.pop(sequence_id, None)
 
-    def num_catching_up(self, plans: list[RowPlan]) -> int:
+    def num_catching_up(self, plans: list[ScheduledRow]) -> int:
         """Catch-up tokens of ready rows that the replica has yet to compute, where they count."""
         if not (self.catching_up or self._background):
             return 0
         return sum(map(self._num_computed, plans))
 
-    def choose(self, overdue_at: float) -> list[RowPlan]:
+    def choose(self, overdue_at: float) -> list[ScheduledRow]:
         """The next group, of rows that may go; background rows take the seats that clients leave.
         Empty only where all that are ready have to wait."""
         chosen = self.clients.choose(overdue_at)
@@ -136,28 +136,28 @@ class Board:
         background = sorted(self._background.values(), key=_age)
         return chosen + self._within(background, num_out)[:num_seats]
 
-    def first(self) -> list[RowPlan]:
+    def first(self) -> list[ScheduledRow]:
         """The ready row of the sequence that ranks first, if it may go now."""
         return self._within([min(self, key=rank_of)], self.num_out)
 
-    def _oldest(self, plans: list[RowPlan]) -> list[RowPlan]:
+    def _oldest(self, plans: list[ScheduledRow]) -> list[ScheduledRow]:
         """As many as there are seats."""
         if len(plans) <= self.max_group_size:
             return plans
         return sorted(plans, key=_age)[: self.max_group_size]
 
     @property
-    def _let_in(self) -> list[RowPlan]:
+    def _let_in(self) -> list[ScheduledRow]:
         """Clients' rows that may catch up now, by turn."""
         if not self.catching_up:
             return []
         first = islice(self.catching_up, self.max_group_size)
         return self._within(first, self.num_out)
 
-    def _within(self, plans: Iterable[RowPlan], num_out: int) -> list[RowPlan]:
+    def _within(self, plans: Iterable[ScheduledRow], num_out: int) -> list[ScheduledRow]:
         return within(plans, num_out, self._max_prefill, self._num_computed)
 
-    def _num_computed(self, plan: RowPlan) -> int:
+    def _num_computed(self, plan: ScheduledRow) -> int:
         """Catch-up tokens that the replica has yet to compute."""
         count, known = plan.num_catching_up, self.known
         if not count or known is None:
@@ -167,17 +167,17 @@ class Board:
             plan.num_found = known.num_found(plan.sequence, plan.row)
         return max(count - plan.num_found, 0)
 
-    def __iter__(self) -> Iterator[RowPlan]:
+    def __iter__(self) -> Iterator[ScheduledRow]:
         yield from self.clients
         yield from self.catching_up
         yield from self._background.values()
 
 
-def _target_of(plan: RowPlan) -> str:
+def _target_of(plan: ScheduledRow) -> str:
     target = plan.sequence.target
     assert target is not None, "rows are made for sequences that a target has"
     return target.replica_id
 
 
-def _age(plan: RowPlan) -> tuple[float, float, int]:
+def _age(plan: ScheduledRow) -> tuple[float, float, int]:
     return plan.age

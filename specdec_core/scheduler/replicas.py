@@ -13,9 +13,9 @@ from specdec_core.config import WINDOW_PER_ROW, Numerics, PoolConfig
 from specdec_core.messages import ReplicaInfo, Role
 from specdec_core.request import Request
 from specdec_core.scheduler.device import Device, OpenLease
-from specdec_core.scheduler.prefix_index import KnownPrefixes
-from specdec_core.scheduler.ready_queue import Board
-from specdec_core.scheduler.sequence import Place, Sequence
+from specdec_core.scheduler.prefix_index import PrefixIndex
+from specdec_core.scheduler.ready_queue import ReadyQueue
+from specdec_core.scheduler.sequence import KVReservation, Sequence
 from specdec_core.scheduler.stats import ReplicaCounters
 
 ROUNDS_PER_BLOCK = 4
@@ -24,12 +24,12 @@ be preempted as soon as it is admitted."""
 
 
 @dataclass(eq=False, slots=True)
-class ReplicaRecord:
+class ReplicaState:
     """One replica's life, from its registration to its end."""
 
     info: ReplicaInfo
     last_seen: float
-    board: Board
+    board: ReadyQueue
     changed: dict[int, Sequence]
     """Of the whole fleet: sequences whose plans must be made again."""
     device: Device = field(default_factory=Device)
@@ -114,7 +114,7 @@ class ReplicaRecord:
     def add(self, sequence: Sequence, length: int) -> None:
         """Give the sequence a place with room for `length` positions."""
         assert sequence.place(self.role) is None, "a sequence has one place per role"
-        place = Place(self.replica_id)
+        place = KVReservation(self.replica_id)
         sequence.take_place(self.role, place)
         self.sequences[sequence.sequence_id] = sequence
         if sequence.is_background:
@@ -137,12 +137,12 @@ class ReplicaRecord:
         """Something that a plan depends on has changed: ids, a place, a lease, the round."""
         self.changed[sequence.sequence_id] = sequence
 
-    def max_len(self, place: Place) -> int:
+    def max_len(self, place: KVReservation) -> int:
         """Positions that the place can grow to."""
         blocks = self.num_blocks(place.reserved_len) + self.num_free_blocks
         return blocks * self.info.block_size
 
-    def reserve(self, place: Place, length: int) -> bool:
+    def reserve(self, place: KVReservation, length: int) -> bool:
         """Grow the place to `length` positions, or change nothing. It never shrinks here."""
         if length <= place.reserved_len:
             return True
@@ -154,7 +154,7 @@ class ReplicaRecord:
         place.reserved_len = length
         return True
 
-    def settle(self, place: Place, held_len: int, wanted_len: int) -> None:
+    def settle(self, place: KVReservation, held_len: int, wanted_len: int) -> None:
         """The replica has answered: give back what it neither holds nor needs next."""
         length = held_len if held_len > wanted_len else wanted_len  # as in rows.py: no max()
         if length < place.reserved_len:
@@ -163,25 +163,25 @@ class ReplicaRecord:
             place.reserved_len = length
 
 
-class Fleet:
+class ReplicaSet:
     """The replicas by id."""
 
     def __init__(self, config: PoolConfig) -> None:
         self._config = config
-        self.records: dict[str, ReplicaRecord] = {}
+        self.records: dict[str, ReplicaState] = {}
         """By replica."""
-        self.drafts: list[ReplicaRecord] = []
-        self.targets: list[ReplicaRecord] = []
+        self.drafts: list[ReplicaState] = []
+        self.targets: list[ReplicaState] = []
         self.changed: dict[int, Sequence] = {}
-        """See ReplicaRecord."""
+        """See ReplicaState."""
 
-    def __iter__(self) -> Iterator[ReplicaRecord]:
+    def __iter__(self) -> Iterator[ReplicaState]:
         return iter(self.records.values())
 
-    def __getitem__(self, replica_id: str) -> ReplicaRecord:
+    def __getitem__(self, replica_id: str) -> ReplicaState:
         return self.records[replica_id]
 
-    def get(self, replica_id: str) -> ReplicaRecord | None:
+    def get(self, replica_id: str) -> ReplicaState | None:
         return self.records.get(replica_id)
 
     def add(self, info: ReplicaInfo, now: float) -> None:
@@ -189,13 +189,13 @@ class Fleet:
         config = self._config
         most = config.max_prefill_tokens if info.role is Role.TARGET else None
         is_looked_up = most is not None and info.keeps_prefixes
-        known = KnownPrefixes(info.block_size, info.num_blocks) if is_looked_up else None
+        known = PrefixIndex(info.block_size, info.num_blocks) if is_looked_up else None
         size, window = config.max_group_size, config.window
         if info.max_num_seqs:
             size = min(size, info.max_num_seqs)
             window = min(window, WINDOW_PER_ROW * size)
-        board = Board(size, config.group_by_shape, most, known)
-        replica = ReplicaRecord(info, now, board, self.changed, self._device_of(info), window)
+        board = ReadyQueue(size, config.group_by_shape, most, known)
+        replica = ReplicaState(info, now, board, self.changed, self._device_of(info), window)
         replica.device.leases[info.replica_id] = replica.leases
         self.records[info.replica_id] = replica
         self.of_role(info.role).append(replica)
@@ -211,10 +211,10 @@ class Fleet:
         self.changed.clear()
         return changed
 
-    def of_role(self, role: Role) -> list[ReplicaRecord]:
+    def of_role(self, role: Role) -> list[ReplicaState]:
         return self.drafts if role is Role.DRAFT else self.targets
 
-    def roomiest_target(self, length: int) -> ReplicaRecord | None:
+    def roomiest_target(self, length: int) -> ReplicaState | None:
         """The target with fewest sequences among those with room and half of their blocks free:
         one that lacks a row of a full group waits for it. Else the one with most free blocks."""
         able = [r for r in self.targets if len(r.sequences) < r.window and r.has_room(length)]
@@ -223,7 +223,7 @@ class Fleet:
             return _roomiest(able, length)
         return min(roomy, key=lambda r: (len(r.sequences), -r.num_free_blocks, r.replica_id))
 
-    def roomiest_draft(self, length: int, target_id: str) -> ReplicaRecord | None:
+    def roomiest_draft(self, length: int, target_id: str) -> ReplicaState | None:
         """One on the target's device first: there its groups stay together."""
         device = self.records[target_id].device
         near = [draft for draft in self.drafts if draft.device is device]
@@ -265,14 +265,14 @@ class Fleet:
         )
 
 
-def _roomiest(replicas: Iterable[ReplicaRecord], length: int) -> ReplicaRecord | None:
+def _roomiest(replicas: Iterable[ReplicaState], length: int) -> ReplicaState | None:
     able = [replica for replica in replicas if replica.has_room(length)]
     if len(able) < 2:
         return able[0] if able else None
     return min(able, key=lambda r: (-r.num_free_blocks, r.replica_id))
 
 
-def _longest_request(replica: ReplicaRecord) -> int:
+def _longest_request(replica: ReplicaState) -> int:
     """The last token is never fed, so it needs no position."""
     return min(replica.info.max_model_len, replica.longest_len + 1)
 

@@ -11,23 +11,27 @@ from specdec_core.messages import (
     RowStatus,
 )
 from specdec_core.request import ErrorKind, FinishReason, cut_at_stop
-from specdec_core.scheduler.admission import Placement
-from specdec_core.scheduler.live_requests import Registry
-from specdec_core.scheduler.replicas import ReplicaRecord
-from specdec_core.scheduler.sequence import Place, Round, Sequence
-from specdec_core.scheduler.stats import Tally
-from specdec_core.speculation.k_cause import KCause
-from specdec_core.speculation.k_policy import Drafter, KPolicy
+from specdec_core.scheduler.admission import AdmissionQueue
+from specdec_core.scheduler.live_requests import LiveRequests
+from specdec_core.scheduler.replicas import ReplicaState
+from specdec_core.scheduler.sequence import KVReservation, Round, Sequence
+from specdec_core.scheduler.stats import SchedulerStats
+from specdec_core.speculation.k_cause import DraftLengthReason
+from specdec_core.speculation.k_policy import DraftSource, KPolicy
 
 _OK = RowStatus.OK  # to name the member of an enumeration takes as long as a call
-_NO_DRAFT = KCause.NO_DRAFT
+_NO_DRAFT = DraftLengthReason.NO_DRAFT
 
 
-class Settlement:
+class ResultHandler:
     """Takes answers to rows that are still out; everything else was dropped before."""
 
     def __init__(
-        self, registry: Registry, placement: Placement, tally: Tally, k_policy: KPolicy
+        self,
+        registry: LiveRequests,
+        placement: AdmissionQueue,
+        tally: SchedulerStats,
+        k_policy: KPolicy,
     ) -> None:
         self._k_policy = k_policy
         self._registry = registry
@@ -35,7 +39,7 @@ class Settlement:
         self._tally = tally
 
     def settle(
-        self, replica: ReplicaRecord, lease: GroupLease, result: GroupResult, now: float
+        self, replica: ReplicaState, lease: GroupLease, result: GroupResult, now: float
     ) -> None:
         answers = {answer.sequence_id: answer for answer in result.rows}
         # Read once, and nothing called that can be written out: this loop is a third of a decision.
@@ -52,7 +56,7 @@ class Settlement:
             place.row = place.lease_id = None
             if is_target or row.num_choices > 0:  # it was the owner
                 sequence.ready_since = now
-            changed[sequence_id] = sequence  # ReplicaRecord.touch
+            changed[sequence_id] = sequence  # ReplicaState.touch
             answer = answers.get(sequence_id) or _no_answer(row)
             if answer.status is not _OK:
                 self._not_run(replica, sequence, row, answer)
@@ -74,7 +78,7 @@ class Settlement:
                     known.learn(sequence, row.base_len, answer.cached_len)
 
     def _not_run(
-        self, replica: ReplicaRecord, sequence: Sequence, row: LeaseRow, answer: RowResult
+        self, replica: ReplicaState, sequence: Sequence, row: LeaseRow, answer: RowResult
     ) -> None:
         if answer.status is RowStatus.NOT_READY and replica.role is Role.TARGET:
             return  # the place is as it was: the next plan leases the same row
@@ -85,7 +89,7 @@ class Settlement:
         else:
             self._refused(replica, sequence, answer)
 
-    def _refused(self, replica: ReplicaRecord, sequence: Sequence, answer: RowResult) -> None:
+    def _refused(self, replica: ReplicaState, sequence: Sequence, answer: RowResult) -> None:
         """NO_ROOM, FAILED, or a miss of nothing at all."""
         if replica.role is Role.DRAFT:
             sequence.is_draftable = False
@@ -99,9 +103,9 @@ class Settlement:
 
     def _drafted(
         self,
-        replica: ReplicaRecord,
+        replica: ReplicaState,
         sequence: Sequence,
-        place: Place,
+        place: KVReservation,
         row: LeaseRow,
         answer: RowResult,
     ) -> None:
@@ -116,9 +120,9 @@ class Settlement:
 
     def _commit(
         self,
-        replica: ReplicaRecord,
+        replica: ReplicaState,
         sequence: Sequence,
-        place: Place,
+        place: KVReservation,
         row: LeaseRow,
         answer: RowResult,
     ) -> None:
@@ -164,15 +168,15 @@ class Settlement:
         """Prompt lookup's offer is compared even where it was not proposed."""
         history, learn = sequence.history, self._k_policy.learn
         if current.found:
-            learn(history, Drafter.LOOKUP, current.found, answer.tokens, current.num_agreed)
+            learn(history, DraftSource.LOOKUP, current.found, answer.tokens, current.num_agreed)
         if current.is_drafted and row.proposal:
-            learn(history, Drafter.MODEL, row.proposal, answer.tokens)
+            learn(history, DraftSource.MODEL, row.proposal, answer.tokens)
 
     def _fail(self, sequence: Sequence, error: str, kind: ErrorKind = ErrorKind.FAILED) -> None:
         self._registry.finish(sequence, FinishReason.ERROR, error=error, error_kind=kind)
 
 
-def _believe_less(place: Place, row: LeaseRow, cached_len: int) -> None:
+def _believe_less(place: KVReservation, row: LeaseRow, cached_len: int) -> None:
     """Start lower: each miss does, so that the last one starts from nothing."""
     place.cached_len = cached_len if cached_len < row.base_len else 0
     place.has_rules = place.cached_len > 0

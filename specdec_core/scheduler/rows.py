@@ -7,13 +7,13 @@ feeds what follows. A prefill, a round, a rejection and a recovery are the same 
 from __future__ import annotations
 
 from specdec_core.messages import LeaseRow
-from specdec_core.scheduler.grouping import RowPlan
-from specdec_core.scheduler.sequence import Place, Sequence
+from specdec_core.scheduler.grouping import ScheduledRow
+from specdec_core.scheduler.sequence import KVReservation, Sequence
 
 
 def plan_verification(
-    sequence: Sequence, place: Place, proposal: tuple[int, ...], chunk: int
-) -> RowPlan:
+    sequence: Sequence, place: KVReservation, proposal: tuple[int, ...], chunk: int
+) -> ScheduledRow:
     """Catch up and check `proposal`; a bare chunk while more than `chunk` ids are missing.
 
     What a client has brought back fills a row up to `chunk` ids, as a catch-up does.
@@ -52,10 +52,12 @@ def plan_verification(
     )
     slot_len = end_len + num_checked
     shape = base_len, slot_len - base_len
-    return RowPlan(sequence, row, slot_len, shape, (end_len,), is_resuming)
+    return ScheduledRow(sequence, row, slot_len, shape, (end_len,), is_resuming)
 
 
-def plan_drafting(sequence: Sequence, place: Place, num_draft_tokens: int, chunk: int) -> RowPlan:
+def plan_drafting(
+    sequence: Sequence, place: KVReservation, num_draft_tokens: int, chunk: int
+) -> ScheduledRow:
     """Catch up by at most `chunk` ids and draft; 0 draft tokens catch up alone (a side lease)."""
     base_len = min(place.cached_len, len(sequence.ids) - 1)
     end_len = min(base_len + chunk, len(sequence.ids))
@@ -67,7 +69,7 @@ def plan_drafting(sequence: Sequence, place: Place, num_draft_tokens: int, chunk
         num_choices=num_draft_tokens,
         rules=None if place.has_rules else sequence.request.rules,
     )
-    return RowPlan(
+    return ScheduledRow(
         sequence=sequence,
         row=row,
         slot_len=end_len + max(num_draft_tokens - 1, 0),
@@ -76,7 +78,7 @@ def plan_drafting(sequence: Sequence, place: Place, num_draft_tokens: int, chunk
     )
 
 
-def fit(plan: RowPlan, max_len: int) -> RowPlan:
+def fit(plan: ScheduledRow, max_len: int) -> ScheduledRow:
     """Draft or check fewer tokens, so that the row holds at most `max_len` positions."""
     end_len = plan.end_len
     assert end_len <= max_len, f"{end_len} ids do not fit into {max_len} positions"

@@ -10,30 +10,30 @@ from specdec_core.config import PoolConfig
 from specdec_core.errors import InvalidRequestError, QueueFullError
 from specdec_core.messages import GroupResult, ReplicaInfo, RowStatus
 from specdec_core.request import FinishReason, Request, cut_at_stop
-from specdec_core.scheduler.admission import Placement
-from specdec_core.scheduler.batch_builder import Dispatcher
+from specdec_core.scheduler.admission import AdmissionQueue
+from specdec_core.scheduler.batch_builder import BatchBuilder
 from specdec_core.scheduler.commands import Command
 from specdec_core.scheduler.compatibility import check_compatible
 from specdec_core.scheduler.device import OpenLease
-from specdec_core.scheduler.live_requests import Registry
+from specdec_core.scheduler.live_requests import LiveRequests
 from specdec_core.scheduler.outbox import Outbox
-from specdec_core.scheduler.pipelining import Overlap
+from specdec_core.scheduler.pipelining import Pipelining
 from specdec_core.scheduler.proposals import Proposer
-from specdec_core.scheduler.replicas import Fleet, ReplicaRecord
-from specdec_core.scheduler.results import Settlement
+from specdec_core.scheduler.replicas import ReplicaSet, ReplicaState
+from specdec_core.scheduler.results import ResultHandler
 from specdec_core.scheduler.retry_hint import RetryHint
 from specdec_core.scheduler.sequence import Sequence, SequenceStatus
-from specdec_core.scheduler.stats import PoolCounters, Tally, dense
+from specdec_core.scheduler.stats import SchedulerCounters, SchedulerStats, dense
 from specdec_core.scheduler.timeouts import Timeouts
 from specdec_core.scheduler.verification_budget import VerificationBudget
-from specdec_core.speculation.k_cause import KCause
+from specdec_core.speculation.k_cause import DraftLengthReason
 from specdec_core.speculation.k_policy import KPolicy
 from specdec_core.speculation.policies import make_k_policy
 
 _NOT_READY = RowStatus.NOT_READY  # to name the member of an enumeration takes as long as a call
 
 
-class SequencePool:
+class Scheduler:
     """Every live sequence of a cell, and the replicas that run them. One caller at a time.
 
     `now` is seconds on any monotonic clock. Call `advance` after events and at `next_deadline`.
@@ -44,20 +44,22 @@ class SequencePool:
         self._epoch = epoch
         self._heard_at: float | None = None
         """Of the last result that no groups were formed after."""
-        self._fleet = Fleet(config)
+        self._fleet = ReplicaSet(config)
         self._outbox = Outbox()
-        self._tally = Tally()
-        self._overlap = Overlap(config)
+        self._tally = SchedulerStats()
+        self._overlap = Pipelining(config)
         self._k_policy = k_policy or make_k_policy(config)
         self._no_expiry_before = float("-inf")
         """No lease that is open, or is sent from now on, has its deadline sooner."""
         proposer = Proposer(config.speculation, self._k_policy, config.prefill_chunk)
-        self._placement = Placement(self._fleet, self._outbox, proposer)
-        self._registry = Registry(self._placement, self._outbox, self._tally)
+        self._placement = AdmissionQueue(self._fleet, self._outbox, proposer)
+        self._registry = LiveRequests(self._placement, self._outbox, self._tally)
         self._timeouts = Timeouts(self._registry)
         self._retry_hint = RetryHint()
-        self._settlement = Settlement(self._registry, self._placement, self._tally, self._k_policy)
-        self._dispatcher = Dispatcher(
+        self._settlement = ResultHandler(
+            self._registry, self._placement, self._tally, self._k_policy
+        )
+        self._dispatcher = BatchBuilder(
             config,
             epoch=epoch,
             fleet=self._fleet,
@@ -217,9 +219,9 @@ class SequencePool:
             times.append(soonest)
         return min(times) if times else None
 
-    def counters(self) -> PoolCounters:
+    def counters(self) -> SchedulerCounters:
         tally = self._tally
-        return PoolCounters(
+        return SchedulerCounters(
             num_waiting=self.num_waiting,
             num_waiting_tokens=self._placement.waiting.num_client_tokens,
             num_running=self.num_live - self.num_waiting,
@@ -247,7 +249,7 @@ class SequencePool:
             num_fenced=tally.num_fenced,
             leases=tally.leases,
             k_policy=self._k_policy.figures,
-            num_rounds_by_k_cause=dict(zip(KCause, tally.k_causes, strict=True)),
+            num_rounds_by_k_cause=dict(zip(DraftLengthReason, tally.k_causes, strict=True)),
         )
 
     def _refuse_beyond_limit(self, sequence: Sequence, now: float) -> None:
@@ -290,7 +292,7 @@ class SequencePool:
         replicas = self._fleet.records.values()
         return [open_.deadline for replica in replicas for open_ in replica.leases.values()]
 
-    def _fence(self, replica: ReplicaRecord) -> None:
+    def _fence(self, replica: ReplicaState) -> None:
         """It may be dead or slow: nothing it holds counts any more until it says it forgot all."""
         replica.is_fenced = True
         self._tally.record_fence(replica.role, len(replica.leases))
@@ -299,7 +301,7 @@ class SequencePool:
         if replica.is_draining:
             self._outbox.drained(replica.replica_id)
 
-    def _drain(self, replica: ReplicaRecord) -> None:
+    def _drain(self, replica: ReplicaState) -> None:
         for sequence in list(replica.sequences.values()):
             if sequence.places[replica.role].row is None:
                 self._placement.leave(sequence, replica.role)

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.messages import EMPTY_HASH, LeaseRow, Role, hashes_behind
 from specdec_core.request import FinishReason, Request, RequestStats
-from specdec_core.speculation.k_cause import KCause
+from specdec_core.speculation.k_cause import DraftLengthReason
 from specdec_core.speculation.k_policy import AcceptanceHistory
 from specdec_core.speculation.ngram import NgramIndex
 
 if TYPE_CHECKING:
-    from specdec_core.scheduler.fair_queue import Account
+    from specdec_core.scheduler.fair_queue import ClientQueue
 
 PRIORITY_STEP_S = 30.0
 """One step of priority counts as much as having arrived this much earlier or later. Because the
@@ -51,7 +51,7 @@ _CATCHING_UP = SequenceStatus.CATCHING_UP  # as _DRAFT: a simulation asks for th
 
 
 @dataclass(eq=False, slots=True)
-class Place:
+class KVReservation:
     """A sequence's place on one replica, kept while both live."""
 
     replica_id: str
@@ -80,7 +80,7 @@ class Round:
     """The proposal is the draft model's."""
     num_agreed: int = 0
     """Tokens before `found` that equal those before what it was copied from."""
-    cause: KCause = KCause.OFF
+    cause: DraftLengthReason = DraftLengthReason.OFF
     """Of its K, while the draft model is not passed over."""
 
 
@@ -92,7 +92,7 @@ class Drafting(NamedTuple):
     asks_model: bool
     max_tokens: int
     """Of one round; 0 decodes plainly."""
-    cause: KCause
+    cause: DraftLengthReason
     """The reason for a K of 0 that the policy is not asked about."""
 
 
@@ -119,15 +119,15 @@ class Sequence:
     stop_ids: frozenset[int] = field(init=False)
     has_logprobs: bool = field(init=False)
     is_background: bool = field(init=False)
-    target: Place | None = None
-    draft: Place | None = None
+    target: KVReservation | None = None
+    draft: KVReservation | None = None
     round: Round | None = None
     ngram: NgramIndex | None = None
     ready_since: float = 0.0
     """When it was last given back, or admitted."""
     admitted_at: float | None = None
     """First admission."""
-    account: Account = field(init=False, repr=False)
+    account: ClientQueue = field(init=False, repr=False)
     """Its client's, from when it waits. In the background there is none."""
     num_preemptions: int = 0
     drafting: Drafting | None = None
@@ -170,14 +170,14 @@ class Sequence:
         return not self.num_unscored and self.resume_len <= len(self.ids)
 
     @property
-    def places(self) -> dict[Role, Place]:
+    def places(self) -> dict[Role, KVReservation]:
         places = ((Role.TARGET, self.target), (Role.DRAFT, self.draft))
         return {role: place for role, place in places if place is not None}
 
-    def place(self, role: Role) -> Place | None:
+    def place(self, role: Role) -> KVReservation | None:
         return self.draft if role is _DRAFT else self.target
 
-    def take_place(self, role: Role, place: Place | None) -> None:
+    def take_place(self, role: Role, place: KVReservation | None) -> None:
         """Have a place on a replica, or none any more."""
         if role is Role.TARGET:
             self.target = place
@@ -284,5 +284,5 @@ def _rank(request: Request, arrived_at: float) -> float:
     return arrived_at + request.priority * PRIORITY_STEP_S
 
 
-def _chooses(place: Place | None) -> bool:
+def _chooses(place: KVReservation | None) -> bool:
     return place is not None and place.row is not None and place.row.num_choices > 0

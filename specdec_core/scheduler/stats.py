@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from specdec_core.messages import GroupLease, Role
 from specdec_core.request import FinishReason
-from specdec_core.speculation.k_cause import KCause
+from specdec_core.speculation.k_cause import DraftLengthReason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class LeaseCounts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PoolCounters:
+class SchedulerCounters:
     """A snapshot. Groups, rounds and waits are the targets'; a draft's are in `replicas`."""
 
     num_waiting: int
@@ -87,8 +87,8 @@ class PoolCounters:
     """How often a replica was fenced."""
     leases: LeaseCounts
     k_policy: Mapping[str, float] = field(default_factory=dict)
-    """What the K policy believes of costs and acceptance; see GoodputK.figures."""
-    num_rounds_by_k_cause: Mapping[KCause, int] = field(default_factory=dict)
+    """What the K policy believes of costs and acceptance; see GoodputPolicy.figures."""
+    num_rounds_by_k_cause: Mapping[DraftLengthReason, int] = field(default_factory=dict)
     """What decided their K. The sum is `num_sequence_rounds`."""
 
     @property
@@ -97,7 +97,7 @@ class PoolCounters:
 
 
 @dataclass(eq=False, slots=True)
-class Tally:
+class SchedulerStats:
     """Totals since the pool was made."""
 
     num_equal_length_groups: int = 0
@@ -110,8 +110,8 @@ class Tally:
     rounds: dict[tuple[int, int], int] = field(default_factory=dict)
     """(drafted, accepted) tokens of a round -> how many rounds. A Counter would count at half the
     speed."""
-    k_causes: list[int] = field(default_factory=lambda: [0 for _ in KCause])
-    """Index: KCause of rounds."""
+    k_causes: list[int] = field(default_factory=lambda: [0 for _ in DraftLengthReason])
+    """Index: DraftLengthReason of rounds."""
     num_committed: int = 0
     num_finished: Counter[FinishReason] = field(default_factory=Counter)
     num_kv_misses: int = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 
 from specdec_core.request import ErrorKind, FinishReason
-from specdec_core.scheduler.live_requests import Registry
+from specdec_core.scheduler.live_requests import LiveRequests
 from specdec_core.scheduler.sequence import Sequence
 
 MOST_AT_ONCE = 256
@@ -17,7 +17,7 @@ _SPARE = 64
 class Timeouts:
     """A heap of ids; those of requests that ended otherwise are dropped when they come up."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: LiveRequests) -> None:
         self._registry = registry
         self._heap: list[tuple[float, int, str]] = []
         self._most_entries = _SPARE

@@ -12,9 +12,9 @@ import heapq
 from collections.abc import Sequence
 
 from specdec_core.config import PoolConfig
-from specdec_core.scheduler.grouping import RowPlan, rank_of
-from specdec_core.speculation.k_cause import KCause
-from specdec_core.speculation.k_policy import AcceptanceHistory, Drafter, KPolicy, Offer
+from specdec_core.scheduler.grouping import ScheduledRow, rank_of
+from specdec_core.speculation.k_cause import DraftLengthReason
+from specdec_core.speculation.k_policy import AcceptanceHistory, DraftSource, KPolicy, Offer
 
 
 class VerificationBudget:
@@ -25,7 +25,7 @@ class VerificationBudget:
         self._max_choices = config.max_choices
         self._k_policy = k_policy
 
-    def shorten(self, group: list[RowPlan], tile_rows: int) -> list[RowPlan]:
+    def shorten(self, group: list[ScheduledRow], tile_rows: int) -> list[ScheduledRow]:
         """What clients bring back costs as a catch-up does: it is no matter of worth, but the
         choices of all rows have to fit into the memory that was planned for them."""
         resuming = [plan for plan in group if plan.is_resuming]
@@ -36,7 +36,7 @@ class VerificationBudget:
         room = self._max_choices - sum(plan.num_choices for plan in drafted)
         return sorted(drafted + keep_in_turn(resuming, room), key=rank_of)
 
-    def _shorten_drafted(self, group: list[RowPlan], tile_rows: int) -> list[RowPlan]:
+    def _shorten_drafted(self, group: list[ScheduledRow], tile_rows: int) -> list[ScheduledRow]:
         if not any([plan.row.proposal for plan in group]):
             return group
         if self._k_policy.is_selective:
@@ -46,7 +46,9 @@ class VerificationBudget:
         return group
 
 
-def keep_worthwhile(plans: Sequence[RowPlan], k_policy: KPolicy, tile_rows: int) -> list[RowPlan]:
+def keep_worthwhile(
+    plans: Sequence[ScheduledRow], k_policy: KPolicy, tile_rows: int
+) -> list[ScheduledRow]:
     """The plans as the policy wants them. Rows that choose nothing are none of its business."""
     choosing = [plan for plan in plans if plan.num_choices]
     offers = [_offer(plan) for plan in choosing]
@@ -57,19 +59,19 @@ def keep_worthwhile(plans: Sequence[RowPlan], k_policy: KPolicy, tile_rows: int)
     return [_cut(plan, next(lengths)) if plan.num_choices else plan for plan in plans]
 
 
-def _offer(plan: RowPlan) -> Offer:
+def _offer(plan: ScheduledRow) -> Offer:
     sequence = plan.sequence
     is_drafted = sequence.round is not None and sequence.round.is_drafted
     return Offer(
         sequence.history,
-        Drafter.MODEL if is_drafted else Drafter.LOOKUP,
+        DraftSource.MODEL if is_drafted else DraftSource.LOOKUP,
         len(plan.proposal),
         sequence.max_len - len(sequence.ids),
         0 if is_drafted or sequence.round is None else sequence.round.num_agreed,
     )
 
 
-def keep_in_turn(plans: Sequence[RowPlan], room: int) -> list[RowPlan]:
+def keep_in_turn(plans: Sequence[ScheduledRow], room: int) -> list[ScheduledRow]:
     """The plans with `room` choices together: one for each, the others given out in their order."""
     kept = []
     room -= len(plans)
@@ -85,7 +87,7 @@ def whole_tiles(num_rows: int, tile_rows: int) -> int:
     return -(-num_rows // tile_rows) * tile_rows if tile_rows else num_rows
 
 
-def keep_within(plans: Sequence[RowPlan], max_rows: int) -> list[RowPlan]:
+def keep_within(plans: Sequence[ScheduledRow], max_rows: int) -> list[ScheduledRow]:
     """The plans with the least promising drafted tokens left out, so that at most `max_rows`
     choices remain; the one choice that every row needs is never left out."""
     excess = sum(plan.num_choices for plan in plans) - max_rows
@@ -98,12 +100,12 @@ def keep_within(plans: Sequence[RowPlan], max_rows: int) -> list[RowPlan]:
         if lengths[index]:
             lengths[index] -= 1
             excess -= 1
-            plans[index].note(KCause.BUDGET)
+            plans[index].note(DraftLengthReason.BUDGET)
             heapq.heappush(weakest, (_promise(plans[index], lengths[index]), -index))
     return [_cut(plan, length) for plan, length in zip(plans, lengths, strict=True)]
 
 
-def _promise(plan: RowPlan, length: int) -> float:
+def _promise(plan: ScheduledRow, length: int) -> float:
     """The chance that drafted token `length` is accepted, by what became of earlier ones."""
     return acceptance_rate(plan.sequence.history) ** length if length else float("inf")
 
@@ -113,7 +115,7 @@ def acceptance_rate(history: AcceptanceHistory) -> float:
     return (history.num_accepted + 1) / (history.num_drafted + 2)
 
 
-def _cut(plan: RowPlan, length: int) -> RowPlan:
+def _cut(plan: ScheduledRow, length: int) -> ScheduledRow:
     if length == len(plan.proposal):
         return plan
     return plan.shortened(length)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 
-from specdec_core.scheduler.fair_queue import FairShares, rank_of
+from specdec_core.scheduler.fair_queue import FairQueue, rank_of
 from specdec_core.scheduler.sequence import BACKGROUND_RANK, Sequence
 
 
@@ -21,7 +21,7 @@ class WaitingQueue:
         """Of clients, for the first time."""
         self._sequences: list[Sequence] = []
         """By rank."""
-        self._shares = FairShares()
+        self._shares = FairQueue()
 
     def __len__(self) -> int:
         return len(self._sequences)

@@ -35,7 +35,7 @@ def _no_losses() -> list[float]:
 
 
 @dataclass(eq=False, slots=True)
-class AcceptanceBelief:
+class AcceptanceEstimator:
     """Of one source of drafted tokens."""
 
     first_guess: Mapping[bool, float] = field(default_factory=lambda: _FIRST_GUESS)

@@ -10,7 +10,7 @@ the own past alone 7,521, by the kind alone 7,311.
 
 from __future__ import annotations
 
-from specdec_core.speculation.acceptance import AcceptanceBelief
+from specdec_core.speculation.acceptance import AcceptanceEstimator
 from specdec_core.speculation.k_policy import AcceptanceHistory
 
 MOST_AGREED = 8
@@ -22,12 +22,12 @@ _FIRST_GUESSES = ((0.24, 0.18), (0.5, 0.43), (0.69, 0.58), (0.7, 0.64), (0.78, 0
 greedy and at temperature 0.8."""
 
 
-class CopyBelief:
+class CopyAcceptance:
     """Of all sequences together."""
 
     def __init__(self) -> None:
         self._beliefs = [
-            AcceptanceBelief(first_guess={False: greedy, True: drawn})
+            AcceptanceEstimator(first_guess={False: greedy, True: drawn})
             for greedy, drawn in _FIRST_GUESSES
         ]
 

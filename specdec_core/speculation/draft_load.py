@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Crowd(NamedTuple):
+class DraftLoad(NamedTuple):
     """Who shares a target, and a draft."""
 
     num_live: int
@@ -48,7 +48,7 @@ class Crowd(NamedTuple):
         return 1.0 if needed_s <= round_s else plain_s / (needed_s - round_s + plain_s)
 
 
-class Plan(NamedTuple):
+class DraftPlan(NamedTuple):
     """A number of draft steps, and what it promises."""
 
     steps: int

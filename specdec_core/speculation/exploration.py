@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from specdec_core.speculation.token_selection import Count
+from specdec_core.speculation.token_selection import CandidateSize
 
 _FIRST = 1.0
 """Time for looks at the start, in passes."""
@@ -25,13 +25,13 @@ _GAIN = 0.02
 
 
 @dataclass(eq=False, slots=True)
-class Looks:
+class Exploration:
     """The time for looks at sizes of passes."""
 
     credit: float = _FIRST
     """Passes that looks may still take."""
 
-    def chosen(self, found: Sequence[Count], best: Count) -> Count:
+    def chosen(self, found: Sequence[CandidateSize], best: CandidateSize) -> CandidateSize:
         """Return the size to look at, or `best`: the one that may gain most for what it takes."""
         self.credit = min(self.credit + _SHARE, _MOST)
         known = (1.0 + _GAIN) * max(best.tokens_per_second, best.hope)
@@ -43,7 +43,7 @@ class Looks:
         return looked_at
 
 
-def _price(one: Count, best: Count) -> float:
+def _price(one: CandidateSize, best: CandidateSize) -> float:
     """Return the passes of the best size that make the tokens which a look is expected to lose."""
     share = 1.0 - one.tokens_per_second / best.tokens_per_second
     return max(share * one.seconds / best.seconds, _LEAST)

@@ -14,23 +14,23 @@ from functools import partial
 from operator import attrgetter
 
 from specdec_core.messages import GroupLease, GroupResult, ReplicaInfo, Role, is_round
-from specdec_core.speculation.acceptance import AcceptanceBelief
-from specdec_core.speculation.copy_acceptance import CopyBelief
-from specdec_core.speculation.draft_load import Crowd, Plan
+from specdec_core.speculation.acceptance import AcceptanceEstimator
+from specdec_core.speculation.copy_acceptance import CopyAcceptance
+from specdec_core.speculation.draft_load import DraftLoad, DraftPlan
 from specdec_core.speculation.expected_prices import SIZES_TOLD
-from specdec_core.speculation.exploration import Looks
+from specdec_core.speculation.exploration import Exploration
 from specdec_core.speculation.gains import chances_in_a_row, expected_accepted, num_worthwhile
-from specdec_core.speculation.k_cause import KCause
-from specdec_core.speculation.k_policy import AcceptanceHistory, Drafter, Offer
-from specdec_core.speculation.ngram_backoff import FEW, LookupRest
+from specdec_core.speculation.k_cause import DraftLengthReason
+from specdec_core.speculation.k_policy import AcceptanceHistory, DraftSource, Offer
+from specdec_core.speculation.ngram_backoff import FEW, NgramBackoff
 from specdec_core.speculation.pass_prices import PassPrices
-from specdec_core.speculation.step_costs import StepCost
+from specdec_core.speculation.step_costs import CostModel
 from specdec_core.speculation.token_selection import (
+    CandidateBatch,
+    CandidateSize,
     Chances,
     ChancesByPlace,
-    Count,
-    Group,
-    Run,
+    DraftedRow,
     best,
     counts,
     likeliest_first,
@@ -56,28 +56,28 @@ _GOOD_WEIGHT = 4.0
 _OUTDONE = 1.1
 """Times the tokens that prompt lookup is expected to bring: a draft model that brings more, its
 time paid, is waited for."""
-_NOBODY = Crowd(1, 1, 1.0)
+_NOBODY = DraftLoad(1, 1, 1.0)
 
 
-def _no_beliefs() -> dict[Drafter, AcceptanceBelief]:
-    return {drafter: AcceptanceBelief() for drafter in Drafter}
+def _no_beliefs() -> dict[DraftSource, AcceptanceEstimator]:
+    return {drafter: AcceptanceEstimator() for drafter in DraftSource}
 
 
 @dataclass(eq=False, slots=True)
-class GoodputK:
+class GoodputPolicy:
     """Learns what passes cost and how often drafts are accepted. Reads no clock."""
 
     max_group_size: int
     verify: PassPrices = field(default_factory=PassPrices)
     """Of a target's pass."""
-    draft: StepCost = field(default_factory=partial(StepCost, slope_share=1.0))
+    draft: CostModel = field(default_factory=partial(CostModel, slope_share=1.0))
     """Of a draft's lease: a row is a step, and its tokens stand for sequences. So what each lease
     takes besides its steps is learnt apart: on a GPU it is as long as a step. Until leases of other
     sizes were seen, steps alone cost."""
-    beliefs: dict[Drafter, AcceptanceBelief] = field(default_factory=_no_beliefs)
-    copied: CopyBelief = field(default_factory=CopyBelief)
+    beliefs: dict[DraftSource, AcceptanceEstimator] = field(default_factory=_no_beliefs)
+    copied: CopyAcceptance = field(default_factory=CopyAcceptance)
     """Of prompt lookup's tokens, where it is known how many before them agree."""
-    last_chosen: Count | None = None
+    last_chosen: CandidateSize | None = None
     """Of the last group with drafted tokens."""
     last_steps: int = 0
     """Of the last group that was drafted for, or 0 where none was."""
@@ -87,21 +87,21 @@ class GoodputK:
     """Target passes after which it is tried again."""
     is_promising: bool = False
     """Most of what was drafted last was accepted."""
-    cause: KCause = KCause.GOODPUT
+    cause: DraftLengthReason = DraftLengthReason.GOODPUT
     """Of what was decided last."""
     _has_draft: bool = False
     """Some replica drafts, or did: before its tokens were seen they are believed to be what a
     model's are, or what prompt lookup always finds would keep it from being asked."""
     _num_in_vain: int = 0
     """Of the last groups that were drafted for, those of which nothing was checked."""
-    _lookup_rest: LookupRest = field(default_factory=LookupRest)
-    _looks: Looks = field(default_factory=Looks)
+    _lookup_rest: NgramBackoff = field(default_factory=NgramBackoff)
+    _looks: Exploration = field(default_factory=Exploration)
     _steps_since: int = 0
-    _planned: dict[Crowd, list[Plan]] = field(default_factory=dict)
+    _planned: dict[DraftLoad, list[DraftPlan]] = field(default_factory=dict)
     """Of the next round, by the number of steps, from none on."""
-    _pays_if_good: dict[tuple[Crowd, int], bool] = field(default_factory=dict)
+    _pays_if_good: dict[tuple[DraftLoad, int], bool] = field(default_factory=dict)
     """(crowd, limit) -> whether a good draft model would, as is known now."""
-    _crowd: Crowd = _NOBODY
+    _crowd: DraftLoad = _NOBODY
     """That asked last."""
     _most_steps: int = 0
     """That anybody might have drafted."""
@@ -151,19 +151,19 @@ class GoodputK:
     def num_draft_tokens(
         self,
         history: AcceptanceHistory,
-        drafter: Drafter,
+        drafter: DraftSource,
         limit: int,
         num_live: int,
         targets_per_draft: float = 1.0,
         num_agreed: int = 0,
     ) -> int:
-        self.cause = KCause.GOODPUT
-        crowd = Crowd(num_live, self.max_group_size, targets_per_draft)
-        if drafter is Drafter.LOOKUP:
+        self.cause = DraftLengthReason.GOODPUT
+        crowd = DraftLoad(num_live, self.max_group_size, targets_per_draft)
+        if drafter is DraftSource.LOOKUP:
             found = Offer(history, drafter, limit, num_agreed=num_agreed)
             return 0 if self._is_outdone(found, crowd) else limit
         if not self._knows_costs:
-            self.cause = KCause.PROBE
+            self.cause = DraftLengthReason.PROBE
             return limit
         self._crowd = crowd
         self._most_steps = max(self._most_steps, limit)
@@ -171,7 +171,7 @@ class GoodputK:
         if plan.steps:
             self.rest = _FIRST_REST
         elif self._is_worth_a_trial(crowd, limit):
-            self.cause = KCause.PROBE
+            self.cause = DraftLengthReason.PROBE
             return min(1, limit)
         return self._num_steps(history, plan)
 
@@ -181,7 +181,7 @@ class GoodputK:
         runs = self._open_runs(offers)
         if not runs:
             return lengths
-        self.cause = KCause.PROBE
+        self.cause = DraftLengthReason.PROBE
         rows, chances = likeliest_first(runs)
         for row in rows[: self._num_kept(offers, chances)]:
             lengths[row] += 1
@@ -190,7 +190,7 @@ class GoodputK:
     def learn(
         self,
         history: AcceptanceHistory,
-        drafter: Drafter,
+        drafter: DraftSource,
         drafted: Sequence[int],
         chosen: Sequence[int],
         num_agreed: int = 0,
@@ -202,7 +202,7 @@ class GoodputK:
             self.copied.note(history, num_agreed, num_accepted, num_trials)
             self.beliefs[drafter].seen.note(num_accepted, num_trials)
         else:
-            if self._lookup_rest.num_left and drafter is Drafter.LOOKUP:
+            if self._lookup_rest.num_left and drafter is DraftSource.LOOKUP:
                 self._lookup_rest.note_found(num_accepted > 0, self._rate(history, drafter))
             self.beliefs[drafter].note(history, drafter, num_accepted, num_trials)
 
@@ -225,16 +225,16 @@ class GoodputK:
         self._lookup_rest.note_pass()
         if self._steps_since and self.num_rests >= self.rest:
             self.rest = min(2 * self.rest, _REST)
-            self.beliefs[Drafter.MODEL].forget(_REMEMBERED)
+            self.beliefs[DraftSource.MODEL].forget(_REMEMBERED)
         self.num_rests = 0 if self._steps_since else self.num_rests + 1
         num_accepted = sum(row.num_accepted for row in result.rows)
         self.is_promising = self._steps_since > 0 and 2 * num_accepted > num_drafted
         self.last_steps, self._steps_since = self._steps_since, 0
 
-    def _open_runs(self, offers: Sequence[Offer]) -> list[Run]:
+    def _open_runs(self, offers: Sequence[Offer]) -> list[DraftedRow]:
         """Return what may be left out of each row."""
         return [
-            Run(row, self._chances(offer), offer.num_left)
+            DraftedRow(row, self._chances(offer), offer.num_left)
             for row, offer in enumerate(offers)
             if offer.num_drafted
         ]
@@ -253,13 +253,13 @@ class GoodputK:
         size = len(offers)
         num_bare = sum(not offer.num_drafted for offer in offers)
         drafting_s = self._drafting_s(offers)
-        group = Group(size, Chances(chances), drafting_s, num_bare)
+        group = CandidateBatch(size, Chances(chances), drafting_s, num_bare)
         found = counts(group, self.verify)
         chosen = best(found)
         looked_at = self._looks.chosen(found, chosen)
-        self.cause = KCause.GOODPUT if looked_at is chosen else KCause.PROBE
+        self.cause = DraftLengthReason.GOODPUT if looked_at is chosen else DraftLengthReason.PROBE
         self.last_chosen = chosen = looked_at
-        if self.cause is KCause.GOODPUT and any(map(_is_found, offers)):
+        if self.cause is DraftLengthReason.GOODPUT and any(map(_is_found, offers)):
             self._lookup_rest.note_choice(size, chosen.num_kept)
         if group.spent_s:
             self._num_in_vain = 0 if chosen.num_kept else self._num_in_vain + 1
@@ -267,34 +267,34 @@ class GoodputK:
 
     def _is_trial(self, offers: Sequence[Offer]) -> bool:
         """Whether a draft model was asked only to see how good it is."""
-        by_model = [offer.num_drafted for offer in offers if offer.drafter is Drafter.MODEL]
+        by_model = [offer.num_drafted for offer in offers if offer.drafter is DraftSource.MODEL]
         is_short = max(by_model, default=0) == 1
         return is_short and self._knows_costs and self._plan(self._crowd, 1).steps == 0
 
     def _drafting_s(self, offers: Sequence[Offer]) -> float:
-        by_model = [offer.num_drafted for offer in offers if offer.drafter is Drafter.MODEL]
+        by_model = [offer.num_drafted for offer in offers if offer.drafter is DraftSource.MODEL]
         if not any(by_model) or not self._knows_costs:
             return 0.0
         return self.draft.at(sum(by_model), max(by_model))
 
-    def _rate(self, history: AcceptanceHistory, drafter: Drafter) -> float:
+    def _rate(self, history: AcceptanceHistory, drafter: DraftSource) -> float:
         return self.beliefs[drafter].of(history, drafter)
 
-    def _num_steps(self, history: AcceptanceHistory, plan: Plan) -> int:
+    def _num_steps(self, history: AcceptanceHistory, plan: DraftPlan) -> int:
         """How many of the plan's steps the sequence takes part in."""
         price = self.draft.line.sequence_s * plan.tokens_per_second
-        return num_worthwhile(self._rate(history, Drafter.MODEL), price, plan.steps)
+        return num_worthwhile(self._rate(history, DraftSource.MODEL), price, plan.steps)
 
-    def _is_outdone(self, found: Offer, crowd: Crowd) -> bool:
+    def _is_outdone(self, found: Offer, crowd: DraftLoad) -> bool:
         """Whether the draft model is expected to bring more than what prompt lookup has found."""
-        if not (self._has_draft or self.beliefs[Drafter.MODEL].seen.num_trials):
+        if not (self._has_draft or self.beliefs[DraftSource.MODEL].seen.num_trials):
             return False
         by_model = self._by_model(found.history, found.num_drafted, crowd)
         return by_model > _OUTDONE * sum(self._chances(found))
 
-    def _by_model(self, history: AcceptanceHistory, num_found: int, crowd: Crowd) -> float:
+    def _by_model(self, history: AcceptanceHistory, num_found: int, crowd: DraftLoad) -> float:
         """Tokens that a draft model is expected to bring, less those that its time would."""
-        rate, size = self._rate(history, Drafter.MODEL), crowd.group_size
+        rate, size = self._rate(history, DraftSource.MODEL), crowd.group_size
         if not self._knows_costs:
             return expected_accepted(rate, num_found)
         plan = self._plan(crowd, self._most_steps)
@@ -303,7 +303,7 @@ class GoodputK:
         price = exposed_s / size * plan.tokens_per_second
         return expected_accepted(rate, self._num_steps(history, plan)) - price
 
-    def _is_worth_a_trial(self, crowd: Crowd, limit: int) -> bool:
+    def _is_worth_a_trial(self, crowd: DraftLoad, limit: int) -> bool:
         """Whether the draft model is asked though it does not pay by what is believed of it: after
         a rest, and again while it does well."""
         is_rested = self.num_rests >= self.rest
@@ -311,7 +311,7 @@ class GoodputK:
             return False
         asked = crowd, limit
         if asked not in self._pays_if_good:
-            seen = self.beliefs[Drafter.MODEL].seen
+            seen = self.beliefs[DraftSource.MODEL].seen
             rate = _GOOD if is_rested else seen.estimate(_GOOD, _GOOD_WEIGHT)
             self._pays_if_good[asked] = _most(self._promises(crowd, limit, rate)).steps > 0
         return self._pays_if_good[asked]
@@ -322,15 +322,15 @@ class GoodputK:
         is_draft_known = self.draft.was_timed or self.draft.num_seen >= _FIRST_LEASES
         return is_draft_known and self.verify.is_known
 
-    def _plan(self, crowd: Crowd, limit: int) -> Plan:
+    def _plan(self, crowd: DraftLoad, limit: int) -> DraftPlan:
         plans = self._planned.setdefault(crowd, [])
         if len(plans) <= limit:
-            rate = self.beliefs[Drafter.MODEL].common
+            rate = self.beliefs[DraftSource.MODEL].common
             plans[:] = self._promises(crowd, limit, rate)
         most = 0 if self._num_in_vain >= _IN_VAIN else limit
         return _most(plans[: most + 1])
 
-    def _promises(self, crowd: Crowd, limit: int, rate: float) -> list[Plan]:
+    def _promises(self, crowd: DraftLoad, limit: int, rate: float) -> list[DraftPlan]:
         """Return the plans of the next round by their steps, 0 to `limit`, if drafted tokens are
         accepted with this chance. The plan without steps stands for those whose tokens all together
         could not pay for one more step."""
@@ -338,7 +338,7 @@ class GoodputK:
         plain_s = self.verify.at(size, size)
         exposed_s = [crowd.exposed_s(self._lease_s(k, size), plain_s) for k in range(limit + 2)]
         chances = chances_in_a_row(rate, limit)
-        plans: list[Plan] = []
+        plans: list[DraftPlan] = []
         for k in range(limit + 1):
             plans.append(self._promised(crowd, k, rate))
             step_s = exposed_s[k + 1] - exposed_s[k]
@@ -355,24 +355,24 @@ class GoodputK:
         """Seconds of a draft's lease of as many tokens for each of so many sequences."""
         return self.draft.at(steps * size, steps) if steps else 0.0
 
-    def _promised(self, crowd: Crowd, k: int, rate: float) -> Plan:
+    def _promised(self, crowd: DraftLoad, k: int, rate: float) -> DraftPlan:
         """If groups draft `k` tokens, as far as drafts have time, and check the best of them."""
         size = crowd.group_size
         plain_s, drafting_s = self.verify.at(size, size), self._lease_s(k, size)
         exposed_s = crowd.exposed_s(drafting_s, plain_s)
         chances = ChancesByPlace(rate, size, k)
-        chosen = best(counts(Group(size, chances, exposed_s), self.verify))
+        chosen = best(counts(CandidateBatch(size, chances, exposed_s), self.verify))
         round_s = exposed_s + self.verify.at(size, chosen.num_rows)
         share = crowd.drafted_share(drafting_s, round_s, plain_s)
         tokens = share * chosen.tokens_per_second * round_s + (1.0 - share) * size
         seconds = share * round_s + (1.0 - share) * plain_s
         is_kept = k == self.last_steps and chosen.num_kept >= k
-        return Plan(k, tokens / seconds * (1.0 + _INERTIA * is_kept), share)
+        return DraftPlan(k, tokens / seconds * (1.0 + _INERTIA * is_kept), share)
 
 
-def _most(plans: Sequence[Plan]) -> Plan:
+def _most(plans: Sequence[DraftPlan]) -> DraftPlan:
     return max(plans, key=attrgetter("tokens_per_second"))
 
 
 def _is_found(offer: Offer) -> bool:
-    return offer.num_drafted > 0 and offer.drafter is Drafter.LOOKUP
+    return offer.num_drafted > 0 and offer.drafter is DraftSource.LOOKUP

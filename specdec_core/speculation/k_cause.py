@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 
-class KCause(IntEnum):
+class DraftLengthReason(IntEnum):
     """Counted once per round that commits; a number, so that a list can count it."""
 
     OFF = 0

@@ -9,17 +9,17 @@ from functools import cache
 from typing import NamedTuple, Protocol
 
 from specdec_core.messages import GroupLease, GroupResult, ReplicaInfo
-from specdec_core.speculation.k_cause import KCause
+from specdec_core.speculation.k_cause import DraftLengthReason
 
 
-class Drafter(StrEnum):
+class DraftSource(StrEnum):
     """Whose tokens they are."""
 
     LOOKUP = "lookup"
     MODEL = "model"
 
 
-Source = Drafter | int
+Source = DraftSource | int
 """Of drafted tokens: who made them, or which kind of copied ones they are (copy_belief)."""
 
 
@@ -100,7 +100,7 @@ class Offer(NamedTuple):
     """What one row of a group that is being formed would have checked."""
 
     history: AcceptanceHistory
-    drafter: Drafter
+    drafter: DraftSource
     num_drafted: int
     num_left: int = 0
     """Tokens that it may still emit."""
@@ -123,7 +123,7 @@ class KPolicy(Protocol):
         ...
 
     @property
-    def cause(self) -> KCause:
+    def cause(self) -> DraftLengthReason:
         """Of what it has decided last."""
         ...
 
@@ -150,7 +150,7 @@ class KPolicy(Protocol):
     def num_draft_tokens(
         self,
         history: AcceptanceHistory,
-        drafter: Drafter,
+        drafter: DraftSource,
         limit: int,
         num_live: int,
         targets_per_draft: float = 1.0,
@@ -173,7 +173,7 @@ class KPolicy(Protocol):
     def learn(
         self,
         history: AcceptanceHistory,
-        drafter: Drafter,
+        drafter: DraftSource,
         drafted: Sequence[int],
         chosen: Sequence[int],
         num_agreed: int = 0,
@@ -198,8 +198,8 @@ class _Heedless:
         return {}
 
     @property
-    def cause(self) -> KCause:
-        return KCause.CONFIGURED
+    def cause(self) -> DraftLengthReason:
+        return DraftLengthReason.CONFIGURED
 
     @property
     def is_draft_short(self) -> bool:
@@ -220,7 +220,7 @@ class _Heedless:
     def learn(
         self,
         history: AcceptanceHistory,
-        drafter: Drafter,
+        drafter: DraftSource,
         drafted: Sequence[int],
         chosen: Sequence[int],
         num_agreed: int = 0,
@@ -232,7 +232,7 @@ class _Heedless:
 
 
 @dataclass(frozen=True, slots=True)
-class FixedK(_Heedless):
+class FixedPolicy(_Heedless):
     """The same K always."""
 
     k: int
@@ -240,7 +240,7 @@ class FixedK(_Heedless):
     def num_draft_tokens(
         self,
         history: AcceptanceHistory,
-        drafter: Drafter,
+        drafter: DraftSource,
         limit: int,
         num_live: int,
         targets_per_draft: float = 1.0,
@@ -250,7 +250,7 @@ class FixedK(_Heedless):
 
 
 @dataclass(frozen=True, slots=True)
-class ScheduledK(_Heedless):
+class SchedulePolicy(_Heedless):
     """K by the number of live sequences, as vLLM's num_speculative_tokens_per_batch_size."""
 
     schedule: tuple[tuple[int, int, int], ...]
@@ -259,7 +259,7 @@ class ScheduledK(_Heedless):
     def num_draft_tokens(
         self,
         history: AcceptanceHistory,
-        drafter: Drafter,
+        drafter: DraftSource,
         limit: int,
         num_live: int,
         targets_per_draft: float = 1.0,

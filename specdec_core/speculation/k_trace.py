@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from specdec_core.messages import GroupLease, GroupResult, LeaseRow, ReplicaInfo, Role, RowResult
-from specdec_core.speculation.k_cause import KCause
-from specdec_core.speculation.k_policy import AcceptanceHistory, Drafter, KPolicy, Offer
+from specdec_core.speculation.k_cause import DraftLengthReason
+from specdec_core.speculation.k_policy import AcceptanceHistory, DraftSource, KPolicy, Offer
 
 Record = dict[str, Any]
 _TOLD = ("step_times", "tile_rows", "max_num_seqs")
@@ -37,7 +37,7 @@ class TracedK:
         return self._policy.figures
 
     @property
-    def cause(self) -> KCause:
+    def cause(self) -> DraftLengthReason:
         return self._policy.cause
 
     @property
@@ -59,7 +59,7 @@ class TracedK:
     def num_draft_tokens(
         self,
         history: AcceptanceHistory,
-        drafter: Drafter,
+        drafter: DraftSource,
         limit: int,
         num_live: int,
         targets_per_draft: float = 1.0,
@@ -82,7 +82,7 @@ class TracedK:
     def learn(
         self,
         history: AcceptanceHistory,
-        drafter: Drafter,
+        drafter: DraftSource,
         drafted: Sequence[int],
         chosen: Sequence[int],
         num_agreed: int = 0,
@@ -118,13 +118,13 @@ def replay(records: Iterable[Record], policy: KPolicy) -> Iterator[Decision]:
             case "welcome":
                 policy.welcome(_info(record))
             case "draft":
-                history, drafter = _history(record["rates"]), Drafter(record["drafter"])
+                history, drafter = _history(record["rates"]), DraftSource(record["drafter"])
                 asked = [record[name] for name in _ASKED]
                 k = policy.num_draft_tokens(history, drafter, *asked)
                 yield Decision(record, k)
             case "check":
                 offers = [
-                    Offer(_history(rates), Drafter(drafter), *rest)
+                    Offer(_history(rates), DraftSource(drafter), *rest)
                     for rates, drafter, *rest in record["offers"]
                 ]
                 yield Decision(record, policy.num_checked(offers, record["tile_rows"]))
@@ -152,7 +152,7 @@ def _info(record: Record) -> ReplicaInfo:
 def _learn_again(record: Record, policy: KPolicy) -> None:
     chosen = [int(is_equal) for is_equal in record["are_equal"]]
     drafted = (1,) * record["num_drafted"]
-    history, drafter = _history(record["rates"]), Drafter(record["drafter"])
+    history, drafter = _history(record["rates"]), DraftSource(record["drafter"])
     policy.learn(history, drafter, drafted, chosen, record["num_agreed"])
 
 
@@ -186,6 +186,6 @@ def _rates(history: AcceptanceHistory) -> dict[str, Any]:
 def _history(rates: Mapping[str, Any]) -> AcceptanceHistory:
     history = AcceptanceHistory(is_drawn=rates["is_drawn"])
     for source, num_accepted, num_trials in rates["rates"]:
-        rate = history.rate_of(source if isinstance(source, int) else Drafter(source))
+        rate = history.rate_of(source if isinstance(source, int) else DraftSource(source))
         rate.num_accepted, rate.num_trials = num_accepted, num_trials
     return history

@@ -22,7 +22,7 @@ _LONGEST_REST = 32
 
 
 @dataclass(eq=False, slots=True)
-class LookupRest:
+class NgramBackoff:
     """Of the groups of a pool. Counts target passes, reads no clock."""
 
     num_left: int = 0

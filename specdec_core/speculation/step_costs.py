@@ -87,7 +87,7 @@ class CostLine:
 
 
 @dataclass(eq=False, slots=True)
-class StepCost:
+class CostModel:
     """Seconds of a pass of so many rows of so many sequences.
 
     The mean of a size is forgotten only by newer passes of that size. So the line keeps its slope

@@ -27,7 +27,7 @@ _LEVELS = 10
 """Steps in which chances are told apart."""
 
 
-class Run(NamedTuple):
+class DraftedRow(NamedTuple):
     """The drafted tokens of one row that may be checked or left out."""
 
     row: int
@@ -37,7 +37,7 @@ class Run(NamedTuple):
     """Tokens that the row may still emit."""
 
 
-class Count(NamedTuple):
+class CandidateSize(NamedTuple):
     num_kept: int
     num_rows: int
     """Of the pass."""
@@ -87,7 +87,7 @@ class ChancesByPlace:
         return total
 
 
-class Group(NamedTuple):
+class CandidateBatch(NamedTuple):
     """What is to be chosen for."""
 
     num_sequences: int
@@ -99,14 +99,14 @@ class Group(NamedTuple):
     """Sequences without drafted tokens."""
 
 
-def likeliest_first(runs: Sequence[Run]) -> tuple[list[int], list[float]]:
+def likeliest_first(runs: Sequence[DraftedRow]) -> tuple[list[int], list[float]]:
     """Return the row and the chance of every token, in the order in which they are kept.
 
     Tokens of about the same chance go by their place, and then by who has the most left: the last
     rows of a batch keep its passes to themselves. No object is made per token.
     """
     longest = max(len(run.chances) for run in runs)
-    buckets: list[list[Run]] = [[] for _ in range((_LEVELS + 1) * longest)]
+    buckets: list[list[DraftedRow]] = [[] for _ in range((_LEVELS + 1) * longest)]
     for run in sorted(runs, key=lambda run: (-run.num_left, run.row)):
         for place, chance in enumerate(run.chances):
             buckets[int(_LEVELS + 0.5 - _LEVELS * chance) * longest + place].append(run)
@@ -120,7 +120,7 @@ def likeliest_first(runs: Sequence[Run]) -> tuple[list[int], list[float]]:
     return rows, chances
 
 
-def counts(group: Group, cost: PassPrices) -> list[Count]:
+def counts(group: CandidateBatch, cost: PassPrices) -> list[CandidateSize]:
     """No token, and then as many as fill every step of the cost that was told apart."""
     num_sequences = group.num_sequences
     plain_s = cost.at(num_sequences, num_sequences)
@@ -130,7 +130,7 @@ def counts(group: Group, cost: PassPrices) -> list[Count]:
     rate = tokens / seconds
     lucky_s = plain_s * exp(-_HOPE * cost.spread(num_sequences, num_sequences))
     hope = tokens / (group.spent_s + lucky_s)
-    found = [Count(num_kept, num_sequences, rate, rate, hope, seconds)]
+    found = [CandidateSize(num_kept, num_sequences, rate, rate, hope, seconds)]
     num_drafted = len(group.chances)
     while num_kept < num_drafted:
         full = min(cost.last_alike(num_sequences + num_kept + 1) - num_sequences, num_drafted)
@@ -142,11 +142,11 @@ def counts(group: Group, cost: PassPrices) -> list[Count]:
         seconds = group.spent_s + pass_s * exp(spread**2 / 2.0)
         worth = tokens / (seconds + margin * max(seconds - group.spent_s - plain_s, 0.0))
         hope = tokens / (group.spent_s + max(pass_s * exp(-_HOPE * spread), lucky_s))
-        found.append(Count(num_kept, num_rows, tokens / seconds, worth, hope, seconds))
+        found.append(CandidateSize(num_kept, num_rows, tokens / seconds, worth, hope, seconds))
     return found
 
 
-def best(found: Sequence[Count]) -> Count:
+def best(found: Sequence[CandidateSize]) -> CandidateSize:
     none, *some = found
     most = max(some, key=lambda count: count.tokens_per_second, default=none)
     is_more = most.tokens_per_second > (1.0 + _GAIN) * none.tokens_per_second

@@ -19,8 +19,8 @@ from specdec_core.errors import InvalidRequestError
 from specdec_core.kv_cache.paged import BLOCK_SIZE, RUN_LENGTH, KVShape, PagedKV
 from specdec_core.kv_cache.prefault import load_touch
 from specdec_core.layers.attention.metadata import (
+    AttentionMetadata,
     KVBlocks,
-    PassPlan,
     Piece,
     plan_native_pass,
     plan_pass,
@@ -37,24 +37,24 @@ from specdec_core.layers.attention.shape import FAST_ATTENTION, AttentionShape
 from specdec_core.model import DraftRow, Feed
 from specdec_core.models.base import Decoder
 from specdec_core.models.generic import HookedDecoder
-from specdec_core.models.llama import FusedDecoder
+from specdec_core.models.llama import LlamaModel
 from specdec_core.models.registry import check_supported
 from specdec_core.step_times import StepTime
 from specdec_core.stopwatch import wait_for
 from specdec_core.worker.cache_probe import check_cache_use
 from specdec_core.worker.cuda_graphs.draft_loop import DraftLoop
-from specdec_core.worker.cuda_graphs.graph_runner import StaticModel, StaticPasses
+from specdec_core.worker.cuda_graphs.graph_runner import CudaGraphRunner, StaticModel
 from specdec_core.worker.cuda_graphs.recorder import Recorder
 
 
 class _Fixed(NamedTuple):
     """What runs in fixed shapes."""
 
-    passes: StaticPasses
+    passes: CudaGraphRunner
     loop: DraftLoop
 
 
-class TransformersModel:
+class ModelRunner:
     """A transformers model over paged KV slots; implements CachedModel.
 
     The forward is flat and ragged: the fed tokens of all rows on one axis, each with its own
@@ -64,7 +64,7 @@ class TransformersModel:
 
     def __init__(
         self,
-        model: PreTrainedModel | FusedDecoder,
+        model: PreTrainedModel | LlamaModel,
         *,
         vocab_size: int,
         kv_cache_tokens: int,
@@ -87,8 +87,8 @@ class TransformersModel:
         check_supported(config, self.max_model_len)
         self.vocab_size = min(vocab_size, config.vocab_size)
         self._model = model
-        self._decoder: Decoder = model if isinstance(model, FusedDecoder) else HookedDecoder(model)
-        self.kernels = model.kernels if isinstance(model, FusedDecoder) else None
+        self._decoder: Decoder = model if isinstance(model, LlamaModel) else HookedDecoder(model)
+        self.kernels = model.kernels if isinstance(model, LlamaModel) else None
         self.max_tokens_per_pass = max_tokens_per_pass
         self.num_query_groups = config.num_attention_heads // num_kv_heads(config)
         num_blocks = -(-kv_cache_tokens // BLOCK_SIZE)
@@ -111,7 +111,7 @@ class TransformersModel:
         self._probe()
 
     @property
-    def module(self) -> PreTrainedModel | FusedDecoder:
+    def module(self) -> PreTrainedModel | LlamaModel:
         return self._model
 
     @property
@@ -237,7 +237,7 @@ class TransformersModel:
             max_choices=self._max_choices,
             block_attention=self.block_attention,
         )
-        passes = StaticPasses(model, self.attention, self._recorder)
+        passes = CudaGraphRunner(model, self.attention, self._recorder)
         return _Fixed(passes, DraftLoop(passes, self._kv, self.vocab_size))
 
     def _make_room(self, feeds: Sequence[Feed]) -> list[int]:
@@ -262,7 +262,7 @@ class TransformersModel:
         plan = self.plan(pieces, self._kv)
         return self.run_pass(plan, RaggedPass(plan, self._kv, self.kernels))
 
-    def plan(self, pieces: Sequence[Piece], kv: KVBlocks) -> PassPlan:
+    def plan(self, pieces: Sequence[Piece], kv: KVBlocks) -> AttentionMetadata:
         """One pass over the blocks of `kv`."""
         if self.kernels is not None:
             return plan_native_pass(pieces, kv)
@@ -275,7 +275,7 @@ class TransformersModel:
         rows = plan_block_rows(plan, self.device)
         return self.run_pass(plan, BlockPass(plan, rows, kv, self.block_attention))
 
-    def run_pass(self, plan: PassPlan, ragged_pass: AttentionPass) -> Tensor:
+    def run_pass(self, plan: AttentionMetadata, ragged_pass: AttentionPass) -> Tensor:
         """One forward pass with the attention of `ragged_pass`; the wanted logits, [N, V]."""
         return self._decoder.decode(plan, ragged_pass)
 

@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from specdec_core.choice_rules import ChoiceRules
+from specdec_core.choice_rules import SamplingRules
 from specdec_core.errors import InvalidRequestError, OutOfBlocksError
 from specdec_core.grammar import GrammarCompiler
 from specdec_core.messages import (
@@ -29,7 +29,7 @@ from specdec_core.messages import (
 from specdec_core.model import CachedModel
 from specdec_core.sampling.logit_processors import bans_every_id
 from specdec_core.sampling.sampler import NO_CHOICE
-from specdec_core.worker.round import Turn, propose, score_and_verify
+from specdec_core.worker.round import RoundInput, propose, score_and_verify
 from specdec_core.worker.verification import Verdict
 
 _TARGET, _OK = Role.TARGET, RowStatus.OK  # to name a member takes as long as a call
@@ -44,7 +44,7 @@ class _CachedSequence:
     """One slot, and the ids that its KV came from."""
 
     slot: int
-    rules: ChoiceRules
+    rules: SamplingRules
     ids: array[int] = field(default_factory=lambda: array("i"))
     prefix_hashes: array[int] = field(default_factory=lambda: array("Q", [EMPTY_HASH]))
     """prefix_hashes[i] is the hash of ids[:i]."""
@@ -213,13 +213,15 @@ class Replica:
             for (row, cached), tokens in zip(rows, proposals, strict=True)
         }
 
-    def _turn(self, row: LeaseRow, cached: _CachedSequence) -> Turn:
+    def _turn(self, row: LeaseRow, cached: _CachedSequence) -> RoundInput:
         if self._cache is not None:
             self._adopt(row, cached)
             self._count(row, cached)
         fed, rules = row.fed_behind(len(cached.ids)), cached.rules
         history = (*cached.ids, *fed) if rules.needs_history else ()
-        return Turn(cached.slot, fed, row.proposal, row.num_choices, rules, history, row.num_scored)
+        return RoundInput(
+            cached.slot, fed, row.proposal, row.num_choices, rules, history, row.num_scored
+        )
 
     def _adopt(self, row: LeaseRow, cached: _CachedSequence) -> None:
         """Cache what other sequences have left of the row's new ids, in whole blocks.

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from specdec_core.choice_rules import ChoiceRow, ChoiceRules
+from specdec_core.choice_rules import SampleRow, SamplingRules
 from specdec_core.config import GPU_DRAFT_TOKENS
 from specdec_core.host_copies import on_device
 from specdec_core.logprobs import TokenLogprobs
@@ -31,7 +31,7 @@ MAX_FED_AT_ONCE = GPU_DRAFT_TOKENS + 3
 tokens of prompt lookup were accepted since, K + 1 more. A longer row is fed as a prefill first."""
 
 
-class Turn(NamedTuple):
+class RoundInput(NamedTuple):
     """One sequence's part of a pass. N = cached_len(slot) + len(new_ids) once it is caught up."""
 
     slot: int
@@ -41,7 +41,7 @@ class Turn(NamedTuple):
     """Target: drafted tokens to check."""
     num_choices: int
     """Target: K + 1. Draft: K. 0 catches up and chooses nothing."""
-    rules: ChoiceRules
+    rules: SamplingRules
     history: tuple[int, ...] = ()
     """All N committed tokens, `new_ids` included; may be left out for rules that need no history.
     """
@@ -50,7 +50,7 @@ class Turn(NamedTuple):
 
 
 def propose(
-    draft: ScoringModel, turns: Sequence[Turn], min_confidence: float = 0.0
+    draft: ScoringModel, turns: Sequence[RoundInput], min_confidence: float = 0.0
 ) -> list[tuple[int, ...]]:
     """Draft num_choices tokens a turn, by the target's own rule: same seed, same positions.
 
@@ -64,13 +64,13 @@ def propose(
     return _propose_by_token(draft, turns, min_confidence)
 
 
-def _need_host(turns: Sequence[Turn]) -> bool:
+def _need_host(turns: Sequence[RoundInput]) -> bool:
     """Whether some choice depends on more than logits, noise and filters."""
     return any(turn.num_choices > 0 and changes_logits(turn.rules) for turn in turns)
 
 
 def _propose_in_one_go(
-    draft: ScoringModel, turns: Sequence[Turn], min_confidence: float
+    draft: ScoringModel, turns: Sequence[RoundInput], min_confidence: float
 ) -> list[tuple[int, ...]]:
     """Whatever is long goes first; all drafted tokens then are one piece of work."""
     assert isinstance(draft, DraftsInOneGo)
@@ -84,7 +84,7 @@ def _propose_in_one_go(
     return [next(proposals) if turn.num_choices > 0 else () for turn in turns]
 
 
-def _catch_up(draft: ScoringModel, turns: Sequence[Turn]) -> list[Turn]:
+def _catch_up(draft: ScoringModel, turns: Sequence[RoundInput]) -> list[RoundInput]:
     """Feed all of a turn that chooses nothing, and all but the last token of a long one; returns
     what is left to feed."""
     caught_up = []
@@ -102,7 +102,7 @@ def _catch_up(draft: ScoringModel, turns: Sequence[Turn]) -> list[Turn]:
 
 
 def _propose_by_token(
-    draft: ScoringModel, turns: Sequence[Turn], min_confidence: float
+    draft: ScoringModel, turns: Sequence[RoundInput], min_confidence: float
 ) -> list[tuple[int, ...]]:
     proposals: list[list[int]] = [[] for _ in turns]
     feeds = [Feed(turn.slot, turn.new_ids, min(turn.num_choices, 1)) for turn in turns]
@@ -135,16 +135,16 @@ def _confident(
     return list(is_kept_N1.flatten().tolist())
 
 
-def _next_row(draft: ScoringModel, turn: Turn, proposal: list[int]) -> ChoiceRow:
-    return ChoiceRow(turn.rules, draft.cached_len(turn.slot), _history(turn, proposal))
+def _next_row(draft: ScoringModel, turn: RoundInput, proposal: list[int]) -> SampleRow:
+    return SampleRow(turn.rules, draft.cached_len(turn.slot), _history(turn, proposal))
 
 
-def _history(turn: Turn, proposal: Sequence[int]) -> tuple[int, ...]:
+def _history(turn: RoundInput, proposal: Sequence[int]) -> tuple[int, ...]:
     """The ids as if the whole proposal were accepted; not copied for rules that ignore them."""
     return (*turn.history, *proposal) if turn.rules.needs_history else ()
 
 
-def score_and_verify(target: ScoringModel, turns: Sequence[Turn]) -> list[Verdict]:
+def score_and_verify(target: ScoringModel, turns: Sequence[RoundInput]) -> list[Verdict]:
     """Catch up, score every proposal in one pass, keep what the target chose, roll back the rest.
 
     Afterwards a slot caches N' - 1 of the N' then committed tokens. A verdict without tokens
@@ -156,7 +156,7 @@ def score_and_verify(target: ScoringModel, turns: Sequence[Turn]) -> list[Verdic
         for t, share in zip(turns, shares, strict=True)
     ]
     prompts, logits = take_prompts(target.score(feeds), shares, target.vocab_size)
-    rows: list[ChoiceRow] = []
+    rows: list[SampleRow] = []
     for turn in turns:
         rows += _choice_rows(target, turn)
     choices = choose(logits, rows, target.vocab_size) if rows else []
@@ -168,7 +168,7 @@ def score_and_verify(target: ScoringModel, turns: Sequence[Turn]) -> list[Verdic
     return _with_logprobs(target, turns, rows, verdicts, logits, prompts)
 
 
-def _split(choices: list[int], turns: Sequence[Turn]) -> Iterator[list[int]]:
+def _split(choices: list[int], turns: Sequence[RoundInput]) -> Iterator[list[int]]:
     """Each turn's own."""
     end = 0
     for turn in turns:
@@ -176,17 +176,17 @@ def _split(choices: list[int], turns: Sequence[Turn]) -> Iterator[list[int]]:
         yield choices[start:end]
 
 
-def _fed(turn: Turn) -> Sequence[int]:
+def _fed(turn: RoundInput) -> Sequence[int]:
     """Nearly always a few tokens without a proposal: nothing is copied for those."""
     return (*turn.new_ids, *turn.proposal) if turn.proposal else turn.new_ids
 
 
-def _reports(turn: Turn) -> bool:
+def _reports(turn: RoundInput) -> bool:
     """Whether log-probabilities are asked for."""
     return turn.num_scored > 0 or turn.rules.params.num_logprobs is not None
 
 
-def _prompt_share(turn: Turn) -> PromptShare:
+def _prompt_share(turn: RoundInput) -> PromptShare:
     """A turn that scores takes the logits of all that it feeds: those it needs are the first."""
     if not turn.num_scored:
         return _no_prompt(turn.num_choices)
@@ -203,16 +203,16 @@ def _no_prompt(num_choices: int) -> PromptShare:
     return PromptShare(0, (), 0, num_choices)
 
 
-def _choice_rows(target: ScoringModel, turn: Turn) -> list[ChoiceRow]:
+def _choice_rows(target: ScoringModel, turn: RoundInput) -> list[SampleRow]:
     """Choice j behind N committed tokens stands at absolute position N + j."""
     num_committed = target.cached_len(turn.slot) - len(turn.proposal)
     if turn.num_choices == 1 and not turn.history:
-        return [ChoiceRow(turn.rules, num_committed)]
+        return [SampleRow(turn.rules, num_committed)]
     history = _history(turn, turn.proposal)
-    return [ChoiceRow(turn.rules, num_committed + j, history) for j in range(turn.num_choices)]
+    return [SampleRow(turn.rules, num_committed + j, history) for j in range(turn.num_choices)]
 
 
-def _settle(target: ScoringModel, turn: Turn, choices: list[int]) -> Verdict:
+def _settle(target: ScoringModel, turn: RoundInput, choices: list[int]) -> Verdict:
     """The proposal ends where nothing can be chosen: what stands before it counts, as in plain
     decoding, and the next round finds that place again."""
     if not (choices and turn.proposal):
@@ -227,8 +227,8 @@ def _settle(target: ScoringModel, turn: Turn, choices: list[int]) -> Verdict:
 
 def _with_logprobs(
     target: ScoringModel,
-    turns: Sequence[Turn],
-    rows: Sequence[ChoiceRow],
+    turns: Sequence[RoundInput],
+    rows: Sequence[SampleRow],
     verdicts: Sequence[Verdict],
     logits: Tensor,
     prompts: Sequence[tuple[TokenLogprobs, ...]],

@@ -7,7 +7,7 @@ from dataclasses import replace
 from deployments.autoscaling.sampling import SignalSampler
 from deployments.autoscaling.signals import CellSignals, SignalMeter
 from specdec_core.config import SpecMethod
-from specdec_core.scheduler import PoolCounters
+from specdec_core.scheduler import SchedulerCounters
 from tests.pool.cell import Cell, config
 
 NUM_TARGETS = 16
@@ -22,7 +22,7 @@ class Pool:
         self.now = 0.0
         self._counters = Cell(config(SpecMethod.DRAFT_MODEL)).pool.counters()
 
-    def counters(self) -> PoolCounters:
+    def counters(self) -> SchedulerCounters:
         self.num_looks += 1
         return replace(self._counters, num_sequence_rounds=round(10 * self.now))
 

@@ -10,7 +10,7 @@ from deployments.autoscaling.reports import MOST_AGE_S, newest_signals
 from deployments.autoscaling.signals import CellSignals, SignalMeter
 from specdec_core.config import SpecMethod
 from specdec_core.messages import Role
-from specdec_core.scheduler import PoolCounters, ReplicaCounters
+from specdec_core.scheduler import ReplicaCounters, SchedulerCounters
 from tests.autoscaling.signals import signals
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info
@@ -21,14 +21,16 @@ def replica(name: str, role: Role = Role.TARGET, **changed: object) -> ReplicaCo
     return replace(found, **changed)  # type: ignore[arg-type]
 
 
-def pool(*members: tuple[str, Role]) -> PoolCounters:
+def pool(*members: tuple[str, Role]) -> SchedulerCounters:
     cell = Cell(config(SpecMethod.DRAFT_MODEL))
     for name, role in members:
         cell.join(info(name, role, num_blocks=100, block_size=4))
     return cell.pool.counters()
 
 
-def measured(before: PoolCounters, after: PoolCounters, seconds: float = 4.0) -> CellSignals:
+def measured(
+    before: SchedulerCounters, after: SchedulerCounters, seconds: float = 4.0
+) -> CellSignals:
     meter = SignalMeter()
     assert meter.note(before, 10.0) is None
     found = meter.note(after, 10.0 + seconds)

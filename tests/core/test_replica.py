@@ -11,7 +11,7 @@ import pytest
 from torch import Tensor
 
 from specdec_core import SamplingParams
-from specdec_core.choice_rules import ChoiceRules
+from specdec_core.choice_rules import SamplingRules
 from specdec_core.errors import InvalidRequestError
 from specdec_core.grammar import Grammar, GrammarKind, GrammarSpec
 from specdec_core.messages import (
@@ -27,7 +27,7 @@ from specdec_core.model import Feed
 from specdec_core.worker.replica import Replica
 from tests.fakes import TokenListModel
 
-GREEDY = ChoiceRules(SamplingParams(temperature=0.0, max_tokens=100), prompt_len=1)
+GREEDY = SamplingRules(SamplingParams(temperature=0.0, max_tokens=100), prompt_len=1)
 
 
 def greedy(model: TokenListModel, ids: tuple[int, ...], count: int) -> tuple[int, ...]:
@@ -249,7 +249,7 @@ def test_a_row_whose_grammar_cannot_be_read_fails_alone() -> None:
 
     model = TokenListModel()
     spec = GrammarSpec(GrammarKind.REGEX, "([")
-    asked = ChoiceRules(SamplingParams(max_tokens=9, grammar=spec), 1)
+    asked = SamplingRules(SamplingParams(max_tokens=9, grammar=spec), 1)
     for grammars, message in ((refuse, "cannot read (["), (None, "not supported here")):
         replica = Replica(model, Role.TARGET, grammars)
         failed, fine = run(
@@ -291,7 +291,7 @@ BAN_ALL: list[dict[str, Any]] = [
 @pytest.mark.parametrize("fields", BAN_ALL)
 def test_rules_that_ban_every_id_are_the_callers_mistake(fields: dict[str, Any]) -> None:
     params = SamplingParams(temperature=0.0, max_tokens=9, **fields)
-    rules = ChoiceRules(params, 1, frozenset(params.stop_token_ids))
+    rules = SamplingRules(params, 1, frozenset(params.stop_token_ids))
     failed, fine = run(
         Replica(TokenListModel(), Role.TARGET),
         row((1,), 0, sequence_id=1, num_choices=1, rules=rules),
@@ -307,7 +307,7 @@ def test_a_model_without_numbers_is_no_mistake_of_the_caller() -> None:
         def logits(self, ids):  # type: ignore[no-untyped-def]
             return super().logits(ids).fill_(float("nan"))
 
-    rules = ChoiceRules(SamplingParams(temperature=0.0, max_tokens=9, bad_words=((3,),)), 1)
+    rules = SamplingRules(SamplingParams(temperature=0.0, max_tokens=9, bad_words=((3,),)), 1)
     (failed,) = run(Replica(Silent(), Role.TARGET), row((1,), 0, num_choices=1, rules=rules))
     assert failed.status is RowStatus.FAILED
 
@@ -317,7 +317,9 @@ def test_rules_are_sent_once_and_kept_with_the_sequence() -> None:
     replica = Replica(model, Role.TARGET)
     (first,) = run(replica, row((1, 2, 3), 0, num_choices=1, rules=GREEDY))
     ids = (1, 2, 3, *first.tokens)
-    banned = ChoiceRules(replace(GREEDY.params, bad_words=((greedy(model, ids, 1)),)), prompt_len=3)
+    banned = SamplingRules(
+        replace(GREEDY.params, bad_words=((greedy(model, ids, 1)),)), prompt_len=3
+    )
     (kept,) = run(replica, row(ids, 3, num_choices=1, rules=banned))
     assert kept.tokens == greedy(model, ids, 1)
 
@@ -325,7 +327,7 @@ def test_rules_are_sent_once_and_kept_with_the_sequence() -> None:
 def test_every_position_of_a_proposal_sees_the_drafts_before_it() -> None:
     """A repeated id is fined; what is drafted counts as emitted, what is prompted does not."""
     model = TokenListModel(vocab_size=5)
-    fined = ChoiceRules(replace(GREEDY.params, presence_penalty=2.0), prompt_len=3)
+    fined = SamplingRules(replace(GREEDY.params, presence_penalty=2.0), prompt_len=3)
     ids: tuple[int, ...] = (1, 2, 3)
     for _ in range(6):
         z = model.logits(ids)
@@ -348,7 +350,7 @@ def test_what_stands_before_an_impossible_choice_is_committed() -> None:
     model = TokenListModel(vocab_size=5)
     a, b = 0, 1
     bad_words = ((a, a), (a, b), (b, b))
-    rules = ChoiceRules(
+    rules = SamplingRules(
         replace(GREEDY.params, allowed_token_ids=(a, b), bad_words=bad_words), prompt_len=2
     )
     replica = Replica(model, Role.TARGET)
@@ -363,7 +365,7 @@ def test_what_stands_before_an_impossible_choice_is_committed() -> None:
 
 def test_logprobs_are_reported_for_what_is_committed() -> None:
     model = TokenListModel()
-    asked = ChoiceRules(replace(GREEDY.params, num_logprobs=2), prompt_len=3)
+    asked = SamplingRules(replace(GREEDY.params, num_logprobs=2), prompt_len=3)
     a, b, c = greedy(model, (1, 2, 3), 3)
     wrong = (c + 1) % model.vocab_size
     with_logprobs, without = run(

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from specdec_core.choice_rules import ChoiceRules
+from specdec_core.choice_rules import SamplingRules
 from specdec_core.grammar import GrammarKind, GrammarSpec
 from specdec_core.messages import Role, RowStatus
 from specdec_core.worker.replica import Replica
@@ -14,7 +14,7 @@ from tests.core.test_replica import GREEDY, greedy, row, run
 from tests.fakes import TokenListModel
 
 SPEC = GrammarSpec(GrammarKind.REGEX, "a+")
-ASKED = ChoiceRules(replace(GREEDY.params, grammar=SPEC), prompt_len=3)
+ASKED = SamplingRules(replace(GREEDY.params, grammar=SPEC), prompt_len=3)
 PROMPT = (1, 2, 3)
 
 

@@ -12,18 +12,18 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from specdec_core import SamplingParams
-from specdec_core.choice_rules import ChoiceRules
+from specdec_core.choice_rules import SamplingRules
 from specdec_core.messages import EMPTY_HASH, LeaseRow, Role, RowResult, RowStatus
 from specdec_core.request import Request
-from specdec_core.scheduler.prefix_index import KnownPrefixes
+from specdec_core.scheduler.prefix_index import PrefixIndex
 from specdec_core.scheduler.rows import plan_verification
-from specdec_core.scheduler.sequence import Place, Sequence
+from specdec_core.scheduler.sequence import KVReservation, Sequence
 from specdec_core.worker import replica as replica_module
 from specdec_core.worker.replica import Replica
 from tests.core.test_replica import greedy, row, run
 from tests.paged_fake import PagedTokenModel
 
-RULES = ChoiceRules(SamplingParams(temperature=0.0, max_tokens=100), prompt_len=12)
+RULES = SamplingRules(SamplingParams(temperature=0.0, max_tokens=100), prompt_len=12)
 SHARED = tuple(range(12))
 """Three blocks."""
 
@@ -258,7 +258,7 @@ def test_prefixes_whose_hashes_collide_are_told_apart(monkeypatch: pytest.Monkey
 
 def test_penalties_count_what_was_adopted() -> None:
     cell = Cell(vocab_size=5, seed=1)
-    rules = ChoiceRules(replace(RULES.params, repetition_penalty=3.0), prompt_len=5)
+    rules = SamplingRules(replace(RULES.params, repetition_penalty=3.0), prompt_len=5)
     ids = (1, 2, 3, 4, 2)
     (alone,) = cell.run(first(ids, 1, rules=rules))
     (adopting,) = cell.run(first(ids, 2, rules=rules))
@@ -273,12 +273,12 @@ def test_penalties_count_what_was_adopted() -> None:
 @settings(max_examples=60, deadline=None)
 def test_the_pool_believes_what_the_replica_finds(prompts: list[list[int]], chunk: int) -> None:
     cell = Cell()
-    known = KnownPrefixes(cell.model.block_size, cell.model.num_blocks)
+    known = PrefixIndex(cell.model.block_size, cell.model.num_blocks)
     for number, prompt in enumerate(prompts):
         request = Request(
             request_id=str(number), prompt_token_ids=tuple(prompt), params=RULES.params
         )
-        sequence, place = Sequence(number, request, arrived_at=0.0), Place("t")
+        sequence, place = Sequence(number, request, arrived_at=0.0), KVReservation("t")
         while place.cached_len < len(prompt):
             lease_row = plan_verification(sequence, place, (), chunk).row
             expected = len(lease_row.new_ids) - known.num_found(sequence, lease_row)

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from specdec_core import SamplingParams
-from specdec_core.choice_rules import ChoiceRow, ChoiceRules
+from specdec_core.choice_rules import SampleRow, SamplingRules
 from specdec_core.model import DraftRow, Feed
 from specdec_core.sampling.sampler import choose
 from specdec_core.worker.round import (
     MAX_FED_AT_ONCE,
-    Turn,
+    RoundInput,
     propose,
     score_and_verify,
 )
@@ -53,7 +53,7 @@ def plain(model: TokenListModel, params: SamplingParams, count: int) -> tuple[in
     """What follows the prompt, one choice after the other."""
     ids = PROMPT
     for _ in range(count):
-        row = ChoiceRow(ChoiceRules(params, len(PROMPT)), len(ids), ids)
+        row = SampleRow(SamplingRules(params, len(PROMPT)), len(ids), ids)
         ids = (*ids, *choose(model.logits(ids).unsqueeze(0), [row], model.vocab_size))
     return ids[len(PROMPT) :]
 
@@ -63,9 +63,9 @@ def turn(
     params: SamplingParams,
     proposal: tuple[int, ...] = (),
     num_choices: int = 1,
-) -> Turn:
-    rules = ChoiceRules(params, len(PROMPT))
-    return Turn(model.allocate(), PROMPT, proposal, num_choices, rules, PROMPT)
+) -> RoundInput:
+    rules = SamplingRules(params, len(PROMPT))
+    return RoundInput(model.allocate(), PROMPT, proposal, num_choices, rules, PROMPT)
 
 
 @pytest.mark.parametrize("params", [GREEDY, SamplingParams(seed=3), PENALISED])
@@ -179,7 +179,7 @@ def test_rows_that_only_catch_up_commit_nothing_and_disturb_nobody() -> None:
 def test_a_draft_that_is_far_behind_is_fed_in_front_of_its_steps(behind: int, num_fed: int) -> None:
     model = InOneGo()
     ids = tuple(range(1, behind + 1))
-    rules = ChoiceRules(GREEDY, 0)
-    (proposal,) = propose(model, [Turn(model.allocate(), ids, (), 3, rules)])
+    rules = SamplingRules(GREEDY, 0)
+    (proposal,) = propose(model, [RoundInput(model.allocate(), ids, (), 3, rules)])
     assert model.fed == [num_fed]
     assert len(proposal) == 3

@@ -24,7 +24,7 @@ from deployments.tls.files import TlsFiles
 from deployments.wire.endpoint import Endpoint
 from specdec_core.config import PoolConfig
 from specdec_core.messages import Role
-from specdec_core.scheduler import SequencePool
+from specdec_core.scheduler import Scheduler
 from tests.deployments.fake_replica import FakeReplica
 
 
@@ -65,7 +65,7 @@ class Cell:
 
     async def start_coordinator(self) -> None:
         self._epoch += 1
-        pool = SequencePool(self.config, epoch=self._epoch)
+        pool = Scheduler(self.config, epoch=self._epoch)
         self.driver = PoolDriver(
             pool,
             epoch=self._epoch,

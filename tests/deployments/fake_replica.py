@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from specdec_core.choice_rules import ChoiceRules
+from specdec_core.choice_rules import SamplingRules
 from specdec_core.config import Numerics
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.messages import (
@@ -75,8 +75,8 @@ class FakeReplica:
         self._numerics = numerics
         self._fingerprint = fingerprint
         self.cached: dict[int, list[int]] = {}
-        self.rules_seen: list[ChoiceRules] = []
-        self._rules: dict[int, ChoiceRules] = {}
+        self.rules_seen: list[SamplingRules] = []
+        self._rules: dict[int, SamplingRules] = {}
         self.num_leases = 0
 
     @property

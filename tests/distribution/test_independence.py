@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from specdec_core import SamplingParams
-from specdec_core.choice_rules import ChoiceRow, ChoiceRules
+from specdec_core.choice_rules import SampleRow, SamplingRules
 from specdec_core.sampling.gumbel import gumbel, noise_keys
 from specdec_core.sampling.sampler import choose
 from specdec_core.seeds import derive_seed
@@ -46,7 +46,7 @@ NEIGHBOURS: dict[str, Callable[[int], tuple[Place, Place]]] = {
 
 def chosen_at(places: list[Place]) -> list[int]:
     rows = [
-        ChoiceRow(ChoiceRules(SamplingParams(seed=seed), prompt_len=1), position)
+        SampleRow(SamplingRules(SamplingParams(seed=seed), prompt_len=1), position)
         for seed, position in places
     ]
     return choose(torch.tensor([LOGITS]).expand(len(rows), -1), rows, len(LOGITS))

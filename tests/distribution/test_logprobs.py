@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from specdec_core import Request
-from specdec_core.choice_rules import ChoiceRow, ChoiceRules
+from specdec_core.choice_rules import SampleRow, SamplingRules
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.sampling.token_logprobs import measure_logprobs
 from tests.distribution.law import Context, next_id_law
@@ -114,7 +114,7 @@ def test_processed_logits_would_be_noticed() -> None:
 def test_most_probable_ids_that_tie_are_reported_by_id() -> None:
     logits: Tensor = torch.tensor([[0.0, 2.0, -1.0, 2.0, 0.0, 2.0, -1.0, 0.0]])
     params = replace(PROCESSORS["untouched"].params, num_logprobs=6)
-    row = ChoiceRow(ChoiceRules(params, prompt_len=1), position=1)
+    row = SampleRow(SamplingRules(params, prompt_len=1), position=1)
     (reported,) = measure_logprobs(logits, [row], [2], logits.shape[1])
     assert reported is not None
     assert [v for v, _ in reported.top] == [1, 3, 5, 0, 4, 7]

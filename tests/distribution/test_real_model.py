@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 from specdec_core import PoolConfig, Request, SamplingParams, SpecMethod, SpeculationConfig
 from specdec_core.config import KPolicyName
 from specdec_core.engine import AlgorithmName, Engine
-from specdec_core.worker.model_runner import TransformersModel
+from specdec_core.worker.model_runner import ModelRunner
 from tests.distribution.chi_square import ChiSquare, goodness_of_fit, total
 from tests.distribution.law import joint_law, window_law
 from tests.distribution.runs import Counts
@@ -63,8 +63,8 @@ def logits_of(ids: tuple[int, ...]) -> list[float]:
     return values
 
 
-def adapted(weights: PreTrainedModel) -> TransformersModel:
-    return TransformersModel(weights, vocab_size=VOCAB, kv_cache_tokens=16_384)
+def adapted(weights: PreTrainedModel) -> ModelRunner:
+    return ModelRunner(weights, vocab_size=VOCAB, kv_cache_tokens=16_384)
 
 
 def engine_of(algorithm: AlgorithmName, method: SpecMethod) -> Engine:

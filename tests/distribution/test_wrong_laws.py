@@ -19,7 +19,7 @@ from specdec_core.config import SpecMethod
 from specdec_core.sampling import sampler as sampling
 from specdec_core.sampling.gumbel import noise_keys
 from specdec_core.worker import round as speculative_round
-from specdec_core.worker.round import Turn
+from specdec_core.worker.round import RoundInput
 from specdec_core.worker.verification import Verdict
 from tests.distribution.checks import check
 from tests.distribution.law import Context, NextLaw, next_id_law
@@ -203,7 +203,7 @@ def test_noise_that_is_reused_at_every_second_position_is_rejected(
 def test_rules_that_see_other_ids_than_the_drafted_ones_are_rejected(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def history_without_drafts(turn: Turn, proposal: Sequence[int]) -> tuple[int, ...]:
+    def history_without_drafts(turn: RoundInput, proposal: Sequence[int]) -> tuple[int, ...]:
         return (*turn.history, *[turn.history[-1]] * len(proposal)) if turn.history else ()
 
     monkeypatch.setattr(speculative_round, "_history", history_without_drafts)

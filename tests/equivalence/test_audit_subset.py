@@ -27,7 +27,7 @@ from specdec_core.config import (
 from specdec_core.loading.loader import settle_numerics
 from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
-from specdec_core.worker.model_runner import TransformersModel
+from specdec_core.worker.model_runner import ModelRunner
 from tests.covering import covering
 from tests.equivalence.pairwise import covering_rows
 from tests.tiny_models import ARCHITECTURES, VOCAB, tiny_model
@@ -83,11 +83,11 @@ def row_id(row: dict[str, Any]) -> str:
 @cache
 def models(
     architecture: str, dtype: torch.dtype, numerics: Numerics
-) -> tuple[TransformersModel, TransformersModel]:
+) -> tuple[ModelRunner, ModelRunner]:
     """A target in the numerics that are asked for, and a draft that is often wrong."""
     torch.set_num_threads(1)
     weights = tiny_model(architecture).to(dtype)
-    target = TransformersModel(weights, vocab_size=VOCAB, kv_cache_tokens=8192)
+    target = ModelRunner(weights, vocab_size=VOCAB, kv_cache_tokens=8192)
     settle_numerics(target, numerics)
     return target, self_draft(target, 1)
 

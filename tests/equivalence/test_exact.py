@@ -16,7 +16,7 @@ from specdec_core.config import KPolicyName
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.layers.packed_linear import pack_linears
 from specdec_core.loading.self_check import make_exact
-from specdec_core.worker.model_runner import TransformersModel
+from specdec_core.worker.model_runner import ModelRunner
 from tests.tiny_models import ARCHITECTURES, VOCAB, tiny_decoder
 
 DTYPES = (torch.bfloat16, torch.float32)
@@ -35,15 +35,15 @@ _TARGETS = [
 ]
 
 
-def loaded(decoder: str, dtype: torch.dtype, kv_cache_tokens: int) -> TransformersModel:
+def loaded(decoder: str, dtype: torch.dtype, kv_cache_tokens: int) -> ModelRunner:
     """A model whose best choices are close together, so that a changed bit soon shows."""
     weights = tiny_decoder(decoder, dtype, initializer_range=0.05)
     pack_linears(weights)
-    return TransformersModel(weights, vocab_size=VOCAB, kv_cache_tokens=kv_cache_tokens)
+    return ModelRunner(weights, vocab_size=VOCAB, kv_cache_tokens=kv_cache_tokens)
 
 
 @pytest.fixture(scope="module", params=_TARGETS)
-def target(request: pytest.FixtureRequest) -> TransformersModel:
+def target(request: pytest.FixtureRequest) -> ModelRunner:
     torch.set_num_threads(1)
     model = loaded(*request.param, kv_cache_tokens=16384)
     make_exact(model)
@@ -66,12 +66,12 @@ def requests(count: int) -> list[Request]:
     ]
 
 
-def plain(model: TransformersModel, asked: list[Request]) -> dict[str, list[int]]:
+def plain(model: ModelRunner, asked: list[Request]) -> dict[str, list[int]]:
     return {request.request_id: _alone(model, request) for request in asked}
 
 
 @lru_cache(maxsize=64)  # of a target or two: the tests of one follow each other
-def _alone(model: TransformersModel, request: Request) -> list[int]:
+def _alone(model: ModelRunner, request: Request) -> list[int]:
     config = PoolConfig(max_group_size=1, window=1)
     engine = Engine(model, config=config, algorithm=AlgorithmName.AUTOREGRESSIVE)
     return run(engine, [request])[request.request_id]
@@ -84,9 +84,7 @@ def run(engine: Engine, asked: list[Request]) -> dict[str, list[int]]:
     return tokens
 
 
-def speculating(
-    model: TransformersModel, draft: TransformersModel | None, batch: int, k: int
-) -> Engine:
+def speculating(model: ModelRunner, draft: ModelRunner | None, batch: int, k: int) -> Engine:
     method = SpecMethod.DRAFT_MODEL if draft else SpecMethod.NGRAM
     config = PoolConfig(
         max_group_size=batch,
@@ -102,7 +100,7 @@ def speculating(
 @pytest.mark.covering(1)
 @pytest.mark.parametrize(("batch", "k"), CELLS)
 def test_speculation_equals_plain_decoding_of_each_alone(
-    target: TransformersModel, batch: int, k: int
+    target: ModelRunner, batch: int, k: int
 ) -> None:
     asked = requests(max(6, batch))
     expected = plain(target, asked)
@@ -125,7 +123,7 @@ def test_speculation_equals_plain_decoding_of_each_alone(
     ],
     indirect=True,
 )
-def test_random_arrivals_and_aborts_change_nothing(target: TransformersModel) -> None:
+def test_random_arrivals_and_aborts_change_nothing(target: ModelRunner) -> None:
     asked = requests(16)
     expected = plain(target, asked)
     rng = random.Random(1)

@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 from specdec_core import PoolConfig, Request, SamplingParams, SpecMethod, SpeculationConfig
 from specdec_core.config import KPolicyName
 from specdec_core.engine import AlgorithmName, Engine
-from specdec_core.worker.model_runner import TransformersModel
+from specdec_core.worker.model_runner import ModelRunner
 from tests.tiny_models import ARCHITECTURES, VOCAB, reference_greedy, tiny_model
 
 STOP_IDS = (2, 11)
@@ -32,8 +32,8 @@ def target(request: pytest.FixtureRequest) -> PreTrainedModel:
     return tiny_model(request.param)
 
 
-def adapted(model: PreTrainedModel) -> TransformersModel:
-    return TransformersModel(model, vocab_size=VOCAB, kv_cache_tokens=8192)
+def adapted(model: PreTrainedModel) -> ModelRunner:
+    return ModelRunner(model, vocab_size=VOCAB, kv_cache_tokens=8192)
 
 
 def prompts(count: int) -> list[tuple[int, ...]]:

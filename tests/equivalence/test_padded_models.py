@@ -13,7 +13,7 @@ from specdec_core import PoolConfig, Request, SpecMethod
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.layers.packed_linear import pack_linears
 from specdec_core.loading.self_check import make_exact
-from specdec_core.worker.model_runner import TransformersModel
+from specdec_core.worker.model_runner import ModelRunner
 from tests.equivalence import test_exact as exact
 from tests.equivalence import test_models as tiny
 from tests.equivalence.test_fakes import pool_config
@@ -106,7 +106,7 @@ def test_exact_numerics_keep_ids_and_logprobs_to_the_bit(
     expected = everything(
         Engine(model, config=alone, algorithm=AlgorithmName.AUTOREGRESSIVE), asked
     )
-    draft = TransformersModel(weights, vocab_size=tiny.VOCAB, kv_cache_tokens=8192)
+    draft = ModelRunner(weights, vocab_size=tiny.VOCAB, kv_cache_tokens=8192)
     for method, k, batch in ((SpecMethod.NGRAM, 4, 8), (SpecMethod.DRAFT_MODEL, 3, 5)):
         config = checked(pool_config(method, k, batch))
         uses_draft = method is SpecMethod.DRAFT_MODEL

@@ -22,7 +22,7 @@ from specdec_core.config import KPolicyName
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.seeds import derive_seed
-from specdec_core.worker.model_runner import TransformersModel
+from specdec_core.worker.model_runner import ModelRunner
 from tests.fakes import NoisyCopy, TokenListModel
 from tests.tiny_models import VOCAB as TINY_VOCAB
 from tests.tiny_models import tiny_model
@@ -216,8 +216,8 @@ def test_a_transformer_reports_the_same_ids_and_nearly_the_same_logprobs(
         for i, processor in enumerate(PROCESSORS.values())
     ]
 
-    def adapted() -> TransformersModel:
-        return TransformersModel(model, vocab_size=TINY_VOCAB, kv_cache_tokens=4096)
+    def adapted() -> ModelRunner:
+        return ModelRunner(model, vocab_size=TINY_VOCAB, kv_cache_tokens=4096)
 
     single = PoolConfig(max_group_size=1, window=1)
     expected = outputs(

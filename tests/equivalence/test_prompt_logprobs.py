@@ -20,7 +20,7 @@ from specdec_core.loading.self_check import make_exact
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.model import Feed
 from specdec_core.request import TokenEvent
-from specdec_core.worker.model_runner import TransformersModel
+from specdec_core.worker.model_runner import ModelRunner
 from tests.tiny_models import VOCAB, tiny_model
 
 LENGTHS = (1, 2, 5, 33, 34, 70, 33)
@@ -28,11 +28,11 @@ TOP = 3
 
 
 @pytest.fixture(scope="module")
-def target() -> TransformersModel:
+def target() -> ModelRunner:
     torch.set_num_threads(1)
     weights = tiny_model("llama", initializer_range=0.05).to(torch.bfloat16)
     pack_linears(weights)
-    model = TransformersModel(weights, vocab_size=VOCAB, kv_cache_tokens=4096)
+    model = ModelRunner(weights, vocab_size=VOCAB, kv_cache_tokens=4096)
     make_exact(model)
     return model
 
@@ -70,7 +70,7 @@ def told(events: list[TokenEvent]) -> tuple[TokenLogprobs, ...]:
 
 
 def engine_of(
-    model: TransformersModel, algorithm: AlgorithmName, batch: int = 4, chunk: int = 8
+    model: ModelRunner, algorithm: AlgorithmName, batch: int = 4, chunk: int = 8
 ) -> Engine:
     config = PoolConfig(
         max_group_size=batch,
@@ -84,7 +84,7 @@ def engine_of(
 
 
 @pytest.fixture(scope="module")
-def plain(target: TransformersModel) -> dict[str, list[TokenEvent]]:
+def plain(target: ModelRunner) -> dict[str, list[TokenEvent]]:
     found: dict[str, list[TokenEvent]] = {}
     for request in requests():
         found |= events_of(engine_of(target, AlgorithmName.AUTOREGRESSIVE, 1), [request])
@@ -92,7 +92,7 @@ def plain(target: TransformersModel) -> dict[str, list[TokenEvent]]:
 
 
 def test_they_are_log_softmax_of_the_logits_before_each_token(
-    target: TransformersModel, plain: dict[str, list[TokenEvent]]
+    target: ModelRunner, plain: dict[str, list[TokenEvent]]
 ) -> None:
     for request in requests():
         reported = told(plain[request.request_id])
@@ -115,7 +115,7 @@ def test_they_are_log_softmax_of_the_logits_before_each_token(
 @pytest.mark.parametrize("chunk", [1, 2, 8, 33, 512])
 @pytest.mark.parametrize("algorithm", AlgorithmName)
 def test_speculation_and_chunks_change_no_bit_of_them(
-    target: TransformersModel,
+    target: ModelRunner,
     plain: dict[str, list[TokenEvent]],
     algorithm: AlgorithmName,
     chunk: int,
@@ -132,7 +132,7 @@ def test_speculation_and_chunks_change_no_bit_of_them(
 
 @pytest.mark.parametrize("algorithm", AlgorithmName)
 def test_an_attempt_that_goes_on_tells_them_no_more(
-    target: TransformersModel, plain: dict[str, list[TokenEvent]], algorithm: AlgorithmName
+    target: ModelRunner, plain: dict[str, list[TokenEvent]], algorithm: AlgorithmName
 ) -> None:
     whole = requests()[4]
     emitted = tuple(i for event in plain[whole.request_id] for i in event.token_ids)
@@ -147,7 +147,7 @@ def test_a_preemption_in_the_middle_of_a_prompt_tells_them_once() -> None:
     torch.set_num_threads(1)
     weights = tiny_model("llama", initializer_range=0.05).to(torch.bfloat16)
     pack_linears(weights)
-    narrow = TransformersModel(weights, vocab_size=VOCAB, kv_cache_tokens=112)
+    narrow = ModelRunner(weights, vocab_size=VOCAB, kv_cache_tokens=112)
     make_exact(narrow)
     asked = [
         replace(r, params=replace(r.params, num_prompt_logprobs=TOP, max_tokens=40))

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from specdec_core.kv_cache import prefault as backed_ahead
 from specdec_core.kv_cache.paged import KVShape, PagedKV
-from specdec_core.kv_cache.prefault import THREAD_NAME, BackedAhead, load_touch
+from specdec_core.kv_cache.prefault import THREAD_NAME, PagePrefault, load_touch
 
 NUM_PLANES, NUM_BLOCKS, BLOCK_BYTES = 4, 100, 64
 AHEAD = 20
@@ -52,7 +52,7 @@ class Touched:
 def test_so_many_blocks_are_backed_ahead_each_once_and_in_order() -> None:
     memory = pool()
     touched = Touched(memory)
-    ahead = BackedAhead(memory, touched)
+    ahead = PagePrefault(memory, touched)
     for num_taken in range(1, NUM_BLOCKS + 1):
         ahead.reach(num_taken)
         until_done()
@@ -68,7 +68,7 @@ def test_so_many_blocks_are_backed_ahead_each_once_and_in_order() -> None:
 def test_what_is_taken_already_is_left_out() -> None:
     memory = pool()
     touched = Touched(memory)
-    BackedAhead(memory, touched).reach(60)
+    PagePrefault(memory, touched).reach(60)
     until_done()
     assert touched.ranges == [(60, 60 + AHEAD)]
 
@@ -81,7 +81,7 @@ def test_only_one_thread_is_at_it() -> None:
         num_begun += 1
         may_end.wait(60)
 
-    ahead = BackedAhead(pool(), slow)
+    ahead = PagePrefault(pool(), slow)
     ahead.reach(1)
     ahead.reach(50)
     (thread,) = (one for one in threading.enumerate() if one.name == THREAD_NAME)
@@ -100,7 +100,7 @@ from specdec_core.kv_cache import backed_ahead
 backed_ahead.AHEAD_BYTES, backed_ahead._STEP_BYTES = 2**32, 2**20
 usleep = ctypes.CDLL(None).usleep
 pool = torch.empty(4, 2**14, 2**16, dtype=torch.uint8)
-ahead = backed_ahead.BackedAhead(pool, lambda *area: usleep(10_000))
+ahead = backed_ahead.PagePrefault(pool, lambda *area: usleep(10_000))
 ahead.reach(1)
 """
 

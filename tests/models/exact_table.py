@@ -5,13 +5,13 @@ from __future__ import annotations
 from specdec_core.batch_invariance.linear import ExactLinear, Linear
 from specdec_core.batch_invariance.size_classes import ClassTable, SizeSet
 from specdec_core.layers.attention.shape import AttentionShape, SizeRange
-from specdec_core.worker.model_runner import TransformersModel
+from specdec_core.worker.model_runner import ModelRunner
 
 ROWS = SizeSet((SizeRange(3, 8),))
 ATTENTION = AttentionShape(queries=SizeRange(2, 8), key_lens=(64, 128))
 
 
-def keep_to_classes(model: TransformersModel, attention: AttentionShape = ATTENTION) -> None:
+def keep_to_classes(model: ModelRunner, attention: AttentionShape = ATTENTION) -> None:
     """Few rows are padded and many become several calls, in linears and in attention."""
     linears = [item for item in model.module.named_modules() if isinstance(item[1], Linear)]
     for name, linear in linears:

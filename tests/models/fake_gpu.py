@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from specdec_core import stopwatch
 from specdec_core.layers.attention import sdpa as ragged_attention
 from specdec_core.layers.attention.paged import BlockAttention, BlockRows
-from specdec_core.worker.model_runner import TransformersModel
+from specdec_core.worker.model_runner import ModelRunner
 from tests.models.static_shapes.recorders import flat
 from tests.tiny_models import VOCAB, tiny_decoder
 
@@ -57,10 +57,10 @@ def fake_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         yield waits
 
 
-def on_gpu(waits: list[str], decoder: str = "fused qwen3", **options: Any) -> TransformersModel:
+def on_gpu(waits: list[str], decoder: str = "fused qwen3", **options: Any) -> ModelRunner:
     """A tiny model there. What waited while it was loaded does not count."""
     weights = tiny_decoder(decoder).to(GPU)
-    model = TransformersModel(weights, vocab_size=VOCAB, kv_cache_tokens=2048, **options)
+    model = ModelRunner(weights, vocab_size=VOCAB, kv_cache_tokens=2048, **options)
     waits.clear()
     return model
 

@@ -11,16 +11,16 @@ from torch import Tensor
 from specdec_core.errors import ModelNotSupportedError
 from specdec_core.kernels.ops import NativeKernels, load_kernels
 from specdec_core.kv_cache.paged import KVShape, PagedKV
-from specdec_core.layers.attention.metadata import PassPlan, Piece
-from specdec_core.models.llama import FusedDecoder
-from specdec_core.models.llama_cpu import NativeStack, Pools
+from specdec_core.layers.attention.metadata import AttentionMetadata, Piece
+from specdec_core.models.llama import LlamaModel
+from specdec_core.models.llama_cpu import LlamaCpuModel, Pools
 from specdec_core.worker.cache_probe import check_cache_use
-from specdec_core.worker.model_runner import TransformersModel
+from specdec_core.worker.model_runner import ModelRunner
 from tests.models.test_native_kernels import WIDE
 from tests.tiny_models import VOCAB, tiny_model
 
 NUM_LAYERS = 3
-Run = Callable[[NativeStack, PassPlan, Pools], Tensor]
+Run = Callable[[LlamaCpuModel, AttentionMetadata, Pools], Tensor]
 
 
 class Pass:
@@ -87,18 +87,18 @@ def test_a_pass_that_does_not_read_is_refused() -> None:
         Pass(ALL, ()).check()
 
 
-_RUN = NativeStack.run
+_RUN = LlamaCpuModel.run
 
 
-def _writes_nothing(stack: NativeStack, plan: PassPlan, pools: Pools) -> Tensor:
+def _writes_nothing(stack: LlamaCpuModel, plan: AttentionMetadata, pools: Pools) -> Tensor:
     return torch.zeros(plan.logits_index.shape[0], VOCAB, dtype=torch.bfloat16)
 
 
-def _uses_another_cache(stack: NativeStack, plan: PassPlan, pools: Pools) -> Tensor:
+def _uses_another_cache(stack: LlamaCpuModel, plan: AttentionMetadata, pools: Pools) -> Tensor:
     return _RUN(stack, plan, [(keys.clone(), values.clone()) for keys, values in pools])
 
 
-def _reads_no_cache(stack: NativeStack, plan: PassPlan, pools: Pools) -> Tensor:
+def _reads_no_cache(stack: LlamaCpuModel, plan: AttentionMetadata, pools: Pools) -> Tensor:
     own = [(torch.zeros_like(keys), torch.zeros_like(values)) for keys, values in pools]
     logits = _RUN(stack, plan, own)
     for theirs, ours in zip(pools, own, strict=True):
@@ -107,7 +107,7 @@ def _reads_no_cache(stack: NativeStack, plan: PassPlan, pools: Pools) -> Tensor:
     return logits
 
 
-def _leaves_a_layer_out(stack: NativeStack, plan: PassPlan, pools: Pools) -> Tensor:
+def _leaves_a_layer_out(stack: LlamaCpuModel, plan: AttentionMetadata, pools: Pools) -> Tensor:
     stack._model.num_layers = len(pools) - 1
     return _RUN(stack, plan, pools)
 
@@ -120,10 +120,10 @@ def kernels() -> NativeKernels:
     return own
 
 
-def native_model(kernels: NativeKernels) -> TransformersModel:
-    decoder = FusedDecoder(tiny_model("llama", **WIDE).bfloat16(), kernels)
+def native_model(kernels: NativeKernels) -> ModelRunner:
+    decoder = LlamaModel(tiny_model("llama", **WIDE).bfloat16(), kernels)
     decoder.use_native_linears()
-    return TransformersModel(decoder, vocab_size=VOCAB, kv_cache_tokens=64)
+    return ModelRunner(decoder, vocab_size=VOCAB, kv_cache_tokens=64)
 
 
 @pytest.mark.parametrize(
@@ -139,6 +139,6 @@ def test_a_wrong_path_of_the_kernels_is_refused(
     kernels: NativeKernels, monkeypatch: pytest.MonkeyPatch, run: Run, problem: str
 ) -> None:
     native_model(kernels)
-    monkeypatch.setattr(NativeStack, "run", run)
-    with pytest.raises(ModelNotSupportedError, match=f"FusedDecoder: {problem}"):
+    monkeypatch.setattr(LlamaCpuModel, "run", run)
+    with pytest.raises(ModelNotSupportedError, match=f"LlamaModel: {problem}"):
         native_model(kernels)

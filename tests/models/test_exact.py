@@ -20,7 +20,7 @@ from specdec_core.layers.packed_linear import pack_linears
 from specdec_core.loading.loader import settle_numerics
 from specdec_core.loading.self_check import check_rows, make_exact
 from specdec_core.model import Feed
-from specdec_core.worker.model_runner import TransformersModel
+from specdec_core.worker.model_runner import ModelRunner
 from tests.tiny_models import ARCHITECTURES, VOCAB, tiny_decoder, tiny_model
 
 pytestmark = pytest.mark.usefixtures("searched_once")
@@ -30,11 +30,11 @@ _DECODERS = (*sorted(ARCHITECTURES), "fused llama")
 """Our own forward has the bits of the hooked one (test_fused_decoder.py): one of it will do."""
 
 
-def fast_model(decoder: str, dtype: torch.dtype) -> TransformersModel:
+def fast_model(decoder: str, dtype: torch.dtype) -> ModelRunner:
     torch.set_num_threads(1)
     weights = tiny_decoder(decoder, dtype)
     pack_linears(weights)
-    return TransformersModel(weights, vocab_size=VOCAB, kv_cache_tokens=16384)
+    return ModelRunner(weights, vocab_size=VOCAB, kv_cache_tokens=16384)
 
 
 @pytest.fixture(scope="module", params=_DECODERS)
@@ -43,13 +43,13 @@ def decoder(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module", params=DTYPES, ids=str)
-def exact(request: pytest.FixtureRequest, decoder: str, searched_once: None) -> TransformersModel:
+def exact(request: pytest.FixtureRequest, decoder: str, searched_once: None) -> ModelRunner:
     model = fast_model(decoder, request.param)
     make_exact(model)
     return model
 
 
-def logits_alone(model: TransformersModel, ids: list[int]) -> Tensor:
+def logits_alone(model: ModelRunner, ids: list[int]) -> Tensor:
     """One token after the other, [len(ids), V]."""
     slot = model.allocate()
     rows = [model.score([Feed(slot, [token], 1)]) for token in ids]
@@ -59,7 +59,7 @@ def logits_alone(model: TransformersModel, ids: list[int]) -> Tensor:
 
 @pytest.mark.covering(1)
 @pytest.mark.parametrize("seed", range(3))
-def test_bits_do_not_depend_on_batch_or_chunks(exact: TransformersModel, seed: int) -> None:
+def test_bits_do_not_depend_on_batch_or_chunks(exact: ModelRunner, seed: int) -> None:
     """Up to 32 rows in passes of random chunks, some rolled back and fed again."""
     rng = random.Random(seed)
     lengths = [rng.choice([2, 30, 64, 70, 129]) for _ in range(rng.choice([2, 9, 32]))]
@@ -156,7 +156,7 @@ def test_bits_of_long_rows_do_not_depend_on_their_chunks(dtype: torch.dtype) -> 
         initializer_range=0.2,
     ).to(dtype)
     pack_linears(weights)
-    model = TransformersModel(weights, vocab_size=VOCAB, kv_cache_tokens=16384)
+    model = ModelRunner(weights, vocab_size=VOCAB, kv_cache_tokens=16384)
     make_exact(model)
     rng = random.Random(0)
     for length in (330, 460, 599, 1334):
@@ -167,7 +167,7 @@ def test_bits_of_long_rows_do_not_depend_on_their_chunks(dtype: torch.dtype) -> 
             assert torch.equal(logits_in_chunks(model, ids, chunks), expected)
 
 
-def logits_in_chunks(model: TransformersModel, ids: list[int], sizes: list[int]) -> Tensor:
+def logits_in_chunks(model: ModelRunner, ids: list[int], sizes: list[int]) -> Tensor:
     """[len(ids), V]"""
     slot, rows = model.allocate(), []
     for size in sizes:
@@ -224,6 +224,6 @@ def test_without_classes_a_row_does_see_its_company() -> None:
     """The promise is not empty: the same model in fast numerics breaks it."""
     torch.manual_seed(0)
     weights = tiny_model("llama", hidden_size=512, intermediate_size=1536, num_attention_heads=8)
-    model = TransformersModel(weights, vocab_size=VOCAB, kv_cache_tokens=4096)
+    model = ModelRunner(weights, vocab_size=VOCAB, kv_cache_tokens=4096)
     with pytest.raises(NotExactError):
         check_rows(model)

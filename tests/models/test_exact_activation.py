@@ -14,7 +14,7 @@ from specdec_core.batch_invariance.module import undo_exact
 from specdec_core.config import Numerics
 from specdec_core.layers.packed_linear import pack_linears
 from specdec_core.loading.self_check import make_exact
-from specdec_core.worker.model_runner import TransformersModel
+from specdec_core.worker.model_runner import ModelRunner
 from tests.tiny_models import VOCAB, tiny_model
 
 pytestmark = pytest.mark.usefixtures("searched_once")
@@ -86,6 +86,6 @@ def test_a_model_of_any_ffn_width_can_be_exact(
     torch.set_num_threads(1)
     weights = tiny_model(architecture, intermediate_size=width).to(dtype)
     pack_linears(weights)
-    model = TransformersModel(weights, vocab_size=VOCAB, kv_cache_tokens=4096)
+    model = ModelRunner(weights, vocab_size=VOCAB, kv_cache_tokens=4096)
     make_exact(model)
     assert model.numerics is Numerics.EXACT

@@ -17,13 +17,13 @@ from specdec_core.loading.loader import settle_numerics
 from specdec_core.messages import Role
 from specdec_core.step_times import StepTime
 from specdec_core.worker.cuda_graphs.recorder import DirectRecorder
-from specdec_core.worker.model_runner import TransformersModel
+from specdec_core.worker.model_runner import ModelRunner
 from tests.models.exact_table import keep_to_classes
 from tests.models.fake_gpu import on_gpu, over_blocks
 from tests.tiny_models import VOCAB, tiny_model
 
 
-def num_wrapped(model: TransformersModel) -> int:
+def num_wrapped(model: ModelRunner) -> int:
     return sum(isinstance(module, ExactLinear) for module in model.module.modules())
 
 
@@ -36,17 +36,17 @@ class Timing:
         monkeypatch.setattr(exact_cost, "time_steps", self)
         monkeypatch.setattr(loading, "make_exact", self._make_exact)
 
-    def __call__(self, model: TransformersModel, role: Role, sizes: Any) -> tuple[StepTime, ...]:
+    def __call__(self, model: ModelRunner, role: Role, sizes: Any) -> tuple[StepTime, ...]:
         assert role is Role.TARGET
         self.timed.append((model.numerics, num_wrapped(model) > 0))
         costs = self._costs if model.numerics is Numerics.EXACT else dict.fromkeys(self._costs, 0.0)
         return tuple(StepTime(1, int(rows[1:]), 1.0 + cost) for rows, cost in costs.items())
 
-    def _make_exact(self, model: TransformersModel, check: object) -> None:
+    def _make_exact(self, model: ModelRunner, check: object) -> None:
         keep_to_classes(model, ANY_ATTENTION)
 
 
-def gpu_model(waits: list[str]) -> TransformersModel:
+def gpu_model(waits: list[str]) -> ModelRunner:
     return on_gpu(waits, recorder=DirectRecorder(), block_attention=over_blocks)
 
 
@@ -88,7 +88,7 @@ def test_whoever_asks_for_exact_numerics_has_them_whatever_they_cost(
 
 def test_a_cpu_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = Timing(monkeypatch, _1=9.0)
-    model = TransformersModel(tiny_model("llama"), vocab_size=VOCAB, kv_cache_tokens=1024)
+    model = ModelRunner(tiny_model("llama"), vocab_size=VOCAB, kv_cache_tokens=1024)
     settle_numerics(model, Numerics.AUTO)
     assert model.numerics is Numerics.EXACT
     assert asked.timed == []

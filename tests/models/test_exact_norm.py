@@ -15,7 +15,7 @@ from specdec_core.layers.elementwise import RMSNorm
 from specdec_core.layers.packed_linear import pack_linears
 from specdec_core.loading.self_check import make_exact
 from specdec_core.model import Feed
-from specdec_core.worker.model_runner import TransformersModel
+from specdec_core.worker.model_runner import ModelRunner
 from tests.models.fake_gpu import on_gpu
 from tests.tiny_models import ARCHITECTURES, VOCAB, tiny_decoder, tiny_model
 
@@ -124,7 +124,7 @@ def test_ids_and_logits_of_an_exact_model_stay(dtype: torch.dtype) -> None:
     for has_plain_norms in (False, True):
         weights = tiny_decoder("glm4", dtype)
         pack_linears(weights)
-        model = TransformersModel(weights, vocab_size=VOCAB, kv_cache_tokens=16384)
+        model = ModelRunner(weights, vocab_size=VOCAB, kv_cache_tokens=16384)
         make_exact(model)
         assert any(isinstance(m, ExactNorm) for m in model.module.modules())
         if has_plain_norms:
@@ -139,7 +139,7 @@ def test_a_refused_model_gets_its_norms_back() -> None:
     def refuse(model: object) -> None:
         raise NotExactError("a row differs")
 
-    model = TransformersModel(tiny_model("glm4"), vocab_size=VOCAB, kv_cache_tokens=4096)
+    model = ModelRunner(tiny_model("glm4"), vocab_size=VOCAB, kv_cache_tokens=4096)
     with pytest.raises(NotExactError):
         make_exact(model, check=refuse)
     assert not any(isinstance(m, ExactNorm) for m in model.module.modules())

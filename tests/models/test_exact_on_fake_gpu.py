@@ -13,7 +13,7 @@ from specdec_core.batch_invariance import attention as exact_attention
 from specdec_core.batch_invariance import linear as exact_linear
 from specdec_core.batch_invariance.linear import ExactLinear, find_row_range
 from specdec_core.batch_invariance.size_classes import SizeSet
-from specdec_core.choice_rules import ChoiceRules
+from specdec_core.choice_rules import SamplingRules
 from specdec_core.config import Numerics
 from specdec_core.layers.attention.shape import ANY_ATTENTION, SizeRange
 from specdec_core.loading import self_check as exact
@@ -21,13 +21,13 @@ from specdec_core.loading.self_check import make_exact
 from specdec_core.model import Feed
 from specdec_core.sampling_params import SamplingParams
 from specdec_core.worker.cuda_graphs.recorder import DirectRecorder
-from specdec_core.worker.round import Turn, propose, score_and_verify
+from specdec_core.worker.round import RoundInput, propose, score_and_verify
 from tests.models.exact_table import ATTENTION, keep_to_classes
 from tests.models.fake_gpu import GPU, on_gpu, over_blocks
 from tests.tiny_models import VOCAB
 
 K = 4
-RULES = ChoiceRules(SamplingParams(temperature=0.0), prompt_len=3)
+RULES = SamplingRules(SamplingParams(temperature=0.0), prompt_len=3)
 WAYS = pytest.mark.parametrize(
     ("decoder", "attention", "recorder"),
     [
@@ -82,10 +82,10 @@ def test_an_exact_round_waits_once_to_draft_and_once_to_verify(
     keep_to_classes(model, ANY_ATTENTION if attention else ATTENTION)
     slots = [model.allocate() for _ in range(2)]
     model.score([Feed(slot, (2, 3, 4), 0) for slot in slots])
-    propose(model, [Turn(slot, (5,), (), K, RULES) for slot in slots])
+    propose(model, [RoundInput(slot, (5,), (), K, RULES) for slot in slots])
     assert waits == ["tolist"] * (1 if recorder else K)
     waits.clear()
-    turns = [Turn(slot, (0,), (0,) * K, K + 1, RULES) for slot in slots]
+    turns = [RoundInput(slot, (0,), (0,) * K, K + 1, RULES) for slot in slots]
     score_and_verify(model, turns)
     assert waits == ["tolist"]
 

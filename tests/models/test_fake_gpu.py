@@ -12,16 +12,16 @@ from torch import Tensor
 
 from benchmarks.paper.answer_book import one_hot_like
 from specdec_core.algorithms.exspec import Exspec
-from specdec_core.choice_rules import ChoiceRules
+from specdec_core.choice_rules import SamplingRules
 from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.messages import EMPTY_HASH, GroupLease, GroupResult, LeaseRow, Role
 from specdec_core.model import Feed
 from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
 from specdec_core.worker.cuda_graphs.recorder import DirectRecorder
-from specdec_core.worker.model_runner import TransformersModel
+from specdec_core.worker.model_runner import ModelRunner
 from specdec_core.worker.replica import Replica
-from specdec_core.worker.round import Turn, propose, score_and_verify
+from specdec_core.worker.round import RoundInput, propose, score_and_verify
 from tests.models.fake_gpu import GPU, on_gpu, over_blocks
 from tests.tiny_models import VOCAB
 
@@ -40,16 +40,20 @@ RULES = {
 }
 
 
-def filled(model: TransformersModel, lengths: tuple[int, ...] = (40, 3, 17)) -> list[int]:
+def filled(model: ModelRunner, lengths: tuple[int, ...] = (40, 3, 17)) -> list[int]:
     slots = [model.allocate() for _ in lengths]
     model.score([Feed(s, range(2, 2 + n), 0) for s, n in zip(slots, lengths, strict=True)])
     return slots
 
 
-def turns_of(slots: list[int], params: SamplingParams, proposal: tuple[int, ...]) -> list[Turn]:
-    rules = ChoiceRules(params, prompt_len=3)
+def turns_of(
+    slots: list[int], params: SamplingParams, proposal: tuple[int, ...]
+) -> list[RoundInput]:
+    rules = SamplingRules(params, prompt_len=3)
     history = tuple(range(2, 60))
-    return [Turn(slot, (7,), proposal, K + len(proposal) // K, rules, history) for slot in slots]
+    return [
+        RoundInput(slot, (7,), proposal, K + len(proposal) // K, rules, history) for slot in slots
+    ]
 
 
 @pytest.mark.parametrize(
@@ -227,7 +231,7 @@ def test_a_lease_that_only_catches_up_is_answered_when_the_gpu_is_done(
         base_hash=EMPTY_HASH,
         new_ids=(2, 3, 4),
         num_choices=num_choices,
-        rules=ChoiceRules(SamplingParams(temperature=0.0), prompt_len=3),
+        rules=SamplingRules(SamplingParams(temperature=0.0), prompt_len=3),
     )
     lease = GroupLease(lease_id=1, epoch=0, replica_id="r", role=role, rows=(row,), ttl_s=1.0)
     assert [answer.cached_len for answer in replica.execute(lease).rows] == [3]

@@ -10,8 +10,8 @@ from specdec_core.layers.attention.paged import BlockAttention, VarlenAttention
 from specdec_core.layers.elementwise import TorchOps
 from specdec_core.loading import fingerprint
 from specdec_core.loading.fingerprint import numerics_fingerprint
-from specdec_core.models.llama import FusedDecoder
-from specdec_core.worker.model_runner import TransformersModel
+from specdec_core.models.llama import LlamaModel
+from specdec_core.worker.model_runner import ModelRunner
 from tests.models.fake_gpu import on_gpu
 from tests.models.static_shapes.by_hand import varlen_by_hand
 from tests.tiny_models import VOCAB, tiny_decoder, tiny_model
@@ -35,7 +35,7 @@ def test_every_attention_has_its_fingerprint() -> None:
         _Compiled("3.6"),
         _Compiled("3.9"),
     ]
-    model = TransformersModel(tiny_model("llama"), vocab_size=VOCAB, kv_cache_tokens=256)
+    model = ModelRunner(tiny_model("llama"), vocab_size=VOCAB, kv_cache_tokens=256)
     found = []
     for model.block_attention in kinds:
         found.append(numerics_fingerprint(model, "digest"))
@@ -46,8 +46,8 @@ def test_every_attention_has_its_fingerprint() -> None:
 
 def test_what_lies_between_the_linears_has_its_fingerprint() -> None:
     """By its compiler, too."""
-    model = TransformersModel(tiny_decoder("fused llama"), vocab_size=VOCAB, kv_cache_tokens=256)
-    assert isinstance(model.module, FusedDecoder)
+    model = ModelRunner(tiny_decoder("fused llama"), vocab_size=VOCAB, kv_cache_tokens=256)
+    assert isinstance(model.module, LlamaModel)
     found = [numerics_fingerprint(model, "digest")]
     for version in ("3.6", "3.9"):
         model.module.ops = _CompiledOps(version)

@@ -13,8 +13,8 @@ from specdec_core.config import ModelImpl
 from specdec_core.layers.packed_linear import pack_linears
 from specdec_core.loading.loader import LoadConfig, load_model
 from specdec_core.model import Feed
-from specdec_core.models.llama import FusedDecoder, fuse
-from specdec_core.worker.model_runner import TransformersModel
+from specdec_core.models.llama import LlamaModel, fuse
+from specdec_core.worker.model_runner import ModelRunner
 from tests.models.folders import save_model
 from tests.tiny_models import FUSED, VOCAB, architecture_of, tiny_decoder, tiny_model
 
@@ -34,7 +34,7 @@ def logits_of(decoder: str, dtype: torch.dtype) -> Tensor:
     torch.set_num_threads(1)
     weights = tiny_decoder(decoder, dtype, **WIDE)
     pack_linears(weights)
-    model = TransformersModel(weights, vocab_size=VOCAB, kv_cache_tokens=4096)
+    model = ModelRunner(weights, vocab_size=VOCAB, kv_cache_tokens=4096)
     rng = random.Random(0)
     slots = [model.allocate() for _ in range(5)]
     logits = []
@@ -62,7 +62,7 @@ def test_biases_and_tied_heads_are_kept() -> None:
     ids = [3, 4, 5, 6]
     with torch.inference_mode():
         expected = plain(input_ids=torch.tensor([ids])).logits[0]
-    model = TransformersModel(fuse(plain), vocab_size=VOCAB, kv_cache_tokens=64)
+    model = ModelRunner(fuse(plain), vocab_size=VOCAB, kv_cache_tokens=64)
     logits = model.score([Feed(model.allocate(), ids, len(ids))])
     torch.testing.assert_close(logits, expected, atol=1e-5, rtol=1e-5)
 
@@ -85,6 +85,6 @@ def test_loading_takes_it_unless_transformers_is_asked_for(tmp_path: Path) -> No
     ours, theirs = (
         load_model(folder, LoadConfig(kv_cache_tokens=1024, model_impl=impl)) for impl in ModelImpl
     )
-    assert isinstance(ours.model.module, FusedDecoder)
-    assert not isinstance(theirs.model.module, FusedDecoder)
+    assert isinstance(ours.model.module, LlamaModel)
+    assert not isinstance(theirs.model.module, LlamaModel)
     assert ours.fingerprint != theirs.fingerprint, "other kernels may round otherwise"

@@ -21,11 +21,11 @@ from specdec_core.loading import files, memory
 from specdec_core.loading import loader as loading
 from specdec_core.loading.loader import DType, LoadConfig, load_model, load_pair, load_tokenizer
 from specdec_core.loading.memory import available_host_bytes, default_kv_tokens
-from specdec_core.loading.memory_plan import Placing, place
+from specdec_core.loading.memory_plan import MemoryPlan, place
 from specdec_core.loading.tokenizers import check_same_tokenizer
 from specdec_core.model import Feed
-from specdec_core.models.llama import FusedDecoder
-from specdec_core.worker.model_runner import TransformersModel
+from specdec_core.models.llama import LlamaModel
+from specdec_core.worker.model_runner import ModelRunner
 from tests.models.folders import CORPUS, save_model, tiny_tokenizer
 from tests.tiny_models import tiny_model
 
@@ -74,7 +74,7 @@ def test_rotary_embeddings_do_not_look_for_the_longest_row(folder: str) -> None:
     config["rope_parameters"] |= {"rope_type": "dynamic", "factor": 2.0}
     Path(folder, "config.json").write_text(json.dumps(config))
     decoder = load_model(folder, SMALL).model.module
-    assert isinstance(decoder, FusedDecoder)
+    assert isinstance(decoder, LlamaModel)
     assert decoder.rotary.rope_type == "default"
 
 
@@ -256,7 +256,7 @@ def test_linears_are_exact_before_the_cache_takes_its_memory(
     """The search needs memory, and so do passes of exact linears, which the plan measures."""
     are_exact: list[bool] = []
 
-    def recording(weights: nn.Module, placing: Placing) -> TransformersModel:
+    def recording(weights: nn.Module, placing: MemoryPlan) -> ModelRunner:
         are_exact.append(any(isinstance(m, ExactLinear) for m in weights.modules()))
         return place(weights, placing)  # type: ignore[arg-type]
 

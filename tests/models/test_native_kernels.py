@@ -32,9 +32,9 @@ from specdec_core.layers.elementwise import Heads, NativeOps, RMSNorm, Rotation,
 from specdec_core.layers.huge_pages import empty_in_huge_pages
 from specdec_core.loading.self_check import check_rows, make_exact
 from specdec_core.model import Feed
-from specdec_core.models.llama import FusedDecoder, fuse
+from specdec_core.models.llama import LlamaModel, fuse
 from specdec_core.worker import model_runner as transformers_adapter
-from specdec_core.worker.model_runner import TransformersModel
+from specdec_core.worker.model_runner import ModelRunner
 from tests.tiny_models import VOCAB, tiny_model
 
 WIDE = {"hidden_size": 192, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 64}
@@ -439,10 +439,10 @@ def test_memory_is_had_where_there_are_no_huge_pages(monkeypatch: pytest.MonkeyP
     assert not empty_in_huge_pages(100).any()
 
 
-def native_model(architecture: str, kernels: NativeKernels) -> TransformersModel:
-    decoder = FusedDecoder(tiny_model(architecture, **WIDE).bfloat16(), kernels)
+def native_model(architecture: str, kernels: NativeKernels) -> ModelRunner:
+    decoder = LlamaModel(tiny_model(architecture, **WIDE).bfloat16(), kernels)
     decoder.use_native_linears()
-    return TransformersModel(decoder, vocab_size=VOCAB, kv_cache_tokens=8192)
+    return ModelRunner(decoder, vocab_size=VOCAB, kv_cache_tokens=8192)
 
 
 @pytest.mark.covering(1)
@@ -464,7 +464,7 @@ def test_all_layers_in_one_call_have_the_bits_of_the_layers_one_by_one(
     assert torch.equal(at_once, _logits_of_rounds(native_model(architecture, kernels)))
 
 
-def _logits_of_rounds(model: TransformersModel) -> Tensor:
+def _logits_of_rounds(model: ModelRunner) -> Tensor:
     rng = random.Random(0)
     slots = [model.allocate() for _ in range(4)]
     logits = []

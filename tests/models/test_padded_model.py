@@ -15,7 +15,7 @@ from specdec_core.layers.packed_linear import pack_linears
 from specdec_core.loading.self_check import make_exact
 from specdec_core.model import Feed
 from specdec_core.stopwatch import Stopwatch
-from specdec_core.worker.model_runner import TransformersModel
+from specdec_core.worker.model_runner import ModelRunner
 from tests.models.exact_table import keep_to_classes
 from tests.models.static_shapes.by_hand import BY_HAND
 from tests.tiny_models import ARCHITECTURES, VOCAB, tiny_decoder
@@ -27,11 +27,11 @@ PROMPT_LENS = (5, 150, 33, 1, 70)
 
 def loaded(
     decoder: str, dtype: torch.dtype, max_tokens_per_pass: int, **options: Any
-) -> TransformersModel:
+) -> ModelRunner:
     torch.set_num_threads(1)
     weights = tiny_decoder(decoder, dtype, initializer_range=0.05)
     pack_linears(weights)
-    return TransformersModel(
+    return ModelRunner(
         weights,
         vocab_size=VOCAB,
         kv_cache_tokens=4096,
@@ -40,7 +40,7 @@ def loaded(
     )
 
 
-def both_logits(model: TransformersModel, num_rounds: int) -> Iterator[tuple[torch.Tensor, ...]]:
+def both_logits(model: ModelRunner, num_rounds: int) -> Iterator[tuple[torch.Tensor, ...]]:
     """The same rounds over both caches: ragged proposals, rejections and realignment."""
     rng = random.Random(0)
     padded = PaddedTransformersModel(model)

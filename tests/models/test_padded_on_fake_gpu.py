@@ -13,7 +13,7 @@ from specdec_core.model import Feed
 from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
 from specdec_core.stopwatch import Stopwatch
-from specdec_core.worker.model_runner import TransformersModel
+from specdec_core.worker.model_runner import ModelRunner
 from tests.models.exact_table import keep_to_classes
 from tests.models.fake_gpu import GPU, Event, on_gpu
 from tests.tiny_models import VOCAB
@@ -23,7 +23,7 @@ PROMPT_LENS = (20, 3, 9)
 
 
 def padded_on_gpu(waits: list[str], decoder: str, *, is_exact: bool) -> PaddedTransformersModel:
-    model: TransformersModel = on_gpu(waits, decoder, max_tokens_per_pass=16)
+    model: ModelRunner = on_gpu(waits, decoder, max_tokens_per_pass=16)
     if is_exact:
         keep_to_classes(model)
     return PaddedTransformersModel(model)

@@ -11,7 +11,7 @@ import pytest
 import torch
 from transformers.integrations import accelerate
 
-from specdec_core.choice_rules import ChoiceRow
+from specdec_core.choice_rules import SampleRow
 from specdec_core.config import Numerics
 from specdec_core.errors import InvalidRequestError
 from specdec_core.kv_cache.paged import KVShape
@@ -20,7 +20,7 @@ from specdec_core.loading import memory_plan as placing
 from specdec_core.loading import weights
 from specdec_core.loading.loader import DType, LoadConfig, companion_of, load_pair
 from specdec_core.loading.memory import DeviceMemory, KVNeeds
-from specdec_core.loading.memory_plan import Companion, Placing, place, share_of
+from specdec_core.loading.memory_plan import ColocatedDraft, MemoryPlan, place, share_of
 from specdec_core.sampling.sampler import choose
 from specdec_core.worker.cuda_graphs.buckets import MAX_ROWS
 from tests.models.fake_gpu import GPU
@@ -54,8 +54,8 @@ def test_processes_on_one_gpu_each_get_their_weights_and_as_many_tokens() -> Non
         dtype=torch.bfloat16,
         device=torch.device("cuda"),
     )
-    target = Companion(weight_bytes=600, kv=shape)
-    draft = Companion(weight_bytes=100, kv=replace(shape, num_kv_heads=1))
+    target = ColocatedDraft(weight_bytes=600, kv=shape)
+    draft = ColocatedDraft(weight_bytes=100, kv=replace(shape, num_kv_heads=1))
     crowd = [target, draft, draft]
     shares = [share_of(one, crowd, 2000, 0.9) for one in crowd]
     assert sum(shares) == pytest.approx(0.9)
@@ -82,7 +82,7 @@ def test_weights_go_to_their_device_without_a_copy_elsewhere(
 
 @pytest.mark.parametrize("enforce_eager", [False, True])
 def test_on_a_cpu_nothing_is_recorded(enforce_eager: bool) -> None:
-    asked = Placing(vocab_size=VOCAB, max_model_len=100, enforce_eager=enforce_eager)
+    asked = MemoryPlan(vocab_size=VOCAB, max_model_len=100, enforce_eager=enforce_eager)
     model = place(tiny_model("llama"), asked)
     assert not model.drafts_in_one_go
     assert model.block_attention is None
@@ -101,12 +101,14 @@ def test_a_cpu_s_cache_is_planned_beside_the_logits_of_its_largest_verification(
         return 1024
 
     monkeypatch.setattr(placing, "default_kv_tokens", planning)
-    place(tiny_model("llama"), Placing(vocab_size=VOCAB, max_model_len=100, max_choices=1024))
+    place(tiny_model("llama"), MemoryPlan(vocab_size=VOCAB, max_model_len=100, max_choices=1024))
     assert planned == [1024 * VOCAB * 4]
 
 
 def test_on_a_gpu_cudnn_makes_no_plans_for_attention(waits: list[str]) -> None:
-    placing = Placing(vocab_size=VOCAB, max_model_len=100, kv_cache_tokens=1024, enforce_eager=True)
+    placing = MemoryPlan(
+        vocab_size=VOCAB, max_model_len=100, kv_cache_tokens=1024, enforce_eager=True
+    )
     was_enabled = torch.backends.cuda.cudnn_sdp_enabled()
     torch.backends.cuda.enable_cudnn_sdp(True)
     try:
@@ -117,7 +119,7 @@ def test_on_a_gpu_cudnn_makes_no_plans_for_attention(waits: list[str]) -> None:
 
 
 def test_a_cache_that_holds_no_whole_sequence_is_refused() -> None:
-    asked = Placing(vocab_size=VOCAB, max_model_len=100, kv_cache_tokens=99)
+    asked = MemoryPlan(vocab_size=VOCAB, max_model_len=100, kv_cache_tokens=99)
     with pytest.raises(InvalidRequestError, match=r"99 tokens .* max_model_len=100"):
         place(tiny_model("llama"), asked)
 
@@ -146,7 +148,7 @@ def test_what_the_largest_verification_takes_is_measured(
     planned: list[KVNeeds] = []
     peaks = iter((2000, 5000))
 
-    def choosing(logits: torch.Tensor, rows: list[ChoiceRow], vocab_size: int) -> list[int]:
+    def choosing(logits: torch.Tensor, rows: list[SampleRow], vocab_size: int) -> list[int]:
         chosen.append((len(logits), len(rows)))
         return choose(logits, rows, vocab_size)
 
@@ -164,7 +166,9 @@ def test_what_the_largest_verification_takes_is_measured(
     monkeypatch.setattr(DeviceMemory, "now", lambda device: DeviceMemory(free=0, total=0))
     place(
         tiny_model("llama").to(GPU),
-        Placing(vocab_size=VOCAB, max_model_len=100, enforce_eager=True, max_choices=max_choices),
+        MemoryPlan(
+            vocab_size=VOCAB, max_model_len=100, enforce_eager=True, max_choices=max_choices
+        ),
     )
     assert chosen == [(max_choices, max_choices)] * 2
     assert (planned[0].workspace_bytes, planned[0].choice_bytes) == (2000, 3000)

@@ -16,17 +16,17 @@ from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.layers.packed_linear import pack_linears
 from specdec_core.loading.self_check import make_exact
 from specdec_core.model import Feed
-from specdec_core.worker.model_runner import TransformersModel
+from specdec_core.worker.model_runner import ModelRunner
 from tests.equivalence.test_fakes import outputs
 from tests.tiny_models import VOCAB, tiny_decoder
 
 
 @pytest.fixture(scope="module", params=[torch.bfloat16, torch.float32])
-def exact(request: pytest.FixtureRequest, searched_once: None) -> TransformersModel:
+def exact(request: pytest.FixtureRequest, searched_once: None) -> ModelRunner:
     torch.set_num_threads(1)
     weights = tiny_decoder("fused llama", request.param)
     pack_linears(weights)
-    model = TransformersModel(weights, vocab_size=VOCAB, kv_cache_tokens=4096)
+    model = ModelRunner(weights, vocab_size=VOCAB, kv_cache_tokens=4096)
     make_exact(model)
     return model
 
@@ -49,7 +49,7 @@ def requests_that_begin_alike(count: int) -> list[Request]:
     ]
 
 
-def numbers_of(model: TransformersModel, slot: int) -> Tensor:
+def numbers_of(model: ModelRunner, slot: int) -> Tensor:
     """Every key and value that the slot caches."""
     kv = model.prefix_cache
     assert kv is not None
@@ -59,7 +59,7 @@ def numbers_of(model: TransformersModel, slot: int) -> Tensor:
     return torch.stack([pool[places] for pool in pools])
 
 
-def numbers_alone(model: TransformersModel, ids: Sequence[int]) -> Tensor:
+def numbers_alone(model: ModelRunner, ids: Sequence[int]) -> Tensor:
     """As if token after token had come, without company."""
     slot = model.allocate()
     for token in ids:
@@ -69,7 +69,7 @@ def numbers_alone(model: TransformersModel, ids: Sequence[int]) -> Tensor:
     return numbers
 
 
-def test_answers_are_those_of_plain_decoding(exact: TransformersModel) -> None:
+def test_answers_are_those_of_plain_decoding(exact: ModelRunner) -> None:
     requests = requests_that_begin_alike(12)
     speculation = SpeculationConfig(
         method=SpecMethod.NGRAM, num_draft_tokens=3, k_policy=KPolicyName.FIXED
@@ -82,7 +82,7 @@ def test_answers_are_those_of_plain_decoding(exact: TransformersModel) -> None:
 
 @pytest.mark.thorough
 def test_adopted_keys_and_values_are_the_bits_of_computing_them_alone(
-    exact: TransformersModel, monkeypatch: pytest.MonkeyPatch
+    exact: ModelRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They came from chunks, proposals and prefills in company; alone it is token by token."""
     requests = requests_that_begin_alike(8)
@@ -109,7 +109,7 @@ def test_adopted_keys_and_values_are_the_bits_of_computing_them_alone(
     assert num_adopted > 200
 
 
-def test_the_bits_of_a_copy_are_those_of_the_shared_block(exact: TransformersModel) -> None:
+def test_the_bits_of_a_copy_are_those_of_the_shared_block(exact: ModelRunner) -> None:
     kv = exact.prefix_cache
     assert kv is not None
     ids = list(range(3, 35))

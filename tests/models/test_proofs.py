@@ -11,7 +11,7 @@ from specdec_core.errors import NotExactError
 from specdec_core.loading import self_check_cache as proofs
 from specdec_core.loading.self_check import make_exact
 from specdec_core.loading.self_check_cache import check_rows_once
-from specdec_core.worker.model_runner import TransformersModel
+from specdec_core.worker.model_runner import ModelRunner
 from tests.tiny_models import VOCAB, tiny_model
 
 pytestmark = pytest.mark.usefixtures("searched_once")
@@ -26,9 +26,9 @@ def checked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     return done
 
 
-def start(digest: str = "some", max_model_len: int = 64) -> TransformersModel:
+def start(digest: str = "some", max_model_len: int = 64) -> ModelRunner:
     torch.set_num_threads(1)
-    model = TransformersModel(
+    model = ModelRunner(
         tiny_model("llama"),
         vocab_size=VOCAB,
         kv_cache_tokens=1024,
@@ -56,7 +56,7 @@ def test_other_weights_other_lengths_and_other_code_are_checked(
 
 
 def test_what_failed_is_checked_again(checked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(model: TransformersModel) -> None:
+    def fail(model: ModelRunner) -> None:
         checked.append("failed")
         raise NotExactError("rows see each other")
 

@@ -22,7 +22,7 @@ from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
 from specdec_core.model import Feed
 from specdec_core.models.llama import fuse
 from specdec_core.models.registry import check_supported, freeze_rope
-from specdec_core.worker.model_runner import TransformersModel
+from specdec_core.worker.model_runner import ModelRunner
 from tests.models.fake_gpu import GPU
 from tests.tiny_models import VOCAB, tiny_model
 
@@ -106,7 +106,7 @@ def test_a_pass_does_not_ask_a_gpu_how_long_its_rows_are(
 ) -> None:
     weights = tiny_model("llama", rope_parameters=rope).to(GPU)
     freeze_rope(weights)
-    model = TransformersModel(fuse(weights), vocab_size=VOCAB, kv_cache_tokens=1024)
+    model = ModelRunner(fuse(weights), vocab_size=VOCAB, kv_cache_tokens=1024)
     waits.clear()
     model.score([Feed(model.allocate(), range(2, 90), 1)])
     assert waits == []

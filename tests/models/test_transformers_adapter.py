@@ -16,7 +16,7 @@ from specdec_core import Request, SamplingParams
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError, OutOfBlocksError
 from specdec_core.model import CachedModel, Feed
-from specdec_core.worker.model_runner import TransformersModel
+from specdec_core.worker.model_runner import ModelRunner
 from tests.tiny_models import (
     ARCHITECTURES,
     DECODERS,
@@ -42,9 +42,9 @@ def stock(decoder: str) -> PreTrainedModel:
     return tiny_model(architecture_of(decoder))
 
 
-def adapted(decoder: str, **limits: Any) -> TransformersModel:
+def adapted(decoder: str, **limits: Any) -> ModelRunner:
     limits = {"kv_cache_tokens": 4096} | limits
-    return TransformersModel(tiny_decoder(decoder), vocab_size=VOCAB, **limits)
+    return ModelRunner(tiny_decoder(decoder), vocab_size=VOCAB, **limits)
 
 
 def prompt(length: int, seed: int = 0) -> list[int]:
@@ -112,7 +112,7 @@ def test_any_interleaving_of_feeds_and_rollbacks_gives_the_full_forwards_logits(
 
 
 def check_feeds(
-    model: TransformersModel,
+    model: ModelRunner,
     stock: PreTrainedModel,
     ids_of: dict[int, list[int]],
     rng: random.Random,
@@ -159,7 +159,7 @@ def test_a_pass_that_raises_leaves_everything_unchanged(
 def test_the_adapted_model_stays_usable_by_generate(architecture: str) -> None:
     stock = tiny_model(architecture)
     shared = tiny_model(architecture)
-    model = TransformersModel(shared, vocab_size=VOCAB, kv_cache_tokens=4096)
+    model = ModelRunner(shared, vocab_size=VOCAB, kv_cache_tokens=4096)
     asked = prompt(20)
     expected = reference_greedy(stock, asked, 10)
     assert reference_greedy(shared, asked, 10) == expected
@@ -171,8 +171,8 @@ def test_a_model_whose_weights_are_shared_by_two_adapters_keeps_their_slots_apar
     decoder: str, stock: PreTrainedModel
 ) -> None:
     shared = tiny_decoder(decoder)
-    draft = TransformersModel(shared, vocab_size=VOCAB, kv_cache_tokens=512)
-    target = TransformersModel(shared, vocab_size=VOCAB, kv_cache_tokens=512)
+    draft = ModelRunner(shared, vocab_size=VOCAB, kv_cache_tokens=512)
+    target = ModelRunner(shared, vocab_size=VOCAB, kv_cache_tokens=512)
     draft.score([Feed(draft.allocate(), prompt(40), 1)])
     assert greedy(target, [prompt(9)], 10) == [reference_greedy(stock, prompt(9), 10)]
 
@@ -188,7 +188,7 @@ def test_long_feeds_of_a_pass_share_their_attention() -> None:
 
 
 def test_vocab_size_is_the_tokenizers_and_max_model_len_the_models() -> None:
-    model = TransformersModel(tiny_model("llama"), vocab_size=90, kv_cache_tokens=160)
+    model = ModelRunner(tiny_model("llama"), vocab_size=90, kv_cache_tokens=160)
     assert model.vocab_size == 90
     assert model.max_model_len == 512
     assert (model.num_blocks, model.block_size) == (10, 16)
@@ -228,4 +228,4 @@ def test_a_model_outside_the_attention_interface_is_refused() -> None:
     broken = tiny_model("llama")
     broken.model.layers[1].self_attn = Silent()
     with pytest.raises(ModelNotSupportedError, match="1 of 2 layers"):
-        TransformersModel(broken, vocab_size=VOCAB, kv_cache_tokens=64)
+        ModelRunner(broken, vocab_size=VOCAB, kv_cache_tokens=64)

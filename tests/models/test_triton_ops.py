@@ -14,8 +14,8 @@ from specdec_core.layers import select as ops_probe
 from specdec_core.layers.elementwise import Heads, LayerOps, RMSNorm, Rotation, TorchOps
 from specdec_core.layers.select import Sizes, device_ops_for, is_right
 from specdec_core.model import Feed
-from specdec_core.models.llama import FusedDecoder
-from specdec_core.worker.model_runner import TransformersModel
+from specdec_core.models.llama import LlamaModel
+from specdec_core.worker.model_runner import ModelRunner
 from tests.models.triton_here import DEVICE, needs_triton
 from tests.tiny_models import VOCAB, tiny_model
 
@@ -68,8 +68,8 @@ def test_a_model_has_the_logits_that_it_has_with_pytorchs(family: str) -> None:
     torch.set_num_threads(1)
     logits = []
     for ops in (None, triton_ops()):
-        decoder = FusedDecoder(tiny_model(family), device_ops=ops)
-        model = TransformersModel(decoder, vocab_size=VOCAB, kv_cache_tokens=256)
+        decoder = LlamaModel(tiny_model(family), device_ops=ops)
+        model = ModelRunner(decoder, vocab_size=VOCAB, kv_cache_tokens=256)
         slot = model.allocate()
         logits += [model.score([Feed(slot, range(3, 20), 17)]), model.score([Feed(slot, (5,), 1)])]
     torch.testing.assert_close(logits[2:], logits[:2], atol=2e-5, rtol=1e-5)

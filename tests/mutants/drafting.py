@@ -243,8 +243,8 @@ MUTANTS = (
     Mutant(
         name="lookup-is-judged-by-what-was-proposed",
         path="specdec_core/scheduler/results.py",
-        old="learn(history, Drafter.LOOKUP, current.found, answer.tokens, current.num_agreed)",
-        new="learn(history, Drafter.LOOKUP, row.proposal, answer.tokens, current.num_agreed)",
+        old="learn(history, DraftSource.LOOKUP, current.found, answer.tokens, current.num_agreed)",
+        new="learn(history, DraftSource.LOOKUP, row.proposal, answer.tokens, current.num_agreed)",
         breaks="prompt lookup that was given up is never tried again",
         killed_by=(
             "tests/pool/test_k_policy.py::test_what_lookup_offered_is_judged_though_it_was_not_proposed",

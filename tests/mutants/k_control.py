@@ -190,15 +190,15 @@ MUTANTS = (
     Mutant(
         name="a-look-is-called-the-best",
         path="specdec_core/speculation/goodput.py",
-        old="self.cause = KCause.GOODPUT if looked_at is chosen else KCause.PROBE",
-        new="self.cause = KCause.GOODPUT",
+        old="DraftLengthReason.GOODPUT if looked_at is chosen else DraftLengthReason.PROBE",
+        new="DraftLengthReason.GOODPUT",
         breaks="metrics say that the controller promises most where it only tries",
         killed_by=(_CAUSES + "test_the_controller_tells_what_it_does_to_learn",),
     ),
     Mutant(
         name="shrunk-for-room-without-a-word",
         path="specdec_core/scheduler/batch_builder.py",
-        old="                plan.note(KCause.ROOM)\n",
+        old="                plan.note(DraftLengthReason.ROOM)\n",
         new="",
         breaks="an operator looks for a K controller at fault where KV blocks are short",
         killed_by=(_CAUSES + "test_a_target_without_blocks_for_a_proposal_is_why",),

@@ -16,16 +16,16 @@ MUTANTS = (
     Mutant(
         name="noise-position-off-by-one",
         path=_ROUND,
-        old="ChoiceRow(turn.rules, num_committed + j, history)",
-        new="ChoiceRow(turn.rules, num_committed + j + 1, history)",
+        old="SampleRow(turn.rules, num_committed + j, history)",
+        new="SampleRow(turn.rules, num_committed + j + 1, history)",
         breaks="sampled tokens differ from those of plain decoding",
         killed_by=(_EQUAL,),
     ),
     Mutant(
         name="noise-position-counts-from-the-round",
         path=_ROUND,
-        old="ChoiceRow(turn.rules, num_committed + j, history)",
-        new="ChoiceRow(turn.rules, num_committed, history)",
+        old="SampleRow(turn.rules, num_committed + j, history)",
+        new="SampleRow(turn.rules, num_committed, history)",
         breaks="the tokens of a round share their noise: they depend on K",
         killed_by=(_EQUAL,),
     ),
@@ -40,8 +40,8 @@ MUTANTS = (
     Mutant(
         name="draft-noise-one-position-off",
         path=_ROUND,
-        old="return ChoiceRow(turn.rules, draft.cached_len(turn.slot), _history(turn, proposal))",
-        new="return ChoiceRow("
+        old="return SampleRow(turn.rules, draft.cached_len(turn.slot), _history(turn, proposal))",
+        new="return SampleRow("
         "turn.rules, draft.cached_len(turn.slot) + 1, _history(turn, proposal))",
         breaks="nothing but speed: acceptance falls from .53 to .35",
         killed_by=(_SELF_DRAFT,),
@@ -49,10 +49,10 @@ MUTANTS = (
     Mutant(
         name="draft-noise-not-coupled",
         path=_ROUND,
-        old="return ChoiceRow(turn.rules, draft.cached_len(turn.slot), _history(turn, proposal))",
+        old="return SampleRow(turn.rules, draft.cached_len(turn.slot), _history(turn, proposal))",
         new="params = type(turn.rules.params)(temperature=turn.rules.params.temperature)\n"
-        "    return ChoiceRow(\n"
-        "        ChoiceRules(params, turn.rules.prompt_len), draft.cached_len(turn.slot)\n"
+        "    return SampleRow(\n"
+        "        SamplingRules(params, turn.rules.prompt_len), draft.cached_len(turn.slot)\n"
         "    )",
         breaks="a draft with a seed of its own guesses as well as chance",
         killed_by=(_SELF_DRAFT,),
@@ -224,8 +224,8 @@ MUTANTS = (
     Mutant(
         name="plain-decoding-at-the-wrong-position",
         path=_PLAIN,
-        old="rows = [ChoiceRow(r.rules, len(r.ids), r.ids) for r in running]",
-        new="rows = [ChoiceRow(r.rules, len(r.ids) - 1, r.ids) for r in running]",
+        old="rows = [SampleRow(r.rules, len(r.ids), r.ids) for r in running]",
+        new="rows = [SampleRow(r.rules, len(r.ids) - 1, r.ids) for r in running]",
         breaks="the reference itself: sampled tokens use the noise of the position before",
         killed_by=(_EQUAL,),
     ),

@@ -20,10 +20,10 @@ from specdec_core.scheduler import (
     Drained,
     Emit,
     KPolicy,
+    Scheduler,
     SendFree,
     SendLease,
     SendReset,
-    SequencePool,
 )
 from tests.pool.fake_replica import FakeReplica, plain_ids, plain_scores
 
@@ -123,7 +123,7 @@ class Cell:
     """Drives one pool by hand."""
 
     def __init__(self, config: PoolConfig, k_policy: KPolicy | None = None) -> None:
-        self.pool = SequencePool(config, epoch=EPOCH, k_policy=k_policy)
+        self.pool = Scheduler(config, epoch=EPOCH, k_policy=k_policy)
         self.now = 0.0
         self.links: dict[str, Link] = {}
         self.clients: dict[str, Client] = {}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from specdec_core.messages import Role
-from specdec_core.scheduler import SequencePool
-from specdec_core.scheduler.replicas import Fleet, ReplicaRecord
+from specdec_core.scheduler import Scheduler
+from specdec_core.scheduler.replicas import ReplicaSet, ReplicaState
 from specdec_core.scheduler.sequence import Sequence
 
 
-def check(pool: SequencePool) -> None:
-    fleet: Fleet = pool._fleet
+def check(pool: Scheduler) -> None:
+    fleet: ReplicaSet = pool._fleet
     live = {sequence.sequence_id: sequence for sequence in pool._registry}
     waiting = pool._placement.waiting._sequences
     assert sorted(s.rank for s in waiting) == [s.rank for s in waiting]
@@ -21,7 +21,7 @@ def check(pool: SequencePool) -> None:
         _check_sequence(sequence, fleet)
 
 
-def check_empty(pool: SequencePool) -> None:
+def check_empty(pool: Scheduler) -> None:
     """After the last request has ended nothing of it is left."""
     assert not pool.has_work
     counters = pool.counters()
@@ -36,7 +36,7 @@ def check_empty(pool: SequencePool) -> None:
         assert not replica.board.has_out
 
 
-def _check_replica(replica: ReplicaRecord, live: dict[int, Sequence]) -> None:
+def _check_replica(replica: ReplicaState, live: dict[int, Sequence]) -> None:
     places = [s.places[replica.role] for s in replica.sequences.values()]
     reserved = sum(replica.num_blocks(place.reserved_len) for place in places)
     assert replica.num_reserved_blocks == reserved <= replica.info.num_blocks
@@ -46,7 +46,7 @@ def _check_replica(replica: ReplicaRecord, live: dict[int, Sequence]) -> None:
         assert not replica.leases
 
 
-def _check_catch_up(replica: ReplicaRecord, limit: int | None) -> None:
+def _check_catch_up(replica: ReplicaState, limit: int | None) -> None:
     """A target has no more than the limit, or one row."""
     rows = [row for open_ in replica.leases.values() for row in open_.lease.rows]
     counts = [len(row.new_ids) - 1 for row in rows if len(row.new_ids) > 1]
@@ -54,7 +54,7 @@ def _check_catch_up(replica: ReplicaRecord, limit: int | None) -> None:
         assert sum(counts) <= limit or len(counts) == 1
 
 
-def _check_sequence(sequence: Sequence, fleet: Fleet) -> None:
+def _check_sequence(sequence: Sequence, fleet: ReplicaSet) -> None:
     assert sequence.finish_reason is None
     is_with_target = sequence.target is not None and sequence.target.row is not None
     assert not (is_with_target and sequence.is_drafting), "two leases own one sequence"

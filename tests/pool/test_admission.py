@@ -6,7 +6,7 @@ import pytest
 
 from specdec_core.errors import InvalidRequestError, QueueFullError
 from specdec_core.request import ErrorKind, FinishReason
-from specdec_core.scheduler import SequencePool, SequenceStatus
+from specdec_core.scheduler import Scheduler, SequenceStatus
 from specdec_core.scheduler.sequence import PRIORITY_STEP_S
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info
@@ -206,7 +206,7 @@ def test_time_in_the_queue_is_reported() -> None:
 
 
 def test_the_pool_reads_no_clock_and_starts_empty() -> None:
-    pool = SequencePool(config(), epoch=1)
+    pool = Scheduler(config(), epoch=1)
     assert not pool.has_work
     assert pool.advance(-5.0) == []
     assert pool.next_deadline() is None

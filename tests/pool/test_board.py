@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from specdec_core.scheduler.ready_queue import Board
+from specdec_core.scheduler.ready_queue import ReadyQueue
 from specdec_core.scheduler.rows import plan_drafting
-from specdec_core.scheduler.sequence import Place, Sequence
+from specdec_core.scheduler.sequence import KVReservation, Sequence
 from tests.pool.cell import request
 
 
@@ -18,8 +18,8 @@ from tests.pool.cell import request
 def test_a_draft_waits_for_rows_of_the_targets_that_its_own_are_of(
     num_draft_tokens: int, out_on: str, expected: bool
 ) -> None:
-    board, sequence = Board(4), Sequence(0, request("a"), 0.0)
-    sequence.target, sequence.draft = Place("the target"), Place("the draft")
+    board, sequence = ReadyQueue(4), Sequence(0, request("a"), 0.0)
+    sequence.target, sequence.draft = KVReservation("the target"), KVReservation("the draft")
     board.put(plan_drafting(sequence, sequence.draft, num_draft_tokens, chunk=8))
     assert not board.may_draft_more
     board.put_out(1, out_on)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import pytest
 
 from specdec_core.messages import LeaseRow, Role, RowResult
-from specdec_core.speculation.goodput import GoodputK
-from specdec_core.speculation.k_policy import FixedK, KPolicy
+from specdec_core.speculation.goodput import GoodputPolicy
+from specdec_core.speculation.k_policy import FixedPolicy, KPolicy
 from tests.pool.test_goodput import Run, World
 
 SLOWNESS = 5.0
@@ -61,7 +61,7 @@ def tokens_per_second(world: World, policy: KPolicy, slow: range) -> float:
 @pytest.mark.parametrize("batch", [1, 4, 8, pytest.param(32, marks=pytest.mark.nightly)])
 def test_a_slow_time_is_forgotten(batch: int, acceptance: float, slow: range) -> None:
     world = demo(batch, acceptance)
-    plain, *fixed = (tokens_per_second(world, FixedK(k), slow) for k in (0, 1, 2, 4, 8))
-    reached = tokens_per_second(world, GoodputK(max_group_size=64), slow)
+    plain, *fixed = (tokens_per_second(world, FixedPolicy(k), slow) for k in (0, 1, 2, 4, 8))
+    reached = tokens_per_second(world, GoodputPolicy(max_group_size=64), slow)
     assert reached >= 0.97 * plain
     assert reached >= 0.95 * max(fixed)

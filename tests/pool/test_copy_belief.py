@@ -10,22 +10,22 @@ import pytest
 
 from specdec_core.config import NgramConfig, SpecMethod
 from specdec_core.messages import Role
-from specdec_core.speculation.copy_acceptance import MOST_AGREED, CopyBelief
-from specdec_core.speculation.goodput import GoodputK
-from specdec_core.speculation.k_policy import AcceptanceHistory, Drafter, Offer
+from specdec_core.speculation.copy_acceptance import MOST_AGREED, CopyAcceptance
+from specdec_core.speculation.goodput import GoodputPolicy
+from specdec_core.speculation.k_policy import AcceptanceHistory, DraftSource, Offer
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info
 
 K = 4
 
 
-def of_run(belief: CopyBelief, num_agreed: int, count: int, *, is_drawn: bool) -> list[float]:
+def of_run(belief: CopyAcceptance, num_agreed: int, count: int, *, is_drawn: bool) -> list[float]:
     """Of a sequence without a past."""
     return belief.of_run(AcceptanceHistory(is_drawn), num_agreed, count)
 
 
 def test_a_token_behind_accepted_ones_is_as_good_as_behind_as_many_that_matched() -> None:
-    belief = CopyBelief()
+    belief = CopyAcceptance()
     single = {n: of_run(belief, n, 1, is_drawn=False)[0] for n in range(1, 2 * MOST_AGREED)}
     run = of_run(belief, 2, 8, is_drawn=False)
     chance = 1.0
@@ -36,7 +36,7 @@ def test_a_token_behind_accepted_ones_is_as_good_as_behind_as_many_that_matched(
 
 def test_before_anything_was_seen_longer_agreements_are_better_and_drawn_tokens_worse() -> None:
     greedy, drawn = (
-        [of_run(CopyBelief(), n, 1, is_drawn=is_drawn)[0] for n in range(1, MOST_AGREED + 1)]
+        [of_run(CopyAcceptance(), n, 1, is_drawn=is_drawn)[0] for n in range(1, MOST_AGREED + 1)]
         for is_drawn in (False, True)
     )
     assert greedy == sorted(greedy)
@@ -46,7 +46,7 @@ def test_before_anything_was_seen_longer_agreements_are_better_and_drawn_tokens_
 
 @pytest.mark.parametrize("is_drawn", [False, True])
 def test_what_came_of_tokens_is_learnt_of_their_kind_alone(is_drawn: bool) -> None:
-    belief, rng = CopyBelief(), random.Random(1)
+    belief, rng = CopyAcceptance(), random.Random(1)
     before = of_run(belief, 6, 2, is_drawn=is_drawn)
     others = of_run(belief, 1, K, is_drawn=not is_drawn)
     for _ in range(500):
@@ -59,7 +59,7 @@ def test_what_came_of_tokens_is_learnt_of_their_kind_alone(is_drawn: bool) -> No
 
 def test_a_sequence_whose_copies_are_better_than_others_is_believed_in_more() -> None:
     """A text that loops: behind long agreements it is always right, others are mostly."""
-    belief, looping, other = CopyBelief(), AcceptanceHistory(), AcceptanceHistory()
+    belief, looping, other = CopyAcceptance(), AcceptanceHistory(), AcceptanceHistory()
     for number in range(60):
         belief.note(looping, MOST_AGREED, 1, 1)
         belief.note(other, MOST_AGREED, number % 2, 1)
@@ -68,7 +68,7 @@ def test_a_sequence_whose_copies_are_better_than_others_is_believed_in_more() ->
 
 
 def test_each_token_of_a_run_is_a_trial_of_its_own_kind() -> None:
-    belief = CopyBelief()
+    belief = CopyAcceptance()
     for _ in range(200):  # the first two are right, the third never is
         belief.note(AcceptanceHistory(), 1, 2, 3)
     chances = [of_run(belief, n, 1, is_drawn=False)[0] for n in (1, 2, 3)]
@@ -77,11 +77,11 @@ def test_each_token_of_a_run_is_a_trial_of_its_own_kind() -> None:
 
 
 def offer(num_agreed: int) -> Offer:
-    return Offer(AcceptanceHistory(), Drafter.LOOKUP, K, num_left=99, num_agreed=num_agreed)
+    return Offer(AcceptanceHistory(), DraftSource.LOOKUP, K, num_left=99, num_agreed=num_agreed)
 
 
-def policy(base_s: float, row_s: float, num_rows: int) -> GoodputK:
-    chooser = GoodputK(max_group_size=num_rows)
+def policy(base_s: float, row_s: float, num_rows: int) -> GoodputPolicy:
+    chooser = GoodputPolicy(max_group_size=num_rows)
     for rows in range(num_rows, 8 * num_rows):
         for _ in range(4):
             chooser.verify.observe(num_rows, rows, base_s + row_s * rows)
@@ -106,7 +106,7 @@ def test_in_a_larger_batch_nobody_goes_by_agreement_and_one_equal_token_finds_no
     """Prompt lookup stands in for a draft model that is not there, too."""
     told: list[tuple[int, int]] = []
 
-    class Watched(GoodputK):
+    class Watched(GoodputPolicy):
         def num_checked(self, offers: Sequence[Offer], tile_rows: int) -> list[int]:
             told.extend((one.num_agreed, one.num_drafted) for one in offers if one.num_drafted)
             return super().num_checked(offers, tile_rows)
@@ -127,7 +127,7 @@ def test_what_is_learnt_of_copied_tokens_says_what_is_checked() -> None:
     chooser = policy(0.007, 0.0005, 8)
     for _ in range(300):
         history = AcceptanceHistory()
-        chooser.learn(history, Drafter.LOOKUP, (1,) * K, (0,), MOST_AGREED)
+        chooser.learn(history, DraftSource.LOOKUP, (1,) * K, (0,), MOST_AGREED)
     assert chooser.num_checked([offer(MOST_AGREED)] * 8, 0) == [0] * 8
     assert chooser.figures["acceptance_lookup"] < 0.1
 
@@ -136,8 +136,8 @@ def test_a_draft_that_is_there_is_asked_rather_than_what_follows_one_equal_token
     """Prompt lookup always finds that: it would keep the draft from ever being asked."""
     chooser = policy(0.007, 0.0001, 8)
     history = AcceptanceHistory()
-    asked = [chooser.num_draft_tokens(history, Drafter.LOOKUP, K, 8, 1.0, n) for n in (1, 8)]
+    asked = [chooser.num_draft_tokens(history, DraftSource.LOOKUP, K, 8, 1.0, n) for n in (1, 8)]
     assert asked == [K, K], "nobody else drafts"
     chooser.welcome(info("draft", role=Role.DRAFT))
-    asked = [chooser.num_draft_tokens(history, Drafter.LOOKUP, K, 8, 1.0, n) for n in (1, 8)]
+    asked = [chooser.num_draft_tokens(history, DraftSource.LOOKUP, K, 8, 1.0, n) for n in (1, 8)]
     assert asked == [0, K]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from specdec_core.config import PoolConfig, SpecMethod
 from specdec_core.messages import GroupLease, LeaseRow, Role
 from specdec_core.request import FinishReason
-from specdec_core.scheduler import ReplicaCounters, SequencePool
-from specdec_core.scheduler.stats import Tally
+from specdec_core.scheduler import ReplicaCounters, Scheduler
+from specdec_core.scheduler.stats import SchedulerStats
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info
 
@@ -152,7 +152,7 @@ def test_rows_that_wait_for_a_draft_are_counted() -> None:
 
 
 def test_what_the_controller_believes_is_told() -> None:
-    pool = SequencePool(PoolConfig(), epoch=1)
+    pool = Scheduler(PoolConfig(), epoch=1)
     assert "acceptance_lookup" in pool.counters().k_policy
 
 
@@ -182,14 +182,14 @@ def row(num_new: int = 1, num_drafted: int = 0, num_choices: int = 1) -> LeaseRo
 
 
 def test_waits_are_summed_and_the_longest_is_kept() -> None:
-    tally = Tally()
+    tally = SchedulerStats()
     tally.record_lease(lease(Role.TARGET, row(), row()), [1.0, 2.0])
     tally.record_lease(lease(Role.TARGET, row()), [0.5])
     assert (tally.max_wait_s, tally.sum_wait_s) == (2.0, 3.5)
 
 
 def test_a_draft_s_waits_are_those_of_rows_that_it_extends() -> None:
-    tally = Tally()
+    tally = SchedulerStats()
     tally.record_lease(lease(Role.DRAFT, row(num_choices=0), row(num_choices=3)), [5.0, 0.25])
     tally.record_lease(lease(Role.DRAFT, row(num_choices=1)), [0.125])
     assert tally.max_draft_wait_s == 0.25
@@ -199,7 +199,7 @@ def test_a_draft_s_waits_are_those_of_rows_that_it_extends() -> None:
 
 def test_rows_of_a_group_are_equal_when_they_feed_equally_much() -> None:
     """Whether what they feed is committed or drafted."""
-    tally = Tally()
+    tally = SchedulerStats()
     tally.record_lease(lease(Role.TARGET, row(1, 2), row(2, 1), row(3, 0)), [0.0] * 3)
     assert tally.num_equal_length_groups == 1
     tally.record_lease(lease(Role.TARGET, row(1, 2), row(1, 1)), [0.0] * 2)

@@ -10,7 +10,7 @@ import pytest
 from specdec_core.config import SpecMethod
 from specdec_core.messages import GroupLease, Role, RowStatus
 from specdec_core.request import FinishReason
-from specdec_core.scheduler import AcceptanceHistory, Drafter, FixedK, SequenceStatus
+from specdec_core.scheduler import AcceptanceHistory, DraftSource, FixedPolicy, SequenceStatus
 from tests.pool.cell import Cell, Client, config, request
 from tests.pool.fake_replica import info
 
@@ -36,16 +36,16 @@ class Asked(NamedTuple):
     targets_per_draft: float
 
 
-class Listening(FixedK):
+class Listening(FixedPolicy):
     """Remembers what it is asked, and whose tokens it learns of."""
 
     asked: ClassVar[list[Asked]] = []
-    learnt: ClassVar[list[tuple[Drafter, int]]] = []
+    learnt: ClassVar[list[tuple[DraftSource, int]]] = []
 
     def num_draft_tokens(
         self,
         history: AcceptanceHistory,
-        drafter: Drafter,
+        drafter: DraftSource,
         limit: int,
         num_live: int,
         targets_per_draft: float = 1.0,
@@ -60,7 +60,7 @@ class Listening(FixedK):
     def learn(
         self,
         history: AcceptanceHistory,
-        drafter: Drafter,
+        drafter: DraftSource,
         drafted: Any,
         chosen: Any,
         num_agreed: int = 0,
@@ -203,7 +203,7 @@ def test_a_request_s_k_is_an_upper_limit_for_the_policy(
     method: SpecMethod, asked: int | None, expected: int
 ) -> None:
     """The policy wants 2 of the 5 tokens that the configuration allows."""
-    cell = Cell(config(method, num_draft_tokens=5), k_policy=FixedK(2))
+    cell = Cell(config(method, num_draft_tokens=5), k_policy=FixedPolicy(2))
     cell.join(info("target"))
     if method.uses_draft_model:
         with_draft(cell)
@@ -239,7 +239,7 @@ def test_the_k_policy_counts_the_sequences_of_the_target() -> None:
 @pytest.mark.parametrize("num_draft_tokens", [1, 3])
 def test_a_draft_is_not_asked_in_a_round_without_drafting(num_draft_tokens: int) -> None:
     limits = config(SpecMethod.DRAFT_MODEL, num_draft_tokens)
-    cell = Cell(limits, k_policy=FixedK(0))
+    cell = Cell(limits, k_policy=FixedPolicy(0))
     cell.join(info("target"))
     with_draft(cell)
     finish(cell, cell.add(request("a")))
@@ -372,7 +372,7 @@ def test_the_k_policy_learns_whose_tokens_they_were_and_how_many_agreed(
     finish(cell, cell.add(request("a", (1, 2, 3, 1, 2, 3, 1, 2), max_tokens=16)))
     drafters = {drafter for drafter, _ in Listening.learnt}
     by_model = method is SpecMethod.DRAFT_MODEL
-    assert drafters == {Drafter.MODEL if by_model else Drafter.LOOKUP}
+    assert drafters == {DraftSource.MODEL if by_model else DraftSource.LOOKUP}
     agreed = {num_agreed for _, num_agreed in Listening.learnt}
     assert agreed == {0} if by_model else agreed <= {2, 3, 4} and agreed
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specdec_core.request import Request
-from specdec_core.scheduler.fair_queue import FairShares
+from specdec_core.scheduler.fair_queue import FairQueue
 from specdec_core.scheduler.sequence import Sequence
 from specdec_core.scheduler.waiting import WaitingQueue
 from tests.pool.cell import Cell, config, request
@@ -415,4 +415,4 @@ def test_answers_count_while_they_are_made() -> None:
 
 
 def test_who_has_never_asked_has_nothing_waiting() -> None:
-    assert FairShares().num_waiting("nobody") == 0
+    assert FairQueue().num_waiting("nobody") == 0

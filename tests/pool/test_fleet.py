@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from specdec_core.scheduler.device import Device
-from specdec_core.scheduler.ready_queue import Board
-from specdec_core.scheduler.replicas import ReplicaRecord
-from specdec_core.scheduler.sequence import Place, Sequence
+from specdec_core.scheduler.ready_queue import ReadyQueue
+from specdec_core.scheduler.replicas import ReplicaState
+from specdec_core.scheduler.sequence import KVReservation, Sequence
 from tests.pool.cell import request
 from tests.pool.fake_replica import info
 
 
-def placed(length: int, num_blocks: int = 10) -> tuple[ReplicaRecord, Place]:
-    replica = ReplicaRecord(
+def placed(length: int, num_blocks: int = 10) -> tuple[ReplicaState, KVReservation]:
+    replica = ReplicaState(
         info(num_blocks=num_blocks, block_size=4),
         last_seen=0.0,
-        board=Board(4),
+        board=ReadyQueue(4),
         changed={},
         device=Device(),
     )
@@ -57,8 +57,12 @@ def test_a_sequence_that_leaves_takes_nothing_along() -> None:
 
 
 def test_an_empty_replica_has_room_for_what_fills_it() -> None:
-    replica = ReplicaRecord(
-        info(num_blocks=2, block_size=4), last_seen=0.0, board=Board(4), changed={}, device=Device()
+    replica = ReplicaState(
+        info(num_blocks=2, block_size=4),
+        last_seen=0.0,
+        board=ReadyQueue(4),
+        changed={},
+        device=Device(),
     )
     assert replica.has_room(8)
     assert not replica.has_room(9)

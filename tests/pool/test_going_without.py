@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from specdec_core.scheduler.draft_fallback import GoingWithout
+from specdec_core.scheduler.draft_fallback import DraftFallback
 
 GROUP = 4
 
@@ -43,7 +43,7 @@ class World:
 
     def fill(self) -> bool:
         proposer: Any = self
-        return GoingWithout(self.fleet, proposer).fill(self.target)
+        return DraftFallback(self.fleet, proposer).fill(self.target)
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,16 @@ import pytest
 
 from specdec_core.messages import GroupLease, GroupResult, LeaseRow, Role, RowResult
 from specdec_core.scheduler.verification_budget import whole_tiles
-from specdec_core.speculation.draft_load import Crowd, Plan
-from specdec_core.speculation.goodput import GoodputK
-from specdec_core.speculation.k_cause import KCause
-from specdec_core.speculation.k_policy import AcceptanceHistory, Drafter, FixedK, KPolicy, Offer
+from specdec_core.speculation.draft_load import DraftLoad, DraftPlan
+from specdec_core.speculation.goodput import GoodputPolicy
+from specdec_core.speculation.k_cause import DraftLengthReason
+from specdec_core.speculation.k_policy import (
+    AcceptanceHistory,
+    DraftSource,
+    FixedPolicy,
+    KPolicy,
+    Offer,
+)
 
 MAX_K = 8
 NUM_ROUNDS = 300
@@ -46,8 +52,8 @@ class World:
     """Share of rounds in which prompt lookup finds anything."""
 
     @property
-    def drafter(self) -> Drafter:
-        return Drafter.MODEL if self.draft_ms else Drafter.LOOKUP
+    def drafter(self) -> DraftSource:
+        return DraftSource.MODEL if self.draft_ms else DraftSource.LOOKUP
 
     def draft_step_s(self, size: int) -> float:
         return (self.draft_ms + self.draft_row_ms * size) / 1000
@@ -86,13 +92,13 @@ class Run:
     def _round(self, histories: list[AcceptanceHistory]) -> None:
         world, size = self.world, len(histories)
         limits = [MAX_K if self.random.random() < world.found else 0 for _ in histories]
-        if world.drafter is Drafter.LOOKUP and not self.policy.may_look_up(size):
+        if world.drafter is DraftSource.LOOKUP and not self.policy.may_look_up(size):
             limits = [0] * size
         ks = [
             self.policy.num_draft_tokens(history, world.drafter, limit, size) if limit else 0
             for history, limit in zip(histories, limits, strict=True)
         ]
-        if world.drafter is Drafter.MODEL and any(ks):
+        if world.drafter is DraftSource.MODEL and any(ks):
             self._draft([k for k in ks if k])
         offers = [
             Offer(h, world.drafter, k, num_left=self.max_tokens - h.num_rounds - h.num_accepted)
@@ -106,7 +112,7 @@ class Run:
             offered = [int(self.random.random() < world.rates[number]) for _ in range(limit)]
             num_accepted = next((i for i in range(k) if not offered[i]), k)
             chosen = [1] * (num_accepted + 1)
-            seen = offered if world.drafter is Drafter.LOOKUP else offered[:k]
+            seen = offered if world.drafter is DraftSource.LOOKUP else offered[:k]
             if seen:
                 self.policy.learn(history, world.drafter, seen, chosen)
             history.record(k, num_accepted)
@@ -121,7 +127,7 @@ class Run:
     @property
     def _learns(self) -> bool:
         """A fixed K needs no leases, which take longer to make than all else."""
-        return not isinstance(self.policy, FixedK)
+        return not isinstance(self.policy, FixedPolicy)
 
     def _draft(self, ks: list[int]) -> None:
         rows = [
@@ -184,8 +190,8 @@ def reached_shares(world: World, luck: int) -> tuple[float, float]:
         run = Run(world, policy, random.Random(luck), random.Random(luck + 1))
         return run.tokens_per_second()
 
-    fixed = [pace(FixedK(k)) for k in (0, 1, 2, 4, 8)]
-    reached = pace(GoodputK(max_group_size=64))
+    fixed = [pace(FixedPolicy(k)) for k in (0, 1, 2, 4, 8)]
+    reached = pace(GoodputPolicy(max_group_size=64))
     return reached / max(fixed), reached / fixed[0]
 
 
@@ -235,18 +241,18 @@ def test_plans_are_made_once_for_all_sequences_of_a_round(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Also where the draft model rests, and whether a good one would pay is asked of each."""
-    run = Run(World((0.1,) * 64, 7.0, 0.5, 6.0), GoodputK(max_group_size=64))
+    run = Run(World((0.1,) * 64, 7.0, 0.5, 6.0), GoodputPolicy(max_group_size=64))
     histories = run.new_histories()
     for _ in range(150):
         run._round(histories)
     asked: list[int] = []
-    promised = GoodputK._promised
+    promised = GoodputPolicy._promised
 
-    def counted(policy: GoodputK, crowd: Crowd, k: int, rate: float) -> Plan:
+    def counted(policy: GoodputPolicy, crowd: DraftLoad, k: int, rate: float) -> DraftPlan:
         asked.append(k)
         return promised(policy, crowd, k, rate)
 
-    monkeypatch.setattr(GoodputK, "_promised", counted)
+    monkeypatch.setattr(GoodputPolicy, "_promised", counted)
     for _ in range(10):
         run._round(histories)
     assert len(asked) <= 10 * 3 * (MAX_K + 1)
@@ -271,10 +277,10 @@ def closed_batch_s(world: World, policy: KPolicy, seed: int) -> float:
 def test_a_batch_that_ends_is_no_slower_than_without_drafts(size: int) -> None:
     """Its last sequence says how long it takes, however many tokens the others gain by round."""
     world = World((0.2,) * size, 13.0, 0.17)
-    plain = closed_batch_s(world, FixedK(0), 0)
+    plain = closed_batch_s(world, FixedPolicy(0), 0)
     ratios = []
     for seed in range(8):
-        policy = GoodputK(max_group_size=64)
+        policy = GoodputPolicy(max_group_size=64)
         turns = [closed_batch_s(world, policy, 10 * seed + turn) for turn in range(6)]
         ratios.append(plain / median(turns[1:]))
     assert min(ratios) > 0.95
@@ -283,28 +289,28 @@ def test_a_batch_that_ends_is_no_slower_than_without_drafts(size: int) -> None:
 
 def test_sequences_of_one_batch_get_each_its_own_k() -> None:
     world = World((0.05,) * 4 + (0.95,) * 4, 15.0, 1.0)
-    fixed = [Run(world, FixedK(k)).tokens_per_second() for k in range(MAX_K + 1)]
-    assert Run(world, GoodputK(max_group_size=64)).tokens_per_second() > 1.1 * max(fixed)
+    fixed = [Run(world, FixedPolicy(k)).tokens_per_second() for k in range(MAX_K + 1)]
+    assert Run(world, GoodputPolicy(max_group_size=64)).tokens_per_second() > 1.1 * max(fixed)
 
 
 def test_it_follows_a_text_that_changes_its_nature() -> None:
     """Half of the rounds are easy, half hopeless: no fixed K serves both."""
-    policy, histories = GoodputK(max_group_size=64), [AcceptanceHistory() for _ in range(8)]
+    policy, histories = GoodputPolicy(max_group_size=64), [AcceptanceHistory() for _ in range(8)]
     easy = Run(World((0.95,) * 8, 10.0, 0.5), policy)
     hard = Run(World((0.02,) * 8, 10.0, 0.5), policy)
     for run in (easy, hard, easy, hard):
         for _ in range(120):
             run._round(histories)
-        offers = [Offer(history, Drafter.LOOKUP, MAX_K) for history in histories]
+        offers = [Offer(history, DraftSource.LOOKUP, MAX_K) for history in histories]
         ks = policy.num_checked(offers, tile_rows=0)
-        if policy.cause is KCause.PROBE:  # a look at another size; the next is none
+        if policy.cause is DraftLengthReason.PROBE:  # a look at another size; the next is none
             ks = policy.num_checked(offers, tile_rows=0)
         assert all(k >= 4 for k in ks) if run is easy else not any(ks)
 
 
 def test_a_large_batch_that_begins_to_repeat_itself_is_found_out_soon() -> None:
     """Though prompt lookup rested for 32 passes at a time."""
-    policy, histories = GoodputK(max_group_size=64), [AcceptanceHistory() for _ in range(16)]
+    policy, histories = GoodputPolicy(max_group_size=64), [AcceptanceHistory() for _ in range(16)]
     hard = Run(World((0.02,) * 16, 10.0, 0.5), policy)
     easy = Run(World((0.95,) * 16, 10.0, 0.5), policy)
     for _ in range(300):
@@ -318,49 +324,49 @@ def test_a_large_batch_that_begins_to_repeat_itself_is_found_out_soon() -> None:
 
 def test_a_group_of_another_size_is_chosen_for_anew() -> None:
     """The last sequences of a batch have a pass to themselves that rows hardly make longer."""
-    policy = GoodputK(max_group_size=64)
+    policy = GoodputPolicy(max_group_size=64)
     histories = [AcceptanceHistory() for _ in range(48)]
     run = Run(World((0.5,) * 48, 20.0, 0.0, tile_rows=16, tile_ms=10.0), policy)
     for _ in range(150):
         run._round(histories)
-    many = policy.num_checked([Offer(h, Drafter.LOOKUP, 4) for h in histories], tile_rows=16)
-    few = policy.num_checked([Offer(h, Drafter.LOOKUP, 4) for h in histories[:3]], tile_rows=16)
+    many = policy.num_checked([Offer(h, DraftSource.LOOKUP, 4) for h in histories], tile_rows=16)
+    few = policy.num_checked([Offer(h, DraftSource.LOOKUP, 4) for h in histories[:3]], tile_rows=16)
     assert sum(few) >= len(few)
     assert sum(many) < len(many) / 2
 
 
 def test_a_draft_model_is_heard_though_lookup_was_there_first() -> None:
     """Its steps have no cost yet, while passes with lookup's proposals have been seen."""
-    policy = GoodputK(max_group_size=8)
+    policy = GoodputPolicy(max_group_size=8)
     Run(World((0.5,) * 8, 10.0, 0.5), policy).tokens_per_second()
-    assert policy.num_draft_tokens(AcceptanceHistory(), Drafter.MODEL, 5, 8) == 5
+    assert policy.num_draft_tokens(AcceptanceHistory(), DraftSource.MODEL, 5, 8) == 5
 
 
 def test_lookup_that_the_draft_model_outdoes_gives_way() -> None:
-    policy, history = GoodputK(max_group_size=8), AcceptanceHistory()
+    policy, history = GoodputPolicy(max_group_size=8), AcceptanceHistory()
     for _ in range(30):
-        policy.learn(history, Drafter.LOOKUP, (1, 1), (0,))
-    assert policy.num_draft_tokens(history, Drafter.LOOKUP, 4, 8) == 4, "nobody does better"
+        policy.learn(history, DraftSource.LOOKUP, (1, 1), (0,))
+    assert policy.num_draft_tokens(history, DraftSource.LOOKUP, 4, 8) == 4, "nobody does better"
     for _ in range(30):
-        policy.learn(history, Drafter.MODEL, (1, 1), (1, 1, 1))
-    assert policy.num_draft_tokens(history, Drafter.LOOKUP, 4, 8) == 0
+        policy.learn(history, DraftSource.MODEL, (1, 1), (1, 1, 1))
+    assert policy.num_draft_tokens(history, DraftSource.LOOKUP, 4, 8) == 0
 
 
 @pytest.mark.parametrize(("step", "found"), [(0.1, 0), (20.0, 4)])
 def test_lookup_is_outdone_only_by_a_draft_model_that_is_worth_its_time(
     step: float, found: int
 ) -> None:
-    policy, history = GoodputK(max_group_size=8), AcceptanceHistory()
+    policy, history = GoodputPolicy(max_group_size=8), AcceptanceHistory()
     Run(World((0.9,) * 8, 10.0, 0.1, step), policy).tokens_per_second()
     for _ in range(60):
-        policy.learn(history, Drafter.LOOKUP, (1, 1), (0,))
-        policy.learn(history, Drafter.MODEL, (1, 1), (1, 1, 1))
-    assert policy.num_draft_tokens(history, Drafter.LOOKUP, 4, 8) == found
+        policy.learn(history, DraftSource.LOOKUP, (1, 1), (0,))
+        policy.learn(history, DraftSource.MODEL, (1, 1), (1, 1, 1))
+    assert policy.num_draft_tokens(history, DraftSource.LOOKUP, 4, 8) == found
 
 
 def test_a_draft_model_that_was_given_up_is_tried_again() -> None:
     """Also when its rows have much to catch up with, which says nothing of a step's cost."""
-    policy, histories = GoodputK(max_group_size=64), [AcceptanceHistory() for _ in range(4)]
+    policy, histories = GoodputPolicy(max_group_size=64), [AcceptanceHistory() for _ in range(4)]
     bad, good = (Run(World((rate,) * 4, 10.0, 0.5, 2.0, 0.1), policy) for rate in (0.02, 0.9))
     for _ in range(150):
         bad._round(histories)
@@ -382,7 +388,7 @@ def test_a_draft_model_that_was_given_up_is_tried_again() -> None:
 @pytest.mark.parametrize("seed", [5, 7])
 def test_a_draft_model_whose_tokens_nobody_checks_rests(seed: int) -> None:
     """One step would pay by what is known of all, and not by what is known of this sequence."""
-    policy = GoodputK(max_group_size=64)
+    policy = GoodputPolicy(max_group_size=64)
     run = Run(World((0.1,), 15.0, 1.0, 1.0, 0.05), policy, random.Random(seed))
     run.noise = random.Random(seed + 1)
     (history,) = histories = run.new_histories()
@@ -395,13 +401,13 @@ def test_a_draft_model_whose_tokens_nobody_checks_rests(seed: int) -> None:
 
 
 def test_before_anything_was_measured_it_drafts_what_it_may() -> None:
-    policy = GoodputK(max_group_size=8)
-    for drafter in Drafter:
+    policy = GoodputPolicy(max_group_size=8)
+    for drafter in DraftSource:
         assert policy.num_draft_tokens(AcceptanceHistory(), drafter, 5, 1) == 5
 
 
 def test_prefills_and_catch_ups_say_nothing_of_a_round() -> None:
-    policy = GoodputK(max_group_size=8)
+    policy = GoodputPolicy(max_group_size=8)
     prefill = LeaseRow(sequence_id=0, base_len=0, base_hash=0, new_ids=(1,) * 90, num_choices=1)
     chunk = LeaseRow(sequence_id=0, base_len=0, base_hash=0, new_ids=(1,), num_choices=0)
     for rows in ((prefill,), (chunk,), (row(1, 2), prefill)):

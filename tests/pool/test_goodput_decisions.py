@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from specdec_core.messages import GroupLease, GroupResult, Role, RowResult
-from specdec_core.scheduler import AcceptanceHistory, Drafter
-from specdec_core.speculation.draft_load import Crowd
-from specdec_core.speculation.goodput import GoodputK, _most
+from specdec_core.scheduler import AcceptanceHistory, DraftSource
+from specdec_core.speculation.draft_load import DraftLoad
+from specdec_core.speculation.goodput import GoodputPolicy, _most
 from specdec_core.speculation.k_policy import Offer
 from specdec_core.step_times import StepTime
 from tests.pool.fake_replica import info
@@ -20,9 +20,9 @@ RESTS = 32
 PASS_S = 0.01
 
 
-def policy(row_s: float = 0.0, step_s: float | None = None) -> GoodputK:
+def policy(row_s: float = 0.0, step_s: float | None = None) -> GoodputPolicy:
     """Passes of 8 take 10 ms and `row_s` for each further row; a draft's step takes `step_s`."""
-    made = GoodputK(SIZE)
+    made = GoodputPolicy(SIZE)
     rows = (8, 16, 24, 40)
     made.verify.expect([StepTime(SIZE, n, PASS_S + row_s * (n - SIZE)) for n in rows])
     for n in rows * 8:
@@ -33,7 +33,7 @@ def policy(row_s: float = 0.0, step_s: float | None = None) -> GoodputK:
     return made
 
 
-def verified(made: GoodputK) -> None:
+def verified(made: GoodputPolicy) -> None:
     """A target's pass without drafted tokens."""
     rows = tuple(row(number, 0) for number in range(SIZE))
     lease = GroupLease(0, 1, "target", Role.TARGET, rows, 1.0)
@@ -42,7 +42,7 @@ def verified(made: GoodputK) -> None:
 
 
 def history(
-    num_accepted: int, num_trials: int, made: GoodputK, drafter: Drafter
+    num_accepted: int, num_trials: int, made: GoodputPolicy, drafter: DraftSource
 ) -> AcceptanceHistory:
     found = AcceptanceHistory()
     for trial in range(num_trials):
@@ -51,7 +51,7 @@ def history(
 
 
 def test_a_target_says_how_many_rows_gain_and_what_a_tile_is() -> None:
-    made = GoodputK(SIZE)
+    made = GoodputPolicy(SIZE)
     made.welcome(replace(info("a"), tile_rows=16))
     assert (made.max_group_size, made.verify.tile_rows) == (SIZE, 16)
     made.welcome(replace(info("b"), max_num_seqs=4))
@@ -64,20 +64,20 @@ class Lookups:
     def __init__(self) -> None:
         self.policy = policy(row_s=0.001)
         self.policy._looks.credit = -1.0  # no look at another size is among the choices
-        self._good = history(40, 40, self.policy, Drafter.LOOKUP)
-        self._bad = history(0, 40, self.policy, Drafter.LOOKUP)
+        self._good = history(40, 40, self.policy, DraftSource.LOOKUP)
+        self._bad = history(0, 40, self.policy, DraftSource.LOOKUP)
 
     def choose(self, is_good: bool, size: int = SIZE) -> None:
         """A row costs what 0.8 tokens are worth."""
         past = self._good if is_good else self._bad
-        found = self.policy.num_checked([Offer(past, Drafter.LOOKUP, 1, num_left=50)] * size, 0)
+        found = self.policy.num_checked([Offer(past, DraftSource.LOOKUP, 1, num_left=50)] * size, 0)
         assert found == [int(is_good)] * size
 
     def learn(self, num_right: int) -> None:
         """So many of the tokens that were found last were right: none was foretold to be."""
         for place in range(SIZE):
             chosen = (1 if place < num_right else 2,)
-            self.policy.learn(self._bad, Drafter.LOOKUP, (1,), chosen)
+            self.policy.learn(self._bad, DraftSource.LOOKUP, (1,), chosen)
         verified(self.policy)
 
     def rest(self) -> int:
@@ -156,15 +156,15 @@ def test_a_model_that_rests_is_tried_again_if_a_good_one_would_pay(
     step_s: float, num_drafted: int
 ) -> None:
     made = policy(step_s=step_s)
-    past = history(0, 60, made, Drafter.MODEL)
+    past = history(0, 60, made, DraftSource.MODEL)
     for _ in range(RESTS):
-        assert made.num_draft_tokens(past, Drafter.MODEL, 4, SIZE) == 0
+        assert made.num_draft_tokens(past, DraftSource.MODEL, 4, SIZE) == 0
         verified(made)
-    assert made.num_draft_tokens(past, Drafter.MODEL, 4, SIZE) == num_drafted
+    assert made.num_draft_tokens(past, DraftSource.MODEL, 4, SIZE) == num_drafted
 
 
 def test_a_plan_counts_the_rounds_that_a_shared_draft_has_no_time_for() -> None:
-    plan = policy(step_s=0.02)._promised(Crowd(SIZE, SIZE, 2.0), 1, 0.9)
+    plan = policy(step_s=0.02)._promised(DraftLoad(SIZE, SIZE, 2.0), 1, 0.9)
     exposed_s = 0.02 + (0.02 - PASS_S) / (0.02 + PASS_S) * 0.02 / 2
     round_s = exposed_s + PASS_S
     share = PASS_S / (2 * 0.02 - round_s + PASS_S)
@@ -176,11 +176,11 @@ def test_a_plan_counts_the_rounds_that_a_shared_draft_has_no_time_for() -> None:
 
 def test_a_short_draft_is_known_once_it_was_asked() -> None:
     made = policy(step_s=0.004)
-    past = history(60, 60, made, Drafter.MODEL)
+    past = history(60, 60, made, DraftSource.MODEL)
     assert not made.is_draft_short, "nobody has asked"
-    made.num_draft_tokens(past, Drafter.MODEL, 4, SIZE, targets_per_draft=1.0)
+    made.num_draft_tokens(past, DraftSource.MODEL, 4, SIZE, targets_per_draft=1.0)
     assert not made.is_draft_short
-    made.num_draft_tokens(past, Drafter.MODEL, 4, SIZE, targets_per_draft=4.0)
+    made.num_draft_tokens(past, DraftSource.MODEL, 4, SIZE, targets_per_draft=4.0)
     assert made.is_draft_short
 
 
@@ -191,13 +191,13 @@ def test_a_short_draft_is_known_once_it_was_asked() -> None:
 def test_no_plan_that_is_left_out_is_the_best(
     step_s: float, row_s: float, rate: float, targets_per_draft: float
 ) -> None:
-    made, crowd = policy(row_s, step_s), Crowd(SIZE, SIZE, targets_per_draft)
+    made, crowd = policy(row_s, step_s), DraftLoad(SIZE, SIZE, targets_per_draft)
     every = [made._promised(crowd, k, rate) for k in range(16)]
     assert _most(made._promises(crowd, 15, rate)) == _most(every)
 
 
 def test_a_long_k_takes_no_more_plans_than_may_pay() -> None:
     """Each takes a pool's time in every round."""
-    plans = policy(0.0002, 0.002)._promises(Crowd(SIZE, SIZE, 1.0), 15, rate=0.5)
+    plans = policy(0.0002, 0.002)._promises(DraftLoad(SIZE, SIZE, 1.0), 15, rate=0.5)
     assert len(plans) == 16
     assert len({plan.steps for plan in plans}) <= 5

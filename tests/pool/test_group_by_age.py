@@ -7,21 +7,21 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specdec_core.scheduler.grouping import ReadyRows, RowPlan
+from specdec_core.scheduler.grouping import DecodeQueue, ScheduledRow
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info
 from tests.pool.test_grouping import lengths, plan
 
 
 def test_the_oldest_rows_go_first_though_others_are_alike() -> None:
-    ready = ReadyRows(2, by_shape=False)
+    ready = DecodeQueue(2, by_shape=False)
     for since, length in ((1, 5), (2, 70), (3, 9), (4, 9), (5, 9)):
         ready.put(plan(since, length))
     assert lengths(ready.choose(overdue_at=0)) == [5, 70]
 
 
 def test_rows_of_one_age_go_by_rank() -> None:
-    ready = ReadyRows(2, by_shape=False)
+    ready = DecodeQueue(2, by_shape=False)
     plans = [plan(1, length) for length in (50, 9, 51, 8)]
     for each in reversed(plans):
         ready.put(each)
@@ -46,8 +46,8 @@ def test_the_pool_does_as_it_is_configured() -> None:
 def test_rows_that_come_in_any_order_and_go_are_chosen_by_age(
     events: list[tuple[int, bool]], max_size: int, order: random.Random
 ) -> None:
-    ready = ReadyRows(max_size, by_shape=False)
-    plans: list[RowPlan] = []
+    ready = DecodeQueue(max_size, by_shape=False)
+    plans: list[ScheduledRow] = []
     fresh = [plan(float(since), 5) for since, _ in events]
     order.shuffle(fresh)
     for arriving, (since, leaves) in zip(fresh, events, strict=True):

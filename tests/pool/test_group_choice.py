@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from specdec_core.speculation.pass_prices import PassPrices
 from specdec_core.speculation.token_selection import (
+    CandidateBatch,
+    CandidateSize,
     Chances,
     ChancesByPlace,
-    Count,
-    Group,
-    Run,
+    DraftedRow,
     best,
     counts,
     likeliest_first,
@@ -41,7 +41,7 @@ def test_no_other_number_at_the_end_of_a_step_is_better(
 ) -> None:
     cost = tiled_cost()
     ordered = sorted(chances, reverse=True)
-    group = Group(num_sequences, Chances(ordered), spent_s)
+    group = CandidateBatch(num_sequences, Chances(ordered), spent_s)
     found = counts(group, cost)
     assert [found[0].num_kept, found[-1].num_kept] == [0, len(chances)]
     for count in found:
@@ -73,20 +73,20 @@ def test_the_more_sequences_gain_nothing_the_more_a_drafted_token_must_earn(
     size = num_bare + 1
     for share, is_kept in ((0.99, False), (1.01, True)):
         tokens = [share * price * size / 10] * 6
-        group = Group(size, Chances(tokens), num_bare=num_bare)
+        group = CandidateBatch(size, Chances(tokens), num_bare=num_bare)
         assert (best(counts(group, _EvenCost())).num_kept > 0) == is_kept
 
 
 def test_a_tile_that_has_begun_is_filled_and_the_next_one_needs_a_reason() -> None:
     cost = tiled_cost()
-    poor = Group(4, Chances([0.1] * 20))
+    poor = CandidateBatch(4, Chances([0.1] * 20))
     assert best(counts(poor, cost)).num_rows == 4, "a row costs more than a tenth of a token"
-    fair = Group(4, Chances([0.5] * 20))
+    fair = CandidateBatch(4, Chances([0.5] * 20))
     assert best(counts(fair, cost)).num_rows == 8
 
 
 def test_what_was_spent_on_drafting_makes_another_tile_worth_it() -> None:
-    group = Group(4, Chances([0.9] * 20), spent_s=0.0)
+    group = CandidateBatch(4, Chances([0.9] * 20), spent_s=0.0)
     without = best(counts(group, tiled_cost())).num_rows
     assert best(counts(group._replace(spent_s=0.1), tiled_cost())).num_rows > without
 
@@ -110,20 +110,24 @@ def test_chances_by_place_are_those_that_could_be_listed(
 def test_drafted_tokens_are_checked_where_they_gain_enough(
     tokens_per_second: float, worth: float, num_kept: int
 ) -> None:
-    none = Count(0, 8, 100.0, 100.0, 100.0, 1.0)
-    found = [none, Count(4, 12, tokens_per_second, worth, tokens_per_second, 1.0)]
+    none = CandidateSize(0, 8, 100.0, 100.0, 100.0, 1.0)
+    found = [none, CandidateSize(4, 12, tokens_per_second, worth, tokens_per_second, 1.0)]
     assert best(found).num_kept == num_kept
 
 
 def test_the_likeliest_tokens_come_first_and_of_those_alike_who_has_the_most_left() -> None:
     """The sequences behind catch up, and a batch ends sooner."""
-    runs = [Run(0, [0.5, 0.25], 10), Run(2, [0.52, 0.27], 30), Run(3, [0.9], 5)]
+    runs = [
+        DraftedRow(0, [0.5, 0.25], 10),
+        DraftedRow(2, [0.52, 0.27], 30),
+        DraftedRow(3, [0.9], 5),
+    ]
     assert likeliest_first(runs) == ([3, 2, 0, 2, 0], [0.9, 0.52, 0.5, 0.27, 0.25])
 
 
 @given(st.lists(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=15), min_size=1, max_size=9))
 def test_every_token_is_listed_once_behind_those_before_it(rows: list[list[float]]) -> None:
-    runs = [Run(n, sorted(row, reverse=True), 7 * n % 5) for n, row in enumerate(rows)]
+    runs = [DraftedRow(n, sorted(row, reverse=True), 7 * n % 5) for n, row in enumerate(rows)]
     order, chances = likeliest_first(runs)
     for run in runs:
         own = [chance for row, chance in zip(order, chances, strict=True) if row == run.row]

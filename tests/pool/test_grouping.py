@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from specdec_core.config import PoolConfig, SpecMethod
 from specdec_core.messages import GroupLease, LeaseRow, Role
 from specdec_core.scheduler import SendLease, SequenceStatus
-from specdec_core.scheduler.grouping import ReadyRows, RowPlan
+from specdec_core.scheduler.grouping import DecodeQueue, ScheduledRow
 from specdec_core.scheduler.sequence import Sequence
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info
@@ -21,21 +21,23 @@ from tests.pool.fake_replica import info
 numbers = itertools.count()
 
 
-def plan(ready_since: float, length: int, num_fed: int = 1) -> RowPlan:
+def plan(ready_since: float, length: int, num_fed: int = 1) -> ScheduledRow:
     sequence = Sequence(next(numbers), request("a"), 0.0)
     sequence.ready_since = ready_since
     row = LeaseRow(sequence.sequence_id, length, 0, (1,), num_choices=num_fed)
-    return RowPlan(sequence, row, length + num_fed, shape=(length, num_fed), likeness=(length,))
+    return ScheduledRow(
+        sequence, row, length + num_fed, shape=(length, num_fed), likeness=(length,)
+    )
 
 
-def choose_group(plans: list[RowPlan], max_size: int, overdue_at: float) -> list[RowPlan]:
-    ready = ReadyRows(max_size, by_shape=True)
+def choose_group(plans: list[ScheduledRow], max_size: int, overdue_at: float) -> list[ScheduledRow]:
+    ready = DecodeQueue(max_size, by_shape=True)
     for ready_plan in plans:
         ready.put(ready_plan)
     return ready.choose(overdue_at)
 
 
-def lengths(group: list[RowPlan]) -> list[int]:
+def lengths(group: list[ScheduledRow]) -> list[int]:
     return [plan.row.base_len for plan in group]
 
 
@@ -327,25 +329,25 @@ def _leases(arrivals: list[tuple[float, int]]) -> list[GroupLease]:
     return cell.leases
 
 
-def age_of(plan: RowPlan) -> tuple[float, ...]:
+def age_of(plan: ScheduledRow) -> tuple[float, ...]:
     return plan.age
 
 
-def naive_group(plans: list[RowPlan], max_size: int, overdue_at: float) -> list[RowPlan]:
+def naive_group(plans: list[ScheduledRow], max_size: int, overdue_at: float) -> list[ScheduledRow]:
     """The rule, from the plans themselves."""
     by_age = sorted(plans, key=lambda plan: plan.age)
     if len(by_age) <= max_size:
         return by_age
     oldest = by_age[0]
     if oldest.sequence.ready_since > overdue_at:
-        buckets: dict[tuple[int, ...], list[RowPlan]] = {}
+        buckets: dict[tuple[int, ...], list[ScheduledRow]] = {}
         for ready_plan in by_age:
             buckets.setdefault(ready_plan.shape, []).append(ready_plan)
         largest = max(buckets.values(), key=len)
         if len(largest) >= max_size:
             return largest[:max_size]
 
-    def turn(plan: RowPlan) -> tuple[float, int]:
+    def turn(plan: ScheduledRow) -> tuple[float, int]:
         since = plan.sequence.ready_since
         waited_from = since if since <= overdue_at else float("inf")
         return waited_from, abs(plan.likeness[0] - oldest.likeness[0])
@@ -366,7 +368,7 @@ def naive_group(plans: list[RowPlan], max_size: int, overdue_at: float) -> list[
 def test_rows_that_come_and_go_are_chosen_as_from_a_list_of_them(
     events: list[tuple[int, int, int, bool]], max_size: int, overdue_at: int, num_sinces: int
 ) -> None:
-    ready, plans = ReadyRows(max_size, by_shape=True), []
+    ready, plans = DecodeQueue(max_size, by_shape=True), []
     for since, length, num_fed, leaves in events:
         if leaves and plans:
             gone = plans.pop(since % len(plans))

@@ -8,8 +8,8 @@ from typing import ClassVar
 import pytest
 
 from specdec_core.config import KPolicyName, SpecMethod, SpeculationConfig
-from specdec_core.scheduler import AcceptanceHistory, Drafter, FixedK
-from specdec_core.speculation.k_policy import ScheduledK
+from specdec_core.scheduler import AcceptanceHistory, DraftSource, FixedPolicy
+from specdec_core.speculation.k_policy import SchedulePolicy
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info
 
@@ -25,15 +25,17 @@ def test_a_round_that_accepted_nothing_counts_and_a_plain_one_does_not() -> None
 def test_a_fixed_k_is_the_same_whatever_happened() -> None:
     history = AcceptanceHistory()
     history.record(4, 0)
-    asked = [FixedK(3).num_draft_tokens(history, Drafter.LOOKUP, 9, live) for live in (1, 64)]
+    asked = [
+        FixedPolicy(3).num_draft_tokens(history, DraftSource.LOOKUP, 9, live) for live in (1, 64)
+    ]
     assert asked == [3, 3]
-    assert FixedK(3).num_draft_tokens(history, Drafter.MODEL, 2, 1) == 2
+    assert FixedPolicy(3).num_draft_tokens(history, DraftSource.MODEL, 2, 1) == 2
 
 
 def test_a_schedule_goes_by_the_live_sequences() -> None:
-    policy = ScheduledK(((1, 4, 5), (5, 8, 2), (12, 64, 1)))
+    policy = SchedulePolicy(((1, 4, 5), (5, 8, 2), (12, 64, 1)))
     asked = {
-        live: policy.num_draft_tokens(AcceptanceHistory(), Drafter.LOOKUP, 4, live)
+        live: policy.num_draft_tokens(AcceptanceHistory(), DraftSource.LOOKUP, 4, live)
         for live in (1, 4, 5, 8, 9, 12, 64, 65)
     }
     assert asked == {1: 4, 4: 4, 5: 2, 8: 2, 9: 0, 12: 1, 64: 1, 65: 0}
@@ -66,20 +68,20 @@ def test_what_lookup_offered_is_judged_though_it_was_not_proposed() -> None:
     ids = (*client.request.prompt_token_ids, *client.token_ids)
     assert max(len(drafted) for _, drafted, _ in policy.judged) == 4
     for drafter, _, chosen in policy.judged:
-        assert drafter is Drafter.LOOKUP
+        assert drafter is DraftSource.LOOKUP
         assert len(chosen) == 1
         assert chosen[0] in ids
 
 
-class Watching(FixedK):
+class Watching(FixedPolicy):
     """Remembers what it was told."""
 
-    judged: ClassVar[list[tuple[Drafter, Sequence[int], Sequence[int]]]] = []
+    judged: ClassVar[list[tuple[DraftSource, Sequence[int], Sequence[int]]]] = []
 
     def learn(
         self,
         history: AcceptanceHistory,
-        drafter: Drafter,
+        drafter: DraftSource,
         drafted: Sequence[int],
         chosen: Sequence[int],
         num_agreed: int = 0,

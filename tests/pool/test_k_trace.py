@@ -7,8 +7,8 @@ from functools import cache
 
 import pytest
 
-from specdec_core.speculation.goodput import GoodputK
-from specdec_core.speculation.k_policy import FixedK
+from specdec_core.speculation.goodput import GoodputPolicy
+from specdec_core.speculation.k_policy import FixedPolicy
 from specdec_core.speculation.k_trace import Record, TracedK, replay
 from tests.pool.test_goodput import Run, World
 
@@ -22,7 +22,9 @@ WORLDS = [
 def trace(world: World) -> list[Record]:
     """Written as JSON and read again."""
     lines: list[str] = []
-    policy = TracedK(GoodputK(max_group_size=8), lambda record: lines.append(json.dumps(record)))
+    policy = TracedK(
+        GoodputPolicy(max_group_size=8), lambda record: lines.append(json.dumps(record))
+    )
     run = Run(world, policy)
     histories = run.new_histories()
     for _ in range(125):
@@ -33,7 +35,7 @@ def trace(world: World) -> list[Record]:
 @pytest.mark.parametrize("world", WORLDS, ids=["lookup", "draft model"])
 def test_the_same_calls_give_the_same_decisions(world: World) -> None:
     records = trace(world)
-    decisions = list(replay(records, GoodputK(max_group_size=8)))
+    decisions = list(replay(records, GoodputPolicy(max_group_size=8)))
     assert len(decisions) == sum("decided" in record for record in records) > 1000
     assert all(decision.is_same for decision in decisions)
 
@@ -44,12 +46,12 @@ def test_every_kind_of_record_counts(world: World) -> None:
     records = trace(world)
     for event in ("learn", "observe"):
         rest = [record for record in records if record["event"] != event]
-        assert not all(d.is_same for d in replay(rest, GoodputK(max_group_size=8)))
+        assert not all(d.is_same for d in replay(rest, GoodputPolicy(max_group_size=8)))
 
 
 def test_a_traced_policy_decides_as_it_does_alone() -> None:
-    alone = Run(WORLDS[0], GoodputK(max_group_size=8)).tokens_per_second()
-    traced = TracedK(GoodputK(max_group_size=8), lambda record: None)
+    alone = Run(WORLDS[0], GoodputPolicy(max_group_size=8)).tokens_per_second()
+    traced = TracedK(GoodputPolicy(max_group_size=8), lambda record: None)
     assert Run(WORLDS[0], traced).tokens_per_second() == alone
     assert traced.figures["acceptance_lookup"] > 0.3
-    assert TracedK(FixedK(2), print).figures == {}
+    assert TracedK(FixedPolicy(2), print).figures == {}

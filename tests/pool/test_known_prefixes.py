@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specdec_core.messages import LeaseRow
-from specdec_core.scheduler.prefix_index import KnownPrefixes
+from specdec_core.scheduler.prefix_index import PrefixIndex
 from specdec_core.scheduler.rows import plan_verification
-from specdec_core.scheduler.sequence import Place, Sequence
+from specdec_core.scheduler.sequence import KVReservation, Sequence
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info
 
@@ -28,18 +28,18 @@ def sequence(ids: tuple[int, ...], *, salt: str = "", is_scored: bool = False) -
 
 
 def row_of(one: Sequence, cached_len: int = 0, chunk: int = 100) -> LeaseRow:
-    return plan_verification(one, Place("t", cached_len=cached_len), (), chunk).row
+    return plan_verification(one, KVReservation("t", cached_len=cached_len), (), chunk).row
 
 
-def known(*prompts: tuple[int, ...], num_blocks: int = 100) -> KnownPrefixes:
-    prefixes = KnownPrefixes(BLOCK, num_blocks)
+def known(*prompts: tuple[int, ...], num_blocks: int = 100) -> PrefixIndex:
+    prefixes = PrefixIndex(BLOCK, num_blocks)
     for ids in prompts:
         one = sequence(ids)
         prefixes.learn(one, 0, len(ids))
     return prefixes
 
 
-def num_found(prefixes: KnownPrefixes, one: Sequence, cached_len: int = 0) -> int:
+def num_found(prefixes: PrefixIndex, one: Sequence, cached_len: int = 0) -> int:
     return prefixes.num_found(one, row_of(one, cached_len))
 
 
@@ -166,13 +166,13 @@ def test_a_replica_that_comes_back_has_forgotten() -> None:
 
 def test_of_a_sequence_that_has_ended_what_it_has_ids_for_is_known() -> None:
     """Its target has cached one more, which the client's limit cut off."""
-    prefixes, one = KnownPrefixes(BLOCK, 100), sequence(COMMON[:7])
+    prefixes, one = PrefixIndex(BLOCK, 100), sequence(COMMON[:7])
     prefixes.learn(one, 0, 8)
     assert len(prefixes) == 1
 
 
 def test_every_change_has_a_version_of_its_own() -> None:
-    prefixes = KnownPrefixes(BLOCK, 100)
+    prefixes = PrefixIndex(BLOCK, 100)
     versions = [prefixes.version]
     for ids in (COMMON, (*COMMON[1:], 4), (0, *COMMON)):
         prefixes.learn(sequence(ids), 0, len(ids))

@@ -11,7 +11,7 @@ import pytest
 
 from specdec_core.config import KPolicyName, OverlapMode, PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.messages import GroupLease, LeaseRow, Role
-from specdec_core.scheduler.pipelining import Overlap
+from specdec_core.scheduler.pipelining import Pipelining
 from tests.pool.modelled.world import Costs, World
 
 K = 4
@@ -118,8 +118,8 @@ def lease(role: Role, num_rows: int) -> GroupLease:
     return GroupLease(lease_id=0, epoch=0, replica_id="r", role=role, rows=rows, ttl_s=1.0)
 
 
-def of_costs_by_the_row() -> Overlap:
-    overlap = Overlap(PoolConfig(max_group_size=8))
+def of_costs_by_the_row() -> Pipelining:
+    overlap = Pipelining(PoolConfig(max_group_size=8))
     for number in range(40):
         num_rows, is_split = (8, False) if number < 20 else (4, True)
         for role in Role:
@@ -146,7 +146,7 @@ def test_full_groups_of_a_wide_window_alternate_anyway() -> None:
 
 
 def test_nothing_is_tried_before_costs_are_known_or_where_it_cannot_pay() -> None:
-    overlap = Overlap(PoolConfig(max_group_size=8))
+    overlap = Pipelining(PoolConfig(max_group_size=8))
     assert overlap.max_rows(8, 1, 1) is None
     for _ in range(40):
         overlap.observe(lease(Role.DRAFT, 8), 0.0001, False)

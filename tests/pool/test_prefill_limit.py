@@ -18,13 +18,13 @@ from specdec_core.scheduler import SendLease
 from specdec_core.scheduler.prefill_queue import (
     MAX_YIELD_S,
     YIELD_S_PER_TOKEN,
-    CatchingUp,
+    PrefillQueue,
     turn_of,
     within,
 )
-from specdec_core.scheduler.ready_queue import Board
+from specdec_core.scheduler.ready_queue import ReadyQueue
 from specdec_core.scheduler.rows import plan_verification
-from specdec_core.scheduler.sequence import Place, Sequence
+from specdec_core.scheduler.sequence import KVReservation, Sequence
 from tests.pool import invariants
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info
@@ -190,7 +190,7 @@ def test_a_short_prompt_passes_a_long_one_that_has_begun_until_that_one_has_wait
 
 def test_no_prompt_is_so_long_that_it_waits_for_more_than_the_longest_yield() -> None:
     tokens = int(2 * MAX_YIELD_S / YIELD_S_PER_TOKEN)
-    place = Place("target", cached_len=0)
+    place = KVReservation("target", cached_len=0)
     turns = [
         turn_of(plan_verification(Sequence(number, request("", ids), at), place, (), 8))
         for number, (ids, at) in enumerate([((1,) * tokens, 0.0), ((1,), MAX_YIELD_S)])
@@ -201,7 +201,7 @@ def test_no_prompt_is_so_long_that_it_waits_for_more_than_the_longest_yield() ->
 @settings(max_examples=20)
 @given(st.lists(st.tuples(st.floats(0, 20), st.integers(1, 4000)), min_size=1, max_size=30))
 def test_rows_that_catch_up_are_kept_by_turn(arrivals: list[tuple[float, int]]) -> None:
-    place, rows = Place("target", cached_len=0), CatchingUp()
+    place, rows = KVReservation("target", cached_len=0), PrefillQueue()
     plans = [
         plan_verification(Sequence(number, request("", (1,) * length), at), place, (), 8)
         for number, (at, length) in enumerate(arrivals)
@@ -284,8 +284,8 @@ def test_where_blocks_are_short_no_more_goes_than_the_limit_lets() -> None:
 
 def test_who_ranks_first_takes_the_place_of_others_only_within_the_limit() -> None:
     """As it does where those that were chosen got no blocks."""
-    board = Board(8, by_shape=False, max_prefill_tokens=4)
-    place = Place("target", cached_len=0)
+    board = ReadyQueue(8, by_shape=False, max_prefill_tokens=4)
+    place = KVReservation("target", cached_len=0)
     first = plan_verification(Sequence(0, request("0", (1,) * 5), arrived_at=0.0), place, (), 8)
     board.put(first)
     assert board.first() == [first]

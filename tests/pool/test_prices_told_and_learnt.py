@@ -20,8 +20,8 @@ from typing import NamedTuple
 import pytest
 
 from specdec_core.messages import GroupLease, GroupResult, LeaseRow, Role, RowResult
-from specdec_core.speculation.goodput import GoodputK
-from specdec_core.speculation.k_policy import AcceptanceHistory, Drafter, Offer
+from specdec_core.speculation.goodput import GoodputPolicy
+from specdec_core.speculation.k_policy import AcceptanceHistory, DraftSource, Offer
 from specdec_core.step_times import StepTime
 from tests.pool.fake_replica import info
 
@@ -128,14 +128,14 @@ def passes(cell: Cell, seed: int, longer: Mapping[int, float] = MappingProxyType
     -> the times that it seems to take."""
     luck, noise = random.Random(f"{seed} luck"), random.Random(f"{seed} noise")
     machine, size = MACHINES[cell.machine], cell.sequences
-    policy = GoodputK(max_group_size=64)
+    policy = GoodputPolicy(max_group_size=64)
     policy.welcome(replace(info(), step_times=table(machine, TOLD[cell.told])))
     histories = [AcceptanceHistory() for _ in range(size)]
     found = []
     for number, limits in enumerate(offered(cell, seed)):
         looks = policy.may_look_up(size)
         offers = [
-            Offer(history, Drafter.LOOKUP, limit if looks else 0, num_left=ALL * MAX_K - number)
+            Offer(history, DraftSource.LOOKUP, limit if looks else 0, num_left=ALL * MAX_K - number)
             for history, limit in zip(histories, limits, strict=True)
         ]
         ks = policy.num_checked(offers, 0)
@@ -145,7 +145,7 @@ def passes(cell: Cell, seed: int, longer: Mapping[int, float] = MappingProxyType
             num_accepted = next((i for i in range(k) if not right[i]), k)
             chosen = (1,) * (num_accepted + 1)
             if offer.num_drafted:
-                policy.learn(offer.history, Drafter.LOOKUP, right[: offer.num_drafted], chosen)
+                policy.learn(offer.history, DraftSource.LOOKUP, right[: offer.num_drafted], chosen)
             offer.history.record(k, num_accepted)
             rows.append(LeaseRow(place, PROMPT + number, 0, (1,), (1,) * k, k + 1))
             answers.append(RowResult(place, tokens=chosen, num_accepted=num_accepted))

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from specdec_core.config import NgramConfig, SpecMethod, SpeculationConfig
-from specdec_core.scheduler import FixedK
+from specdec_core.scheduler import FixedPolicy
 from specdec_core.scheduler.proposals import Proposer
 from specdec_core.scheduler.sequence import Sequence
 from tests.pool.cell import request
 
 
-class _ByAgreement(FixedK):
+class _ByAgreement(FixedPolicy):
     """Goes by agreement for up to four sequences."""
 
     def goes_by_agreement(self, num_live: int) -> bool:

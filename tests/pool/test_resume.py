@@ -13,7 +13,7 @@ from specdec_core.errors import InvalidRequestError
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.messages import GroupLease, GroupResult, Role
 from specdec_core.request import ErrorKind, FinishReason, Request
-from specdec_core.scheduler import FixedK, KCause
+from specdec_core.scheduler import DraftLengthReason, FixedPolicy
 from tests.pool import invariants
 from tests.pool.cell import Cell, Client, config, request
 from tests.pool.fake_replica import VOCAB_SIZE, info, logprobs_of
@@ -118,11 +118,11 @@ def test_what_was_brought_back_counts_as_nobodys_draft() -> None:
     assert client.last.stats is not None
     counters = cell.pool.counters()
     assert client.last.stats.num_drafted == counters.num_drafted
-    assert causes(cell)[KCause.RESUME] == 3
+    assert causes(cell)[DraftLengthReason.RESUME] == 3
     assert counters.num_drafted <= 3 * 4
 
 
-class _Observer(FixedK):
+class _Observer(FixedPolicy):
     """Keeps the passes that it is told of, and would check no drafted token."""
 
     def __init__(self, hear: Callable[[GroupLease], None]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
-from specdec_core.speculation.k_policy import FixedK
+from specdec_core.speculation.k_policy import FixedPolicy
 from specdec_core.speculation.k_trace import Record, TracedK
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info
@@ -17,7 +17,7 @@ def rounds(method: SpecMethod) -> list[Record]:
     records: list[Record] = []
     costs = Costs(lambda *_: PASS_S, lambda *_: STEP_S, lambda *_: HOST_S)
     speculation = SpeculationConfig(method=method, num_draft_tokens=2, k_policy=KPolicyName.FIXED)
-    policy = TracedK(FixedK(2), records.append)
+    policy = TracedK(FixedPolicy(2), records.append)
     World(PoolConfig(speculation=speculation), costs, 0.5, policy).run(2, 12)
     return [record for record in records if record["event"] == "observe"][1:]
 
@@ -40,7 +40,7 @@ def test_draft_and_target_have_each_its_own_part() -> None:
 
 def test_time_in_which_nothing_was_ready_belongs_to_no_round() -> None:
     records: list[Record] = []
-    cell = Cell(config(), TracedK(FixedK(0), records.append))
+    cell = Cell(config(), TracedK(FixedPolicy(0), records.append))
     cell.join(info())
     for name, starts_at in (("a", 1.0), ("b", 50.0)):
         cell.now = starts_at
@@ -54,7 +54,9 @@ def test_time_in_which_nothing_was_ready_belongs_to_no_round() -> None:
 
 def test_a_lease_behind_a_running_one_begins_when_that_one_is_answered() -> None:
     records: list[Record] = []
-    cell = Cell(config(max_group_size=1, max_open_leases=2), TracedK(FixedK(0), records.append))
+    cell = Cell(
+        config(max_group_size=1, max_open_leases=2), TracedK(FixedPolicy(0), records.append)
+    )
     cell.join(info())
     cell.now = 1.0
     for name in ("a", "b"):
@@ -70,7 +72,7 @@ def test_a_lease_behind_a_running_one_begins_when_that_one_is_answered() -> None
 def test_a_round_takes_no_less_than_its_pass() -> None:
     """A driver's clock may be coarser than a replica's."""
     records: list[Record] = []
-    cell = Cell(config(), TracedK(FixedK(0), records.append))
+    cell = Cell(config(), TracedK(FixedPolicy(0), records.append))
     cell.join(info())
     cell.add(request())
     cell.run()

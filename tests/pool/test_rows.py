@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from specdec_core.messages import LeaseRow, is_round
-from specdec_core.scheduler.grouping import RowPlan
+from specdec_core.scheduler.grouping import ScheduledRow
 from specdec_core.scheduler.rows import fit, plan_drafting, plan_verification
-from specdec_core.scheduler.sequence import Place, Sequence
+from specdec_core.scheduler.sequence import KVReservation, Sequence
 from tests.pool.cell import request
 
 
@@ -19,45 +19,47 @@ def sequence(length: int) -> Sequence:
 def test_a_draft_caches_all_that_it_drafts_but_the_last(
     num_draft_tokens: int, slot_len: int
 ) -> None:
-    plan = plan_drafting(sequence(9), Place("d", cached_len=7), num_draft_tokens, 100)
+    plan = plan_drafting(sequence(9), KVReservation("d", cached_len=7), num_draft_tokens, 100)
     assert (plan.row.base_len, plan.end_len, plan.num_choices) == (7, 9, num_draft_tokens)
     assert plan.slot_len == slot_len
     assert plan.shape == (num_draft_tokens, 7, 2)
 
 
 def test_a_target_caches_the_proposal_and_chooses_once_more() -> None:
-    plan = plan_verification(sequence(9), Place("t", cached_len=8), (3, 4), 100)
+    plan = plan_verification(sequence(9), KVReservation("t", cached_len=8), (3, 4), 100)
     assert (plan.row.base_len, plan.end_len, plan.slot_len, plan.num_choices) == (8, 9, 11, 3)
     assert plan.shape == (8, 3)
 
 
 def test_the_last_id_is_fed_even_where_it_is_believed_cached() -> None:
     for plan in (
-        plan_verification(sequence(9), Place("t", cached_len=12), (), 100),
-        plan_drafting(sequence(9), Place("d", cached_len=12), 1, 100),
+        plan_verification(sequence(9), KVReservation("t", cached_len=12), (), 100),
+        plan_drafting(sequence(9), KVReservation("d", cached_len=12), 1, 100),
     ):
         assert (plan.row.base_len, plan.end_len) == (8, 9)
 
 
 def test_a_long_catch_up_is_cut_and_chooses_nothing() -> None:
-    plan = plan_verification(sequence(9), Place("t", cached_len=2), (3, 4), 4)
+    plan = plan_verification(sequence(9), KVReservation("t", cached_len=2), (3, 4), 4)
     assert (plan.row.base_len, plan.end_len, plan.num_choices, plan.proposal) == (2, 6, 0, ())
 
 
 @pytest.mark.parametrize(("max_len", "kept"), [(20, 3), (12, 3), (11, 2), (9, 0)])
 def test_a_row_gives_up_drafted_tokens_for_lack_of_room(max_len: int, kept: int) -> None:
-    plan = fit(plan_verification(sequence(9), Place("t", cached_len=8), (3, 4, 5), 100), max_len)
+    plan = fit(
+        plan_verification(sequence(9), KVReservation("t", cached_len=8), (3, 4, 5), 100), max_len
+    )
     assert (plan.proposal, plan.num_choices) == ((3, 4, 5)[:kept], kept + 1)
     assert plan.slot_len == 9 + kept
 
 
 def test_a_drafting_row_gives_up_tokens_too() -> None:
-    plan = fit(plan_drafting(sequence(9), Place("d", cached_len=8), 4, 100), 10)
+    plan = fit(plan_drafting(sequence(9), KVReservation("d", cached_len=8), 4, 100), 10)
     assert (plan.num_choices, plan.slot_len) == (2, 10)
 
 
 def test_committed_ids_are_never_given_up() -> None:
-    plan: RowPlan = plan_verification(sequence(9), Place("t", cached_len=8), (3,), 100)
+    plan: ScheduledRow = plan_verification(sequence(9), KVReservation("t", cached_len=8), (3,), 100)
     with pytest.raises(AssertionError, match="9 ids do not fit into 8"):
         fit(plan, 8)
 

@@ -13,8 +13,8 @@ from specdec_core.config import KPolicyName, OverlapMode, PoolConfig, SpecMethod
 from specdec_core.messages import GroupLease, Role
 from specdec_core.scheduler import SendLease
 from specdec_core.scheduler.device import Device, OpenLease
-from specdec_core.scheduler.replicas import Fleet
-from specdec_core.speculation.k_policy import FixedK
+from specdec_core.scheduler.replicas import ReplicaSet
+from specdec_core.speculation.k_policy import FixedPolicy
 from specdec_core.speculation.k_trace import Record, TracedK
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info
@@ -38,7 +38,7 @@ def observed(num_live: int) -> list[Record]:
     )
     limits = PoolConfig(max_group_size=2, window=6, max_open_leases=2, speculation=speculation)
     costs = Costs(lambda *_: PASS_S, lambda _: STEP_S, has_one_thread=True)
-    World(limits, costs, 0.5, TracedK(FixedK(2), records.append)).run(num_live, 12)
+    World(limits, costs, 0.5, TracedK(FixedPolicy(2), records.append)).run(num_live, 12)
     return [record for record in records if record["event"] == "observe"]
 
 
@@ -56,7 +56,7 @@ def test_a_replicas_clock_that_goes_on_in_anothers_turn_is_not_believed() -> Non
     """A pass in a time slice of a GPU takes as long as both."""
     records: list[Record] = []
     limits = config(max_group_size=1, max_open_leases=2)
-    cell = Cell(limits, TracedK(FixedK(0), records.append))
+    cell = Cell(limits, TracedK(FixedPolicy(0), records.append))
     for name in ("one", "other"):
         cell.join(info(name, device="gpu"))
         cell.add(request(name, max_tokens=1))
@@ -71,7 +71,7 @@ def test_a_replicas_clock_that_goes_on_in_anothers_turn_is_not_believed() -> Non
 
 
 def test_behind_the_pass_of_a_device_one_more_is_sent_whichever_replica_has_it() -> None:
-    fleet = Fleet(config())
+    fleet = ReplicaSet(config())
     for name in ("here", "there"):
         fleet.add(info(name + " target", device=name), 0.0)
         fleet.add(info(name + " draft", Role.DRAFT, device=name), 0.0)
@@ -124,7 +124,7 @@ def test_who_does_not_answer_though_the_others_do_is_fenced_after_all_their_turn
 
 def test_who_has_nothing_of_a_full_device_is_sent_one() -> None:
     """It would starve: whoever comes first in the fleet's order takes every place that is left."""
-    fleet = Fleet(config())
+    fleet = ReplicaSet(config())
     for name in ("one", "other"):
         fleet.add(info(name, device="gpu"), 0.0)
     fleet.add(info("draft", Role.DRAFT, device="gpu"), 0.0)
@@ -139,7 +139,7 @@ def test_of_two_targets_on_one_device_none_starves(method: SpecMethod) -> None:
     speculation = SpeculationConfig(method=method, num_draft_tokens=2, k_policy=KPolicyName.FIXED)
     limits = PoolConfig(max_group_size=4, window=16, max_open_leases=2, speculation=speculation)
     costs = Costs(lambda *_: PASS_S, lambda _: STEP_S, has_one_thread=True)
-    world = World(limits, costs, 0.5, FixedK(2), num_targets=2)
+    world = World(limits, costs, 0.5, FixedPolicy(2), num_targets=2)
     world.run(32, 40, 96)
     assert world.pool.counters().max_wait_s < 40 * PASS_S
 
@@ -155,7 +155,7 @@ def test_a_pass_that_does_not_end_holds_up_no_group_of_another_replica() -> None
         lease_ttl_s=30.0,
         overlap=OverlapMode.NEVER,
     )
-    cell = Cell(limits, FixedK(2))
+    cell = Cell(limits, FixedPolicy(2))
     cell.join(info(device="gpu"))
     cell.join(info("draft", Role.DRAFT, device="gpu"))
     for number in range(3):
@@ -191,7 +191,7 @@ def _is_drafting_for(cell: Cell, num_rows: int) -> bool:
 
 
 def test_a_draft_that_does_not_answer_leaves_its_device_to_the_target() -> None:
-    fleet = Fleet(config())
+    fleet = ReplicaSet(config())
     fleet.add(info(device="gpu"), 0.0)
     fleet.add(info("draft", Role.DRAFT, device="gpu"), 0.0)
     fleet["draft"].leases[0] = _LEASE
@@ -241,7 +241,7 @@ def test_groups_that_take_turns_stay_full_though_passes_take_longer_than_the_bou
     )
     costs = Costs(lambda *_: PASS_S, lambda _: STEP_S, has_one_thread=True)
     rates = (0.9, 0.5, 0.1)
-    World(limits, costs, rates, TracedK(FixedK(2), records.append)).run(16, 40, 160)
+    World(limits, costs, rates, TracedK(FixedPolicy(2), records.append)).run(16, 40, 160)
     for record in records:
         if record["event"] == "observe" and record["role"] == "target":
             sizes.append(len(record["rows"]))
@@ -250,7 +250,7 @@ def test_groups_that_take_turns_stay_full_though_passes_take_longer_than_the_bou
 
 
 def test_who_has_left_its_device_has_nothing_open_there() -> None:
-    fleet = Fleet(config())
+    fleet = ReplicaSet(config())
     for name in ("one", "other"):
         fleet.add(info(name, device="gpu"), 0.0)
     device = fleet["other"].device

@@ -12,8 +12,8 @@ import pytest
 
 from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.messages import Role
-from specdec_core.scheduler import FixedK, SendLease
-from specdec_core.speculation.draft_load import Crowd
+from specdec_core.scheduler import FixedPolicy, SendLease
+from specdec_core.speculation.draft_load import DraftLoad
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info
 from tests.pool.modelled.world import Costs, World
@@ -79,7 +79,7 @@ def test_under_load_it_is_near_the_best_fixed_k(ratio: float, acceptance: float)
     assert reached_speed(ratio, acceptance, MANY) >= 0.97 * max(fixed)
 
 
-class Short(FixedK):
+class Short(FixedPolicy):
     """As if drafts never had time enough."""
 
     @property
@@ -87,7 +87,7 @@ class Short(FixedK):
         return True
 
 
-def num_finished(policy: FixedK) -> int:
+def num_finished(policy: FixedPolicy) -> int:
     """Of six sequences."""
     cell = beside_a_stuck_draft(policy)
     for client in cell.clients.values():
@@ -95,7 +95,7 @@ def num_finished(policy: FixedK) -> int:
     return sum(client.last is not None for client in cell.clients.values())
 
 
-def beside_a_stuck_draft(policy: FixedK) -> Cell:
+def beside_a_stuck_draft(policy: FixedPolicy) -> Cell:
     """Six sequences in groups of two, while the draft never answers what it shall propose."""
     limits = config(SpecMethod.DRAFT_MODEL, 2, max_group_size=2, window=6, lease_ttl_s=1e6)
     cell = Cell(limits, policy)
@@ -122,19 +122,19 @@ def _asks(message: object) -> bool:
 def test_rows_that_a_draft_has_no_time_for_are_verified_without_it() -> None:
     """Two are with the draft, and the two that it would take next are left to it."""
     assert num_finished(Short(2)) == 2
-    assert num_finished(FixedK(2)) == 0
+    assert num_finished(FixedPolicy(2)) == 0
 
 
 def test_a_draft_with_one_target_costs_a_round_all_its_time() -> None:
     """They may take turns on one device."""
     for num_live in (1, 8, 24):
-        crowd = Crowd(num_live, GROUP_SIZE, targets_per_draft=1.0)
+        crowd = DraftLoad(num_live, GROUP_SIZE, targets_per_draft=1.0)
         assert crowd.exposed_s(0.4, 1.0) == 0.4
         assert crowd.drafted_share(0.4, 1.4, 1.0) == 1.0
 
 
 def test_drafting_hides_behind_the_passes_of_a_targets_other_groups() -> None:
-    alone, several = (Crowd(n, GROUP_SIZE, targets_per_draft=2.0) for n in (8, 24))
+    alone, several = (DraftLoad(n, GROUP_SIZE, targets_per_draft=2.0) for n in (8, 24))
     assert alone.exposed_s(2.0, 1.0) > 2.0, "the other target's group may be in the way"
     assert several.exposed_s(0.4, 1.0) == 0.0
 
@@ -144,11 +144,11 @@ def test_a_draft_serves_no_more_rounds_than_it_has_time_for(
     drafting_s: float, share: float
 ) -> None:
     """Four targets whose rounds take a second, drafted or not: so much of each is the draft's."""
-    crowd = Crowd(24, GROUP_SIZE, targets_per_draft=4.0)
+    crowd = DraftLoad(24, GROUP_SIZE, targets_per_draft=4.0)
     assert crowd.drafted_share(drafting_s, 1.0, 1.0) == pytest.approx(share)
 
 
 def test_groups_that_are_not_full_share_the_time_of_a_draft() -> None:
-    full, half = (Crowd(n, GROUP_SIZE, targets_per_draft=4.0) for n in (8, 4))
+    full, half = (DraftLoad(n, GROUP_SIZE, targets_per_draft=4.0) for n in (8, 4))
     assert full.drafted_share(0.5, 1.0, 1.0) == pytest.approx(0.5)
     assert half.drafted_share(0.5, 1.0, 1.0) == 1.0

@@ -9,16 +9,16 @@ import pytest
 
 from specdec_core.speculation import step_costs
 from specdec_core.speculation.linear_fit import Point, fit_line
-from specdec_core.speculation.step_costs import CostLine, StepCost
+from specdec_core.speculation.step_costs import CostLine, CostModel
 
 
 def test_costs_are_learnt_from_few_passes_and_never_fall_with_the_rows() -> None:
-    cost = StepCost()
+    cost = CostModel()
     for rows in (8, 40, 8, 24, 16, 40):
         cost.observe(8, rows, 0.010 + 0.0005 * rows)
     assert cost.at(8, 32) == pytest.approx(0.026, rel=0.05)
     assert cost.line.row_s == pytest.approx(0.0005, rel=0.1)
-    falling = StepCost()
+    falling = CostModel()
     for rows, seconds in ((8, 0.03), (40, 0.02), (8, 0.03), (40, 0.02)):
         falling.observe(8, rows, seconds)
     assert falling.line.row_s == 0.0
@@ -66,14 +66,14 @@ def test_a_line_through_the_origin_does_not_say_that_rows_cost_everything() -> N
 
 
 def test_of_one_size_alone_half_the_pass_is_taken_to_grow_with_the_rows() -> None:
-    cost = StepCost()
+    cost = CostModel()
     cost.observe(8, 8, 0.04)
     assert cost.line.row_s == pytest.approx(0.5 * 0.04 / 8)
     assert cost.line.base_s == pytest.approx(0.02)
 
 
 def test_a_step_that_no_line_shows_is_learnt_where_it_was_seen() -> None:
-    cost = StepCost()
+    cost = CostModel()
     for _ in range(40):
         for rows in (8, 16, 24, 32, 48, 64):
             cost.observe(8, rows, 0.030 if rows <= 32 else 0.080)
@@ -83,15 +83,15 @@ def test_a_step_that_no_line_shows_is_learnt_where_it_was_seen() -> None:
 
 @pytest.mark.parametrize("when", [0, 1, 9])
 def test_a_pass_that_met_other_work_is_soon_forgotten(when: int) -> None:
-    cost = StepCost()
+    cost = CostModel()
     for number in range(16):
         cost.observe(8, 8, 0.4 if number == when else 0.04)
     assert cost.at(8, 8) < 0.044
 
 
-def known_sizes() -> StepCost:
+def known_sizes() -> CostModel:
     """20 ms for 8 rows, 30 for 16."""
-    cost = StepCost()
+    cost = CostModel()
     for _ in range(30):
         cost.observe(8, 8, 0.020)
         cost.observe(8, 16, 0.030)
@@ -160,7 +160,7 @@ def test_the_line_is_drawn_seldom_once_a_size_is_known(monkeypatch: pytest.Monke
 
 
 def test_what_was_timed_before_counts_until_a_pass_was_run() -> None:
-    cost = StepCost()
+    cost = CostModel()
     cost.expect(8, 8, 0.01)
     assert not cost.was_timed, "one size says nothing of what a row costs"
     cost.expect(8, 40, 0.03)
@@ -171,7 +171,7 @@ def test_what_was_timed_before_counts_until_a_pass_was_run() -> None:
 
 
 def test_what_was_run_counts_more_than_what_would_be_expected() -> None:
-    cost = StepCost()
+    cost = CostModel()
     cost.observe(8, 8, 0.01)
     cost.expect(8, 40, 9.0)
     assert not cost.was_timed
@@ -184,7 +184,7 @@ def test_a_line_at_another_pace_is_slower_in_all_its_parts() -> None:
 
 
 def test_a_machine_that_becomes_slower_again_is_believed_again() -> None:
-    cost = StepCost()
+    cost = CostModel()
     for seconds in (0.01, 0.02, 0.04):
         for _ in range(8):
             cost.observe(8, 8, seconds)

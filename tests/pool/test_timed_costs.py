@@ -8,8 +8,8 @@ import pytest
 
 from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.messages import Role
-from specdec_core.speculation.goodput import GoodputK
-from specdec_core.speculation.k_policy import AcceptanceHistory, Drafter, Offer
+from specdec_core.speculation.goodput import GoodputPolicy
+from specdec_core.speculation.k_policy import AcceptanceHistory, DraftSource, Offer
 from specdec_core.step_times import StepTime
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info
@@ -73,9 +73,9 @@ def test_the_gain_is_there_from_the_first_request_on() -> None:
 
 
 def first_choice(base_s: float, row_s: float, batch: int) -> int:
-    policy = GoodputK(max_group_size=batch)
+    policy = GoodputPolicy(max_group_size=batch)
     policy.welcome(replace(info(), step_times=timed(base_s, row_s)))
-    offers = [Offer(AcceptanceHistory(), Drafter.LOOKUP, K, num_left=99) for _ in range(batch)]
+    offers = [Offer(AcceptanceHistory(), DraftSource.LOOKUP, K, num_left=99) for _ in range(batch)]
     return sum(policy.num_checked(offers, 0))
 
 
@@ -87,11 +87,11 @@ def test_the_first_group_is_chosen_by_what_was_timed() -> None:
 
 def test_a_draft_whose_steps_were_timed_is_planned_for_at_once() -> None:
     def asked(step_s: float) -> int:
-        policy = GoodputK(max_group_size=8)
+        policy = GoodputPolicy(max_group_size=8)
         policy.welcome(replace(info(), step_times=timed(0.01, 0.0001)))
         steps = tuple(StepTime(n, n, step_s) for n in (1, 8, 32))
         policy.welcome(replace(info(role=Role.DRAFT), step_times=steps))
-        return policy.num_draft_tokens(AcceptanceHistory(), Drafter.MODEL, K, 8)
+        return policy.num_draft_tokens(AcceptanceHistory(), DraftSource.MODEL, K, 8)
 
     assert asked(0.0002) >= 1
     assert asked(0.02) == 0
@@ -115,16 +115,16 @@ def test_a_found_proposal_is_checked_where_the_draft_model_would_cost_more_than_
     """Who drafts is decided by what is expected of each, and a draft's time counts."""
 
     def is_lookup_kept(step_s: float, model: float, lookup: float) -> bool:
-        policy, history = GoodputK(max_group_size=4), AcceptanceHistory()
+        policy, history = GoodputPolicy(max_group_size=4), AcceptanceHistory()
         policy.welcome(replace(info(), step_times=timed(0.01, 0.0001)))
         steps = tuple(StepTime(n, n, step_s) for n in (1, 4, 8))
         policy.welcome(replace(info(role=Role.DRAFT), step_times=steps))
-        for drafter, rate in ((Drafter.MODEL, model), (Drafter.LOOKUP, lookup)):
+        for drafter, rate in ((DraftSource.MODEL, model), (DraftSource.LOOKUP, lookup)):
             for place in range(40):
                 wrong = int(place % 10 >= 10 * rate)
                 policy.learn(history, drafter, (1,), (1 - wrong,))
-        policy.num_draft_tokens(history, Drafter.MODEL, K, 4)
-        return policy.num_draft_tokens(history, Drafter.LOOKUP, K, 4) == K
+        policy.num_draft_tokens(history, DraftSource.MODEL, K, 4)
+        return policy.num_draft_tokens(history, DraftSource.LOOKUP, K, 4) == K
 
     assert not is_lookup_kept(0.0002, model=0.9, lookup=0.3), "the model brings more"
     assert is_lookup_kept(0.0002, model=0.5, lookup=0.9), "lookup brings more"

@@ -16,7 +16,7 @@ from specdec_core.config import SpecMethod
 from specdec_core.messages import LeaseRow, Role
 from specdec_core.scheduler import SendReset
 from specdec_core.scheduler import batch_builder as dispatch
-from specdec_core.scheduler.grouping import ReadyRows, RowPlan
+from specdec_core.scheduler.grouping import DecodeQueue, ScheduledRow
 from specdec_core.scheduler.sequence import Sequence
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info
@@ -26,10 +26,10 @@ from tests.pool.fake_replica import info
 def test_every_plan_that_is_made_is_leased(
     num_targets: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plans: list[RowPlan] = []
+    plans: list[ScheduledRow] = []
     original = dispatch.plan_verification
 
-    def counted(*args: object) -> RowPlan:
+    def counted(*args: object) -> ScheduledRow:
         plans.append(original(*args))  # type: ignore[arg-type]
         return plans[-1]
 
@@ -112,7 +112,7 @@ def test_the_pool_leaves_no_cycles_of_garbage() -> None:
 
 
 def test_rows_that_come_and_go_behind_one_that_stays_leave_nothing() -> None:
-    ready = ReadyRows(max_size=1, by_shape=True)
+    ready = DecodeQueue(max_size=1, by_shape=True)
     rng = random.Random(0)
     oldest = _plan(0, 5)
     ready.put(oldest)
@@ -125,15 +125,15 @@ def test_rows_that_come_and_go_behind_one_that_stays_leave_nothing() -> None:
     assert len(ready._alike._likenesses) == 1
 
 
-def _plan(number: int, length: int) -> RowPlan:
+def _plan(number: int, length: int) -> ScheduledRow:
     sequence = Sequence(number, request("a"), 0.0)
     sequence.ready_since = float(number)
     row = LeaseRow(number, length, 0, (1,), num_choices=1)
-    return RowPlan(sequence, row, length + 1, (length, 1), (length,))
+    return ScheduledRow(sequence, row, length + 1, (length, 1), (length,))
 
 
 def test_a_row_that_left_before_it_was_compared_with_others_is_not_chosen() -> None:
-    ready = ReadyRows(max_size=1, by_shape=True)
+    ready = DecodeQueue(max_size=1, by_shape=True)
     left, *others = (_plan(number, 5) for number in range(3))
     ready.put(left)
     ready.discard(left.sequence.sequence_id)

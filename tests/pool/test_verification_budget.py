@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from specdec_core.config import PoolConfig, SpecMethod
 from specdec_core.messages import LeaseRow, Role
-from specdec_core.scheduler import AcceptanceHistory, Drafter, FixedK
-from specdec_core.scheduler.grouping import RowPlan
+from specdec_core.scheduler import AcceptanceHistory, DraftSource, FixedPolicy
+from specdec_core.scheduler.grouping import ScheduledRow
 from specdec_core.scheduler.sequence import Round, Sequence
 from specdec_core.scheduler.verification_budget import (
     acceptance_rate,
@@ -22,7 +22,7 @@ from specdec_core.scheduler.verification_budget import (
     keep_worthwhile,
     whole_tiles,
 )
-from specdec_core.speculation.k_cause import KCause
+from specdec_core.speculation.k_cause import DraftLengthReason
 from specdec_core.speculation.k_policy import Offer
 from tests.pool.cell import Cell, config, request
 from tests.pool.fake_replica import info
@@ -30,7 +30,7 @@ from tests.pool.fake_replica import info
 numbers = itertools.count()
 
 
-def plan(num_drafted: int, accepted: int = 0, drafted: int = 0) -> RowPlan:
+def plan(num_drafted: int, accepted: int = 0, drafted: int = 0) -> ScheduledRow:
     """A row of a sequence whose past rounds accepted so many of so many drafted tokens."""
     sequence = Sequence(next(numbers), request("a"), 0.0)
     sequence.history.record(drafted, accepted)
@@ -42,7 +42,7 @@ def plan(num_drafted: int, accepted: int = 0, drafted: int = 0) -> RowPlan:
         proposal=tuple(range(num_drafted)),
         num_choices=num_drafted + 1,
     )
-    return RowPlan(
+    return ScheduledRow(
         sequence=sequence,
         row=row,
         slot_len=10 + num_drafted,
@@ -126,7 +126,7 @@ def test_a_target_s_group_keeps_to_the_budget_in_whole_tiles(
         client.check_plain()
 
 
-class OneEach(FixedK):
+class OneEach(FixedPolicy):
     """Wants one drafted token of each row checked; remembers what it was offered."""
 
     offered: ClassVar[list[list[Offer]]] = []
@@ -163,7 +163,7 @@ def test_a_target_s_group_checks_what_the_policy_chooses(method: SpecMethod) -> 
     assert len(offers) == sum(row.num_choices > 0 for group in checking for row in group)
     drafters = {offer.drafter for offer in offers if offer.num_drafted}
     by_model = method is SpecMethod.DRAFT_MODEL
-    assert drafters == {Drafter.MODEL if by_model else Drafter.LOOKUP}
+    assert drafters == {DraftSource.MODEL if by_model else DraftSource.LOOKUP}
     agreed = {offer.num_agreed for offer in offers if offer.num_drafted}
     assert agreed == {0} if by_model else agreed and agreed <= {2, 3, 4}
 
@@ -171,7 +171,7 @@ def test_a_target_s_group_checks_what_the_policy_chooses(method: SpecMethod) -> 
 class Told:
     """A policy that keeps these many tokens of the rows; remembers what it was asked."""
 
-    cause = KCause.PROBE
+    cause = DraftLengthReason.PROBE
 
     def __init__(self, *lengths: int) -> None:
         self.lengths = list(lengths)
@@ -183,9 +183,14 @@ class Told:
         return self.lengths
 
 
-def begun(plan: RowPlan, *, is_drafted: bool = False, num_agreed: int = 0) -> RowPlan:
+def begun(plan: ScheduledRow, *, is_drafted: bool = False, num_agreed: int = 0) -> ScheduledRow:
     plan.sequence.round = Round(
-        9, 4, plan.proposal, is_drafted=is_drafted, num_agreed=num_agreed, cause=KCause.GOODPUT
+        9,
+        4,
+        plan.proposal,
+        is_drafted=is_drafted,
+        num_agreed=num_agreed,
+        cause=DraftLengthReason.GOODPUT,
     )
     return plan
 
@@ -199,13 +204,18 @@ def test_a_policy_is_told_what_each_row_offers_and_has_its_way() -> None:
     assert [len(one.proposal) for one in kept] == [1, 0, 0, 2]
     assert policy.tile_rows == 16
     assert [offer.num_drafted for offer in policy.offers] == [4, 0, 3]
-    drafters = [Drafter.LOOKUP, Drafter.LOOKUP, Drafter.MODEL]
+    drafters = [DraftSource.LOOKUP, DraftSource.LOOKUP, DraftSource.MODEL]
     assert [offer.drafter for offer in policy.offers] == drafters
     assert [offer.num_agreed for offer in policy.offers] == [3, 0, 0]
     left = found.sequence.max_len - len(found.sequence.ids)
     assert [offer.num_left for offer in policy.offers] == [left] * 3
     causes = [one.sequence.round.cause for one in kept if one.sequence.round]
-    assert causes == [KCause.PROBE, KCause.GOODPUT, KCause.GOODPUT, KCause.PROBE]
+    assert causes == [
+        DraftLengthReason.PROBE,
+        DraftLengthReason.GOODPUT,
+        DraftLengthReason.GOODPUT,
+        DraftLengthReason.PROBE,
+    ]
 
 
 def test_a_shorter_plan_is_of_the_same_row() -> None:

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Sequence
 from itertools import accumulate
 
-from specdec_core.choice_rules import ChoiceRules
+from specdec_core.choice_rules import SamplingRules
 from specdec_core.sampling_params import SamplingParams
 
 M64 = 2**64 - 1
@@ -55,7 +55,7 @@ def gumbel(seed: int, position: int, token_id: int) -> float:
     return -math.log(-math.log1p(-w))
 
 
-def process_one(z: Sequence[float], rules: ChoiceRules, ids: Sequence[int]) -> list[float]:
+def process_one(z: Sequence[float], rules: SamplingRules, ids: Sequence[int]) -> list[float]:
     """The logits behind `ids` after bans, bias and penalties, one id after the other."""
     params = rules.params
     prompt, output = list(ids[: rules.prompt_len]), list(ids[rules.prompt_len :])
@@ -74,7 +74,7 @@ def process_one(z: Sequence[float], rules: ChoiceRules, ids: Sequence[int]) -> l
     return processed
 
 
-def _is_banned(v: int, rules: ChoiceRules, output: list[int]) -> bool:
+def _is_banned(v: int, rules: SamplingRules, output: list[int]) -> bool:
     params = rules.params
     if params.allowed_token_ids and v not in params.allowed_token_ids:
         return True

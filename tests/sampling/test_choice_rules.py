@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from specdec_core.choice_rules import ChoiceRules
+from specdec_core.choice_rules import SamplingRules
 from specdec_core.errors import InvalidRequestError
 from specdec_core.grammar import GrammarKind, GrammarSpec
 from specdec_core.sampling_params import SamplingParams
@@ -17,7 +17,7 @@ PLAIN = SamplingParams(temperature=0.8, top_p=0.9, logit_bias=((5, 1.0),), seed=
 
 
 def test_logits_alone_decide_where_nothing_looks_at_ids() -> None:
-    assert not ChoiceRules(PLAIN, 3).needs_history
+    assert not SamplingRules(PLAIN, 3).needs_history
 
 
 @pytest.mark.parametrize(
@@ -32,11 +32,11 @@ def test_logits_alone_decide_where_nothing_looks_at_ids() -> None:
     ids=lambda changes: next(iter(changes)),
 )
 def test_whatever_looks_at_ids_needs_them(looks_at_ids: dict[str, Any]) -> None:
-    assert ChoiceRules(replace(PLAIN, **looks_at_ids), 3).needs_history
+    assert SamplingRules(replace(PLAIN, **looks_at_ids), 3).needs_history
 
 
 def test_a_compiled_grammar_comes_with_the_other_rules() -> None:
-    rules = ChoiceRules(replace(PLAIN, grammar=GRAMMAR), 3, frozenset({7}), "salt")
+    rules = SamplingRules(replace(PLAIN, grammar=GRAMMAR), 3, frozenset({7}), "salt")
     made: Any = object()
     compiled = rules.compiled(lambda spec: made if spec is GRAMMAR else None)
     assert compiled.grammar is made
@@ -46,10 +46,10 @@ def test_a_compiled_grammar_comes_with_the_other_rules() -> None:
 
 
 def test_without_a_grammar_nothing_is_compiled() -> None:
-    rules = ChoiceRules(PLAIN, 3)
+    rules = SamplingRules(PLAIN, 3)
     assert rules.compiled(None) is rules
 
 
 def test_where_nobody_compiles_a_grammar_is_refused() -> None:
     with pytest.raises(InvalidRequestError, match="structured output is not supported here"):
-        ChoiceRules(replace(PLAIN, grammar=GRAMMAR), 3).compiled(None)
+        SamplingRules(replace(PLAIN, grammar=GRAMMAR), 3).compiled(None)

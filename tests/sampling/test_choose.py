@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from specdec_core.choice_rules import ChoiceRow, ChoiceRules
+from specdec_core.choice_rules import SampleRow, SamplingRules
 from specdec_core.sampling.gumbel import gumbel, hash31, noise_keys
 from specdec_core.sampling.sampler import NO_CHOICE, choose
 from specdec_core.sampling_params import SamplingParams
@@ -40,8 +40,8 @@ def bf16_logits(num_rows: int, vocab_size: int, seed: int = 0) -> Tensor:
     return (3 * torch.randn(num_rows, vocab_size, generator=generator)).bfloat16().float()
 
 
-def rows_of(params: list[SamplingParams]) -> list[ChoiceRow]:
-    return [ChoiceRow(ChoiceRules(p, 0), 100 + i) for i, p in enumerate(params)]
+def rows_of(params: list[SamplingParams]) -> list[SampleRow]:
+    return [SampleRow(SamplingRules(p, 0), 100 + i) for i, p in enumerate(params)]
 
 
 @pytest.mark.parametrize("vocab_size", [3, 97, 1000, 5000])
@@ -58,7 +58,7 @@ def test_choices_equal_the_reference(vocab_size: int) -> None:
 LARGE_VOCAB_SIZE = 10_007
 """That no column size divides."""
 LARGE_ROWS = [
-    ChoiceRow(ChoiceRules(params, 0), 40 + i)
+    SampleRow(SamplingRules(params, 0), 40 + i)
     for i in range(2)
     for params in (
         SamplingParams(temperature=1.0, seed=1),
@@ -187,7 +187,7 @@ def test_ties_go_to_the_lowest_id_in_a_greedy_row() -> None:
 
 def test_top_k_keeps_exactly_k_of_tied_ids_the_lowest_ones() -> None:
     """All 3000 ids tie, beyond every number of candidates but the whole row."""
-    rows = [ChoiceRow(ChoiceRules(SamplingParams(top_k=7, seed=3), 0), i) for i in range(300)]
+    rows = [SampleRow(SamplingRules(SamplingParams(top_k=7, seed=3), 0), i) for i in range(300)]
     assert set(choose(torch.zeros(300, 3000), rows, 3000)) == set(range(7))
 
 
@@ -243,7 +243,7 @@ def test_choices_follow_the_filtered_distribution(params: SamplingParams) -> Non
     kept = reference.kept_ids(z, params)
     weights = {v: math.exp(z[v] / params.temperature) for v in kept}
     count = 20_000
-    rows = [ChoiceRow(ChoiceRules(params, 0), position) for position in range(count)]
+    rows = [SampleRow(SamplingRules(params, 0), position) for position in range(count)]
     chosen = choose(torch.tensor([z]).expand(count, -1), rows, len(z))
     statistic = 0.0
     for v in kept:

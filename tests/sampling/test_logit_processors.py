@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from specdec_core.choice_rules import ChoiceRow, ChoiceRules
+from specdec_core.choice_rules import SampleRow, SamplingRules
 from specdec_core.errors import InvalidRequestError
 from specdec_core.sampling.logit_processors import process
 from specdec_core.sampling.sampler import NO_CHOICE, choose
@@ -27,7 +27,7 @@ words = st.lists(any_ids, min_size=1, max_size=3).map(tuple)
 
 
 @st.composite
-def mixes(draw: st.DrawFn) -> ChoiceRules:
+def mixes(draw: st.DrawFn) -> SamplingRules:
     """Any mix of processors; ids beyond the vocabulary are named too."""
     bias = draw(st.dictionaries(any_ids, st.sampled_from([-100.0, -1.5, 0.3, 100.0]), max_size=3))
     params = SamplingParams(
@@ -45,11 +45,11 @@ def mixes(draw: st.DrawFn) -> ChoiceRules:
         max_tokens=20,
     )
     stop_ids = draw(st.frozensets(any_ids, max_size=3))
-    return ChoiceRules(params, draw(st.integers(1, 5)), stop_ids)
+    return SamplingRules(params, draw(st.integers(1, 5)), stop_ids)
 
 
 @st.composite
-def turns(draw: st.DrawFn) -> list[ChoiceRow]:
+def turns(draw: st.DrawFn) -> list[SampleRow]:
     """The rows of one sequence's proposal: they share rules and history."""
     rules = draw(mixes())
     num_output = draw(st.integers(0, 6))
@@ -57,7 +57,7 @@ def turns(draw: st.DrawFn) -> list[ChoiceRow]:
     length = rules.prompt_len + num_output + num_drafted
     history = tuple(draw(st.lists(ids, min_size=length, max_size=length)))
     first = rules.prompt_len + num_output
-    return [ChoiceRow(rules, first + j, history) for j in range(num_drafted + 1)]
+    return [SampleRow(rules, first + j, history) for j in range(num_drafted + 1)]
 
 
 passes = st.lists(turns(), min_size=1, max_size=4).map(lambda all_: [r for t in all_ for r in t])
@@ -70,7 +70,7 @@ def logits_of(num_rows: int, seed: int = 0) -> Tensor:
 
 @settings(max_examples=100)
 @given(passes, st.integers(0, 99))
-def test_a_pass_equals_the_reference_row_by_row(rows: list[ChoiceRow], seed: int) -> None:
+def test_a_pass_equals_the_reference_row_by_row(rows: list[SampleRow], seed: int) -> None:
     logits = logits_of(len(rows), seed)
     before = logits.clone()
     z = process(logits[:, :VOCAB], rows)
@@ -89,7 +89,7 @@ def test_a_pass_equals_the_reference_row_by_row(rows: list[ChoiceRow], seed: int
 
 @settings(max_examples=40)
 @given(passes)
-def test_a_row_does_not_depend_on_the_rows_around_it(rows: list[ChoiceRow]) -> None:
+def test_a_row_does_not_depend_on_the_rows_around_it(rows: list[SampleRow]) -> None:
     logits = logits_of(len(rows))[:, :VOCAB]
     together = process(logits, rows)
     for i, row in enumerate(rows):
@@ -98,23 +98,25 @@ def test_a_row_does_not_depend_on_the_rows_around_it(rows: list[ChoiceRow]) -> N
 
 
 def test_rows_without_processors_cost_nothing() -> None:
-    rules = ChoiceRules(SamplingParams(temperature=0.8, top_p=0.9, max_tokens=5), 1, frozenset({2}))
+    rules = SamplingRules(
+        SamplingParams(temperature=0.8, top_p=0.9, max_tokens=5), 1, frozenset({2})
+    )
     logits = logits_of(3)
-    assert process(logits, [ChoiceRow(rules, i) for i in range(3)]) is logits
+    assert process(logits, [SampleRow(rules, i) for i in range(3)]) is logits
 
 
-def only(rules: ChoiceRules, history: tuple[int, ...]) -> list[float]:
+def only(rules: SamplingRules, history: tuple[int, ...]) -> list[float]:
     """The processed logits behind `history`, from logits that are all 1."""
-    row = ChoiceRow(rules, len(history), history)
+    row = SampleRow(rules, len(history), history)
     z: list[float] = process(torch.ones(1, VOCAB), [row])[0].tolist()
     return z
 
 
 def rules(
     prompt_len: int = 2, stop_ids: frozenset[int] = frozenset(), **fields: object
-) -> ChoiceRules:
+) -> SamplingRules:
     params = replace(SamplingParams(max_tokens=50), **fields)  # type: ignore[arg-type]
-    return ChoiceRules(params, prompt_len, stop_ids)
+    return SamplingRules(params, prompt_len, stop_ids)
 
 
 def test_repetition_counts_the_prompt_presence_and_frequency_do_not() -> None:
@@ -143,7 +145,7 @@ def test_ids_beyond_the_vocabulary_change_nothing() -> None:
 
 def test_sequences_that_share_their_rules_have_histories_of_their_own() -> None:
     shared = rules(prompt_len=0, presence_penalty=1.0)
-    rows = [ChoiceRow(shared, 1, (v,)) for v in (3, 4, 5)]
+    rows = [SampleRow(shared, 1, (v,)) for v in (3, 4, 5)]
     assert process(torch.ones(3, VOCAB), rows)[:, 3:6].tolist() == [
         [0.0, 1.0, 1.0],
         [1.0, 0.0, 1.0],
@@ -161,17 +163,17 @@ def test_everything_is_made_where_the_logits_are() -> None:
         bad_words=((1,),),
         presence_penalty=1.0,
     )
-    row = ChoiceRow(mixed, 4, (3, 3, 4, 4))
+    row = SampleRow(mixed, 4, (3, 3, 4, 4))
     assert process(torch.ones(1, VOCAB, device="meta"), [row]).is_meta
 
 
 def test_before_any_id_there_is_nothing_to_penalise() -> None:
-    row = ChoiceRow(rules(presence_penalty=1.0, repetition_penalty=2.0), 0)
+    row = SampleRow(rules(presence_penalty=1.0, repetition_penalty=2.0), 0)
     assert torch.equal(process(torch.ones(1, VOCAB), [row]), torch.ones(1, VOCAB))
 
 
 def test_repetition_multiplies_negative_logits() -> None:
-    row = ChoiceRow(rules(repetition_penalty=2.0), 2, (3, 4))
+    row = SampleRow(rules(repetition_penalty=2.0), 2, (3, 4))
     assert process(torch.full((1, VOCAB), -1.0), [row])[0, 3:6].tolist() == [-2.0, -2.0, -1.0]
 
 
@@ -207,7 +209,7 @@ def test_a_bad_word_may_not_begin_in_the_prompt() -> None:
 def test_a_row_whose_every_id_is_banned_fails_alone() -> None:
     banned = rules(allowed_token_ids=(3,), bad_words=((3,),))
     fine = rules(temperature=0.0)
-    rows = [ChoiceRow(each, 2, (1, 2)) for each in (fine, banned, fine)]
+    rows = [SampleRow(each, 2, (1, 2)) for each in (fine, banned, fine)]
     logits = logits_of(3)[:, :VOCAB]
     best = logits.argmax(dim=1).tolist()
     assert choose(logits, rows, VOCAB) == [best[0], NO_CHOICE, best[2]]
@@ -215,7 +217,7 @@ def test_a_row_whose_every_id_is_banned_fails_alone() -> None:
 
 def test_rules_that_look_back_need_the_ids() -> None:
     with pytest.raises(AssertionError, match="ids before"):
-        process(torch.ones(1, VOCAB), [ChoiceRow(rules(presence_penalty=1.0), 3, (1, 2))])
+        process(torch.ones(1, VOCAB), [SampleRow(rules(presence_penalty=1.0), 3, (1, 2))])
 
 
 def test_an_id_is_biased_once() -> None:

@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from specdec_core.choice_rules import ChoiceRow, ChoiceRules
+from specdec_core.choice_rules import SampleRow, SamplingRules
 from specdec_core.kernels.build import FLAGS
 from specdec_core.loading.loader import make_decoder
 from specdec_core.sampling import cpu as native_choice
@@ -72,8 +72,8 @@ def _pytorch_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native_choice, "_kernels", None)
 
 
-def rows_of(params: list[SamplingParams], position: int = 100) -> list[ChoiceRow]:
-    return [ChoiceRow(ChoiceRules(p, 0), position + i) for i, p in enumerate(params)]
+def rows_of(params: list[SamplingParams], position: int = 100) -> list[SampleRow]:
+    return [SampleRow(SamplingRules(p, 0), position + i) for i, p in enumerate(params)]
 
 
 def logits_of(kind: str, num_rows: int, vocab_size: int, seed: int) -> Tensor:
@@ -81,7 +81,7 @@ def logits_of(kind: str, num_rows: int, vocab_size: int, seed: int) -> Tensor:
     return KINDS[kind](noise)
 
 
-def decided(kernels: ChoiceKernels, logits: Tensor, rows: list[ChoiceRow]) -> list[int]:
+def decided(kernels: ChoiceKernels, logits: Tensor, rows: list[SampleRow]) -> list[int]:
     """What the kernels say, and PyTorch where they leave it to PyTorch."""
     tokens = kernels.choose(logits, rows)
     return [

@@ -10,19 +10,19 @@ import math
 import pytest
 import torch
 
-from specdec_core.choice_rules import ChoiceRow, ChoiceRules
+from specdec_core.choice_rules import SampleRow, SamplingRules
 from specdec_core.sampling.filters import filter_candidates, first_candidates
 from specdec_core.sampling.sampler import choose
 from specdec_core.sampling_params import SamplingParams
 from tests.sampling import reference
 
 
-def rows_of(num_seeds: int, **filters: float) -> list[ChoiceRow]:
+def rows_of(num_seeds: int, **filters: float) -> list[SampleRow]:
     params = [SamplingParams(seed=seed, **filters) for seed in range(num_seeds)]  # type: ignore[arg-type]
-    return [ChoiceRow(ChoiceRules(one, 0), 7) for one in params]
+    return [SampleRow(SamplingRules(one, 0), 7) for one in params]
 
 
-def check(z: list[float], rows: list[ChoiceRow]) -> set[int]:
+def check(z: list[float], rows: list[SampleRow]) -> set[int]:
     """The choices equal the reference, in company and alone; which ids they are."""
     expected = [reference.choose_one(z, row.rules.params, row.position) for row in rows]
     logits = torch.tensor([z]).expand(len(rows), -1)

@@ -8,16 +8,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from specdec_core.choice_rules import ChoiceRow, ChoiceRules
+from specdec_core.choice_rules import SampleRow, SamplingRules
 from specdec_core.sampling.sampler import NO_CHOICE
 from specdec_core.sampling.token_logprobs import measure_logprobs
 from specdec_core.sampling_params import SamplingParams
 from tests.sampling import reference
 
 
-def row(num_logprobs: int | None, **fields: object) -> ChoiceRow:
+def row(num_logprobs: int | None, **fields: object) -> SampleRow:
     params = SamplingParams(num_logprobs=num_logprobs, **fields)  # type: ignore[arg-type]
-    return ChoiceRow(ChoiceRules(params, 1), 5)
+    return SampleRow(SamplingRules(params, 1), 5)
 
 
 def logits_of(num_rows: int, vocab_size: int, seed: int = 0) -> Tensor:

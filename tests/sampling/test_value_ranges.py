@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from specdec_core.choice_rules import ChoiceRow, ChoiceRules
+from specdec_core.choice_rules import SampleRow, SamplingRules
 from specdec_core.errors import InvalidRequestError
 from specdec_core.sampling.sampler import NO_CHOICE, choose
 from specdec_core.sampling_params import SamplingParams
@@ -59,8 +59,8 @@ LOGITS = {
 
 
 def chosen(logits: torch.Tensor, **fields: Any) -> int:
-    rules = ChoiceRules(SamplingParams(**fields), prompt_len=8)
-    (token,) = choose(logits.unsqueeze(0), [ChoiceRow(rules, len(HISTORY), HISTORY)], 100)
+    rules = SamplingRules(SamplingParams(**fields), prompt_len=8)
+    (token,) = choose(logits.unsqueeze(0), [SampleRow(rules, len(HISTORY), HISTORY)], 100)
     return token
 
 

@@ -19,10 +19,10 @@ from deployments.simulation.tokens import Script
 from specdec_core.messages import EMPTY_HASH, GroupLease, LeaseRow, ReplicaInfo, Role
 from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
-from specdec_core.scheduler import SequencePool
-from specdec_core.scheduler.batch_builder import Dispatcher
-from specdec_core.scheduler.ready_queue import Board
-from specdec_core.scheduler.sequence import Place, Sequence
+from specdec_core.scheduler import Scheduler
+from specdec_core.scheduler.batch_builder import BatchBuilder
+from specdec_core.scheduler.ready_queue import ReadyQueue
+from specdec_core.scheduler.sequence import KVReservation, Sequence
 
 VOCAB_SIZE = 13
 BITS = "bits"
@@ -136,32 +136,32 @@ def found(seeds: int = 40) -> str:
 def test_a_row_that_nobody_plans_while_no_draft_serves_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    note = Dispatcher._note_on_target
+    note = BatchBuilder._note_on_target
 
-    def forgetful(self: Dispatcher, sequence: Sequence, place: Place) -> None:
+    def forgetful(self: BatchBuilder, sequence: Sequence, place: KVReservation) -> None:
         note(self, sequence, place)
         if sequence.sequence_id % 3 == 0 and not self._fleet.of_role(Role.DRAFT):
             self._fleet[place.replica_id].board.forget(sequence.sequence_id)
 
-    monkeypatch.setattr(Dispatcher, "_note_on_target", forgetful)
+    monkeypatch.setattr(BatchBuilder, "_note_on_target", forgetful)
     assert found().startswith("(k)")
 
 
 def test_a_target_that_is_fed_more_prompts_than_it_may_be_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Board, "num_catching_up", lambda board, plans: 0)
+    monkeypatch.setattr(ReadyQueue, "num_catching_up", lambda board, plans: 0)
     assert "is to catch up by" in found()
 
 
 def test_a_book_that_grows_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    add = SequencePool.add
+    add = Scheduler.add
 
-    def bookish(self: SequencePool, request: Request, now: float) -> None:
+    def bookish(self: Scheduler, request: Request, now: float) -> None:
         add(self, request, now)
         self._proposals_seen = [*getattr(self, "_proposals_seen", []), request.request_id]  # type: ignore[attr-defined]
 
-    monkeypatch.setattr(SequencePool, "add", bookish)
+    monkeypatch.setattr(Scheduler, "add", bookish)
     assert "driver.pool._proposals_seen" in found()
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from deployments.simulation.model_replica import ModelReplica
 from deployments.simulation.tokens import guess, next_token, salt_of
-from specdec_core.choice_rules import ChoiceRules
+from specdec_core.choice_rules import SamplingRules
 from specdec_core.messages import (
     EMPTY_HASH,
     GroupLease,
@@ -69,7 +69,7 @@ def random_row(random: Random, role: Role, sequence_id: int, ids: list[int]) -> 
         new_ids=tuple(ids[base_len:end_len]),
         proposal=proposal,
         num_choices=num_choices,
-        rules=random.choice((None, ChoiceRules(params, len(ids)))),
+        rules=random.choice((None, SamplingRules(params, len(ids)))),
     )
 
 
@@ -125,7 +125,7 @@ def test_rows_that_wait_for_their_grammar_keep_what_they_have() -> None:
         fingerprint="bits",
     )
     model = ModelReplica(info, AGREEMENT, taught_by="bits", not_ready=0.5)
-    rules = ChoiceRules(SamplingParams(temperature=0.0, seed=SEED), 3)
+    rules = SamplingRules(SamplingParams(temperature=0.0, seed=SEED), 3)
     row = LeaseRow(1, 0, EMPTY_HASH, (1, 2, 3), rules=rules)
     read = model.execute(GroupLease(0, 1, "r", Role.TARGET, (row,), 1.0), 0.0)
     assert [answer.status for answer in read.rows] == [RowStatus.OK]

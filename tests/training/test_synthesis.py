@@ -15,7 +15,7 @@ from specdec_core.training.documents import Document
 from specdec_core.training.overlap import OverlapFilter
 from specdec_core.training.settings import claim_folder
 from specdec_core.training.synthesis import TextConfig, Writer
-from specdec_core.worker.model_runner import TransformersModel
+from specdec_core.worker.model_runner import ModelRunner
 from tests.tiny_models import VOCAB, reference_greedy, tiny_model
 
 CONFIG = TextConfig(
@@ -48,7 +48,7 @@ class WordChat:
 def _writer(
     config: TextConfig = CONFIG, excluded: Sequence[str] = (), prompts: Sequence[str] = ()
 ) -> Writer:
-    target = TransformersModel(tiny_model("llama"), vocab_size=VOCAB, kv_cache_tokens=2048)
+    target = ModelRunner(tiny_model("llama"), vocab_size=VOCAB, kv_cache_tokens=2048)
     chat = WordChat()
     return Writer(target, frozenset({END}), chat, config, OverlapFilter(excluded), prompts)
 

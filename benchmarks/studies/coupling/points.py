@@ -16,7 +16,7 @@ from transformers import DynamicCache
 
 from benchmarks.studies.coupling.law import Acceptance, acceptances, expected_rounds
 from specdec_core import SamplingParams
-from specdec_core.choice_rules import ChoiceRow, ChoiceRules
+from specdec_core.choice_rules import SampleRow, SamplingRules
 from specdec_core.sampling.sampler import choose
 
 _FIRST_FREE_SEED = 1 << 32
@@ -151,6 +151,6 @@ def _measured(
 def choices(answer: Answer, logits_NV: Tensor, seed: int) -> list[int]:
     """What would be chosen at every position of an answer if its seed were this one."""
     params = replace(answer.params, seed=seed)
-    rules = ChoiceRules(params, len(answer.prompt))
-    rows = [ChoiceRow(rules, len(answer.prompt) + i) for i in range(len(answer.emitted))]
+    rules = SamplingRules(params, len(answer.prompt))
+    rows = [SampleRow(rules, len(answer.prompt) + i) for i in range(len(answer.emitted))]
     return choose(logits_NV, rows, logits_NV.shape[1])

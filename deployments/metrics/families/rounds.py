@@ -11,7 +11,7 @@ from deployments.stages.histogram import BOUNDS_S
 from deployments.stages.rounds import PASS
 from specdec.v1 import generation_pb2 as pb
 from specdec_core.messages import Role
-from specdec_core.scheduler import KCause
+from specdec_core.scheduler import DraftLengthReason
 
 GRANTED, EXPIRED = "num_leases_granted_", "num_leases_expired_"
 K_CAUSE = "num_rounds_k_by_"
@@ -122,7 +122,7 @@ _SPECULATION = (
         kind=Kind.COUNTER,
         text="Rounds by what decided how many tokens were drafted for them; "
         "specdec_core/speculation/k_cause.py says what each cause is.",
-        read=totals_by(K_CAUSE, (cause.label for cause in KCause)),
+        read=totals_by(K_CAUSE, (cause.label for cause in DraftLengthReason)),
         labels=("cause",),
     ),
     Metric(

@@ -16,9 +16,9 @@ from deployments.simulation.network import Stream
 from deployments.simulation.record import Record, Violation
 from deployments.simulation.transitions import NEW
 from specdec_core.messages import GroupLease, Occupancy, Role
-from specdec_core.scheduler.live_requests import Registry
-from specdec_core.scheduler.replicas import Fleet, ReplicaRecord
-from specdec_core.scheduler.sequence import Place, Sequence, SequenceStatus
+from specdec_core.scheduler.live_requests import LiveRequests
+from specdec_core.scheduler.replicas import ReplicaSet, ReplicaState
+from specdec_core.scheduler.sequence import KVReservation, Sequence, SequenceStatus
 
 _DRAFTING = SequenceStatus.DRAFTING
 _AT_REST = (SequenceStatus.READY, SequenceStatus.PROPOSED)
@@ -77,7 +77,7 @@ class DecisionChecks:
             raise _misplaced(registry, fleet)
         _check_outboxes(driver)
 
-    def _check_sequences(self, registry: Registry, fleet: Fleet, now: float) -> int:
+    def _check_sequences(self, registry: LiveRequests, fleet: ReplicaSet, now: float) -> int:
         """How many places they have. Names are bound outside the loop: it is run for every sequence
         behind every decision."""
         statuses = self._statuses
@@ -102,7 +102,7 @@ class DecisionChecks:
                     _check_undrafted(sequence, target, status, fleet)
         return num_places
 
-    def _check_places(self, record: ReplicaRecord) -> int:
+    def _check_places(self, record: ReplicaState) -> int:
         """(a), (e): who is here is live, has this place and waits for an open lease. As many blocks
         as they have reserved."""
         statuses, leases = self._statuses, record.leases
@@ -125,7 +125,7 @@ class DecisionChecks:
         self._record.transitions[self._statuses.get(sequence_id, NEW), status] += 1
         self._statuses[sequence_id] = status
 
-    def _note_ended(self, registry: Registry) -> None:
+    def _note_ended(self, registry: LiveRequests) -> None:
         if len(self._statuses) == len(registry):
             return
         for sequence_id in self._statuses.keys() - {s.sequence_id for s in registry}:
@@ -135,7 +135,7 @@ class DecisionChecks:
     def _check_replica(
         self,
         driver: PoolDriver,
-        record: ReplicaRecord,
+        record: ReplicaState,
         reserved: int,
         leases: Mapping[int, GroupLease],
         is_told_all: bool,
@@ -158,7 +158,7 @@ class DecisionChecks:
             _check_idle(record, runner, reserved)
 
 
-def _misplaced(registry: Registry, fleet: Fleet) -> Violation:
+def _misplaced(registry: LiveRequests, fleet: ReplicaSet) -> Violation:
     """Who has a place where nobody knows of it."""
     for sequence in registry:
         for place in sequence.places.values():
@@ -173,7 +173,7 @@ def _misplaced(registry: Registry, fleet: Fleet) -> Violation:
 
 
 def _check_wait(
-    sequence: Sequence, target: Place, status: SequenceStatus, now: float, fleet: Fleet
+    sequence: Sequence, target: KVReservation, status: SequenceStatus, now: float, fleet: ReplicaSet
 ) -> None:
     is_late = status in _AT_REST and not sequence.is_background
     if is_late and fleet[target.replica_id].is_usable:
@@ -182,7 +182,7 @@ def _check_wait(
 
 
 def _check_undrafted(
-    sequence: Sequence, target: Place, status: SequenceStatus, fleet: Fleet
+    sequence: Sequence, target: KVReservation, status: SequenceStatus, fleet: ReplicaSet
 ) -> None:
     """(k) No draft serves: its target has a row of it, out or ready, or is about to plan one."""
     if status is _DRAFTING:
@@ -207,7 +207,7 @@ def _check_outboxes(driver: PoolDriver) -> None:
             raise Violation(f"(i) news of {sorted(due.keys() & held.keys())} waits in two places")
 
 
-def _check_idle(record: ReplicaRecord, runner: ModelReplica, reserved: int) -> None:
+def _check_idle(record: ReplicaState, runner: ModelReplica, reserved: int) -> None:
     """Nothing is under way: what the replica keeps must be what the pool knows of."""
     if not runner.slots.keys() <= record.sequences.keys():
         lost = runner.slots.keys() - record.sequences.keys()

@@ -17,8 +17,8 @@ from specdec_core.messages import (
     RowStatus,
     hashes_behind,
 )
-from specdec_core.scheduler import SendFree, SequencePool
-from specdec_core.scheduler.replicas import ReplicaRecord
+from specdec_core.scheduler import Scheduler, SendFree
+from specdec_core.scheduler.replicas import ReplicaState
 from specdec_core.scheduler.sequence import Sequence
 
 _OK = RowStatus.OK
@@ -38,7 +38,7 @@ class LeaseBook:
         self._resetting: set[str] = set()
         """Replicas that have not said yet that they forgot everything."""
 
-    def sent(self, pool: SequencePool, lease: GroupLease, now: float) -> None:
+    def sent(self, pool: Scheduler, lease: GroupLease, now: float) -> None:
         if lease.replica_id in self._resetting:
             raise Violation(f"(f) {lease.replica_id} is leased more before it has forgotten")
         record = pool._fleet[lease.replica_id]
@@ -71,7 +71,7 @@ class LeaseBook:
             self._close(lease)
 
     def result(
-        self, pool: SequencePool, result: GroupResult, pass_on: Callable[[], None], now: float
+        self, pool: Scheduler, result: GroupResult, pass_on: Callable[[], None], now: float
     ) -> None:
         """(b) Only a live lease of this epoch commits, at the length that it names."""
         lease = self.open.get(result.lease_id)
@@ -143,7 +143,7 @@ class LeaseBook:
                 del self._owners[row.sequence_id]
 
     def _check_row(
-        self, record: ReplicaRecord, lease: GroupLease, row: LeaseRow, is_target: bool
+        self, record: ReplicaState, lease: GroupLease, row: LeaseRow, is_target: bool
     ) -> None:
         sequence_id = row.sequence_id
         sequence = record.sequences[sequence_id]
@@ -181,7 +181,7 @@ def _block_ends(
             yield length, key
 
 
-def _check_lengths(pool: SequencePool, lease: GroupLease) -> None:
+def _check_lengths(pool: Scheduler, lease: GroupLease) -> None:
     record = pool._fleet[lease.replica_id]
     for row in lease.rows:
         sequence = record.sequences.get(row.sequence_id)

@@ -16,7 +16,7 @@ from deployments.simulation.record import Record, Violation
 from specdec.v1 import coordination_pb2 as pb
 from specdec_core.messages import GroupResult
 from specdec_core.request import Request, TokenEvent
-from specdec_core.scheduler import Command, Emit, SendFree, SendLease, SendReset, SequencePool
+from specdec_core.scheduler import Command, Emit, Scheduler, SendFree, SendLease, SendReset
 
 
 class Invariants:
@@ -63,7 +63,7 @@ class Invariants:
     def gone(self, replica_id: str) -> None:
         self._leases.gone(replica_id)
 
-    def commanded(self, pool: SequencePool, commands: list[Command], now: float) -> None:
+    def commanded(self, pool: Scheduler, commands: list[Command], now: float) -> None:
         for command in commands:
             if isinstance(command, SendLease):
                 self._leases.sent(pool, command.lease, now)
@@ -75,7 +75,7 @@ class Invariants:
                 self._leases.reset(command.replica_id)
 
     def result(
-        self, pool: SequencePool, result: GroupResult, pass_on: Callable[[], None], now: float
+        self, pool: Scheduler, result: GroupResult, pass_on: Callable[[], None], now: float
     ) -> None:
         self._leases.result(pool, result, pass_on, now)
 
@@ -109,7 +109,7 @@ class Invariants:
         self._leases.check_expiry(now)
         self._check_ended(driver.pool, now)
 
-    def _check_ended(self, pool: SequencePool, now: float) -> None:
+    def _check_ended(self, pool: Scheduler, now: float) -> None:
         """(h) What was aborted and what has no time left is over."""
         for request_id in self._aborted:
             if pool.status(request_id) is not None:

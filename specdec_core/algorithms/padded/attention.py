@@ -20,7 +20,7 @@ from specdec_core.algorithms.padded.cache import COLUMN_STEP, PaddedKV
 from specdec_core.host_copies import on_device
 from specdec_core.kernels.ops import NativeKernels
 from specdec_core.kv_cache.paged import KVShape
-from specdec_core.layers.attention.metadata import PassPlan
+from specdec_core.layers.attention.metadata import AttentionMetadata
 from specdec_core.layers.attention.sdpa import (
     attend_blocks,
     attend_rows,
@@ -56,7 +56,7 @@ class OffsetPass:
 
     def __init__(
         self,
-        plan: PassPlan,
+        plan: AttentionMetadata,
         kv: PaddedKV,
         view_watch: Stopwatch,
         kernels: NativeKernels | None = None,
@@ -99,7 +99,7 @@ class RectanglePass:
     """Fast numerics: one call over all rows and columns, hidden columns masked."""
 
     def __init__(
-        self, plan: PassPlan, kv: PaddedKV, feeds: Sequence[Feed], num_query_groups: int
+        self, plan: AttentionMetadata, kv: PaddedKV, feeds: Sequence[Feed], num_query_groups: int
     ) -> None:
         """The fed tokens are the last that each row caches."""
         counts = [0] * kv.num_rows
@@ -155,7 +155,7 @@ class RectanglePass:
         return mask_BQS.masked_fill_(hidden_BQS, float("-inf")).unsqueeze(1)
 
 
-def plan_rectangle(kv: PaddedKV, feeds: Sequence[Feed]) -> PassPlan:
+def plan_rectangle(kv: PaddedKV, feeds: Sequence[Feed]) -> AttentionMetadata:
     """The pass that feeds every row its tokens, which `kv` counts as cached already."""
     device = kv.shape.device
     write_index = on_device(_columns(kv, feeds), torch.long, device)
@@ -166,7 +166,7 @@ def plan_rectangle(kv: PaddedKV, feeds: Sequence[Feed]) -> PassPlan:
         for index in range(end - feed.num_logits, end)
     ]
     tokens = [token for feed in feeds for token in feed.tokens]
-    return PassPlan(
+    return AttentionMetadata(
         input_ids=on_device(tokens, torch.long, device).unsqueeze(0),
         position_ids=kv.places(kv.num_columns).flatten()[write_index].unsqueeze(0),
         write_index=write_index,
@@ -193,7 +193,7 @@ def _query_index(counts: Sequence[int], kv: PaddedKV) -> Tensor:
 
 
 def _write(
-    kv: PaddedKV, layer: int, plan: PassPlan, key_TKD: Tensor, value_TKD: Tensor
+    kv: PaddedKV, layer: int, plan: AttentionMetadata, key_TKD: Tensor, value_TKD: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Cache the new keys and values of a layer; returns its pools."""
     keys, values = kv.pools(layer)

@@ -25,13 +25,13 @@ from specdec_core.model import Feed
 from specdec_core.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
-    from specdec_core.worker.model_runner import TransformersModel
+    from specdec_core.worker.model_runner import ModelRunner
 
 
 class PaddedTransformersModel:
     """Borrows the weights and the numerics of `model`, and none of its cache."""
 
-    def __init__(self, model: TransformersModel) -> None:
+    def __init__(self, model: ModelRunner) -> None:
         self.vocab_size: int = model.vocab_size
         self.max_model_len = model.max_model_len
         self.max_cached_tokens = model.num_blocks * model.block_size

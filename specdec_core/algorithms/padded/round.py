@@ -20,10 +20,10 @@ from specdec_core.config import PoolConfig, SpecMethod
 from specdec_core.model import Feed
 from specdec_core.request import TokenEvent
 from specdec_core.sampling.token_logprobs import take_prompts
-from specdec_core.scheduler.stats import Tally, dense
+from specdec_core.scheduler.stats import SchedulerStats, dense
 from specdec_core.speculation.limits import draft_method
 from specdec_core.stopwatch import Stopwatch
-from specdec_core.worker.round import Turn, propose, score_and_verify
+from specdec_core.worker.round import RoundInput, propose, score_and_verify
 from specdec_core.worker.verification import Verdict
 
 
@@ -59,7 +59,7 @@ class PaddedRound:
         self._models = [target] if draft is None else [target, draft]
         self._speculation = config.speculation
         self._checks_invariants = config.check_invariants
-        self._tally = Tally()
+        self._tally = SchedulerStats()
         self._aligned_bytes = 0
         self._stacked_bytes = 0
         self._draft_watch = Stopwatch(target.device)
@@ -115,7 +115,7 @@ class PaddedRound:
         self._tally.num_equal_length_groups += group.has_equal_lengths
         with self._verify_watch:
             turns = [
-                Turn(row, s.ids[-1:], proposal, len(proposal) + 1, s.rules, _history(s))
+                RoundInput(row, s.ids[-1:], proposal, len(proposal) + 1, s.rules, _history(s))
                 for row, (s, proposal) in enumerate(zip(group.sequences, proposals, strict=True))
             ]
             return score_and_verify(group.target, turns)
@@ -212,11 +212,11 @@ def _group(sequences: Sequence[LiveSequence], batches: Sequence[PaddedBatch]) ->
 
 def _draft_turn(
     draft: PaddedBatch, row: int, sequence: LiveSequence, num_tokens: int, max_model_len: int
-) -> Turn:
+) -> RoundInput:
     """Catch up with what was committed, then draft as far as the draft's positions reach."""
     new_ids = sequence.ids[draft.cached_len(row) :]
     num_tokens = min(num_tokens, max_model_len - len(sequence.ids))
-    return Turn(row, new_ids, (), num_tokens, sequence.rules, _history(sequence))
+    return RoundInput(row, new_ids, (), num_tokens, sequence.rules, _history(sequence))
 
 
 def _history(sequence: LiveSequence) -> tuple[int, ...]:

@@ -77,7 +77,7 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PassPlan:
+class AttentionMetadata:
     """One forward pass. Either `segments` or `table` says how to attend."""
 
     input_ids: Tensor
@@ -122,7 +122,7 @@ def _piece(feed: Feed, start: int, first: int, end: int) -> Piece:
     return Piece(feed.slot, start + first, feed.tokens[first:end], num_logits)
 
 
-def plan_native_pass(pieces: Sequence[Piece], kv: KVBlocks) -> PassPlan:
+def plan_native_pass(pieces: Sequence[Piece], kv: KVBlocks) -> AttentionMetadata:
     """The indices alone: kernels that read blocks take rows of any lengths as they are.
 
     Two tensors and views of them: at one row a tensor costs more than what is in it.
@@ -145,7 +145,7 @@ def plan_native_pass(pieces: Sequence[Piece], kv: KVBlocks) -> PassPlan:
     numbers = array("q", ids + places + rows + wanted)
     indices = to_device(torch.frombuffer(numbers, dtype=torch.long), kv.shape.device)
     input_ids, position_ids, write_index, logits_index = indices.split_with_sizes(sizes)
-    return PassPlan(
+    return AttentionMetadata(
         input_ids=input_ids.unsqueeze(0),
         position_ids=position_ids.unsqueeze(0),
         write_index=write_index,
@@ -169,7 +169,7 @@ def _piece_table(pieces: Sequence[Piece], facts: list[int], kv: KVBlocks) -> Pie
 
 def plan_pass(
     pieces: Sequence[Piece], kv: KVBlocks, num_query_groups: int, attention: AttentionShape
-) -> PassPlan:
+) -> AttentionMetadata:
     """Order the pieces by segment and build every index that the layers need."""
     occurrences = Counter(piece.slot for piece in pieces)
 
@@ -189,7 +189,7 @@ def plan_pass(
         for index, end in zip(order, ends, strict=True)
     }
     grouped = (members for _, members in groupby(ordered, segment_key))
-    return PassPlan(
+    return AttentionMetadata(
         input_ids=_index([token for p in ordered for token in p.tokens], kv).unsqueeze(0),
         position_ids=_index([i for p in ordered for i in _places(p)], kv).unsqueeze(0),
         write_index=_index([i for p in ordered for i in _pool_rows(p, kv)], kv),

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from specdec_core.host_copies import to_device
-from specdec_core.layers.attention.metadata import KVBlocks, PassPlan
+from specdec_core.layers.attention.metadata import AttentionMetadata, KVBlocks
 
 _CAUSAL = (-1, 0)
 """A window: all keys to the left, none to the right. The last query of a row sees its last key."""
@@ -90,7 +90,7 @@ class BlockPass:
     block_pools = None
 
     def __init__(
-        self, plan: PassPlan, rows: BlockRows, kv: BlockCache, attention: BlockAttention
+        self, plan: AttentionMetadata, rows: BlockRows, kv: BlockCache, attention: BlockAttention
     ) -> None:
         self._plan = plan
         self._rows = rows
@@ -118,7 +118,7 @@ class BlockPass:
         )
 
 
-def plan_block_rows(plan: PassPlan, device: torch.device) -> BlockRows:
+def plan_block_rows(plan: AttentionMetadata, device: torch.device) -> BlockRows:
     """The rows of a plan of any lengths, which has a table."""
     assert plan.table is not None
     firsts, counts, starts = plan.table.pieces.unbind(1)

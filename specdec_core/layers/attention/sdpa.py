@@ -16,7 +16,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from specdec_core.errors import ModelNotSupportedError
 from specdec_core.kernels.ops import NativeKernels
 from specdec_core.kv_cache.paged import PagedKV
-from specdec_core.layers.attention.metadata import KVBlocks, PassPlan, Segment
+from specdec_core.layers.attention.metadata import AttentionMetadata, KVBlocks, Segment
 
 
 class AttentionPass(Protocol):
@@ -43,7 +43,9 @@ class AttentionPass(Protocol):
 class RaggedPass:
     """One pass's plan over the cache; the attention of every layer goes through `attend`."""
 
-    def __init__(self, plan: PassPlan, kv: PagedKV, kernels: NativeKernels | None = None) -> None:
+    def __init__(
+        self, plan: AttentionMetadata, kv: PagedKV, kernels: NativeKernels | None = None
+    ) -> None:
         """`kernels` run a plan that has a table."""
         self._plan = plan
         self._kv = kv
@@ -90,7 +92,7 @@ class RaggedPass:
 
 def attend_blocks(
     kernels: NativeKernels | None,
-    plan: PassPlan,
+    plan: AttentionMetadata,
     pools: tuple[Tensor, Tensor],
     query_THD: Tensor,
     key_TKD: Tensor,

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from specdec_core.kv_cache.paged import KVShape
-from specdec_core.layers.attention.metadata import PassPlan, Segment
+from specdec_core.layers.attention.metadata import AttentionMetadata, Segment
 from specdec_core.worker.cuda_graphs.buckets import Bucket
 from specdec_core.worker.cuda_graphs.static_input import PassNumbers
 
@@ -28,11 +28,11 @@ class Layout(NamedTuple):
     """Attention reads the blocks in place: nobody looks at segments and their masks."""
 
 
-def device_plan(numbers: PassNumbers, bucket: Bucket, layout: Layout) -> PassPlan:
+def device_plan(numbers: PassNumbers, bucket: Bucket, layout: Layout) -> AttentionMetadata:
     """A plan of one segment, a full rectangle, or of none where blocks are read in place. Reads no
     number on the host."""
     place_RQ, write_RQ = _places(numbers, bucket, layout)
-    return PassPlan(
+    return AttentionMetadata(
         input_ids=numbers.ids.long().view(1, -1),
         position_ids=place_RQ.view(1, -1),
         write_index=write_RQ.view(-1),

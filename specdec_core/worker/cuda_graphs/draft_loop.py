@@ -31,7 +31,7 @@ from specdec_core.sampling.device import (
 )
 from specdec_core.sampling.sampler import NO_CHOICE
 from specdec_core.worker.cuda_graphs.buckets import MAX_ROWS, Bucket, Shape
-from specdec_core.worker.cuda_graphs.graph_runner import StaticPasses
+from specdec_core.worker.cuda_graphs.graph_runner import CudaGraphRunner
 from specdec_core.worker.cuda_graphs.recorder import Work
 from specdec_core.worker.cuda_graphs.static_input import PassNumbers
 
@@ -46,7 +46,7 @@ class _Step(NamedTuple):
 class DraftLoop:
     """Drafts for rows that have cached all of their committed tokens but a few."""
 
-    def __init__(self, passes: StaticPasses, kv: PagedKV, vocab_size: int) -> None:
+    def __init__(self, passes: CudaGraphRunner, kv: PagedKV, vocab_size: int) -> None:
         device = kv.shape.device
         self._passes = passes
         self._kv = kv

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from specdec_core.kv_cache.paged import PagedKV
-from specdec_core.layers.attention.metadata import PassPlan, Piece
+from specdec_core.layers.attention.metadata import AttentionMetadata, Piece
 from specdec_core.layers.attention.paged import BlockAttention, BlockPass, BlockRows
 from specdec_core.layers.attention.sdpa import AttentionPass, RaggedPass
 from specdec_core.layers.attention.shape import AttentionShape
@@ -33,9 +33,9 @@ from specdec_core.worker.cuda_graphs.buckets import (
 from specdec_core.worker.cuda_graphs.device_plan import Layout, device_plan
 from specdec_core.worker.cuda_graphs.recorder import (
     MAX_FAILURES,
+    GraphCache,
     Recorder,
     RecordingEndedError,
-    Recordings,
     Work,
 )
 from specdec_core.worker.cuda_graphs.static_input import PassBuffers, PassNumbers, pack
@@ -63,13 +63,13 @@ class StaticModel:
     """Attention over a block table; None gathers the blocks for PyTorch's own."""
 
 
-class StaticPasses:
+class CudaGraphRunner:
     """The passes of one model that need no Python but a copy of their numbers and a replay."""
 
     def __init__(self, model: StaticModel, attention: AttentionShape, recorder: Recorder) -> None:
         self._model = model
         self._attention = attention
-        self._recordings: Recordings[Shape] = Recordings(recorder)
+        self._recordings: GraphCache[Shape] = GraphCache(recorder)
         self._num_stood_in: Counter[Shape] = Counter()
         """Passes of shapes that are not recorded which ran in larger ones."""
         kv = model.kv
@@ -199,7 +199,7 @@ class StaticPasses:
         return self._model.decoder.decode(plan, self._attention_pass(plan, numbers, bucket))
 
     def _attention_pass(
-        self, plan: PassPlan, numbers: PassNumbers, bucket: Bucket
+        self, plan: AttentionMetadata, numbers: PassNumbers, bucket: Bucket
     ) -> AttentionPass:
         attention = self._model.block_attention
         if attention is None:

@@ -130,7 +130,7 @@ class GraphRecorder:
             torch.cuda.current_stream(self._device).wait_stream(self._stream)
 
 
-class Recordings(Generic[Key]):
+class GraphCache(Generic[Key]):
     """The recordings of one model by their shapes; those used longest ago go first."""
 
     def __init__(self, recorder: Recorder, max_recordings: int = MAX_RECORDINGS) -> None:

@@ -16,7 +16,7 @@ from benchmarks.gpu_report.settings import (
     NetworkShape,
     Settings,
 )
-from specdec_core.models.llama import FusedDecoder
+from specdec_core.models.llama import LlamaModel
 
 SETTINGS = Settings(device="cpu", output=Path(), is_rehearsal=True, sizes=REHEARSED)
 FLOAT_BYTES = 4
@@ -37,7 +37,7 @@ def test_true_shapes_have_the_parameters_of_their_models(
 
 def test_a_dense_network_is_ours_with_norms_of_queries_and_keys() -> None:
     network = random_network(REHEARSED.target, SETTINGS)
-    assert isinstance(network, FusedDecoder)
+    assert isinstance(network, LlamaModel)
     assert network.layers[0].query_norm is not None
 
 

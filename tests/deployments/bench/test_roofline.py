@@ -9,7 +9,7 @@ from deployments.bench.roofline import Roofline, measure_roofline
 from specdec_core.config import ModelImpl
 from specdec_core.loading.loader import make_decoder
 from specdec_core.loading.self_check import make_exact
-from specdec_core.worker.model_runner import TransformersModel
+from specdec_core.worker.model_runner import ModelRunner
 from tests.tiny_models import VOCAB, tiny_model
 
 WIDE = {"hidden_size": 192, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 64}
@@ -29,7 +29,7 @@ def test_every_weight_of_a_linear_counts_once_whatever_the_forward(
         decoder = make_decoder(weights, enforce_eager=enforce_eager)
     else:
         decoder = weights
-    model = TransformersModel(decoder, vocab_size=VOCAB, kv_cache_tokens=1024)
+    model = ModelRunner(decoder, vocab_size=VOCAB, kv_cache_tokens=1024)
     if is_exact:
         make_exact(model)
     roofline = measure_roofline(model)
@@ -54,6 +54,6 @@ def test_the_line_says_what_bounds_a_pass() -> None:
 
 
 def test_a_model_on_a_cpu_is_measured_in_its_own_type() -> None:
-    model = TransformersModel(tiny_model("llama"), vocab_size=VOCAB, kv_cache_tokens=1024)
+    model = ModelRunner(tiny_model("llama"), vocab_size=VOCAB, kv_cache_tokens=1024)
     assert model.dtype == torch.float32
     assert measure_roofline(model).weight_bytes % 4 == 0

@@ -12,7 +12,7 @@ from specdec_core.config import Numerics, PoolConfig
 from specdec_core.messages import ReplicaInfo, Role
 from specdec_core.request import FinishReason, Request, RequestStats, TokenEvent
 from specdec_core.sampling_params import SamplingParams
-from specdec_core.scheduler import SendLease, SequencePool
+from specdec_core.scheduler import Scheduler, SendLease
 
 VOCAB_SIZE = 13
 
@@ -55,7 +55,7 @@ def replay_all(driver: PoolDriver, target: Target) -> None:
 @pytest.mark.parametrize("max_tokens", [1, 5])
 def test_a_request_is_not_replayed_on_targets_that_came_before_its_news(max_tokens: int) -> None:
     """It ends with its first token, or is cancelled before the pool has decided anew."""
-    pool = SequencePool(PoolConfig(), epoch=1)
+    pool = Scheduler(PoolConfig(), epoch=1)
     driver = PoolDriver(pool, epoch=1, audit_share=1.0, clock=lambda: 1.0)
     ingress = driver.attach()
     old = Target(driver, "old bits")

@@ -21,7 +21,7 @@ from specdec_core.logprobs import TokenLogprobs
 from specdec_core.messages import GroupLease, GroupResult, Role
 from specdec_core.request import FinishReason, Request
 from specdec_core.sampling_params import SamplingParams
-from specdec_core.scheduler import SequencePool
+from specdec_core.scheduler import Scheduler
 from tests.deployments.cell import Cell, cell
 from tests.deployments.fake_replica import FakeReplica, continuation, expected_logprobs
 
@@ -501,10 +501,10 @@ def test_a_driver_that_is_ended_as_news_comes_has_ended(
     num_turns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Turns of the loop between the news and the end."""
-    monkeypatch.setattr(SequencePool, "next_deadline", lambda pool: time.monotonic() + 60)
+    monkeypatch.setattr(Scheduler, "next_deadline", lambda pool: time.monotonic() + 60)
 
     async def scenario() -> None:
-        driver = PoolDriver(SequencePool(PoolConfig(), epoch=1), epoch=1)
+        driver = PoolDriver(Scheduler(PoolConfig(), epoch=1), epoch=1)
         running = asyncio.create_task(driver.run())
         await asyncio.sleep(0.01)
         driver.abort(driver.attach(), "nobody")

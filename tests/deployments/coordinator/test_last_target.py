@@ -12,7 +12,7 @@ from specdec_core.config import PoolConfig
 from specdec_core.messages import Occupancy, ReplicaInfo, Role
 from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
-from specdec_core.scheduler import Drained, SendLease, SequencePool
+from specdec_core.scheduler import Drained, Scheduler, SendLease
 
 
 class Clock:
@@ -29,7 +29,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def driver(clock: Clock) -> PoolDriver:
-    return PoolDriver(SequencePool(PoolConfig(), epoch=1), epoch=1, clock=clock)
+    return PoolDriver(Scheduler(PoolConfig(), epoch=1), epoch=1, clock=clock)
 
 
 def registered(driver: PoolDriver, name: str, role: Role = Role.TARGET) -> ConnectedReplica:

@@ -17,7 +17,7 @@ from specdec_core.config import PoolConfig
 from specdec_core.messages import Role
 from specdec_core.request import FinishReason, Request
 from specdec_core.sampling_params import SamplingParams
-from specdec_core.scheduler import SequencePool
+from specdec_core.scheduler import Scheduler
 
 
 class ClockedPool:
@@ -120,7 +120,7 @@ def test_a_replica_that_answered_is_given_work_before_the_next_answer_is_read() 
 
 def test_the_name_of_an_aborted_request_is_free_before_its_end_is_told() -> None:
     """Abort and submission come in one turn of the loop, in which the pool decides nothing."""
-    driver = PoolDriver(SequencePool(PoolConfig(), epoch=1), epoch=1, clock=lambda: 1.0)
+    driver = PoolDriver(Scheduler(PoolConfig(), epoch=1), epoch=1, clock=lambda: 1.0)
     params = SamplingParams(max_tokens=100)
     request = Request(request_id="a", prompt_token_ids=(1, 2, 3), params=params)
     one, other = driver.attach(), driver.attach()

@@ -17,7 +17,7 @@ from deployments.ingress.request_limits import RequestLimits
 from specdec_core.config import PoolConfig, SpeculationConfig
 from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
-from specdec_core.scheduler import SequencePool
+from specdec_core.scheduler import Scheduler
 from tests.deployments.cell import cell
 from tests.deployments.fake_text import fake_text_model
 
@@ -35,7 +35,7 @@ def asked(timeout_s: float | None) -> Request:
 def test_the_pool_ends_a_request_whose_ingress_never_reads() -> None:
     now = 0.0
     driver = PoolDriver(
-        SequencePool(PoolConfig(), epoch=1),
+        Scheduler(PoolConfig(), epoch=1),
         epoch=1,
         limits=ClientLimits(max_concurrent=1),
         clock=lambda: now,

@@ -14,7 +14,7 @@ from specdec.v1 import coordination_pb2 as pb
 from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.messages import Role
 from specdec_core.request import TokenEvent
-from specdec_core.scheduler import KCause
+from specdec_core.scheduler import DraftLengthReason
 from tests.deployments.cell import Cell, cell
 from tests.deployments.coordinator.test_cell import collect, expected, request, run, until
 from tests.deployments.metrics.test_registry import Series, series, value
@@ -61,12 +61,13 @@ def test_every_round_has_one_cause_of_its_k() -> None:
             await collect(client, request("r"))
             found, status = page(parts), pool_status(parts.driver)
             told = {
-                one: value(found, "specdec_k_decisions_total", cause=one.label) for one in KCause
+                one: value(found, "specdec_k_decisions_total", cause=one.label)
+                for one in DraftLengthReason
             }
             assert sum(told.values()) == status.counters["num_sequence_rounds"] > 0
-            assert told[KCause.CONFIGURED] > 0
+            assert told[DraftLengthReason.CONFIGURED] > 0
             ends = {name.removeprefix(K_CAUSE) for name in status.counters if K_CAUSE in name}
-            assert ends == {one.label for one in KCause}
+            assert ends == {one.label for one in DraftLengthReason}
 
     run(scenario)
 

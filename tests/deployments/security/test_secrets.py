@@ -165,8 +165,8 @@ def breaks(*arguments: object) -> None:
         ("tests.deployments.fake_replica.FakeReplica._run", row_fails, 500),
         ("tests.deployments.fake_replica.FakeReplica.execute", breaks, None),
         ("deployments.ingress.output.Output.take", breaks, 500),
-        ("specdec_core.scheduler.SequencePool.advance", breaks, 503),
-        ("specdec_core.scheduler.SequencePool.add", breaks, 503),
+        ("specdec_core.scheduler.Scheduler.advance", breaks, 503),
+        ("specdec_core.scheduler.Scheduler.add", breaks, 503),
         ("deployments.ingress.generation.GenerationService.prepare", breaks, 500),
     ],
 )

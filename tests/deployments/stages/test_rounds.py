@@ -10,7 +10,7 @@ from deployments.coordinator.outbox import IngressOutbox, WorkOutbox
 from deployments.coordinator.pool_driver import PoolDriver
 from deployments.stages.rounds import LeaseTimes, Stage, StageHistograms
 from specdec_core.messages import GroupLease, GroupResult, Role
-from specdec_core.scheduler import SendLease, SequencePool
+from specdec_core.scheduler import Scheduler, SendLease
 from tests.deployments.cell import Cell, cell
 from tests.deployments.coordinator.test_cell import DRAFTING, PLAIN, collect, request, run
 from tests.deployments.fake_replica import FakeReplica
@@ -195,7 +195,7 @@ def test_the_next_lease_is_read_by_its_writer_before_the_tokens_of_the_last_are_
         monkeypatch.setattr(outbox, "put", noting)
 
     async def scenario() -> None:
-        driver = PoolDriver(SequencePool(PLAIN, epoch=1), epoch=1)
+        driver = PoolDriver(Scheduler(PLAIN, epoch=1), epoch=1)
         running = asyncio.create_task(driver.run())
         fake = FakeReplica(Role.TARGET)
         replica = driver.register(fake.info("t0", 1))

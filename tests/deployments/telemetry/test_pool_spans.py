@@ -15,7 +15,7 @@ from specdec_core.config import PoolConfig
 from specdec_core.messages import GroupLease, GroupResult, LeaseRow, Role, RowResult, RowStatus
 from specdec_core.request import ErrorKind, FinishReason, Request, RequestStats, TokenEvent
 from specdec_core.sampling_params import SamplingParams
-from specdec_core.scheduler import SequencePool
+from specdec_core.scheduler import Scheduler
 from tests.deployments.telemetry.memory import (
     TRACEPARENT,
     Spans,
@@ -251,7 +251,7 @@ def test_a_round_that_nobody_drafted_tells_no_draft_s_time(spans: Spans, pool: P
 
 
 def test_an_ingress_that_dies_ends_the_spans_of_its_requests(spans: Spans) -> None:
-    pool = SequencePool(PoolConfig(), epoch=1)
+    pool = Scheduler(PoolConfig(), epoch=1)
     driver = PoolDriver(pool, epoch=1, spans=PoolSpans(spans.tracer))
     ingress = driver.attach()
     driver.submit(ingress, request(), resume=False, trace=CLIENT)

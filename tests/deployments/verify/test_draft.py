@@ -11,18 +11,18 @@ from specdec_core.config import Numerics
 from specdec_core.errors import InvalidRequestError
 from specdec_core.loading.loader import settle_numerics
 from specdec_core.model import Feed
-from specdec_core.worker.model_runner import TransformersModel
+from specdec_core.worker.model_runner import ModelRunner
 from tests.tiny_models import DECODERS, FUSED, VOCAB, tiny_decoder
 
 IDS = (5, 9, 2, 31, 8)
 
 
-def adapted(decoder: str, num_layers: int = 4) -> TransformersModel:
+def adapted(decoder: str, num_layers: int = 4) -> ModelRunner:
     weights = tiny_decoder(decoder, num_hidden_layers=num_layers)
-    return TransformersModel(weights, vocab_size=VOCAB, kv_cache_tokens=1024)
+    return ModelRunner(weights, vocab_size=VOCAB, kv_cache_tokens=1024)
 
 
-def logits(model: TransformersModel) -> torch.Tensor:
+def logits(model: ModelRunner) -> torch.Tensor:
     slot = model.allocate()
     scored = model.score([Feed(slot, IDS, len(IDS))])
     model.free(slot)

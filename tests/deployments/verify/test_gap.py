@@ -15,7 +15,7 @@ from specdec_core.loading.loader import settle_numerics
 from specdec_core.model import Feed
 from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
-from specdec_core.worker.model_runner import TransformersModel
+from specdec_core.worker.model_runner import ModelRunner
 from tests.fakes import TokenListModel
 from tests.tiny_models import VOCAB, tiny_model
 
@@ -76,9 +76,7 @@ def test_answers_of_other_lengths_are_compared_to_their_ends() -> None:
 
 
 def test_exact_numerics_change_nothing_over_either_cache() -> None:
-    model = TransformersModel(
-        tiny_model("mistral").bfloat16(), vocab_size=VOCAB, kv_cache_tokens=2048
-    )
+    model = ModelRunner(tiny_model("mistral").bfloat16(), vocab_size=VOCAB, kv_cache_tokens=2048)
     prompts = [tuple(range(5, 5 + length)) for length in (17, 2, 1, 40)]
     rows = [decoded(*range(10, 30), prompt=prompt) for prompt in prompts]
     caches = [Company(4, 4, is_padded) for is_padded in (False, True)]

@@ -23,7 +23,7 @@ from deployments.wire.silence import heard
 from specdec.v1 import coordination_pb2 as pb
 from specdec.v1 import coordination_pb2_grpc as pb_grpc
 from specdec_core.messages import Role
-from specdec_core.scheduler import SequencePool
+from specdec_core.scheduler import Scheduler
 from tests.deployments.cell import Cell, cell
 from tests.deployments.coordinator.test_cell import PLAIN, collect, expected, request, run, until
 from tests.deployments.fake_replica import FakeReplica
@@ -148,7 +148,7 @@ def test_who_is_silent_and_does_not_read_is_left_out_though_a_write_to_him_does_
         await asyncio.sleep(60)
 
     async def scenario() -> None:
-        driver = PoolDriver(SequencePool(PLAIN, epoch=1), epoch=1)
+        driver = PoolDriver(Scheduler(PLAIN, epoch=1), epoch=1)
         stream: Any = CoordinatorServicer(driver).Work(introduction(), Mock())
         assert (await anext(stream)).HasField("registered")
         assert list(driver.replicas) == ["mute"]

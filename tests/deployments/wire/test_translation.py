@@ -30,7 +30,7 @@ from deployments.wire.translation import (
     write_event,
 )
 from specdec.v1 import coordination_pb2 as pb
-from specdec_core.choice_rules import ChoiceRules
+from specdec_core.choice_rules import SamplingRules
 from specdec_core.config import Numerics, SpecMethod
 from specdec_core.grammar import GrammarKind, GrammarSpec
 from specdec_core.logprobs import TokenLogprobs
@@ -80,7 +80,9 @@ free_params = st.builds(
 params = free_params | st.builds(
     replace, free_params, ignore_eos=st.just(False), min_tokens=st.just(0), grammar=grammars
 )
-rules = st.builds(ChoiceRules, params, int32, st.frozensets(int32, max_size=3), st.text(max_size=5))
+rules = st.builds(
+    SamplingRules, params, int32, st.frozensets(int32, max_size=3), st.text(max_size=5)
+)
 float32 = st.floats(width=32, allow_nan=False)
 
 
@@ -314,7 +316,7 @@ def test_every_field_of_the_core_records_is_carried() -> None:
     assert len(LeaseRow._fields) == 8
     assert len(RowResult._fields) == 9
     compiled = derived = 1  # neither travels
-    assert len(dataclasses.fields(ChoiceRules)) == 4 + compiled + derived
+    assert len(dataclasses.fields(SamplingRules)) == 4 + compiled + derived
     assert len(dataclasses.fields(Occupancy)) == 4
     error_kind = 1  # told by the failure
     assert len(TokenEvent._fields) == 9 + error_kind

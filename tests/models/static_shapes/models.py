@@ -10,23 +10,23 @@ from torch import Tensor
 
 from specdec_core.model import Feed
 from specdec_core.worker.cuda_graphs.recorder import DirectRecorder, Recorder
-from specdec_core.worker.model_runner import TransformersModel
+from specdec_core.worker.model_runner import ModelRunner
 from tests.tiny_models import VOCAB, tiny_decoder
 
 
-def ragged(decoder: str, **limits: Any) -> TransformersModel:
+def ragged(decoder: str, **limits: Any) -> ModelRunner:
     limits = {"kv_cache_tokens": 4096} | limits
-    return TransformersModel(tiny_decoder(decoder), vocab_size=VOCAB, **limits)
+    return ModelRunner(tiny_decoder(decoder), vocab_size=VOCAB, **limits)
 
 
-def fixed(decoder: str, recorder: Recorder | None = None, **limits: Any) -> TransformersModel:
+def fixed(decoder: str, recorder: Recorder | None = None, **limits: Any) -> ModelRunner:
     return ragged(decoder, recorder=recorder or DirectRecorder(), **limits)
 
 
 class Twins:
     """The same calls to two models; what they answer must be the same."""
 
-    def __init__(self, *models: TransformersModel, seed: int = 0) -> None:
+    def __init__(self, *models: ModelRunner, seed: int = 0) -> None:
         self.models = models
         self.rng = random.Random(seed)
         self.lens: dict[int, int] = {}

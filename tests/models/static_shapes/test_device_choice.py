@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from specdec_core.choice_rules import ChoiceRow, ChoiceRules
+from specdec_core.choice_rules import SampleRow, SamplingRules
 from specdec_core.sampling.device import (
     ChoiceKind,
     choose_on_device,
@@ -43,7 +43,7 @@ def chosen(
 
 def exactly(logits: Tensor, rows: list[SamplingParams], positions: list[int]) -> list[int]:
     choice_rows = [
-        ChoiceRow(ChoiceRules(params, prompt_len=0), position)
+        SampleRow(SamplingRules(params, prompt_len=0), position)
         for params, position in zip(rows, positions, strict=True)
     ]
     return choose(logits, choice_rows, logits.shape[1])

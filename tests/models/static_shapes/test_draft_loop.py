@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from specdec_core.choice_rules import ChoiceRules
+from specdec_core.choice_rules import SamplingRules
 from specdec_core.errors import OutOfBlocksError
 from specdec_core.model import Feed
 from specdec_core.sampling_params import SamplingParams
-from specdec_core.worker.model_runner import TransformersModel
-from specdec_core.worker.round import Turn, propose
+from specdec_core.worker.model_runner import ModelRunner
+from specdec_core.worker.round import RoundInput, propose
 from tests.models.static_shapes.models import fixed, ragged
 from tests.models.static_shapes.recorders import JudgingRecorder, ScarceRecorder, WarmingRecorder
 from tests.tiny_models import VOCAB
@@ -53,14 +53,18 @@ class Pair:
             self.slots.append(slot)
 
     @property
-    def models(self) -> tuple[TransformersModel, TransformersModel]:
+    def models(self) -> tuple[ModelRunner, ModelRunner]:
         return self.by_token, self.in_one_go
 
-    def turn(self, row: int, params: SamplingParams, new: int = 1, num_choices: int = 4) -> Turn:
+    def turn(
+        self, row: int, params: SamplingParams, new: int = 1, num_choices: int = 4
+    ) -> RoundInput:
         ids = tuple(self.rng.randrange(VOCAB) for _ in range(new))
-        return Turn(self.slots[row], ids, (), num_choices, ChoiceRules(params, prompt_len=3))
+        return RoundInput(
+            self.slots[row], ids, (), num_choices, SamplingRules(params, prompt_len=3)
+        )
 
-    def check(self, turns: list[Turn], min_confidence: float = 0.0) -> list[tuple[int, ...]]:
+    def check(self, turns: list[RoundInput], min_confidence: float = 0.0) -> list[tuple[int, ...]]:
         expected, found = (propose(model, turns, min_confidence) for model in self.models)
         assert found == expected
         for turn in turns:
@@ -139,8 +143,8 @@ def test_a_warm_up_writes_no_key_of_a_sequence() -> None:
     pools = [pool for layer in model._kv.all_pools for pool in layer]
     before = [pool[:1].clone() for pool in pools]
     for count in (1, 5):
-        rules = ChoiceRules(SamplingParams(temperature=0.8, seed=5), prompt_len=3)
-        propose(model, [Turn(slot, (7,), (), 4, rules) for slot in slots[:count]])
+        rules = SamplingRules(SamplingParams(temperature=0.8, seed=5), prompt_len=3)
+        propose(model, [RoundInput(slot, (7,), (), 4, rules) for slot in slots[:count]])
     for pool, first in zip(pools, before, strict=True):
         assert torch.equal(pool[:1], first)
 
@@ -150,9 +154,9 @@ def test_a_draft_short_of_memory_is_asked_token_by_token() -> None:
     recorder = ScarceRecorder(num_recordings=1)
     models = ragged("fused llama"), fixed("fused llama", recorder)
     (slot,) = {model.allocate() for model in models}
-    rules = ChoiceRules(GREEDY, prompt_len=3)
+    rules = SamplingRules(GREEDY, prompt_len=3)
     for token in range(3):
-        turns = [Turn(slot, (7, token), (), 4, rules)]
+        turns = [RoundInput(slot, (7, token), (), 4, rules)]
         expected, found = (propose(model, turns) for model in models)
         assert found == expected
     assert recorder.num_recorded == 1

@@ -11,7 +11,7 @@ from specdec_core import PoolConfig, Request, SamplingParams, SpecMethod, Specul
 from specdec_core.config import KPolicyName
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.loading.self_check import make_exact
-from specdec_core.worker.model_runner import TransformersModel
+from specdec_core.worker.model_runner import ModelRunner
 from tests.models.static_shapes.models import fixed, ragged
 from tests.models.static_shapes.recorders import JudgingRecorder
 from tests.tiny_models import VOCAB
@@ -37,8 +37,8 @@ def requests(settings: dict[str, float]) -> list[Request]:
 
 
 def generate(
-    target: TransformersModel,
-    draft: TransformersModel | None,
+    target: ModelRunner,
+    draft: ModelRunner | None,
     settings: dict[str, float],
     method: SpecMethod = SpecMethod.NONE,
 ) -> dict[str, list[int]]:

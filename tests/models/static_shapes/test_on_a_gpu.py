@@ -5,23 +5,23 @@ from __future__ import annotations
 import pytest
 import torch
 
-from specdec_core.choice_rules import ChoiceRow, ChoiceRules
+from specdec_core.choice_rules import SampleRow, SamplingRules
 from specdec_core.loading.memory import DeviceMemory, peak_bytes
 from specdec_core.model import Feed
 from specdec_core.sampling.sampler import choose
 from specdec_core.sampling_params import SamplingParams
 from specdec_core.worker.cuda_graphs import capture as captures
 from specdec_core.worker.cuda_graphs.recorder import GraphRecorder, Recorder
-from specdec_core.worker.model_runner import TransformersModel
-from specdec_core.worker.round import Turn, propose
+from specdec_core.worker.model_runner import ModelRunner
+from specdec_core.worker.round import RoundInput, propose
 from tests.tiny_models import DECODERS, VOCAB, tiny_decoder
 
 pytestmark = pytest.mark.gpu
 
 
-def on_gpu(decoder: str, recorder: Recorder | None = None) -> TransformersModel:
+def on_gpu(decoder: str, recorder: Recorder | None = None) -> ModelRunner:
     weights = tiny_decoder(decoder).to("cuda")
-    return TransformersModel(weights, vocab_size=VOCAB, kv_cache_tokens=4096, recorder=recorder)
+    return ModelRunner(weights, vocab_size=VOCAB, kv_cache_tokens=4096, recorder=recorder)
 
 
 @pytest.mark.parametrize("decoder", DECODERS)
@@ -46,10 +46,10 @@ def test_captured_drafts_propose_what_a_draft_asked_token_by_token_proposes(
     slots = [{model.allocate() for model in models}.pop() for _ in range(5)]
     for model in models:
         model.score([Feed(slot, range(1, 30 + slot), 0) for slot in slots])
-    rules = [ChoiceRules(SamplingParams(seed=s, **settings), prompt_len=3) for s in slots]
+    rules = [SamplingRules(SamplingParams(seed=s, **settings), prompt_len=3) for s in slots]
     for turn, count in enumerate((1, 5, 5, 2, 5)):
         rows = list(zip(slots, rules, strict=True))[:count]
-        turns = [Turn(slot, (7, turn), (), 4, rule) for slot, rule in rows]
+        turns = [RoundInput(slot, (7, turn), (), 4, rule) for slot, rule in rows]
         by_token, in_one_go = (propose(model, turns) for model in models)
         assert in_one_go == by_token
 
@@ -57,8 +57,8 @@ def test_captured_drafts_propose_what_a_draft_asked_token_by_token_proposes(
 def test_a_draft_of_k_tokens_waits_for_the_device_once() -> None:
     model = on_gpu("fused llama", GraphRecorder(torch.device("cuda")))
     slot = model.allocate()
-    rules = ChoiceRules(SamplingParams(temperature=0.0), prompt_len=3)
-    turns = [Turn(slot, (7,), (), 4, rules)]
+    rules = SamplingRules(SamplingParams(temperature=0.0), prompt_len=3)
+    turns = [RoundInput(slot, (7,), (), 4, rules)]
     propose(model, turns)
     torch.cuda.set_sync_debug_mode("warn")
     try:
@@ -109,7 +109,7 @@ def test_ties_go_to_the_lowest_id_in_greedy_rows(dtype: torch.dtype) -> None:
     """As on a CPU, however many rows: the first of equals is what PyTorch promises of `max`."""
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(300, 151_936, generator=generator).to(dtype)
-    rows = [ChoiceRow(ChoiceRules(SamplingParams(temperature=0.0), 0), 0)] * len(logits)
+    rows = [SampleRow(SamplingRules(SamplingParams(temperature=0.0), 0), 0)] * len(logits)
     greatest = logits.amax(dim=1, keepdim=True)
     ids = torch.randint(151_936, (300, 9), generator=generator)
     logits.scatter_(1, ids, greatest.expand(-1, 9).contiguous())

@@ -13,8 +13,8 @@ import torch
 from specdec_core.worker.cuda_graphs.recorder import (
     MAX_FAILURES,
     DirectRecorder,
+    GraphCache,
     RecordingEndedError,
-    Recordings,
     Work,
 )
 
@@ -38,7 +38,7 @@ def nothing() -> None:
 
 def test_a_shape_is_recorded_once() -> None:
     recorder = CountingRecorder()
-    recordings = Recordings(recorder)
+    recordings = GraphCache(recorder)
     assert "a" not in recordings
     first = recordings.get("a", nothing, nothing)
     assert recordings.get("a", lambda: 1 / 0, nothing) is first
@@ -57,7 +57,7 @@ def test_the_time_of_recording_is_counted() -> None:
             work()
             return work
 
-    recordings = Recordings(SlowRecorder())
+    recordings = GraphCache(SlowRecorder())
     recordings.get("a", slow, nothing)
     once = recordings.seconds
     assert once >= 0.02
@@ -66,7 +66,7 @@ def test_the_time_of_recording_is_counted() -> None:
 
 
 def test_the_one_used_longest_ago_goes_first() -> None:
-    recordings = Recordings(CountingRecorder(), max_recordings=2)
+    recordings = GraphCache(CountingRecorder(), max_recordings=2)
     for key in ("a", "b", "a", "c"):
         recordings.get(key, nothing, nothing)
     assert [key in recordings for key in "abc"] == [True, False, True]
@@ -76,7 +76,7 @@ def test_the_one_used_longest_ago_goes_first() -> None:
 def test_recordings_go_until_memory_is_free() -> None:
     gib = 2**30
     recorder = CountingRecorder(free=[gib, gib, gib, 1000, 2000, gib])
-    recordings = Recordings(recorder)
+    recordings = GraphCache(recorder)
     for key in ("a", "b", "c"):
         recordings.get(key, nothing, nothing)
     assert len(recordings) == 3
@@ -88,7 +88,7 @@ def test_recordings_that_free_nothing_stay_but_one() -> None:
     """Asked again after a thousand refusals, not each time: an eviction each would leave none."""
     gib = 2**30
     recorder = CountingRecorder(free=[gib, gib, gib, 1000, 1000, gib])
-    recordings = Recordings(recorder)
+    recordings = GraphCache(recorder)
     for key in ("a", "b", "c"):
         recordings.get(key, nothing, nothing)
     for _ in range(1001):
@@ -100,7 +100,7 @@ def test_recordings_that_free_nothing_stay_but_one() -> None:
 
 def test_what_is_kept_does_not_go_for_the_other() -> None:
     gib = 2**30
-    recordings = Recordings(CountingRecorder(free=[gib, gib, 1000, 2000]))
+    recordings = GraphCache(CountingRecorder(free=[gib, gib, 1000, 2000]))
     for key in ("first", "old"):
         recordings.get(key, nothing, nothing)
     assert recordings.get("later", nothing, nothing, kept=("first", "later")) is None
@@ -141,7 +141,7 @@ class FullRecorder(DirectRecorder):
         return replay
 
 
-def held(recordings: Recordings, keys: str) -> str:
+def held(recordings: GraphCache, keys: str) -> str:
     return "".join(key for key in keys if key in recordings)
 
 
@@ -151,7 +151,7 @@ def too_large() -> None:
 
 def test_where_memory_runs_out_the_older_half_goes_and_the_shape_is_tried_again() -> None:
     recorder = FullRecorder(room=4)
-    recordings = Recordings(recorder)
+    recordings = GraphCache(recorder)
     for key in "abcda":
         recordings.get(key, nothing, nothing)
     assert recordings.get("e", nothing, nothing) is not None
@@ -160,7 +160,7 @@ def test_where_memory_runs_out_the_older_half_goes_and_the_shape_is_tried_again(
 
 
 def test_where_that_is_not_enough_all_go_but_those_in_use() -> None:
-    recordings = Recordings(FullRecorder(room=1), max_recordings=8)
+    recordings = GraphCache(FullRecorder(room=1), max_recordings=8)
     assert recordings.get("a", nothing, nothing) is not None
     assert recordings.get("b", nothing, nothing) is not None
     assert held(recordings, "ab") == "b"
@@ -179,7 +179,7 @@ def test_an_attempt_is_given_up_before_the_next_begins() -> None:
         if len(taken) == 1:
             raise torch.OutOfMemoryError("CUDA out of memory")
 
-    recordings = Recordings(FullRecorder(room=2))
+    recordings = GraphCache(FullRecorder(room=2))
     recordings.get("a", nothing, nothing)
     assert recordings.get("b", take, nothing) is not None
     assert len(taken) == 2
@@ -190,7 +190,7 @@ def test_a_shape_that_does_not_fit_runs_unrecorded_and_later_ones_are_recorded(
 ) -> None:
     """It is not tried each time: each attempt may cost all others."""
     recorder = FullRecorder(room=8)
-    recordings = Recordings(recorder)
+    recordings = GraphCache(recorder)
     assert recordings.get("large", too_large, nothing) is None
     assert "failure 1 of 3 in a row: CUDA error: out of memory" in caplog.text
     assert recordings.get("small", nothing, nothing) is not None
@@ -206,7 +206,7 @@ def test_failures_in_a_row_end_recording(
     fail: Callable[[], object], caplog: pytest.LogCaptureFixture
 ) -> None:
     """One that is recorded shows that it goes on; nothing is kept in the end."""
-    recordings = Recordings(FullRecorder(room=8))
+    recordings = GraphCache(FullRecorder(room=8))
     for key in range(MAX_FAILURES - 1):
         assert recordings.get(key, fail, nothing) is None
     assert recordings.get("between", nothing, nothing) is not None

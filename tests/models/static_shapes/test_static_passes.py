@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from specdec_core.choice_rules import ChoiceRules
+from specdec_core.choice_rules import SamplingRules
 from specdec_core.config import DEFAULT_MAX_CHOICES
 from specdec_core.layers.attention.paged import BlockAttention
 from specdec_core.model import Feed
@@ -19,8 +19,8 @@ from specdec_core.sampling_params import SamplingParams
 from specdec_core.worker.cuda_graphs import device_plan
 from specdec_core.worker.cuda_graphs.graph_runner import _OWN_AFTER
 from specdec_core.worker.cuda_graphs.recorder import DirectRecorder, Work
-from specdec_core.worker.model_runner import TransformersModel
-from specdec_core.worker.round import Turn, propose
+from specdec_core.worker.model_runner import ModelRunner
+from specdec_core.worker.round import RoundInput, propose
 from tests.models.static_shapes.by_hand import BY_HAND
 from tests.models.static_shapes.models import Twins, fixed, ragged
 from tests.models.static_shapes.recorders import HostNeededError, JudgingRecorder, ScarceRecorder
@@ -226,8 +226,8 @@ def test_recordings_go_with_the_class_table_they_were_made_for() -> None:
     model = fixed("fused llama", Watched())
     slot = model.allocate()
     model.score([Feed(slot, (1,), 1)])
-    rules = ChoiceRules(SamplingParams(temperature=0.0), prompt_len=1)
-    propose(model, [Turn(slot, (7,), (), 3, rules)])
+    rules = SamplingRules(SamplingParams(temperature=0.0), prompt_len=1)
+    propose(model, [RoundInput(slot, (7,), (), 3, rules)])
     assert len(kept) == 2
     gc.collect()
     gc.disable()
@@ -267,7 +267,7 @@ def test_the_judge_sees_memory_and_shapes_that_change() -> None:
 
 def test_a_model_of_another_class_table_records_anew() -> None:
     recorder = JudgingRecorder()
-    model: TransformersModel = fixed("fused llama", recorder)
+    model: ModelRunner = fixed("fused llama", recorder)
     slot = model.allocate()
     model.score([Feed(slot, (1,), 1)])
     model.score([Feed(slot, (1,), 1)])

@@ -18,7 +18,7 @@ from specdec_core.config import NgramConfig, PoolConfig
 from specdec_core.messages import GroupLease, GroupResult, LeaseRow, ReplicaInfo, Role, RowResult
 from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams
-from specdec_core.scheduler import Emit, SendLease, SequencePool, proposals
+from specdec_core.scheduler import Emit, Scheduler, SendLease, proposals
 from specdec_core.speculation.k_policy import KPolicy
 from specdec_core.step_times import StepTime
 
@@ -75,7 +75,7 @@ class World:
     _seconds: random.Random = field(default_factory=lambda: random.Random(5))
 
     def __post_init__(self) -> None:
-        self.pool = SequencePool(self.config, epoch=1, k_policy=self.k_policy)
+        self.pool = Scheduler(self.config, epoch=1, k_policy=self.k_policy)
         device = "thread" if self.costs.has_one_thread else ""
         for number in range(self.num_targets):
             info = replace(_info(Role.TARGET, number, device), step_times=self.step_times)
