@@ -15,8 +15,8 @@ from deployments.text.grammar_workers import GrammarThreads
 from deployments.text.grammars import Compiler
 from deployments.text.model import load_text_model
 from specdec_core.config import Numerics
-from specdec_core.loading.loader import LoadConfig, LoadedModel, device_of, load_model
-from specdec_core.loading.profiler import rows_of_a_group, timed
+from specdec_core.loading.loader import LoadConfig, LoadedModel, device_of, load_model, timed
+from specdec_core.loading.profiler import rows_of_a_group
 from specdec_core.messages import ReplicaInfo, Role
 from specdec_core.worker.replica import Replica
 

@@ -33,7 +33,7 @@ from specdec_core.loading.exact_cost import leave_exact_where_dear
 from specdec_core.loading.files import local_folder, model_digest, weight_files
 from specdec_core.loading.fingerprint import numerics_fingerprint
 from specdec_core.loading.memory_plan import ColocatedDraft, MemoryPlan, place
-from specdec_core.loading.profiler import timed
+from specdec_core.loading.profiler import known_or_timed
 from specdec_core.loading.self_check import check_rows, make_exact
 from specdec_core.loading.self_check_cache import check_rows_once
 from specdec_core.loading.tokenizers import check_same_tokenizer, load_tokenizer
@@ -147,6 +147,13 @@ def load_pair(
         tokens = loaded.model.num_blocks * loaded.model.block_size
         draft_config = replace(draft_config, kv_cache_tokens=draft_config.kv_cache_tokens or tokens)
     return LoadedPair(target=loaded, draft=timed(load_model(draft, draft_config), Role.DRAFT))
+
+
+def timed(loaded: LoadedModel, role: Role) -> LoadedModel:
+    """Return the same. Its model knows the times of its passes."""
+    identity = f"{loaded.digest} {loaded.fingerprint}"
+    loaded.model.step_times = known_or_timed(loaded.model, role, identity)
+    return loaded
 
 
 def load_model(

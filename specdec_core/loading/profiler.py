@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from specdec_core.cache_folder import cache_folder
 from specdec_core.choice_rules import SamplingRules
@@ -25,9 +25,6 @@ from specdec_core.sampling_params import SamplingParams
 from specdec_core.step_times import StepTime, are_plausible, rows_that_gain
 from specdec_core.worker.model_runner import ModelRunner
 from specdec_core.worker.round import RoundInput, propose, score_and_verify
-
-if TYPE_CHECKING:
-    from specdec_core.loading.loader import LoadedModel
 
 _PASSES = (
     *((1, 1), (1, 5), (8, 1), (8, 2), (32, 1), (8, 5), (1, 2), (1, 16), (4, 1), (16, 1)),
@@ -61,13 +58,6 @@ _VERSION = 5
 """Of how passes are timed: tables of another one are not read."""
 
 _logger = logging.getLogger(__name__)
-
-
-def timed(loaded: LoadedModel, role: Role) -> LoadedModel:
-    """The same; its model knows what its passes take."""
-    identity = f"{loaded.digest} {loaded.fingerprint}"
-    loaded.model.step_times = known_or_timed(loaded.model, role, identity)
-    return loaded
 
 
 def known_or_timed(

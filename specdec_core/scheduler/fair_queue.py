@@ -93,7 +93,7 @@ class FairQueue:
 
     def discard(self, sequence: Sequence) -> None:
         """The sequence, which waits, does so no longer."""
-        account = sequence.account
+        account = self._accounts[sequence.request.client]
         place = bisect_left(account.waiting, sequence.rank, key=rank_of)
         del account.waiting[place]
         self.num_waiting_clients -= not account.waiting
@@ -103,7 +103,7 @@ class FairQueue:
 
     def begin(self, sequence: Sequence) -> None:
         """The first one, which waits still, is admitted for the first time."""
-        account = sequence.account
+        account = self._accounts[sequence.request.client]
         if not _goes_on(sequence):
             self._level = max(self._level, account.num_served)
         account.num_running += 1
@@ -111,7 +111,7 @@ class FairQueue:
 
     def end(self, sequence: Sequence) -> None:
         """The sequence, which was admitted and does not wait, has ended."""
-        account = sequence.account
+        account = self._accounts[sequence.request.client]
         account.num_running -= 1
         self._close_idle(sequence.request.client, account)
 

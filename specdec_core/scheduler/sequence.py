@@ -9,7 +9,7 @@ from array import array
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.messages import EMPTY_HASH, LeaseRow, Role, hashes_behind
@@ -17,9 +17,6 @@ from specdec_core.request import FinishReason, Request, RequestStats
 from specdec_core.speculation.k_cause import DraftLengthReason
 from specdec_core.speculation.k_policy import AcceptanceHistory
 from specdec_core.speculation.ngram import NgramIndex
-
-if TYPE_CHECKING:
-    from specdec_core.scheduler.fair_queue import ClientQueue
 
 PRIORITY_STEP_S = 30.0
 """One step of priority counts as much as having arrived this much earlier or later. Because the
@@ -29,6 +26,12 @@ BACKGROUND_RANK = float("inf")
 _FEW_STOP_IDS = 64
 _DRAFT = Role.DRAFT  # to name the member of an enumeration takes as long as a call
 Rank = tuple[float, int]
+
+
+class ServedTokens(Protocol):
+    """Tokens that a client was served, for fair scheduling."""
+
+    num_served: int
 
 
 class SequenceStatus(StrEnum):
@@ -127,7 +130,7 @@ class Sequence:
     """When it was last given back, or admitted."""
     admitted_at: float | None = None
     """First admission."""
-    account: ClientQueue = field(init=False, repr=False)
+    account: ServedTokens = field(init=False, repr=False)
     """Its client's, from when it waits. In the background there is none."""
     num_preemptions: int = 0
     drafting: Drafting | None = None
