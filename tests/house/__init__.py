@@ -1,0 +1,1 @@
+"""Checks of how the code is written, and a count of its lines."""
