@@ -4,23 +4,42 @@ the service run on these as they do on grpc.aio."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import grpc
 
-from deployments.simulation.network import Host, Parse, Serialize, Stream, refusal
+from deployments.simulation.network import Host, Network, Parse, Serialize, Stream, refusal
+from deployments.simulation.timeline import Process
 from deployments.wire.silence import SilenceError
 
-if TYPE_CHECKING:
-    from deployments.simulation.peer import Peer
+
+class Caller(Process):
+    """A process that opens streams to a host."""
+
+    network: Network
+
+    def opened(self, stream: Stream) -> None:
+        """Called when it has opened a stream."""
+        raise NotImplementedError
+
+    def gave_up(self, stream: Stream) -> None:
+        """Called when it takes the host's silence for the end of a stream."""
+        raise NotImplementedError
+
+    def has_read(self, message: Any) -> None:
+        """Called when its code was handed a message of the host."""
+
+    def written_with(self, message: Any) -> Iterable[Any]:
+        """Return what really is sent where its code has written `message`."""
+        return (message,)
 
 
 class Channel:
     """What a stub needs of a grpc.aio.Channel. Leaving it ends its calls."""
 
-    def __init__(self, client: Peer, server: Host) -> None:
+    def __init__(self, client: Caller, server: Host) -> None:
         self._client = client
         self._server = server
         self._calls: list[_Call] = []
@@ -66,7 +85,7 @@ class _Call:
 
     def __init__(
         self,
-        client: Peer,
+        client: Caller,
         stream: Stream,
         requests: AsyncIterator[Any],
         serialize: Serialize,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from deployments.simulation.client import Outcome
-from deployments.simulation.faults import FaultKind
+from deployments.simulation.faults import FaultKind, plan_faults
 from deployments.simulation.invariants.clocks import no_clocks
 from deployments.simulation.invariants.surprises import no_surprises
 from deployments.simulation.record import MESSAGE_KINDS, Record
@@ -120,7 +120,7 @@ def run_seed(seed: int, *, traces: bool = False) -> Verdict:
 
 
 def _run_seed(seed: int, traces: bool) -> Verdict:
-    trial = Trial(seed, traces=traces)
+    trial = Trial(seed, plan_faults=plan_faults, traces=traces)
     violation = None
     try:
         with no_clocks(), no_surprises(trial.timeline, trial.patience.left_out):

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, Any
 
-from deployments.simulation.calls import Channel
+from deployments.simulation.calls import Caller, Channel
+from deployments.simulation.coordinating import CoordinatorProcess
 from deployments.simulation.invariants.patience import check_patience
 from deployments.simulation.network import Network, Stream
-from deployments.simulation.timeline import Process, Timeline
+from deployments.simulation.timeline import Timeline
 from deployments.wire.silence import SILENCE_S
-
-if TYPE_CHECKING:
-    from deployments.simulation.coordinating import CoordinatorProcess
 
 _STEP_S = 0.00002
 """Of a turn of its loop."""
@@ -49,7 +45,7 @@ class SimulatedAddress:
         return Channel(self.client, self.server)
 
 
-class Peer(Process):
+class Peer(Caller):
     """A replica or an ingress."""
 
     def __init__(self, world: Surroundings, name: str) -> None:
@@ -78,17 +74,8 @@ class Peer(Process):
         return SimulatedAddress(self, coordinator)
 
     def opened(self, stream: Stream) -> None:
-        """It has opened another stream."""
         self.stream = stream
 
     def gave_up(self, stream: Stream) -> None:
-        """It takes the coordinator's silence for its end."""
         with self.timeline.watched():
             check_patience(self, stream.down, self.world.silence_s)
-
-    def has_read(self, message: Any) -> None:
-        """Its code was handed a message of the coordinator's."""
-
-    def written_with(self, message: Any) -> Iterable[Any]:
-        """What really is sent where its code has written `message`."""
-        return (message,)

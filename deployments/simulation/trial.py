@@ -9,7 +9,6 @@ from random import Random
 from deployments.simulation.client import Client, Outcome
 from deployments.simulation.coordinating import CoordinatorProcess
 from deployments.simulation.entering import IngressProcess
-from deployments.simulation.faults import plan_faults
 from deployments.simulation.invariants import Bounds, Invariants, SlotChecks
 from deployments.simulation.invariants.books import leftovers
 from deployments.simulation.invariants.patience import Patience
@@ -55,7 +54,11 @@ _COMES_BACK_S = (0.005, 0.3)
 class Trial:
     """The world of one seed."""
 
-    def __init__(self, seed: int, *, traces: bool = False) -> None:
+    def __init__(
+        self, seed: int, *, plan_faults: Callable[[Trial], None], traces: bool = False
+    ) -> None:
+        """`plan_faults` is called once, before anything happens."""
+        self._plan_faults = plan_faults
         self.random = Random(seed)
         self._not_ready = _NOT_READY if seed >= _FIRST_NOT_READY else 0.0
         self.scenario = draw_scenario(self.random)
@@ -248,7 +251,7 @@ class Trial:
         for _ in range(NUM_REQUESTS):
             time = self.random.uniform(_FIRST_ARRIVAL_S, ARRIVALS_S)
             self.timeline.at(time, self._arrive_as_planned)
-        plan_faults(self)
+        self._plan_faults(self)
         self._look()
 
     def _look(self) -> None:

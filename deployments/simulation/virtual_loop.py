@@ -15,19 +15,30 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from concurrent.futures import Executor
 from contextvars import Context
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
-
-if TYPE_CHECKING:
-    from deployments.simulation.timeline import Process
+from typing import Any, Protocol, TypeVar, TypeVarTuple
 
 T = TypeVar("T")
 Args = TypeVarTuple("Args")
 
 
+class LoopOwner(Protocol):
+    """The simulated process whose loop it is."""
+
+    def clock(self) -> float: ...
+
+    def after_own(self, delay: float, call: Callable[[], object]) -> None: ...
+
+    def plan_turn(self, turn: Callable[[], object]) -> None: ...
+
+    def from_thread(self, call: Callable[[], object]) -> None: ...
+
+    def uncaught(self, error: BaseException) -> None: ...
+
+
 class VirtualLoop(asyncio.AbstractEventLoop):
     """Of one life of `process`."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: LoopOwner) -> None:
         self.is_over = False
         """Its process has died."""
         self._process = process

@@ -1,6 +1,6 @@
 """Count lines of code: without docstrings, comments and blank lines.
 
-    python -m tests.house.code_lines
+python -m tests.house.code_lines
 """
 
 from __future__ import annotations

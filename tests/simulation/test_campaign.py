@@ -10,7 +10,7 @@ import pytest
 
 from deployments.simulation import campaign
 from deployments.simulation.client import Outcome
-from deployments.simulation.faults import FaultKind, on_coordinators, plan
+from deployments.simulation.faults import FaultKind, on_coordinators, plan, plan_faults
 from deployments.simulation.model_replica import ModelReplica
 from deployments.simulation.scenario import FIRST_FINGERPRINT
 from deployments.simulation.trial import Trial
@@ -64,7 +64,7 @@ def test_a_trace_changes_nothing_and_another_seed_is_another_world() -> None:
 
 def test_what_cannot_happen_gives_its_place_to_kinds_that_were_seldom() -> None:
     """No replica has a slot yet that a row could fail in."""
-    trial = Trial(1)
+    trial = Trial(1, plan_faults=plan_faults)
     trial._start()
     for _ in range(4):
         plan._plan(trial, FaultKind.ROW_FAILS, tries=0)
@@ -74,7 +74,7 @@ def test_what_cannot_happen_gives_its_place_to_kinds_that_were_seldom() -> None:
 
 def test_targets_of_an_older_version_are_replaced_by_their_own() -> None:
     """Others would be refused until the last one has gone, which a redeploy waits for."""
-    trial = Trial(1)
+    trial = Trial(1, plan_faults=plan_faults)
     trial.new_version(FIRST_FINGERPRINT)
     older = trial.surroundings
     assert on_coordinators.redeploy(trial) is not None

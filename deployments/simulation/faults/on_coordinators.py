@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from deployments.simulation.coordinating import CoordinatorProcess
 from deployments.simulation.entering import IngressProcess
 from deployments.simulation.peer import Surroundings
 from deployments.simulation.replicating import ReplicaProcess
+from deployments.simulation.trial import Trial
 from specdec_core.messages import Role
-
-if TYPE_CHECKING:
-    from deployments.simulation.trial import Trial
 
 _POLL_S = 0.1
 _DRAIN_BUDGET_S = 1.0

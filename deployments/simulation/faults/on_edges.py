@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from deployments.simulation.entering import IngressProcess
 from deployments.simulation.faults.silent import wait_until_noticed
-
-if TYPE_CHECKING:
-    from deployments.simulation.trial import Trial
+from deployments.simulation.trial import Trial
 
 _FLOOD = 15
 _MOST_LEAVE = 12

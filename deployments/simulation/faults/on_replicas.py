@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from deployments.simulation.faults.silent import wait_until_noticed
 from deployments.simulation.replicating import ReplicaProcess
+from deployments.simulation.trial import Trial
 from specdec_core.messages import Role
-
-if TYPE_CHECKING:
-    from deployments.simulation.trial import Trial
 
 _DRAIN_BUDGET_S = 1.0
 _CRASHES_AGAIN = 3

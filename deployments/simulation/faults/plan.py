@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING
 
 from deployments.simulation.faults import on_coordinators, on_edges, on_replicas
 from deployments.simulation.scenario import ARRIVALS_S
+from deployments.simulation.trial import Trial
 from specdec_core.config import Numerics
 from specdec_core.messages import Role
-
-if TYPE_CHECKING:
-    from deployments.simulation.trial import Trial
 
 _FIRST_S = 0.1
 _RETRY_S = 0.05

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from deployments.simulation.network import Stream
-
-if TYPE_CHECKING:
-    from deployments.simulation.trial import Trial
+from deployments.simulation.trial import Trial
 
 _POLL_S = 0.5
 
