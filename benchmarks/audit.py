@@ -25,14 +25,14 @@ from rich.console import Console
 
 from benchmarks.audit_log import ReferenceStore, ResultLog, engine_version
 from benchmarks.transformers_reference import compare_with_generate
-from deployments.cli import app as specdec
-from deployments.demo_models import resolve_model
-from deployments.progress import cell_progress
-from deployments.verify.audit import Audit
-from deployments.verify.cells import Task, plan
-from deployments.verify.options import VerifyOptions
-from deployments.verify.report import cell_record
-from deployments.verify.setup import Prompts, load_models, read_prompts
+from deployments.cli.main import app as specdec
+from deployments.cli.progress import cell_progress
+from deployments.cli.verify.audit import Audit
+from deployments.cli.verify.cells import Task, plan
+from deployments.cli.verify.options import VerifyOptions
+from deployments.cli.verify.report import cell_record
+from deployments.cli.verify.setup import Prompts, load_models, read_prompts
+from deployments.demo.models import resolve_model
 
 DEFAULTS = {
     "--numerics": "exact",

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from deployments.verify.compare import Answer
+from deployments.cli.verify.compare import Answer
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.request import FinishReason
 

@@ -27,7 +27,7 @@ from rich.progress import track
 from rich.table import Table
 
 from benchmarks.prompts import chat_prompts
-from deployments.demo_models import resolve_model
+from deployments.demo.models import resolve_model
 from specdec_core.choice_rules import SampleRow, SamplingRules
 from specdec_core.config import Numerics
 from specdec_core.loading.loader import DType, LoadConfig, load_model

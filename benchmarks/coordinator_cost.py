@@ -29,11 +29,11 @@ import typer
 import uvloop
 from rich.console import Console
 
-from deployments.coordinator.garbage import look_seldom
-from deployments.coordinator.pool_driver import PoolDriver
+from deployments.coordinator.driver import PoolDriver
 from deployments.coordinator.server import process_settings, start_server
-from deployments.ingress.pool_client import PoolClient
+from deployments.ingress.scheduler_client import PoolClient
 from deployments.replica.work_loop import WorkLoop
+from deployments.runtime.garbage import look_seldom
 from deployments.simulation.model_replica import ModelReplica
 from deployments.wire.endpoint import Endpoint
 from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig

@@ -28,12 +28,12 @@ from benchmarks.harness.machine import commit
 from benchmarks.priced_passes import Bill, Prices, read_pass_table
 from benchmarks.priced_rounds import OFF, SHIPPED, Question, Turn, named, recorded_target, run
 from benchmarks.synthetic import record
-from deployments.bench.prompts import COPYING_FILE
-from deployments.demo_models import resolve_model
-from deployments.generate.prompt_file import PromptLine, read_prompt_file
-from deployments.generate.prompt_text import encode_line
-from deployments.progress import cell_progress
-from deployments.text.model import load_text_model
+from deployments.cli.bench.prompts import COPYING_FILE
+from deployments.cli.generate.prompt_file import PromptLine, read_prompt_file
+from deployments.cli.generate.prompt_text import encode_line
+from deployments.cli.progress import cell_progress
+from deployments.demo.models import resolve_model
+from deployments.text.tokenizer import load_text_model
 from specdec_core import SamplingParams, SpecMethod, SpeculationConfig
 from specdec_core.config import KPolicyName, NgramConfig
 from specdec_core.loading.loader import load_model

@@ -24,8 +24,8 @@ from rich.table import Table
 
 from benchmarks.prompts import chat_prompts
 from benchmarks.synthetic import requests_for
-from deployments.demo_models import resolve_model
-from deployments.progress import cell_progress
+from deployments.cli.progress import cell_progress
+from deployments.demo.models import resolve_model
 from specdec_core import PoolConfig, SamplingParams, SpecMethod, SpeculationConfig
 from specdec_core.config import KPolicyName
 from specdec_core.engine import Engine

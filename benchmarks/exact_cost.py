@@ -20,7 +20,7 @@ from rich.progress import track
 from rich.table import Table
 
 from benchmarks.pass_times import cache_prompt, median_pass_s
-from deployments.demo_models import resolve_model
+from deployments.demo.models import resolve_model
 from specdec_core.config import Numerics
 from specdec_core.loading.loader import DType, LoadConfig, load_model
 from specdec_core.worker.model_runner import ModelRunner

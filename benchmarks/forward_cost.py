@@ -21,7 +21,7 @@ from rich.progress import track
 from rich.table import Table
 
 from benchmarks.pass_times import median_pass_s
-from deployments.demo_models import resolve_model
+from deployments.demo.models import resolve_model
 from specdec_core.config import ModelImpl, Numerics
 from specdec_core.loading.loader import DType, LoadConfig, load_model
 

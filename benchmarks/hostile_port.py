@@ -20,7 +20,7 @@ from pathlib import Path
 
 import grpc
 
-from deployments.tls.files import TlsFiles
+from deployments.wire.tls_files import TlsFiles
 from specdec.v1 import coordination_pb2 as pb
 from specdec.v1 import coordination_pb2_grpc as pb_grpc
 from specdec_core.messages import Role

@@ -19,10 +19,10 @@ from rich.progress import track
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from deployments.demo_models import resolve_model
-from deployments.generate.prompt_file import read_prompt_file, select
-from deployments.generate.prompt_text import encode_line
-from deployments.text.model import load_text_model
+from deployments.cli.generate.prompt_file import read_prompt_file, select
+from deployments.cli.generate.prompt_text import encode_line
+from deployments.demo.models import resolve_model
+from deployments.text.tokenizer import load_text_model
 from specdec_core.config import Numerics
 from specdec_core.loading.loader import DType, LoadConfig, load_model
 from specdec_core.model import Feed

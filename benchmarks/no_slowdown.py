@@ -41,11 +41,11 @@ from benchmarks.synthetic_models import (
     load_target,
     prompts_for,
 )
-from deployments.bench.names import DatasetName
-from deployments.bench.prompts import COPYING_FILE
-from deployments.demo_models import resolve_model
-from deployments.progress import cell_progress
-from deployments.text.model import end_token_ids
+from deployments.cli.bench.names import DatasetName
+from deployments.cli.bench.prompts import COPYING_FILE
+from deployments.cli.progress import cell_progress
+from deployments.demo.models import resolve_model
+from deployments.text.tokenizer import end_token_ids
 from specdec_core import SamplingParams
 from specdec_core.config import KPolicyName, Numerics, default_draft_tokens
 from specdec_core.loading.loader import DType

@@ -11,7 +11,7 @@ from typing import Any
 from rich.table import Table
 
 from benchmarks.no_slowdown_cells import CONTROLLER, OFF, PLAIN, Cell, Run
-from deployments.plotting import picture
+from deployments.cli.plotting import picture
 
 LEAST_OVER_PLAIN = 0.97
 LEAST_OVER_OFF = 0.97

@@ -16,7 +16,7 @@ from rich.progress import Progress
 
 from benchmarks.harness.machine import commit, cpu_name
 from benchmarks.row_prices import CACHED, TOKENS, Price, prices, table
-from deployments.demo_models import resolve_model
+from deployments.demo.models import resolve_model
 from specdec_core.loading.loader import DType, LoadConfig, load_model
 
 

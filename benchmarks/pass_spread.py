@@ -28,7 +28,7 @@ from rich.progress import track
 from rich.table import Table
 
 from benchmarks.harness.machine import cpu_name
-from deployments.demo_models import resolve_model
+from deployments.demo.models import resolve_model
 from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.loading.loader import DType, LoadConfig, load_model

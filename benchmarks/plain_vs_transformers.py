@@ -23,7 +23,7 @@ from rich.progress import track
 from transformers import AutoModelForCausalLM
 
 from benchmarks.prompts import chat_prompts
-from deployments.demo_models import resolve_model
+from deployments.demo.models import resolve_model
 from specdec_core import PoolConfig, Request, SamplingParams
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.loading.loader import DType, LoadConfig, load_model

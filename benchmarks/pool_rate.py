@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from deployments.coordinator.garbage import look_seldom
+from deployments.runtime.garbage import look_seldom
 from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.messages import GroupLease, GroupResult, LeaseRow, ReplicaInfo, Role, RowResult
 from specdec_core.request import Request

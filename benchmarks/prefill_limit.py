@@ -26,8 +26,8 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from deployments.coordinator.pool_settings import MAX_OPEN_LEASES
-from deployments.demo_models import resolve_model
+from deployments.config.scheduler import MAX_OPEN_LEASES
+from deployments.demo.models import resolve_model
 from specdec_core.config import KPolicyName, Numerics, PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.loading.loader import LoadConfig, load_pair
 from specdec_core.messages import GroupLease, GroupResult, ReplicaInfo, Role

@@ -21,7 +21,7 @@ import typer
 from rich.console import Console
 from rich.progress import track
 
-from deployments.demo_models import resolve_model
+from deployments.demo.models import resolve_model
 from specdec_core import PoolConfig, Request, SamplingParams
 from specdec_core.config import Numerics
 from specdec_core.engine import Engine

@@ -29,8 +29,8 @@ from benchmarks.paper.recorded_draft import RecordedDraft
 from benchmarks.priced_passes import Bill, PricedPasses, Prices, RowPrices
 from benchmarks.served_peers.prompts import SHORT, Prompts, token_ids
 from benchmarks.synthetic import record
-from deployments.demo_models import resolve_model
-from deployments.progress import cell_progress
+from deployments.cli.progress import cell_progress
+from deployments.demo.models import resolve_model
 from deployments.simulation.step_costs import parse_step_ms
 from specdec_core import Engine, PoolConfig, Request, SamplingParams, SpecMethod, SpeculationConfig
 from specdec_core.config import KPolicyName, default_draft_tokens

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from deployments.generate.prompt_file import read_prompt_file, select
-from deployments.generate.prompt_text import encode_line
-from deployments.text.model import load_text_model
+from deployments.cli.generate.prompt_file import read_prompt_file, select
+from deployments.cli.generate.prompt_text import encode_line
+from deployments.text.tokenizer import load_text_model
 
 
 def chat_prompts(

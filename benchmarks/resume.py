@@ -23,11 +23,11 @@ import typer
 from rich.console import Console
 
 from benchmarks.harness.starting import service
-from deployments.config import ServiceConfig
-from deployments.demo_models import resolve_model
-from deployments.generate.prompt_file import read_prompt_file
-from deployments.generate.prompt_text import first_messages
-from deployments.http.events import DONE, event_data
+from deployments.api.http.sse import DONE, event_data
+from deployments.cli.generate.prompt_file import read_prompt_file
+from deployments.cli.generate.prompt_text import first_messages
+from deployments.config.service import ServiceConfig
+from deployments.demo.models import resolve_model
 from specdec_core.config import Numerics
 
 _DEMO = "smollm2-135m"

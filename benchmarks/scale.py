@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from deployments.plotting import picture
+from deployments.cli.plotting import picture
 from deployments.simulation.capacity_options import CapacityOptions, run
 from specdec_core.config import KPolicyName
 

@@ -26,9 +26,9 @@ from rich.console import Console
 
 from benchmarks.harness.processes import MIB, Kind, pids_by_kind
 from benchmarks.harness.starting import service
-from deployments.config import ServiceConfig
-from deployments.demo_models import resolve_model
-from deployments.progress import stage_progress
+from deployments.cli.progress import stage_progress
+from deployments.config.service import ServiceConfig
+from deployments.demo.models import resolve_model
 
 GROWTH_LIMIT = 0.02
 """Share of the target's resident memory that may be added."""

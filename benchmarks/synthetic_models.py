@@ -10,7 +10,7 @@ import torch
 from benchmarks.paper.shapes import Shape, pair_shape, random_model
 from benchmarks.prompts import chat_prompts
 from benchmarks.synthetic import DrafterKind
-from deployments.demo_models import resolve_model
+from deployments.demo.models import resolve_model
 from specdec_core.config import Numerics
 from specdec_core.loading.loader import (
     DType,

@@ -9,7 +9,7 @@ import torch
 from rich.progress import track
 from transformers import AutoModelForCausalLM
 
-from deployments.verify.compare import Answer, Difference, first_difference
+from deployments.cli.verify.compare import Answer, Difference, first_difference
 from specdec_core.request import Request
 
 PAD = 0

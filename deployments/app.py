@@ -13,26 +13,26 @@ import yaml
 from ray import serve
 from ray.serve import Application
 
-from deployments.config import READY_TIMEOUT_S, ServiceConfig
+from deployments.autoscaling.serve_options import ingress_options, policy_of, replica_options
+from deployments.config.gpu_allocation import with_gpus
+from deployments.config.service import READY_TIMEOUT_S, ServiceConfig
 from deployments.coordinator.server import PortLimits
 from deployments.coordinator.spec import CoordinatorSpec
-from deployments.deployment_names import INGRESS, deployment_name
-from deployments.gpu_shares import with_gpus
-from deployments.ingress.access import is_loopback
-from deployments.ingress.replaced import HEALTH_CHECK_PERIOD_S
+from deployments.ingress.auth import is_loopback
+from deployments.ingress.redeploy_detector import HEALTH_CHECK_PERIOD_S
 from deployments.ingress_replica import Ingress
-from deployments.memory import STEADY_ALLOCATOR
-from deployments.openmp import short_spin
-from deployments.replica.serving import DraftReplica, TargetReplica
-from deployments.scale_options import ingress_options, policy_of, replica_options
-from deployments.telemetry.logs import LogFormat
+from deployments.names import INGRESS, deployment_name
+from deployments.observability.logs import LogFormat
+from deployments.replica.replica import DraftReplica, TargetReplica
+from deployments.runtime.memory import STEADY_ALLOCATOR
+from deployments.runtime.openmp import short_spin
 from deployments.version import package_version
 from deployments.wire.message_limits import most_message_bytes
 from specdec_core.scheduler.waiting import most_waiting
 
 APPLICATION = "specdec"
 IMPORT_PATH = "deployments.app:build_app"
-SERVICER_FUNCTION = "deployments.edge.grpc_services.add_services"
+SERVICER_FUNCTION = "deployments.proxy.grpc_services.add_services"
 _HEALTH_CHECKS: dict[str, Any] = {
     "health_check_period_s": HEALTH_CHECK_PERIOD_S,
     "health_check_timeout_s": 5,

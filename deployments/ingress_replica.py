@@ -17,31 +17,31 @@ from ray import serve
 from ray.serve.grpc_util import RayServegRPCContext
 from ray.serve.handle import DeploymentHandle
 
-from deployments.cells.pool import Pool
-from deployments.cells.router import MOVE_AFTER_S, CellRouter
-from deployments.config import ServiceConfig
+from deployments.api.grpc.service import GrpcApi
+from deployments.api.http.routes import build_http_app
+from deployments.config.service import ServiceConfig
+from deployments.config.tls_check import check_tls
 from deployments.coordinator.actor import resolve, targets_begun
 from deployments.coordinator.spec import CoordinatorSpec
-from deployments.demo_models import resolve_model
-from deployments.deployment_names import Part
-from deployments.http.api import build_http_app
-from deployments.ingress.access import Access
+from deployments.demo.models import resolve_model
+from deployments.ingress.auth import Access
+from deployments.ingress.cells.client import Pool
+from deployments.ingress.cells.router import MOVE_AFTER_S, CellRouter
 from deployments.ingress.first_target import first_target
 from deployments.ingress.generation import GenerationService
-from deployments.ingress.grpc_api import GrpcApi
 from deployments.ingress.pace import Pace
-from deployments.ingress.pool_client import PoolClient
-from deployments.ingress.replaced import Replaced
+from deployments.ingress.redeploy_detector import Replaced
 from deployments.ingress.request_limits import RequestLimits
-from deployments.memory import keep_trimming
-from deployments.metrics.ingress_times import IngressTimes
-from deployments.telemetry import names
-from deployments.telemetry.logs import begin_replica_logs
-from deployments.telemetry.process import ProcessName
-from deployments.telemetry.requests import RequestSpans
-from deployments.telemetry.tracing import Tracing, begin_tracing
-from deployments.text.model import TextModel, load_text_model
-from deployments.tls.check import check_tls
+from deployments.ingress.scheduler_client import PoolClient
+from deployments.names import Part
+from deployments.observability.logs import begin_replica_logs
+from deployments.observability.metrics.ingress_times import IngressTimes
+from deployments.observability.process import ProcessName
+from deployments.observability.tracing import names
+from deployments.observability.tracing.provider import Tracing, begin_tracing
+from deployments.observability.tracing.requests import RequestSpans
+from deployments.runtime.memory import keep_trimming
+from deployments.text.tokenizer import TextModel, load_text_model
 from specdec.v1 import generation_pb2 as pb
 
 logger = logging.getLogger(__name__)

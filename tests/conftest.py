@@ -246,7 +246,7 @@ def demo(
 @pytest.fixture(scope="session")
 def demo_model() -> Path:
     """The folder of the demo model, pulled by `make setup`."""
-    from deployments.demo_models import is_pulled, model_folder
+    from deployments.demo.models import is_pulled, model_folder
 
     if not is_pulled("smollm2-135m"):
         pytest.skip("the demo model is not here: run `specdec models pull smollm2-135m`")

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from deployments.bench.grpc_load import request_message
-from deployments.bench.prompts import Prompt
-from deployments.generate.prompt_file import PromptLine
-from deployments.generate.prompt_text import Conversation, first_messages
+from deployments.cli.bench.grpc_load import request_message
+from deployments.cli.bench.prompts import Prompt
+from deployments.cli.generate.prompt_file import PromptLine
+from deployments.cli.generate.prompt_text import Conversation, first_messages
 from specdec.v1 import generation_pb2 as pb
 
 

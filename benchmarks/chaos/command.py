@@ -25,8 +25,8 @@ from benchmarks.chaos.run import Plan, Run, disturb
 from benchmarks.harness.machine import commit
 from benchmarks.harness.ports import free_port
 from benchmarks.harness.starting import service
-from deployments.config import ServiceConfig
-from deployments.generate.prompt_file import read_prompt_file, select
+from deployments.cli.generate.prompt_file import read_prompt_file, select
+from deployments.config.service import ServiceConfig
 from specdec_core.config import Numerics
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 
 from benchmarks.chaos.answers import Attempt, AttemptError, Failure
-from deployments.http.events import DONE, event_data
+from deployments.api.http.sse import DONE, event_data
 
 _RETRYABLE = (429, 503)
 _RETRYABLE_CODES = ("rate_limit_exceeded", "service_unavailable")

@@ -25,7 +25,7 @@ from benchmarks.chaos.recovery import calm_waits, recoveries
 from benchmarks.chaos.report import Result
 from benchmarks.chaos.watch import Sight, Watch
 from benchmarks.harness.processes import pids_by_kind
-from deployments.config import ServiceConfig
+from deployments.config.service import ServiceConfig
 
 _EVERY_S = 5.0
 

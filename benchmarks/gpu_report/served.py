@@ -27,7 +27,7 @@ from benchmarks.gpu_report.settings import Settings
 from benchmarks.harness.ports import free_port, is_up
 from specdec_core.loading.loader import load_tokenizer
 
-_SERVE = (sys.executable, "-c", "from deployments.cli import main; main()", "serve")
+_SERVE = (sys.executable, "-c", "from deployments.cli.main import main; main()", "serve")
 _READY_S, _END_S = 75.0, 30.0
 _POLL_S = 0.1
 _TURNS = 3

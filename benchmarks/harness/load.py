@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from deployments.bench.http_load import http_client
-from deployments.bench.load import Load, LoadRun, run_load
-from deployments.bench.prompts import Prompt
-from deployments.config import ServiceConfig
-from deployments.generate.prompt_file import PromptLine
-from deployments.generate.prompt_text import first_messages
+from deployments.cli.bench.http_load import http_client
+from deployments.cli.bench.load import Load, LoadRun, run_load
+from deployments.cli.bench.prompts import Prompt
+from deployments.cli.generate.prompt_file import PromptLine
+from deployments.cli.generate.prompt_text import first_messages
+from deployments.config.service import ServiceConfig
 
 _TIMEOUT_S = 600.0
 

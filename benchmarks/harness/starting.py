@@ -16,10 +16,10 @@ import psutil
 
 from benchmarks.harness.ports import is_up
 from benchmarks.harness.processes import MIB, cpu_seconds, kind_or_name
-from deployments.config import ServiceConfig
+from deployments.config.service import ServiceConfig
 from specdec_core.errors import SpecdecError
 
-SERVE = (sys.executable, "-c", "from deployments.cli import main; main()", "serve")
+SERVE = (sys.executable, "-c", "from deployments.cli.main import main; main()", "serve")
 """`specdec serve` of this checkout."""
 _LIMIT_S = 300.0
 """Of a start, and of an end beyond what a service waits for its requests."""

@@ -31,8 +31,8 @@ from benchmarks.neighbours.report import (
     table,
 )
 from benchmarks.overload.questions import Server
-from deployments.config import ServiceConfig
-from deployments.progress import stage_progress
+from deployments.cli.progress import stage_progress
+from deployments.config.service import ServiceConfig
 from specdec_core.config import SpecMethod
 
 app = typer.Typer(pretty_exceptions_enable=False)

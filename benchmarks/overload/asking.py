@@ -14,7 +14,7 @@ from google.rpc import error_details_pb2, status_pb2
 
 from benchmarks.overload.http_exchange import Answer, CutOffError, exchange, post
 from benchmarks.overload.questions import Ids, Outcome, Question, Server, Verdict, Way
-from deployments.http.events import DONE, event_data
+from deployments.api.http.sse import DONE, event_data
 from specdec.v1 import generation_pb2 as pb
 from specdec.v1 import generation_pb2_grpc as pb_grpc
 

@@ -23,8 +23,8 @@ from benchmarks.overload.questions import Server
 from benchmarks.overload.report import growth_table, memory_table, outcomes_table
 from benchmarks.overload.soak import Soak, SoakOptions, run_soak
 from benchmarks.overload.targets import ServiceOptions, server_of, service_config
-from deployments.plotting import check_can_plot
-from deployments.progress import stage_progress
+from deployments.cli.plotting import check_can_plot
+from deployments.cli.progress import stage_progress
 
 app = typer.Typer(
     help="The service under more than it can take.",

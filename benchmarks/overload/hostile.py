@@ -23,7 +23,7 @@ from benchmarks.overload.asking import metadata
 from benchmarks.overload.attacks import Tally, Target, attackers
 from benchmarks.overload.held import held_by_kind, kind_or_other, ours
 from benchmarks.overload.questions import Server, prompts
-from deployments.bench.prompts import Prompt
+from deployments.cli.bench.prompts import Prompt
 from specdec.v1 import generation_pb2 as pb
 from specdec.v1 import generation_pb2_grpc as pb_grpc
 

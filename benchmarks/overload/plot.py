@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from benchmarks.overload.soak import Soak
-from deployments.plotting import picture
+from deployments.cli.plotting import picture
 
 _LABELS = {"anon_mib": "MiB (anonymous)", "num_files": "open files", "num_threads": "threads"}
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from benchmarks.overload.http_exchange import exchange, post
 from benchmarks.overload.questions import Ids, Server
-from deployments.config import ServiceConfig
+from deployments.config.service import ServiceConfig
 from specdec_core.config import Numerics, SpecMethod
 
 

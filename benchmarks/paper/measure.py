@@ -34,7 +34,7 @@ from benchmarks.paper.sweep import (
     sweep,
 )
 from benchmarks.paper.workload import load_workload
-from deployments.progress import cell_progress
+from deployments.cli.progress import cell_progress
 from specdec_core.config import Numerics
 from specdec_core.engine import AlgorithmName
 from specdec_core.errors import NotExactError

@@ -15,8 +15,8 @@ from benchmarks.paper.pair_spec import DraftKind, PairSpec
 from benchmarks.paper.recorded_draft import RecordedDraft
 from benchmarks.paper.shapes import Shape, pair_shape, random_model
 from benchmarks.paper.workload import Workload
-from deployments.demo_models import resolve_model
-from deployments.verify.draft import self_draft
+from deployments.cli.verify.draft import self_draft
+from deployments.demo.models import resolve_model
 from specdec_core import PoolConfig, SpecMethod
 from specdec_core.config import Numerics
 from specdec_core.engine import AlgorithmName, Engine

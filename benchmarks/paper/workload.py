@@ -9,9 +9,9 @@ from pathlib import Path
 
 from benchmarks.paper.pair_spec import PairSpec
 from benchmarks.paper.shapes import pair_shape
-from deployments.demo_models import resolve_model
-from deployments.generate.prompt_file import PromptLine, read_prompt_file, select
-from deployments.text.model import load_text_model
+from deployments.cli.generate.prompt_file import PromptLine, read_prompt_file, select
+from deployments.demo.models import resolve_model
+from deployments.text.tokenizer import load_text_model
 from specdec_core import Request, SamplingParams
 
 _CHARACTERS_PER_TOKEN = 4

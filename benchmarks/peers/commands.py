@@ -22,8 +22,8 @@ from benchmarks.peers.plot import plot as draw
 from benchmarks.peers.progress import turn_progress
 from benchmarks.peers.report import cells_table, comparisons_table
 from benchmarks.prompts import chat_prompts
-from deployments.plotting import check_can_plot
-from deployments.progress import stage_progress
+from deployments.cli.plotting import check_can_plot
+from deployments.cli.progress import stage_progress
 from specdec_core.config import KPolicyName, Numerics
 from specdec_core.errors import InvalidRequestError, SpecdecError
 from specdec_core.loading.loader import DType

@@ -12,7 +12,7 @@ from benchmarks.peers.cells import Axes, Cell, Seat
 from benchmarks.peers.engines import ENGINES, EngineSpec
 from benchmarks.peers.messages import Load, Turn
 from benchmarks.peers.peer_models import PeerModels
-from deployments.demo_models import resolve_model
+from deployments.demo.models import resolve_model
 from specdec_core.errors import InvalidRequestError
 
 _PRECISIONS = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}

@@ -22,7 +22,7 @@ from benchmarks.peers.engines import EngineSpec, Weights
 from benchmarks.peers.gguf_file import write_gguf
 from benchmarks.peers.llama_cpp import LlamaCpp
 from benchmarks.peers.made_whole import made_whole
-from deployments.demo_models import DEMO_MODELS, resolve_model
+from deployments.demo.models import DEMO_MODELS, resolve_model
 from specdec_core.errors import InvalidRequestError
 from specdec_core.loading.draft_vocabulary import CONFIG_FIELD
 

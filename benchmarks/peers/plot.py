@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.peers.report import OURS
-from deployments.bench.offline_plot import draw_bars
-from deployments.plotting import picture
+from deployments.cli.bench.offline_plot import draw_bars
+from deployments.cli.plotting import picture
 
 
 def plot(records: Sequence[Mapping[str, Any]], path: Path) -> None:

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 from benchmarks.harness.load import ask_all
 from benchmarks.served_peers.engines import Server
 from benchmarks.served_peers.prompts import request_prompt
-from deployments.bench.figures import Decoding, Wanted, decoding, figures
-from deployments.bench.load import LoadRun
-from deployments.bench.records import RequestRecord
-from deployments.bench.speculation import SpecCounts
-from deployments.generate.prompt_file import PromptLine
-from deployments.stages.rounds import PASS, Stage
+from deployments.cli.bench.figures import Decoding, Wanted, decoding, figures
+from deployments.cli.bench.load import LoadRun
+from deployments.cli.bench.records import RequestRecord
+from deployments.cli.bench.speculation import SpecCounts
+from deployments.cli.generate.prompt_file import PromptLine
+from deployments.observability.metrics.round_stages import PASS, Stage
 from specdec_core.errors import SpecdecError
 from specdec_core.messages import Role
 

@@ -22,8 +22,8 @@ from benchmarks.served_peers.plot import plot as draw
 from benchmarks.served_peers.prompts import COPYING_KINDS, FILE, Prompts
 from benchmarks.served_peers.report import markdown as as_markdown
 from benchmarks.served_peers.report import sheets, table
-from deployments.plotting import check_can_plot
-from deployments.progress import stage_progress
+from deployments.cli.plotting import check_can_plot
+from deployments.cli.progress import stage_progress
 from specdec_core.errors import InvalidRequestError, SpecdecError
 
 app = typer.Typer(

@@ -14,7 +14,7 @@ from benchmarks.harness.starting import SERVE
 from benchmarks.peers.engines import ENGINES as OFFLINE_ENGINES
 from benchmarks.peers.engines import environment, python_of
 from benchmarks.peers.llama_cpp import LlamaCpp
-from deployments.demo_models import resolve_model
+from deployments.demo.models import resolve_model
 from specdec_core.errors import InvalidRequestError
 
 SPECDEC, ENGINE = "specdec", "engine"

@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks.served_peers.engines import ENGINE, SPECDEC
 from benchmarks.served_peers.figures import Cells, rate
 from benchmarks.served_peers.readings import Record
-from deployments.plotting import picture
+from deployments.cli.plotting import picture
 
 _GROUP_WIDTH = 0.84
 _OURS = {SPECDEC: "tab:blue", ENGINE: "lightsteelblue"}

@@ -11,10 +11,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from deployments.bench.prompts import COPYING_FILE, Prompt
-from deployments.generate.prompt_file import PromptLine, read_prompt_file
-from deployments.generate.prompt_text import encode_line, first_messages
-from deployments.text.model import load_text_model
+from deployments.cli.bench.prompts import COPYING_FILE, Prompt
+from deployments.cli.generate.prompt_file import PromptLine, read_prompt_file
+from deployments.cli.generate.prompt_text import encode_line, first_messages
+from deployments.text.tokenizer import load_text_model
 from specdec_core.errors import InvalidRequestError
 
 FILE = Path(__file__).with_name("prompts.jsonl")

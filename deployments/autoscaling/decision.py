@@ -1,6 +1,6 @@
 """One decision for all deployments of the application: signals and numbers in, numbers out. Pure.
 
-Serve's policy (serve_policy.py), the simulator and the tests on recorded traces call the same
+Serve's policy (autoscaling/policy.py), the simulator and the tests on recorded traces call the same
 function.
 """
 
@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from deployments.autoscaling.aims import Aims, Bounds
 from deployments.autoscaling.signals import CellSignals
 from deployments.autoscaling.steadying import Leaning, steady
 from deployments.autoscaling.wishes import (
@@ -22,7 +21,8 @@ from deployments.autoscaling.wishes import (
     rows_per_target,
     target_wish,
 )
-from deployments.deployment_names import INGRESS, deployment_name
+from deployments.config.aims import Aims, Bounds
+from deployments.names import INGRESS, deployment_name
 from specdec_core.messages import Role
 
 

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 
-from deployments.totals.growth import Growth, Name, Reading, Source, Totals, by_source
+from deployments.observability.metrics.rates import Growth, Name, Reading, Source, Totals, by_source
 from specdec_core.messages import Role
 from specdec_core.scheduler import ReplicaCounters, SchedulerCounters
 

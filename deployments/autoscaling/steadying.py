@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from math import ceil
 from typing import NamedTuple
 
-from deployments.autoscaling.aims import Aims, Bounds
 from deployments.autoscaling.wishes import Wish
+from deployments.config.aims import Aims, Bounds
 
 _ROUNDING = 1e-9
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from math import ceil
 from typing import NamedTuple
 
-from deployments.autoscaling.aims import Aims, Bounds
 from deployments.autoscaling.signals import CellSignals
+from deployments.config.aims import Aims, Bounds
 
 _NO_LIMITS = Bounds(0, 2**31)
 

@@ -18,7 +18,8 @@ from ray.exceptions import RayError
 
 from deployments.autoscaling.sampling import SignalSampler
 from deployments.autoscaling.signals import SignalMeter
-from deployments.coordinator.garbage import is_look_short, look_seldom
+from deployments.coordinator.driver import PoolDriver
+from deployments.coordinator.node_placement import should_move
 from deployments.coordinator.nodes import (
     chooses,
     entry_nodes,
@@ -27,19 +28,18 @@ from deployments.coordinator.nodes import (
     own_node,
     places_of,
 )
-from deployments.coordinator.pool_driver import PoolDriver
-from deployments.coordinator.pool_status import pool_status
 from deployments.coordinator.server import process_settings, start_server
 from deployments.coordinator.spec import NAMESPACE, CoordinatorSpec
-from deployments.coordinator.spreading import should_move
-from deployments.deployment_names import Part
-from deployments.memory import keep_trimming
-from deployments.metrics.telling import MetricsTelling
-from deployments.telemetry.exporters import is_export_asked_for
-from deployments.telemetry.logs import begin_logs
-from deployments.telemetry.pool_spans import PoolSpans
-from deployments.telemetry.process import ProcessName
-from deployments.telemetry.tracing import begin_tracing
+from deployments.coordinator.status import pool_status
+from deployments.names import Part
+from deployments.observability.exporters import is_export_asked_for
+from deployments.observability.logs import begin_logs
+from deployments.observability.metrics.exporting import MetricsTelling
+from deployments.observability.process import ProcessName
+from deployments.observability.tracing.provider import begin_tracing
+from deployments.observability.tracing.scheduler_spans import PoolSpans
+from deployments.runtime.garbage import is_look_short, look_seldom
+from deployments.runtime.memory import keep_trimming
 from deployments.wire.endpoint import Endpoint
 from specdec_core.scheduler import Scheduler
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from deployments.wire.lease_translation import AnswerColumns
+from deployments.wire.lease_codec import AnswerColumns
 from specdec.v1 import coordination_pb2 as pb
 from specdec_core.messages import ReplicaInfo
 

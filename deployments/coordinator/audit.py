@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from deployments.telemetry.json_logs import about
+from deployments.observability.json_logs import about
 from specdec_core.config import Numerics
 from specdec_core.request import FinishReason, Request, TokenEvent
 

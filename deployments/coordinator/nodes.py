@@ -9,9 +9,9 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
+from deployments.config.node_selectors import fits
+from deployments.coordinator.node_placement import best_node
 from deployments.coordinator.spec import NAMESPACE, CoordinatorSpec
-from deployments.coordinator.spreading import best_node
-from deployments.nodes.selectors import fits
 
 _NODE_ID = "ray.io/node-id"
 """The label that Ray gives every node."""

@@ -12,11 +12,11 @@ from typing import Any, TypeAlias
 
 import grpc
 
-from deployments.coordinator.pool_driver import PoolDriver
+from deployments.coordinator.driver import PoolDriver
 from deployments.coordinator.service import REGISTER_TIMEOUT_S, CoordinatorServicer
-from deployments.memory import STEADY_ALLOCATOR
-from deployments.tls.files import TlsFiles
+from deployments.runtime.memory import STEADY_ALLOCATOR
 from deployments.wire.endpoint import PING_OPTIONS, PROBE_OPTIONS, TOKEN_KEY, Endpoint
+from deployments.wire.tls_files import TlsFiles
 from specdec.v1 import coordination_pb2_grpc as pb_grpc
 
 logger = logging.getLogger(__name__)

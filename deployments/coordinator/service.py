@@ -17,19 +17,19 @@ from deployments.coordinator.answer_check import (
     check_introduction,
     checked_hold_s,
 )
-from deployments.coordinator.connected import ConnectedReplica
-from deployments.coordinator.outbox import Flush, IngressOutbox, PoolState, WorkCommand
-from deployments.coordinator.pool_driver import PoolDriver
-from deployments.coordinator.pool_status import pool_status
-from deployments.wire.lease_translation import (
+from deployments.coordinator.connections import ConnectedReplica
+from deployments.coordinator.driver import PoolDriver
+from deployments.coordinator.status import pool_status
+from deployments.coordinator.streams import Flush, IngressOutbox, PoolState, WorkCommand
+from deployments.wire.lease_codec import (
     occupancy_from_pb,
     register_from_pb,
     result_from_pb,
     unpack_answer,
     write_lease,
 )
-from deployments.wire.silence import SilenceError, beating, heard
-from deployments.wire.translation import submit_from_pb, write_event
+from deployments.wire.liveness import SilenceError, beating, heard
+from deployments.wire.request_codec import submit_from_pb, write_event
 from specdec.v1 import coordination_pb2 as pb
 from specdec.v1 import coordination_pb2_grpc as pb_grpc
 from specdec.v1 import generation_pb2 as public_pb

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from deployments.coordinator.client_ledger import ClientLimits
+from deployments.config.client_limits import ClientLimits
 from deployments.coordinator.server import PortLimits
-from deployments.telemetry.logs import LogFormat
-from deployments.tls.files import TlsFiles
+from deployments.observability.logs import LogFormat
+from deployments.wire.tls_files import TlsFiles
 from specdec_core.config import PoolConfig
 
 NAMESPACE = "specdec"
@@ -35,7 +35,7 @@ class CoordinatorSpec:
     """As clients name it; metrics are labelled with it."""
     node_labels: dict[str, str] = field(default_factory=dict)
     """Ray labels of the nodes that it may run on; empty: any. Cells' coordinators run on different
-    ones of them where they can (spreading.py)."""
+    ones of them where they can (coordinator/node_placement.py)."""
     idle_exit_s: float = 60.0
     """Without a stream for this long the application is gone; a latecomer makes a new one."""
 

@@ -1,1 +1,1 @@
-"""What stands between Serve's proxies and their clients."""
+"""Former names of modules that manifests name. Use deployments.proxy."""

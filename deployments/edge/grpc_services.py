@@ -1,20 +1,5 @@
-"""The gRPC services of Serve's proxies: ours, health checks and server reflection."""
+"""Former name of deployments.proxy.grpc_services, for manifests of the last release."""
 
-from __future__ import annotations
+from deployments.proxy.grpc_services import add_services
 
-from typing import Any
-
-from deployments.edge.grpc_endings import add_generation_service
-from deployments.edge.grpc_health import HEALTH, SERVICE, add_health
-from deployments.edge.grpc_reflection import add_reflection
-
-
-def add_services(servicer: Any, server: Any) -> None:
-    """Add all services to `server`, the server of Serve's proxy.
-
-    Serve calls this function by the name in grpc_options.grpc_servicer_functions. `servicer` only
-    lends its methods' names: the server routes every call to an ingress replica.
-    """
-    add_generation_service(servicer, server)
-    add_health(server)
-    add_reflection(server, (SERVICE, HEALTH))
+__all__ = ["add_services"]

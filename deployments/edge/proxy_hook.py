@@ -1,35 +1,5 @@
-"""Serve calls `guard` in each of its HTTP proxies before it listens.
+"""Former name of deployments.proxy.hooks, for manifests of the last release."""
 
-RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH names it; Serve has no other way to choose uvicorn's
-protocol, its limits or those of its gRPC server.
-"""
+from deployments.proxy.hooks import guard
 
-from __future__ import annotations
-
-import asyncio
-
-from starlette.middleware import Middleware
-from uvicorn import config
-from uvicorn.protocols.http.auto import AutoHTTPProtocol
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-
-from deployments.edge.grpc_limits import make_grpc_patient
-from deployments.edge.http_endings import Endings
-from deployments.edge.readiness import Readiness
-from deployments.memory import keep_trimming
-
-_GUARDED = "deployments.edge.guarded_http:GuardedHttp"
-
-_tasks: list[asyncio.Task[None]] = []
-"""A loop keeps no task alive by itself."""
-
-
-def guard() -> list[Middleware]:
-    """What this process serves from now on is guarded below the middleware, which sees a request
-    when its headers are whole; the middleware says where a replica died, and when this node's proxy
-    is about to go."""
-    make_grpc_patient()
-    if AutoHTTPProtocol is HttpToolsProtocol:
-        config.HTTP_PROTOCOLS["auto"] = _GUARDED
-    _tasks.append(asyncio.get_event_loop().create_task(keep_trimming()))
-    return [Middleware(Endings), Middleware(Readiness)]
+__all__ = ["guard"]

@@ -7,12 +7,12 @@ from dataclasses import replace
 from functools import cached_property
 
 from deployments.ingress.answer import AnswerOptions, Reading
-from deployments.ingress.ask import Ask
+from deployments.ingress.generation_request import Ask
 from deployments.ingress.request_limits import last_ids
 from deployments.text.answers.asking import asked_grammar
 from deployments.text.answers.mark_text import MarkTokens, mark_tokens
 from deployments.text.answers.prompt_end import prompt_end
-from deployments.text.model import TextModel
+from deployments.text.tokenizer import TextModel
 from specdec_core.errors import InvalidRequestError
 from specdec_core.grammar import GrammarSpec
 

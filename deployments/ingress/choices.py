@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from deployments.ingress.ask import Generation
+from deployments.ingress.generation_request import Generation
 from specdec_core.seeds import derive_seed
 
 

@@ -11,11 +11,11 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 
 from deployments.errors import FingerprintError
-from deployments.ingress.ask import Ask, Generation, Resume
+from deployments.ingress.generation_request import Ask, Generation, Resume
+from deployments.ingress.open_requests import parted
 from deployments.ingress.output import Piece
-from deployments.ingress.resuming import parted
 from deployments.ingress.sampling_request import chosen_seed
-from deployments.text.model import TextModel
+from deployments.text.tokenizer import TextModel
 from specdec_core.errors import InvalidRequestError
 from specdec_core.request import FinishReason, TokenEvent
 

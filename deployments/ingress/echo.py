@@ -10,7 +10,7 @@ from deployments.text.detokenizer import (
     certain_text,
     num_unfinished,
 )
-from deployments.text.model import TextModel
+from deployments.text.tokenizer import TextModel
 
 
 def echo_of(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from deployments.cells.pool import Pool
+from deployments.ingress.cells.client import Pool
 
 BEGINS_S = 40.0
 """A target that has a place has begun to load by then. Its process starts with the ingress's, and

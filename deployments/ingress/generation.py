@@ -12,9 +12,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from deployments.cells.pool import OnAccepted, Pool
 from deployments.errors import ContextLengthError, PoolUnavailableError, UnknownModelError
-from deployments.ingress.ask import Ask, Generation
+from deployments.ingress.cells.client import OnAccepted, Pool
 from deployments.ingress.chat_reading import ChatReading
 from deployments.ingress.choices import choices_of
 from deployments.ingress.client_resume import (
@@ -28,6 +27,7 @@ from deployments.ingress.client_resume import (
 from deployments.ingress.deadline import within
 from deployments.ingress.echo import echo_of
 from deployments.ingress.gathering import gathered
+from deployments.ingress.generation_request import Ask, Generation
 from deployments.ingress.grammar_check import GrammarCheck
 from deployments.ingress.interleaving import interleaved
 from deployments.ingress.lanes import INLINE, Lanes
@@ -40,13 +40,13 @@ from deployments.ingress.request_limits import (
     check_stop,
     last_ids,
 )
-from deployments.ingress.request_record import current_record
+from deployments.ingress.request_log import current_record
 from deployments.ingress.sampling_request import resolve_sampling
-from deployments.metrics.request_times import RequestWatch
-from deployments.telemetry.requests import RequestSpans, observed
+from deployments.observability.metrics.request_times import RequestWatch
+from deployments.observability.tracing.requests import RequestSpans, observed
 from deployments.text.chat_template import ChatOptions
 from deployments.text.grammar_limits import DEFAULT_LIMITS, GrammarLimits
-from deployments.text.model import TextModel
+from deployments.text.tokenizer import TextModel
 from specdec_core.config import SpecMethod, SpeculationConfig
 from specdec_core.errors import InvalidRequestError, check_range
 from specdec_core.request import FinishReason, Request, RequestStats, TokenEvent

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from deployments.text.detokenizer import answer_detokenizer
-from deployments.text.model import TextModel
 from deployments.text.stop_strings import StopStrings
+from deployments.text.tokenizer import TextModel
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.request import FinishReason, RequestStats, TokenEvent
 from specdec_core.sampling_params import SamplingParams

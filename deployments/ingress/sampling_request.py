@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from deployments.text.model import TextModel
+from deployments.text.tokenizer import TextModel
 from specdec_core.errors import InvalidRequestError
 from specdec_core.sampling_params import SamplingParams
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from deployments.config import ServiceConfig
-from deployments.demo_models import resolve_model
-from deployments.gpu_shares import crowds
+from deployments.config.gpu_allocation import crowds
+from deployments.config.service import ServiceConfig
+from deployments.demo.models import resolve_model
 from specdec_core.config import DEFAULT_GPU_MEMORY_UTILIZATION
 from specdec_core.loading.files import local_folder
 from specdec_core.loading.loader import companion_of

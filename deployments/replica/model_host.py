@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import torch
 
-from deployments.config import ServiceConfig
-from deployments.demo_models import resolve_model
-from deployments.memory import trim
+from deployments.config.service import ServiceConfig
+from deployments.demo.models import resolve_model
 from deployments.replica.gpu_memory import memory_share
+from deployments.runtime.memory import trim
 from deployments.text.grammar_workers import GrammarThreads
 from deployments.text.grammars import Compiler
-from deployments.text.model import load_text_model
+from deployments.text.tokenizer import load_text_model
 from specdec_core.config import Numerics
 from specdec_core.loading.loader import LoadConfig, LoadedModel, device_of, load_model, timed
 from specdec_core.loading.profiler import rows_of_a_group

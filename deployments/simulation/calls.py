@@ -12,7 +12,7 @@ import grpc
 
 from deployments.simulation.network import Host, Network, Parse, Serialize, Stream, refusal
 from deployments.simulation.timeline import Process
-from deployments.wire.silence import SilenceError
+from deployments.wire.liveness import SilenceError
 
 
 class Caller(Process):

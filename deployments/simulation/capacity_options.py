@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from deployments.coordinator.pool_settings import MAX_OPEN_LEASES
+from deployments.config.scheduler import MAX_OPEN_LEASES
 from deployments.simulation.capacity import Cell, CellRun, Job, Plant, run_cells
 from deployments.simulation.coordinating import CoordinatorCosts
 from deployments.simulation.load import TimedJob, deal, drawn, read_trace, spread

@@ -7,8 +7,8 @@ from dataclasses import replace
 from enum import StrEnum
 
 from deployments.errors import DeadlineError, PoolUnavailableError, RequestFailedError
-from deployments.ingress.pool_client import AWAY, NO_TARGET
-from deployments.ingress.resuming import parted
+from deployments.ingress.open_requests import parted
+from deployments.ingress.scheduler_client import AWAY, NO_TARGET
 from deployments.simulation.record import Violation
 from deployments.simulation.tokens import Script
 from specdec_core.errors import InvalidRequestError, QueueFullError

@@ -8,15 +8,15 @@ from itertools import count
 from typing import Any, Protocol
 
 from deployments.coordinator.audit import Auditor
-from deployments.coordinator.connected import ConnectedReplica
-from deployments.coordinator.outbox import IngressOutbox
-from deployments.coordinator.pool_driver import PoolDriver
+from deployments.coordinator.connections import ConnectedReplica
+from deployments.coordinator.driver import PoolDriver
 from deployments.coordinator.service import CoordinatorServicer
+from deployments.coordinator.streams import IngressOutbox
 from deployments.simulation.calls import Server
 from deployments.simulation.network import Host, Network, Stream
 from deployments.simulation.timeline import Timeline
 from deployments.simulation.watched_pool import WatchedPool, Watcher
-from deployments.wire.silence import SILENCE_S
+from deployments.wire.liveness import SILENCE_S
 from specdec.v1 import coordination_pb2 as pb
 from specdec.v1 import coordination_pb2_grpc as pb_grpc
 from specdec_core.config import PoolConfig

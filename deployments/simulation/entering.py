@@ -9,7 +9,7 @@ from typing import Protocol
 
 from deployments.ingress.client_resume import divided
 from deployments.ingress.deadline import within
-from deployments.ingress.pool_client import PoolClient
+from deployments.ingress.scheduler_client import PoolClient
 from deployments.simulation.peer import Peer, Surroundings
 from deployments.simulation.record import Violation
 from specdec_core.request import Request, TokenEvent

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from random import Random
 
-from deployments.bench.arrivals import arrivals
+from deployments.simulation.arrivals import arrivals
 from deployments.simulation.capacity import Job
 from specdec_core.errors import InvalidRequestError
 

@@ -19,7 +19,7 @@ import grpc
 
 from deployments.simulation.record import Record
 from deployments.simulation.timeline import Process, Timeline
-from deployments.wire.silence import SILENCE_S
+from deployments.wire.liveness import SILENCE_S
 from specdec.v1 import coordination_pb2 as pb
 
 _CLOSED_S = 0.004

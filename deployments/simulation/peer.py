@@ -10,7 +10,7 @@ from deployments.simulation.coordinating import CoordinatorProcess
 from deployments.simulation.invariants.patience import check_patience
 from deployments.simulation.network import Network, Stream
 from deployments.simulation.timeline import Timeline
-from deployments.wire.silence import SILENCE_S
+from deployments.wire.liveness import SILENCE_S
 
 _STEP_S = 0.00002
 """Of a turn of its loop."""

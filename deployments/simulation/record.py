@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from deployments.wire.lease_translation import lease_from_pb, result_from_pb, unpack_answer
-from deployments.wire.translation import event_from_pb, submit_from_pb
+from deployments.wire.lease_codec import lease_from_pb, result_from_pb, unpack_answer
+from deployments.wire.request_codec import event_from_pb, submit_from_pb
 from specdec.v1 import coordination_pb2 as pb
 from specdec_core.messages import GroupLease, LeaseRow, RowResult
 

@@ -13,7 +13,7 @@ from deployments.simulation.peer import Peer, Surroundings
 from deployments.simulation.step_costs import Accelerator
 from deployments.simulation.timeline import Call
 from deployments.simulation.virtual_thread import VirtualThread
-from deployments.wire.translation import pack_ids
+from deployments.wire.request_codec import pack_ids
 from specdec.v1 import coordination_pb2 as pb
 from specdec_core.messages import GroupLease, GroupResult, Occupancy, ReplicaInfo
 

@@ -11,10 +11,10 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-from deployments.autoscaling.aims import Aims, Bounds
 from deployments.autoscaling.decision import Change, Memory, View, decide
 from deployments.autoscaling.signals import SignalMeter
-from deployments.deployment_names import deployment_name
+from deployments.config.aims import Aims, Bounds
+from deployments.names import deployment_name
 from deployments.simulation.capacity import Cell, Plant
 from deployments.simulation.replicating import ReplicaProcess
 from deployments.simulation.step_costs import Accelerator

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
-from deployments.wire.silence import SILENCE_S
+from deployments.wire.liveness import SILENCE_S
 from specdec_core.config import (
     CPU_DRAFT_TOKENS,
     KPolicyName,

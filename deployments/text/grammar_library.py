@@ -20,7 +20,7 @@ from specdec_core.errors import InvalidRequestError
 from specdec_core.grammar import GrammarKind, GrammarSpec
 
 if TYPE_CHECKING:
-    from deployments.text.model import TextModel
+    from deployments.text.tokenizer import TextModel
 
 _STEP_FUEL = 100_000
 """Maximum cost of one mask in a matcher that sequences share."""

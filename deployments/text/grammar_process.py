@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
-from deployments.python_path import python_path
+from deployments.runtime.python_path import python_path
 from deployments.text.grammar_library import try_grammar
 from deployments.text.grammar_limits import GrammarLimits
 from specdec_core.errors import InvalidRequestError

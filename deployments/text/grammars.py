@@ -19,7 +19,7 @@ from typing import Any
 from deployments.text.grammar_library import MatcherFactory, library, tokenizer_of
 from deployments.text.grammar_limits import DEFAULT_LIMITS, GrammarLimits
 from deployments.text.grammar_workers import AtOnce, Workers
-from deployments.text.model import TextModel
+from deployments.text.tokenizer import TextModel
 from specdec_core.errors import InvalidRequestError
 from specdec_core.grammar import GrammarSpec
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from deployments.python_path import python_path
+from deployments.runtime.python_path import python_path
 from deployments.text.chat_rendering import render
 from deployments.text.chat_template import own_template
 from deployments.text.template_input import MAX_TEMPLATE_SECONDS, TemplateInput

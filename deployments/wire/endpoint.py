@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import grpc
 
-from deployments.tls.files import TlsFiles
+from deployments.wire.tls_files import TlsFiles
 
 MESSAGE_OPTIONS = (
     ("grpc.max_send_message_length", -1),

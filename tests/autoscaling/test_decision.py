@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from deployments.autoscaling.aims import Aims, Bounds
 from deployments.autoscaling.decision import Decision, Memory, View, decide
 from deployments.autoscaling.signals import CellSignals
+from deployments.config.aims import Aims, Bounds
 from tests.autoscaling.signals import signals
 
 AIMS = Aims(

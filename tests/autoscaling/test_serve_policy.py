@@ -16,9 +16,9 @@ from ray.serve.config import AutoscalingConfig, AutoscalingPolicy
 from ray.serve.schema import ServeDeploySchema
 
 from deployments.app import build_app, num_cpus_needed, serve_config
-from deployments.autoscaling.aims import Aims, Bounds
-from deployments.config import ServiceConfig
-from deployments.scale_options import POLICY
+from deployments.autoscaling.serve_options import POLICY
+from deployments.config.aims import Aims, Bounds
+from deployments.config.service import ServiceConfig
 from tests.autoscaling.signals import signals
 from tests.autoscaling.test_signals import Point
 

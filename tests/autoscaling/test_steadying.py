@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from deployments.autoscaling.aims import Aims, Bounds
 from deployments.autoscaling.steadying import Leaning, steady
 from deployments.autoscaling.wishes import Wish
+from deployments.config.aims import Aims, Bounds
 
 AIMS = Aims(
     window=32, max_group_size=8, up_delay_s=3.0, down_delay_s=10.0, zero_delay_s=20.0, slack=0.8

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from deployments.autoscaling.aims import Aims, Bounds
 from deployments.autoscaling.decision import Memory, View, decide
 from deployments.autoscaling.signals import CellSignals
+from deployments.config.aims import Aims, Bounds
 
 TRACES = Path(__file__).parent / "traces"
 BOUNDS = {"target": Bounds(1, 3), "draft": Bounds(0, 2)}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from deployments.autoscaling.aims import Aims, Bounds
 from deployments.autoscaling.wishes import NOT_PAYING, Rest, draft_wish, ingress_wish, target_wish
+from deployments.config.aims import Aims, Bounds
 from tests.autoscaling.signals import KV_TOKENS, signals
 
 AIMS = Aims(window=32, max_group_size=8, target_load=0.5, kv=0.8, draft_busy=0.5)

@@ -12,7 +12,7 @@ from benchmarks.paper.pair_spec import DraftKind, parse_pair
 from benchmarks.paper.recorded_padded import read_numbers, write_number
 from benchmarks.paper.shapes import PAIR_SHAPES, pair_shape
 from benchmarks.paper.token_model import random_sequences, token_model
-from deployments.config import load_service_config
+from deployments.config.service import load_service_config
 from deployments.text.chat_template import compile_template
 from specdec_core.algorithms.padded.cache import PaddedKV
 from specdec_core.config import SpecMethod

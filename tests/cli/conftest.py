@@ -14,7 +14,7 @@ import pytest
 import torch
 import typer.main
 
-from deployments.cli import main
+from deployments.cli.main import main
 from specdec_core.batch_invariance import linear as exact_linear
 from specdec_core.batch_invariance.attention import find_attention_shape
 from specdec_core.batch_invariance.linear import find_row_range

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from deployments.bench.offline_report import CellRuns, cell_records
-from deployments.bench.offline_runs import OfflineRun, run_cell
-from deployments.generate import load_options
-from deployments.generate.output import STAGES
-from deployments.verify.cells import Cell, Point
+from deployments.cli.bench.offline_report import CellRuns, cell_records
+from deployments.cli.bench.offline_runs import OfflineRun, run_cell
+from deployments.cli.generate import load_options
+from deployments.cli.generate.output import STAGES
+from deployments.cli.verify.cells import Cell, Point
 from specdec_core.algorithms.protocol import AlgorithmStats
 from specdec_core.config import KPolicyName, Numerics, PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.loading.loader import LoadConfig, load_pair

@@ -17,9 +17,9 @@ import grpc
 import pytest
 import uvicorn
 
-from deployments.config import SpecMetrics
-from deployments.coordinator.pool_status import pool_status
-from deployments.metrics.page import MetricsCompat
+from deployments.config.service import SpecMetrics
+from deployments.coordinator.status import pool_status
+from deployments.observability.metrics.export_prometheus import MetricsCompat
 from specdec.v1 import generation_pb2 as pb
 from specdec.v1 import generation_pb2_grpc as pb_grpc
 from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig

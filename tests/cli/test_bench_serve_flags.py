@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from deployments.bench.flags import goals_of
+from deployments.cli.bench.flags import goals_of
 from tests.cli.conftest import Specdec
 
 
@@ -30,7 +30,7 @@ def test_a_server_that_is_not_there_is_an_error(specdec: Specdec, backend: str) 
 def test_without_the_library_http_is_refused_at_once(
     specdec: Specdec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("deployments.bench.http_load.find_spec", lambda name: None)
+    monkeypatch.setattr("deployments.cli.bench.http_load.find_spec", lambda name: None)
     outcome = specdec("bench", "serve")
     assert outcome.status == 2
     assert "pip install '.[bench]'" in outcome.err

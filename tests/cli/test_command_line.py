@@ -14,7 +14,7 @@ def test_help_of_every_command_needs_neither_torch_nor_ray() -> None:
     script = (
         "import sys\n"
         "from typer.testing import CliRunner\n"
-        "from deployments.cli import app\n"
+        "from deployments.cli.main import app\n"
         "names = ['generate'], ['verify'], ['serve'], ['models'], ['models', 'pull']\n"
         "names += (['train-draft'], ['eval-draft'], ['top'])\n"
         "names += (['bench'], ['bench', 'serve'], ['bench', 'offline'])\n"

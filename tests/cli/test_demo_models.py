@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from deployments import demo_drafts, demo_models
-from deployments.demo_models import DEMO_MODELS, DemoModelError, pull, resolve_model
+from deployments.demo import drafts as demo_drafts
+from deployments.demo import models as demo_models
+from deployments.demo.models import DEMO_MODELS, DemoModelError, pull, resolve_model
 from tests.cli.conftest import Specdec
 
 NAME = "smollm2-135m"
@@ -127,7 +128,7 @@ def test_the_demo_folder_names_its_dtype_and_every_end_id(demo_model: Path) -> N
 
 
 def test_the_demo_chat_template_is_the_models_own(demo_model: Path) -> None:
-    from deployments.text.model import load_text_model
+    from deployments.text.tokenizer import load_text_model
 
     text = load_text_model(str(demo_model))
     assert text.render_chat([{"role": "user", "content": "Hi"}]) == (

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from deployments.eval_draft.costs import StepCosts
-from deployments.eval_draft.report import Point, best_point, verdict
-from deployments.eval_draft.runs import Run
+from deployments.cli.eval_draft.costs import StepCosts
+from deployments.cli.eval_draft.report import Point, best_point, verdict
+from deployments.cli.eval_draft.runs import Run
 from specdec_core.algorithms.protocol import AlgorithmStats
 from specdec_core.request import RequestStats
 from tests.cli.conftest import Outcome, Specdec
@@ -81,7 +81,7 @@ def test_the_plot_is_drawn(evaluate: Evaluate, tmp_path: Path) -> None:
 def test_without_the_library_the_plot_is_refused_at_once(
     evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("deployments.plotting.find_spec", lambda name: None)
+    monkeypatch.setattr("deployments.cli.plotting.find_spec", lambda name: None)
     outcome, found = evaluate("--plot", tmp_path / "found.png")
     assert outcome.status == 2
     assert "pip install '.[bench]'" in outcome.err

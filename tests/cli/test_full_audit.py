@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from benchmarks import audit, audit_log
 from benchmarks.audit_log import EngineVersion, ReferenceStore, ResultLog
-from deployments.verify.audit import Audit
-from deployments.verify.compare import Answer
+from deployments.cli.verify.audit import Audit
+from deployments.cli.verify.compare import Answer
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.request import FinishReason
 

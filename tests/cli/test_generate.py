@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from deployments.generate.output import STAGES
+from deployments.cli.generate.output import STAGES
 from tests.cli.conftest import Specdec
 from tests.cli.tiny_folder import make_tiny_folder
 from tests.deployments.text.tokenizers import text_model

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from deployments.generate.prompt_file import PromptLine, read_prompt_file, select
-from deployments.generate.prompt_text import encode_line
-from deployments.http.known_fields import OFFLINE
-from deployments.http.requests import ChatBody, CompletionBody
+from deployments.api.http.known_fields import OFFLINE
+from deployments.api.http.schemas import ChatBody, CompletionBody
+from deployments.cli.generate.prompt_file import PromptLine, read_prompt_file, select
+from deployments.cli.generate.prompt_text import encode_line
 from specdec_core.errors import InvalidRequestError
 from tests.deployments.fake_text import fake_text_model
 

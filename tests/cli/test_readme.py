@@ -64,7 +64,7 @@ def test_every_link_leads_somewhere() -> None:
 def test_serve_commands_are_understood() -> None:
     (command,) = _commands(".venv/bin/specdec serve")
     flags = shlex.split(command)[1:]
-    main = "from deployments.cli import main; main()"
+    main = "from deployments.cli.main import main; main()"
     assert "Qwen/Qwen3-0.6B" in _run(sys.executable, "-c", main, *flags, "--print-config")
 
 

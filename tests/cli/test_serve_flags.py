@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from deployments.config import UnknownFieldsMode
-from deployments.serve_flags import service_config
+from deployments.cli.serve_flags import service_config
+from deployments.config.service import UnknownFieldsMode
 from specdec_core.config import Numerics, SpecMethod
 from specdec_core.errors import InvalidRequestError
 from tests.cli.conftest import Specdec

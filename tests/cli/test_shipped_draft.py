@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from deployments.config import ServiceConfig
-from deployments.demo_drafts import DEMO_DRAFTS
-from deployments.generate.prompt_file import read_prompt_file
+from deployments.cli.generate.prompt_file import read_prompt_file
+from deployments.config.service import ServiceConfig
+from deployments.demo.drafts import DEMO_DRAFTS
 from specdec_core import PoolConfig, Request, SamplingParams, SpecMethod, SpeculationConfig
 from specdec_core.config import KPolicyName
 from specdec_core.engine import AlgorithmName, Engine

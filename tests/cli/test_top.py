@@ -12,8 +12,8 @@ import pytest
 from rich.console import Console
 
 from benchmarks.harness.ports import free_port
-from deployments.top import watching
-from deployments.top.counts import Poll
+from deployments.cli.top import watching
+from deployments.cli.top.counts import Poll
 from specdec.v1 import generation_pb2 as pb
 from specdec.v1 import generation_pb2_grpc as pb_grpc
 from tests.cli.conftest import Specdec

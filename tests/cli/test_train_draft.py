@@ -17,10 +17,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from deployments import demo_drafts
-from deployments.cli import main
-from deployments.text.model import load_text_model
-from deployments.train_draft.chat import template_chat
+from deployments.cli.main import main
+from deployments.cli.train_draft.chat import template_chat
+from deployments.demo import drafts as demo_drafts
+from deployments.text.tokenizer import load_text_model
 from specdec_core.errors import InvalidRequestError
 from specdec_core.loading.loader import LoadConfig, load_model
 from specdec_core.training.documents import read_chunk
@@ -81,7 +81,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory, text_folder: Path, tiny_fo
 
 
 def _command(arguments: list[object]) -> list[str]:
-    call = "from deployments.cli import main; main()"
+    call = "from deployments.cli.main import main; main()"
     return [sys.executable, "-c", call, *map(str, arguments)]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from deployments.verify import audit as verify_audit
+from deployments.cli.verify import audit as verify_audit
 from specdec_core.engine import AlgorithmName, Engine
 from specdec_core.errors import NotExactError
 from specdec_core.loading import loader as loading

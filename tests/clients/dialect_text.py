@@ -12,7 +12,7 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from deployments.text.chat_template import ChatOptions
-from deployments.text.model import TextModel, load_text_model
+from deployments.text.tokenizer import TextModel, load_text_model
 from tests.clients.dialects import Dialect
 
 LOOP_SCRIPT = Path(__file__).with_name("loop_script.json")

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from deployments.text.grammars import Compiler
-from deployments.text.model import TextModel
+from deployments.text.tokenizer import TextModel
 from specdec_core.config import Numerics
 from specdec_core.messages import ReplicaInfo, Role
 from specdec_core.worker.replica import Replica

@@ -20,8 +20,8 @@ import uvicorn
 from fastapi import FastAPI
 
 from benchmarks.harness.ports import free_port
-from deployments.demo_models import model_folder
-from deployments.text.model import TextModel, load_text_model
+from deployments.demo.models import model_folder
+from deployments.text.tokenizer import TextModel, load_text_model
 from tests.clients.dialect_text import LOOP_SCRIPT, dialect_text, written
 from tests.clients.dialects import DIALECTS
 from tests.clients.recording import Recorder

@@ -14,7 +14,7 @@ import pytest
 from openai import OpenAI
 from pydantic import BaseModel, Field
 
-from deployments.coordinator.client_ledger import ClientLimits
+from deployments.config.client_limits import ClientLimits
 from tests.clients.server import MODEL, scripted_server
 
 pytest.importorskip("llguidance")

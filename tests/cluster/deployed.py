@@ -13,10 +13,10 @@ from typing import Any
 
 import yaml
 
-from deployments.autoscaling.aims import Bounds
-from deployments.config import ServiceConfig
-from deployments.deployment_names import deployment_name
-from deployments.scale_options import replica_options
+from deployments.autoscaling.serve_options import replica_options
+from deployments.config.aims import Bounds
+from deployments.config.service import ServiceConfig
+from deployments.names import deployment_name
 from specdec_core.messages import Role
 from tests.cluster.kubectl import Manifest, serves_kinds
 from tests.deployments.tls.authority import Authority

@@ -10,7 +10,7 @@ from pathlib import Path
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from grpc_tools import protoc
 
-from deployments.wire.lease_translation import PROTOCOL_VERSION
+from deployments.wire.lease_codec import PROTOCOL_VERSION
 from tests.contract.breaks import breaks
 
 PROTO = Path(__file__).parents[2] / "proto"

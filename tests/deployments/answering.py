@@ -9,17 +9,17 @@ from typing import Any
 
 from fastapi.testclient import TestClient
 
-from deployments.config import SpecMetrics
-from deployments.http.api import build_http_app
-from deployments.ingress.access import Access
+from deployments.api.http.routes import build_http_app
+from deployments.config.service import SpecMetrics
+from deployments.ingress.auth import Access
 from deployments.ingress.generation import GenerationService
 from deployments.text.answers.call_formats import CALL_FORMATS
 from deployments.text.answers.formats import AnswerFormat
 from deployments.text.answers.reading import Answers
 from deployments.text.answers.reasoning_formats import REASONING_FORMATS
 from deployments.text.chat_template import compile_template
-from deployments.text.model import TextModel
 from deployments.text.token_bytes import token_bytes_of
+from deployments.text.tokenizer import TextModel
 from specdec_core.request import Request, TokenEvent
 from tests.deployments.ingress.test_client_resume import ScriptedPool, service_of
 from tests.deployments.text.tokenizers import byte_level

@@ -12,16 +12,16 @@ from typing import Any
 import grpc
 from opentelemetry.trace import Tracer
 
-from deployments.coordinator.client_ledger import ClientLimits
-from deployments.coordinator.pool_driver import PoolDriver
+from deployments.config.client_limits import ClientLimits
+from deployments.coordinator.driver import PoolDriver
 from deployments.coordinator.server import PortLimits, start_server
 from deployments.ingress.pace import Pace
-from deployments.ingress.pool_client import PoolClient
+from deployments.ingress.scheduler_client import PoolClient
+from deployments.observability.tracing.lease_spans import LeaseSpans
+from deployments.observability.tracing.scheduler_spans import PoolSpans
 from deployments.replica.work_loop import WorkLoop
-from deployments.telemetry.lease_spans import LeaseSpans
-from deployments.telemetry.pool_spans import PoolSpans
-from deployments.tls.files import TlsFiles
 from deployments.wire.endpoint import Endpoint
+from deployments.wire.tls_files import TlsFiles
 from specdec_core.config import PoolConfig
 from specdec_core.messages import Role
 from specdec_core.scheduler import Scheduler

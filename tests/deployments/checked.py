@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from deployments.config import ServiceConfig
-from deployments.model_check import checking_models
-from deployments.preflight import checking_start
+from deployments.cli.model_check import checking_models
+from deployments.cli.preflight import checking_start
+from deployments.config.service import ServiceConfig
 
 
 def check_start(config: ServiceConfig, *, check_ports: bool = True) -> None:

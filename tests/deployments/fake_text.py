@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from deployments.text.chat_template import compile_template
-from deployments.text.model import TextModel
 from deployments.text.token_bytes import token_bytes_of
+from deployments.text.tokenizer import TextModel
 from tests.deployments.fake_replica import VOCAB_SIZE
 
 _FIRST = ord("0")

@@ -13,18 +13,18 @@ import uvicorn
 from fastapi import FastAPI
 from opentelemetry.trace import Tracer
 
-from deployments.api_keys import key_digest
-from deployments.config import SpecMetrics, UnknownFieldsMode
-from deployments.coordinator.client_ledger import ClientLimits
-from deployments.http.api import build_http_app
-from deployments.ingress.access import Access
+from deployments.api.http.routes import build_http_app
+from deployments.config.api_keys import key_digest
+from deployments.config.client_limits import ClientLimits
+from deployments.config.service import SpecMetrics, UnknownFieldsMode
+from deployments.ingress.auth import Access
 from deployments.ingress.generation import GenerationService
 from deployments.ingress.pace import Pace
 from deployments.ingress.request_limits import RequestLimits
-from deployments.metrics.page import MetricsCompat
-from deployments.telemetry.requests import RequestSpans
+from deployments.observability.metrics.export_prometheus import MetricsCompat
+from deployments.observability.tracing.requests import RequestSpans
 from deployments.text.grammar_limits import DEFAULT_LIMITS, GrammarLimits
-from deployments.text.model import TextModel
+from deployments.text.tokenizer import TextModel
 from specdec_core.config import PoolConfig, SpeculationConfig
 from specdec_core.messages import Role
 from tests.deployments.cell import Cell, cell

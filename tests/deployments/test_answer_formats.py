@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from deployments.config import ServiceConfig
-from deployments.ingress.access import Access
-from deployments.ingress.grpc_api import GrpcApi
+from deployments.api.grpc.service import GrpcApi
+from deployments.cli.serve import formats_of
+from deployments.config.service import ServiceConfig
+from deployments.ingress.auth import Access
 from deployments.ingress_replica import begin_reading, text_model
-from deployments.serve_command import formats_of
 from deployments.text.answers.choosing import choose
 from specdec.v1 import generation_pb2 as pb
 from tests.deployments.answering import client_of

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from deployments.api_keys import key_digest
 from deployments.app import (
     SERVICER_FUNCTION,
     build_app,
@@ -16,9 +15,10 @@ from deployments.app import (
     num_cpus_needed,
     serve_config,
 )
-from deployments.config import ServiceConfig, load_service_config
+from deployments.cli.serve import ready_line
+from deployments.config.api_keys import key_digest
+from deployments.config.service import ServiceConfig, load_service_config
 from deployments.coordinator.server import process_settings
-from deployments.serve_command import ready_line
 from deployments.text.answers.choosing import ChosenFormats
 from specdec_core.config import KPolicyName, Numerics, OverlapMode, SpecMethod, SpeculationConfig
 

@@ -11,8 +11,8 @@ import ray
 import torch
 
 from deployments.app import build_app, gpus_of_ray
-from deployments.config import ServiceConfig
-from deployments.gpu_shares import crowds, with_gpus
+from deployments.config.gpu_allocation import crowds, with_gpus
+from deployments.config.service import ServiceConfig
 from deployments.replica import gpu_memory
 from deployments.replica.gpu_memory import memory_share
 from deployments.replica.model_host import device_name

@@ -10,12 +10,12 @@ import weakref
 
 import pytest
 
-from deployments import memory
-from deployments.memory import keep_trimming
+from deployments.runtime import memory
+from deployments.runtime.memory import keep_trimming
 
 _PROGRAM = """
 import asyncio, ctypes, psutil
-from deployments.memory import keep_trimming
+from deployments.runtime.memory import keep_trimming
 
 libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p

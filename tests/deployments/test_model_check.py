@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from deployments.model_check import check_models
+from deployments.cli.model_check import check_models
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError, SpecdecError
 from tests.deployments.checked import check_models_apart
 from tests.service.tiny_folder import quantise, save_tiny_llama, save_tokenizer
@@ -37,7 +37,7 @@ print(json.dumps({kind: says(kind) for kind in CONFIG_MAPPING}))
 STARTS = """
 import sys
 
-from deployments.config import ServiceConfig
+from deployments.config.service import ServiceConfig
 from tests.deployments.checked import check_start
 
 check_start(ServiceConfig(model=sys.argv[1], spec_model=sys.argv[1]), check_ports=False)

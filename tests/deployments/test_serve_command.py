@@ -15,17 +15,18 @@ from typing import Any
 import pytest
 
 from benchmarks.harness.ports import free_port
-from deployments import serve_command, start_waiting
-from deployments.config import ServiceConfig
-from deployments.progress import waiting_line
-from deployments.serve_command import (
+from deployments.cli import serve as serve_command
+from deployments.cli import wait_ready as start_waiting
+from deployments.cli.progress import waiting_line
+from deployments.cli.serve import (
     formats_of,
     prepare_environment,
     ready_line,
     warn_when_fast,
     warn_when_open,
 )
-from deployments.start_waiting import StartError, refusal_in, wait_until_ready
+from deployments.cli.wait_ready import StartError, refusal_in, wait_until_ready
+from deployments.config.service import ServiceConfig
 from specdec_core.config import Numerics
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError, SpecdecError
 from tests.deployments.checked import check_start
@@ -271,7 +272,7 @@ def test_the_ready_line_says_how_answers_are_read(folder: Path) -> None:
 
 _ENDED_FROM_A_THREAD = """
 import signal, threading, time
-from deployments.serve_command import _signals_set, _wait_for
+from deployments.cli.serve import _signals_set, _wait_for
 
 def interrupt():
     time.sleep(0.5)

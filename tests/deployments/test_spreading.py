@@ -5,8 +5,8 @@ from __future__ import annotations
 from ray.serve._private.constants import SERVE_PROXY_NAME
 from ray.serve._private.utils import format_actor_name
 
+from deployments.coordinator.node_placement import best_node, should_move
 from deployments.coordinator.nodes import PROXY
-from deployments.coordinator.spreading import best_node, should_move
 
 
 def test_cells_that_start_together_choose_different_nodes() -> None:

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import torch
 
-from deployments.verify.audit import Audit, CellResult
-from deployments.verify.cells import ALGORITHMS, PLAIN, Cell, Point, Task
-from deployments.verify.draft import self_draft
+from deployments.cli.verify.audit import Audit, CellResult
+from deployments.cli.verify.cells import ALGORITHMS, PLAIN, Cell, Point, Task
+from deployments.cli.verify.draft import self_draft
 from specdec_core.config import (
     KPolicyName,
     NgramConfig,

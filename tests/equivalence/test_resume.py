@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from deployments.text.grammars import Compiler
-from deployments.text.model import TextModel, load_text_model
 from deployments.text.structured_output import json_schema
+from deployments.text.tokenizer import TextModel, load_text_model
 from specdec_core import (
     FinishReason,
     PoolConfig,

@@ -14,8 +14,8 @@ import pytest
 
 from deployments.text.grammar_workers import GrammarThreads, Workers
 from deployments.text.grammars import Compiler
-from deployments.text.model import TextModel, load_text_model
 from deployments.text.structured_output import choice, json_schema
+from deployments.text.tokenizer import TextModel, load_text_model
 from specdec_core import (
     FinishReason,
     PoolConfig,

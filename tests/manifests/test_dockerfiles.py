@@ -27,7 +27,7 @@ def test_the_command_is_one_that_specdec_has(name: str) -> None:
     """With what it names: the flags are those of the command line."""
     from typer.testing import CliRunner
 
-    from deployments.cli import app
+    from deployments.cli.main import app
 
     (command,) = (json.loads(step.value) for step in steps(text_of(name)) if step.name == "CMD")
     assert command[0] == "specdec"

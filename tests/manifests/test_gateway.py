@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from fastapi.routing import APIRoute
 
-from deployments.config import SpecMetrics
-from deployments.http.api import build_http_app
-from deployments.ingress.access import Access
+from deployments.api.http.routes import build_http_app
+from deployments.config.service import SpecMetrics
+from deployments.ingress.auth import Access
 from specdec.v1 import generation_pb2 as pb
 from tests.manifests import tree
 from tests.manifests.checks.objects import Manifest, Objects

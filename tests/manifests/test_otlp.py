@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from deployments.telemetry.exporters import Signal, exporter_names
+from deployments.observability.exporters import Signal, exporter_names
 from tests.manifests import tree
 from tests.manifests.checks.network import network_problems
 from tests.manifests.checks.objects import Manifest, Objects

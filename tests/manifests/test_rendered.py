@@ -71,8 +71,8 @@ def test_no_check_finds_anything_wrong(name: str) -> None:
 
 
 def test_the_environment_is_that_of_specdec_serve() -> None:
-    from deployments.memory import BURST_ALLOCATOR
-    from deployments.serve_command import _SERVE_SETTINGS, GUARDED_EDGE
+    from deployments.cli.serve import _SERVE_SETTINGS, GUARDED_EDGE
+    from deployments.runtime.memory import BURST_ALLOCATOR
 
     environment = Objects(tree.rendered("base")).of("ConfigMap")[0]["data"]
     ours = _SERVE_SETTINGS | GUARDED_EDGE | BURST_ALLOCATOR

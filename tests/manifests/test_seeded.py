@@ -178,7 +178,7 @@ SERVING: list[tuple[Check, Path, object, str]] = [
     (
         serving_problems,
         (*SERVE, "grpc_options", "grpc_servicer_functions", 0),
-        "deployments.edge.grpc_ending.add",
+        "deployments.proxy.grpc_ending.add",
         "cannot be imported",
     ),
     (serving_problems, (*ARGS, "spec_tokenz"), 4, "refuses its settings"),

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from deployments.app import serve_config_text
-from deployments.config import load_service_config
+from deployments.config.service import load_service_config
 
 ROOT = Path(__file__).parents[2]
 K8S = ROOT / "k8s"

@@ -10,7 +10,7 @@ from typing import Any
 import promql_parser as promql
 import yaml
 
-from deployments.metrics.registry import ray_labels
+from deployments.observability.metrics.registry import ray_labels
 from tests.monitoring.expressions import Labels, labels_of, selectors
 
 ROOT = Path(__file__).parents[2]

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 import yaml
 
-from deployments.metrics.page import MetricsCompat, metrics_page
-from deployments.monitoring.alerts import ALERTS
+from deployments.observability.dashboards.alerts import ALERTS
+from deployments.observability.metrics.export_prometheus import MetricsCompat, metrics_page
 from tests.deployments.metrics.status import full_status
 from tests.monitoring.committed import FOLDER
 from tests.monitoring.scenarios import SCENARIOS, Scenario

@@ -28,7 +28,7 @@ MUTANTS = (
     ),
     Mutant(
         name="hidden-reasoning-shows-its-tokens",
-        path="deployments/http/responses.py",
+        path="deployments/api/http/responses.py",
         old="            if not choice.answer.hides_tokens:\n",
         new="            if True:\n",
         breaks="the IDs spell the reasoning that the client must not have",
@@ -36,7 +36,7 @@ MUTANTS = (
     ),
     Mutant(
         name="content-beside-reasoning-is-empty",
-        path="deployments/http/response_choice.py",
+        path="deployments/api/http/response_choice.py",
         old="(bool(found.calls) or self.answer.has_reasoned)",
         new="bool(found.calls)",
         breaks="an answer that ends in its reasoning seems to be an empty one",
@@ -52,7 +52,7 @@ MUTANTS = (
     ),
     Mutant(
         name="empty-chunks-are-sent",
-        path="deployments/http/responses.py",
+        path="deployments/api/http/responses.py",
         old="if not choice.answer.is_plain and says_nothing(chunk):",
         new="if choice.answer.is_plain and says_nothing(chunk):",
         breaks="a client gets a chunk without text for pieces of a call",

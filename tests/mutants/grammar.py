@@ -6,7 +6,7 @@ _PROCESSORS = "specdec_core/sampling/logit_processors.py"
 _ROUND = "specdec_core/worker/round.py"
 _LIMITS = "specdec_core/speculation/limits.py"
 _MATCHER = "deployments/text/grammars.py"
-_LEDGER = "deployments/coordinator/client_ledger.py"
+_LEDGER = "deployments/coordinator/quotas.py"
 _GENERATION = "deployments/ingress/generation.py"
 _EQUIVALENCE = "tests/equivalence/test_structured_output.py::"
 _COMPILED = "tests/deployments/text/test_structured_output.py::"
@@ -125,7 +125,7 @@ MUTANTS = (
     ),
     Mutant(
         name="key-limit-in-every-cell",
-        path="deployments/cells/placing.py",
+        path="deployments/wire/cell_ids.py",
         old="return whole + (order_of(client, num_cells).index(cell) < rest)",
         new="return limit",
         breaks="a key runs as many requests in each of several cells as in all together",
@@ -133,7 +133,7 @@ MUTANTS = (
     ),
     Mutant(
         name="key-refused-by-one-cell",
-        path="deployments/cells/router.py",
+        path="deployments/ingress/cells/router.py",
         old="if place not in refusals and self._cells[place].has_targets:",
         new="if False:",
         breaks="a key is refused where another cell has room for it",

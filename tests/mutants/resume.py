@@ -98,7 +98,7 @@ MUTANTS = (
     ),
     Mutant(
         name="parted-news-keeps-its-place",
-        path="deployments/ingress/resuming.py",
+        path="deployments/ingress/open_requests.py",
         old="            index=count,\n",
         new="",
         breaks="a resumed stream lacks the tokens that came in the same round as old ones",
@@ -130,7 +130,7 @@ MUTANTS = (
     ),
     Mutant(
         name="usage-begins-at-the-cut",
-        path="deployments/http/responses.py",
+        path="deployments/api/http/responses.py",
         old="        choice.num_tokens = piece.index + len(piece.token_ids)\n        choice.stats",
         new="        choice.num_tokens += len(piece.token_ids)\n        choice.stats",
         breaks="a whole answer counts what was brought back twice",
@@ -138,7 +138,7 @@ MUTANTS = (
     ),
     Mutant(
         name="echo-told-again",
-        path="deployments/http/response_choice.py",
+        path="deployments/api/http/response_choice.py",
         old='return "" if self.generation.request.resume_token_ids else self.echo.text',
         new="return self.echo.text",
         breaks="a resumed stream repeats the prompt",

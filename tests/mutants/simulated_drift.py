@@ -53,7 +53,7 @@ MUTANTS = (
     ),
     Mutant(
         name="lost-stream-starts-anew",
-        path="deployments/ingress/pool_client.py",
+        path="deployments/ingress/scheduler_client.py",
         old="            self._submit(request, resume=was_sent)\n",
         new="            self._submit(request, resume=False)\n",
         breaks="after a broken stream clients are told that their request is in use",
@@ -61,7 +61,7 @@ MUTANTS = (
     ),
     Mutant(
         name="gap-is-not-asked-for",
-        path="deployments/ingress/pool_client.py",
+        path="deployments/ingress/scheduler_client.py",
         old="        if isinstance(news, Request):\n            self._submit(news, resume=True)\n",
         new="        if isinstance(news, Request):\n            pass\n",
         breaks="a client whose news was lost waits for ever",

@@ -13,7 +13,7 @@ _DRIVER = "tests/deployments/coordinator/test_pool_driver.py::"
 MUTANTS = (
     Mutant(
         name="silent-peer-kept",
-        path="deployments/wire/silence.py",
+        path="deployments/wire/liveness.py",
         old="is_over = self._is_waiting and self._num_looks > LOOKS",
         new="is_over = self._is_waiting and self._num_looks > LOOKS * LOOKS",
         breaks="who falls silent is waited for ten times as long",
@@ -21,7 +21,7 @@ MUTANTS = (
     ),
     Mutant(
         name="given-up-although-heard",
-        path="deployments/wire/silence.py",
+        path="deployments/wire/liveness.py",
         old="        self._is_waiting = True\n        self._num_looks = 0\n",
         new="        self._is_waiting = True\n",
         breaks="every stream breaks after ten seconds, however much is said on it",
@@ -37,7 +37,7 @@ MUTANTS = (
     ),
     Mutant(
         name="void-lease-timed-for-ever",
-        path="deployments/coordinator/pool_driver.py",
+        path="deployments/coordinator/driver.py",
         old="            replica.fence()\n",
         new="            replica.is_fenced = True\n",
         breaks="the coordinator's memory grows with every fence",
@@ -55,7 +55,7 @@ MUTANTS = (
     ),
     Mutant(
         name="last-target-before-the-ingresses",
-        path="deployments/coordinator/pool_driver.py",
+        path="deployments/coordinator/driver.py",
         old="has_ingress=bool(self._ingresses)",
         new="has_ingress=bool(self.owners.keys())",
         breaks="in a redeploy what comes to an old ingress waits for a target in vain",
@@ -63,7 +63,7 @@ MUTANTS = (
     ),
     Mutant(
         name="who-goes-taken-for-who-stays",
-        path="deployments/coordinator/leaving.py",
+        path="deployments/coordinator/draining.py",
         old="                replica.may_leave = True\n                yield replica\n",
         new="                yield replica\n",
         breaks="of two targets that leave at once none stays until the ingresses have left",
@@ -71,7 +71,7 @@ MUTANTS = (
     ),
     Mutant(
         name="who-has-gone-taken-for-who-stays",
-        path="deployments/coordinator/leaving.py",
+        path="deployments/coordinator/draining.py",
         old="            asked.heard.discard(replica)\n",
         new="            asked.heard.add(replica)\n",
         breaks="a target leaves behind the last one that could have stayed",
@@ -79,7 +79,7 @@ MUTANTS = (
     ),
     Mutant(
         name="what-it-says-itself-lets-it-go",
-        path="deployments/coordinator/leaving.py",
+        path="deployments/coordinator/draining.py",
         old="                if other is not replica:\n"
         "                    asked.heard.add(replica)\n",
         new="                asked.heard.add(replica)\n",
@@ -88,7 +88,7 @@ MUTANTS = (
     ),
     Mutant(
         name="who-asked-first-stays",
-        path="deployments/coordinator/leaving.py",
+        path="deployments/coordinator/draining.py",
         old="others.asked_s >= asked.asked_s",
         new="others.asked_s <= asked.asked_s",
         breaks="the target that stays for the ingresses is the one whose time to drain ends first",
@@ -107,7 +107,7 @@ MUTANTS = (
     ),
     Mutant(
         name="no-ingress-is-expected-back",
-        path="deployments/coordinator/leaving.py",
+        path="deployments/coordinator/draining.py",
         old="has_ingress or now < self._expects_ingress_until",
         new="has_ingress",
         breaks="the last target leaves a new coordinator before its ingresses have come back",
@@ -129,7 +129,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-fenced-target-stays",
-        path="deployments/coordinator/leaving.py",
+        path="deployments/coordinator/draining.py",
         old="other.may_leave or other.is_fenced",
         new="other.may_leave",
         breaks="a target leaves beside one whose pass hangs",
@@ -137,7 +137,7 @@ MUTANTS = (
     ),
     Mutant(
         name="an-ingress-is-not-expected-back",
-        path="deployments/coordinator/leaving.py",
+        path="deployments/coordinator/draining.py",
         old="now + _INGRESS_COMES_BACK_S",
         new="now",
         breaks="the last target leaves while an ingress's stream is broken for a moment",
@@ -145,7 +145,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-replay-holds-who-leaves",
-        path="deployments/coordinator/pool_driver.py",
+        path="deployments/coordinator/driver.py",
         old="        if not self._leaving.is_anybody:\n            self.replays.begin()\n",
         new="        self.replays.begin()\n",
         breaks="who leaves waits for replays that began after it asked",
@@ -156,7 +156,7 @@ MUTANTS = (
     ),
     Mutant(
         name="nobody-wakes-who-lets-it-go",
-        path="deployments/coordinator/pool_driver.py",
+        path="deployments/coordinator/driver.py",
         old="        self._wake.set()  # the last target may have waited for it\n",
         new="",
         breaks="an idle service ends only when the time to drain is over",
@@ -164,7 +164,7 @@ MUTANTS = (
     ),
     Mutant(
         name="last-token-waits",
-        path="deployments/coordinator/outbox.py",
+        path="deployments/coordinator/streams.py",
         old="return event.index > 0 and event.finish_reason is None",
         new="return event.index > 0",
         breaks="under load every answer ends up to 50 ms later",
@@ -172,7 +172,7 @@ MUTANTS = (
     ),
     Mutant(
         name="alarm-rings-for-what-was-read",
-        path="deployments/coordinator/outbox.py",
+        path="deployments/coordinator/streams.py",
         old="        if self._held:  # the last news of a request takes along what waited of it\n",
         new="        if True:\n",
         breaks="under load the coordinator sends empty messages",
@@ -180,7 +180,7 @@ MUTANTS = (
     ),
     Mutant(
         name="all-that-waits-goes-with-the-last-token",
-        path="deployments/coordinator/outbox.py",
+        path="deployments/coordinator/streams.py",
         old="        if self._is_closed:\n            self._release()\n",
         new="        self._release()\n",
         breaks="each request that begins or ends costs every other stream a chunk",
@@ -188,7 +188,7 @@ MUTANTS = (
     ),
     Mutant(
         name="what-waits-is-lost-at-the-end",
-        path="deployments/coordinator/outbox.py",
+        path="deployments/coordinator/streams.py",
         old="        if self._is_closed:\n            self._release()\n",
         new="",
         breaks="a stream that the coordinator closes loses its last tokens",

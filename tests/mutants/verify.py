@@ -2,8 +2,8 @@
 
 from tests.mutants.mutant import Mutant
 
-_COMPARE = "deployments/verify/compare.py"
-_GAP = "deployments/verify/gap.py"
+_COMPARE = "deployments/cli/verify/compare.py"
+_GAP = "deployments/cli/verify/gap.py"
 _AUDIT = "deployments/coordinator/audit.py"
 _COMPARE_TESTS = "tests/deployments/verify/test_compare.py::"
 _GAP_TESTS = "tests/deployments/verify/test_gap.py::"

@@ -23,9 +23,9 @@ from pydantic import SecretStr
 from benchmarks.harness.ports import free_port
 from benchmarks.harness.processes import REPLICA, below, title_of
 from deployments.app import coordinator_spec
-from deployments.config import ServiceConfig
-from deployments.serve_command import running_service
-from deployments.telemetry.logs import LogFormat
+from deployments.cli.serve import running_service
+from deployments.config.service import ServiceConfig
+from deployments.observability.logs import LogFormat
 from specdec.v1 import generation_pb2 as pb
 from specdec.v1 import generation_pb2_grpc as pb_grpc
 from specdec_core import Engine, Request, SamplingParams

@@ -19,7 +19,7 @@ from typing import Any
 
 import grpc
 
-from deployments.serve_command import START_WAITS
+from deployments.cli.serve import START_WAITS
 from specdec.v1 import generation_pb2 as pb
 from specdec.v1 import generation_pb2_grpc as pb_grpc
 

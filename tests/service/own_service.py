@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from benchmarks.harness.ports import free_port
-from deployments.config import ServiceConfig
+from deployments.config.service import ServiceConfig
 from specdec_core.config import KPolicyName, Numerics
 from tests.service.tiny_folder import save_tiny_llama
 

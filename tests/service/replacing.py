@@ -13,8 +13,8 @@ from benchmarks.chaos.asked import Asked, mixed
 from benchmarks.chaos.load import Clients, Load
 from benchmarks.harness.processes import Kind, Pids, below, pids_by_kind, title_of
 from benchmarks.harness.starting import SERVE, ServerProcess, serve_variables
-from deployments.config import ServiceConfig
-from deployments.generate.prompt_file import read_prompt_file
+from deployments.cli.generate.prompt_file import read_prompt_file
+from deployments.config.service import ServiceConfig
 from tests.service.own_service import PROMPTS
 
 NUM_REQUESTS = 8

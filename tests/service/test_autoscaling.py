@@ -19,7 +19,7 @@ import pytest
 from benchmarks.harness.ports import free_port
 from benchmarks.harness.processes import Kind, pids_by_kind
 from benchmarks.harness.starting import service as served
-from deployments.config import ServiceConfig
+from deployments.config.service import ServiceConfig
 from specdec.v1 import generation_pb2 as pb
 from specdec_core.config import KPolicyName, Numerics
 from tests.conftest import StartedAlone

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from deployments.demo_models import is_pulled
+from deployments.demo.models import is_pulled
 from tests.manifests import tree
 from tests.manifests.checks.objects import Objects
 from tests.service import deployed_text

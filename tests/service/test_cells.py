@@ -20,8 +20,8 @@ from benchmarks.harness.ports import free_port
 from benchmarks.harness.processes import Kind, pids_by_kind
 from benchmarks.harness.starting import ServerProcess
 from benchmarks.harness.starting import service as served
-from deployments.cells.placing import new_id_of
-from deployments.config import ServiceConfig
+from deployments.config.service import ServiceConfig
+from deployments.wire.cell_ids import new_id_of
 from specdec.v1 import generation_pb2 as pb
 from specdec.v1 import generation_pb2_grpc as pb_grpc
 from specdec_core.config import Numerics

@@ -20,8 +20,8 @@ from benchmarks.chaos.load import Load
 from benchmarks.chaos.run import Plan, clients_of, disturb
 from benchmarks.harness.processes import Kind, pids_by_kind
 from benchmarks.harness.starting import ServerProcess, service
-from deployments.config import ServiceConfig
-from deployments.generate.prompt_file import read_prompt_file
+from deployments.cli.generate.prompt_file import read_prompt_file
+from deployments.config.service import ServiceConfig
 from tests.conftest import StartedAlone
 from tests.service.own_service import PROMPTS, own_config
 from tests.service.replacing import (

@@ -13,7 +13,7 @@ import grpc
 import pytest
 import torch
 
-from deployments.text.model import load_text_model
+from deployments.text.tokenizer import load_text_model
 from specdec.v1 import generation_pb2 as pb
 from specdec.v1 import generation_pb2_grpc as pb_grpc
 from specdec_core import Engine, Request, SamplingParams

@@ -20,7 +20,7 @@ import httpx
 import psutil
 import pytest
 
-from deployments.api_keys import default_name, key_digest
+from deployments.config.api_keys import default_name, key_digest
 from specdec.v1 import generation_pb2 as pb
 from specdec.v1 import generation_pb2_grpc as pb_grpc
 from tests.service.conftest import (

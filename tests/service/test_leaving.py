@@ -14,7 +14,7 @@ from benchmarks.chaos.leftovers import left_of
 from benchmarks.chaos.run import clients_of
 from benchmarks.harness.processes import Pids, pids_by_kind
 from benchmarks.harness.starting import service
-from deployments.config import ServiceConfig
+from deployments.config.service import ServiceConfig
 from tests.conftest import StartedAlone
 from tests.service.own_service import own_config
 from tests.service.replacing import (

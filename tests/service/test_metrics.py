@@ -10,7 +10,7 @@ import pytest
 import ray
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from deployments.metrics.registry import ray_labels
+from deployments.observability.metrics.registry import ray_labels
 from tests.monitoring.committed import named_on_ray
 from tests.service.conftest import Service
 

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 
-from deployments.text.model import TextModel, load_text_model
-from deployments.wire.translation import logprobs_from_pb
+from deployments.text.tokenizer import TextModel, load_text_model
+from deployments.wire.request_codec import logprobs_from_pb
 from specdec.v1 import generation_pb2 as pb
 from specdec_core.logprobs import TokenLogprobs
 from tests.cli.conftest import status_of

@@ -6,7 +6,7 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from deployments.cli import app
+from deployments.cli.main import app
 from tests.service.conftest import KEY, Service
 from tests.service.test_service import completion, token_ids
 

@@ -14,7 +14,7 @@ import httpx
 import pytest
 import ray
 
-from deployments.api_keys import default_name, key_digest
+from deployments.config.api_keys import default_name, key_digest
 from specdec.v1 import generation_pb2 as pb
 from tests.service.collector import Collector, Span
 from tests.service.conftest import KEY, Service

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from deployments.cli import app
-from deployments.ingress.resuming import OpenRequests
+from deployments.cli.main import app
+from deployments.ingress.open_requests import OpenRequests
 from specdec_core.request import Request, TokenEvent
 
 runner = CliRunner()

@@ -13,8 +13,8 @@ from deployments.simulation.invariants.patience import Patience
 from deployments.simulation.invariants.surprises import no_surprises
 from deployments.simulation.record import Violation
 from deployments.simulation.virtual_loop import leave_loops
-from deployments.wire import silence
-from deployments.wire.silence import SilenceError, heard
+from deployments.wire import liveness as silence
+from deployments.wire.liveness import SilenceError, heard
 from specdec.v1 import coordination_pb2 as pb
 from tests.simulation.worlds import Asking, World, numbers
 

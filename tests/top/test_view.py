@@ -6,8 +6,8 @@ import io
 
 from rich.console import Console
 
-from deployments.top.counts import Poll, lately
-from deployments.top.view import away, view
+from deployments.cli.top.counts import Poll, lately
+from deployments.cli.top.view import away, view
 from specdec.v1 import generation_pb2 as pb
 
 EARLIER = pb.PoolStatusResponse(

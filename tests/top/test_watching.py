@@ -10,8 +10,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 from typer.testing import CliRunner
 
-from deployments.cli import app
-from deployments.top.watching import AwayError, service_at
+from deployments.cli.main import app
+from deployments.cli.top.watching import AwayError, service_at
 from specdec_core.errors import InvalidRequestError
 
 

@@ -41,8 +41,8 @@ from benchmarks.host_time.served.snapshot import Watched
 from benchmarks.host_time.served.streams import prompts, streams
 from benchmarks.host_time.served.swapping import variables
 from benchmarks.host_time.served.waiting import CpuUse
-from deployments.config import ENV_PREFIX, ServiceConfig
-from deployments.plotting import check_can_plot
+from deployments.cli.plotting import check_can_plot
+from deployments.config.service import ENV_PREFIX, ServiceConfig
 from specdec_core.config import Numerics, SpecMethod
 from specdec_core.messages import Role
 

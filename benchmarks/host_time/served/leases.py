@@ -12,8 +12,8 @@ from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from benchmarks.host_time.served.shared_numbers import SharedNumbers
-from deployments.coordinator.pool_driver import PoolDriver
-from deployments.stages.rounds import LeaseStages, LeaseTimes, StageHistograms
+from deployments.coordinator.driver import PoolDriver
+from deployments.observability.metrics.round_stages import LeaseStages, LeaseTimes, StageHistograms
 from specdec_core.messages import Role
 
 _NUM_KEPT = 16

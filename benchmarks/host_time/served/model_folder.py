@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks.host_time.scripted import tiny_network
 from benchmarks.host_time.served.shared_numbers import VOCAB_SIZE
-from deployments.demo_models import resolve_model
+from deployments.demo.models import resolve_model
 
 MAX_POSITIONS = 8192
 _DEMO = "smollm2-135m"

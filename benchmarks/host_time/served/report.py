@@ -12,7 +12,7 @@ from benchmarks.harness.processes import Kind
 from benchmarks.host_time.served.parts import Part, Round
 from benchmarks.host_time.served.snapshot import CLIENT, RAY
 from benchmarks.host_time.served.waiting import CpuUse
-from deployments.plotting import picture
+from deployments.cli.plotting import picture
 
 NOTE = "Passes of the devices are modelled: no figure is a measurement of a GPU."
 _PROCESSES = (*Kind, RAY, CLIENT)

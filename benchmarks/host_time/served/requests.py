@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from benchmarks.harness.load import ask_all
 from benchmarks.host_time.served.snapshot import Watched
 from benchmarks.host_time.served.waiting import CpuUse
-from deployments.bench.prompts import Prompt
+from deployments.cli.bench.prompts import Prompt
 from specdec_core.errors import SpecdecError
 
 _AT_A_TIME = 8

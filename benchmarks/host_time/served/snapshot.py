@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmarks.harness.processes import Kind, below, kind_or_name
 from benchmarks.host_time.served.shared_numbers import COORDINATOR, shared_numbers
 from benchmarks.host_time.served.waiting import CpuUse, use_of_process
-from deployments.bench.speculation import SpecCounts, counts_of_page
+from deployments.cli.bench.speculation import SpecCounts, counts_of_page
 from specdec_core.errors import SpecdecError
 from specdec_core.messages import Role
 

@@ -8,8 +8,8 @@ import torch
 
 from benchmarks.peers.messages import Decoded, Load, Turn
 from benchmarks.peers.runners.serving import serve
-from deployments.bench.offline_runs import run_cell
-from deployments.verify.cells import PLAIN, Cell, Point
+from deployments.cli.bench.offline_runs import run_cell
+from deployments.cli.verify.cells import PLAIN, Cell, Point
 from specdec_core.config import (
     WINDOW_PER_ROW,
     KPolicyName,

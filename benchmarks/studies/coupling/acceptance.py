@@ -27,7 +27,7 @@ from benchmarks.prompts import chat_prompts
 from benchmarks.studies.coupling.drafts import DRAFTS
 from benchmarks.studies.coupling.plot import plot
 from benchmarks.studies.coupling.points import Answer, Point, choices, logits_behind, point_of
-from deployments.demo_models import resolve_model
+from deployments.demo.models import resolve_model
 from specdec_core import PoolConfig, Request, SamplingParams
 from specdec_core.config import Numerics
 from specdec_core.engine import AlgorithmName, Engine

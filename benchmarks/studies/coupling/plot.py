@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from deployments.plotting import picture
+from deployments.cli.plotting import picture
 
 _LINES = {
     "rejection": ("rejection sampling, 1 - d", "#1b6ca8", "-"),

@@ -26,7 +26,7 @@ from rich.table import Table
 
 from benchmarks.harness.machine import commit
 from benchmarks.studies.draft_accelerator.layouts import PLAIN, cost, num_devices, per_device
-from deployments.plotting import picture
+from deployments.cli.plotting import picture
 from deployments.simulation.capacity_options import CapacityOptions, run
 from specdec_core.config import KPolicyName
 

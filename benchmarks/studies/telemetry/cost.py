@@ -31,7 +31,7 @@ from rich.progress import track
 
 from benchmarks.harness.starting import service as served
 from benchmarks.studies.telemetry.steps import step_times
-from deployments.config import ServiceConfig
+from deployments.config.service import ServiceConfig
 from specdec_core.config import SpecMethod
 
 app = typer.Typer(add_completion=False)

@@ -18,18 +18,18 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from opentelemetry.sdk.trace.sampling import DEFAULT_OFF
 from opentelemetry.trace import Tracer
 
-from deployments.deployment_names import Part
-from deployments.ingress.ask import Generation
+from deployments.ingress.generation_request import Generation
 from deployments.ingress.output import Piece, View
-from deployments.ingress.request_record import current_record, recorded
-from deployments.metrics.request_times import RequestWatch
-from deployments.stages.rounds import LeaseStages
-from deployments.telemetry.json_logs import JsonFormatter
-from deployments.telemetry.lease_spans import LeaseSpans
-from deployments.telemetry.logs import REQUESTS
-from deployments.telemetry.pool_spans import PoolSpans
-from deployments.telemetry.process import ProcessName
-from deployments.telemetry.requests import Operation, RequestSpans, observed
+from deployments.ingress.request_log import current_record, recorded
+from deployments.names import Part
+from deployments.observability.json_logs import JsonFormatter
+from deployments.observability.logs import REQUESTS
+from deployments.observability.metrics.request_times import RequestWatch
+from deployments.observability.metrics.round_stages import LeaseStages
+from deployments.observability.process import ProcessName
+from deployments.observability.tracing.lease_spans import LeaseSpans
+from deployments.observability.tracing.requests import Operation, RequestSpans, observed
+from deployments.observability.tracing.scheduler_spans import PoolSpans
 from specdec.v1 import coordination_pb2 as pb
 from specdec_core.config import SpecMethod
 from specdec_core.messages import GroupLease, GroupResult, LeaseRow, Role, RowResult

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from deployments.coordinator.pool_driver import PoolDriver
+from deployments.coordinator.driver import PoolDriver
 from deployments.simulation.invariants.bounds import Bounds
 from deployments.simulation.model_replica import LeaseKey, ModelReplica
 from deployments.simulation.network import Stream

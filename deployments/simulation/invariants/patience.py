@@ -6,7 +6,7 @@ from __future__ import annotations
 from deployments.simulation.network import Direction, Network
 from deployments.simulation.record import Violation
 from deployments.simulation.timeline import Process
-from deployments.wire.silence import LOOKS
+from deployments.wire.liveness import LOOKS
 
 _LEAST, _MOST = 0.5, 1.3
 """Times its limit that a silent peer is waited for: who is stopped meanwhile rings at once when it

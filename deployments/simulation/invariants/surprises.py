@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from deployments.simulation.record import Violation
 from deployments.simulation.timeline import Timeline
-from deployments.wire.silence import SilenceError
+from deployments.wire.liveness import SilenceError
 
 
 class _Listener(logging.Handler):

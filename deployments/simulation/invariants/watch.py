@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from deployments.coordinator.connected import ConnectedReplica
-from deployments.coordinator.pool_driver import PoolDriver
+from deployments.coordinator.connections import ConnectedReplica
+from deployments.coordinator.driver import PoolDriver
 from deployments.simulation.invariants.bounds import Bounds
 from deployments.simulation.invariants.decision_checks import DecisionChecks, WatchedReplica
 from deployments.simulation.invariants.lease_book import LeaseBook

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from deployments.text.lark_source import lark_string
 
 if TYPE_CHECKING:
-    from deployments.text.model import TextModel
+    from deployments.text.tokenizer import TextModel
 
 TERMINALS = ("ANY: /(?s:.*)/", "SOME: /(?s:.+)/")
 """Terminals that other terminals name: any text, and any text but the empty one."""

@@ -16,7 +16,7 @@ from benchmarks.chaos.faults import CYCLE, Blow, Fault, Striker, parse_cycle
 from benchmarks.chaos.load import until
 from benchmarks.chaos.run import Plan
 from benchmarks.harness.processes import Kind, Pids
-from deployments.generate.prompt_file import PromptLine
+from deployments.cli.generate.prompt_file import PromptLine
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ from aiohttp import web
 from benchmarks.served_peers.client import Asked, Busy, Client, busy, passes_of
 from benchmarks.served_peers.engines import SERVERS
 from benchmarks.served_peers.prompts import COPYING, COPYING_KINDS, LONG, SHORT, Prompts
-from deployments.bench.load import LoadRun
-from deployments.bench.records import RequestRecord, Usage
-from deployments.bench.speculation import SpecCounts
+from deployments.cli.bench.load import LoadRun
+from deployments.cli.bench.records import RequestRecord, Usage
+from deployments.cli.bench.speculation import SpecCounts
 from specdec_core.errors import SpecdecError
 from tests.benchmarks.served_peers.fake_server import FakeServer
 

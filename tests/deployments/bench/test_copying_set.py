@@ -9,14 +9,14 @@ from typing import Any, cast
 
 import pytest
 
-from deployments.bench.grpc_load import request_message
-from deployments.bench.http_load import HttpClient
-from deployments.bench.load import Load
-from deployments.bench.names import DatasetName
-from deployments.bench.prompts import COPYING_FILE, Prompt, PromptForm, file_prompts
-from deployments.generate.prompt_file import read_prompt_file
-from deployments.generate.prompt_text import encode_line
-from deployments.text.model import load_text_model
+from deployments.cli.bench.grpc_load import request_message
+from deployments.cli.bench.http_load import HttpClient
+from deployments.cli.bench.load import Load
+from deployments.cli.bench.names import DatasetName
+from deployments.cli.bench.prompts import COPYING_FILE, Prompt, PromptForm, file_prompts
+from deployments.cli.generate.prompt_file import read_prompt_file
+from deployments.cli.generate.prompt_text import encode_line
+from deployments.text.tokenizer import load_text_model
 
 LINES = read_prompt_file(COPYING_FILE)
 MAX_PROMPT_TOKENS, MAX_ANSWER_TOKENS = 700, 256

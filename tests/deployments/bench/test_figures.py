@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from deployments.bench.figures import (
+from deployments.cli.bench.figures import (
     Wanted,
     decoding,
     figures,
@@ -17,14 +17,14 @@ from deployments.bench.figures import (
     percentile,
     tokens_by_second,
 )
-from deployments.bench.records import (
+from deployments.cli.bench.records import (
     AnswerError,
     Chunk,
     RequestRecord,
     Usage,
     record_request,
 )
-from deployments.bench.serve_report import over_runs
+from deployments.cli.bench.serve_report import over_runs
 
 NO_GOALS = Wanted(goals={})
 

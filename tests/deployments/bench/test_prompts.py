@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from deployments.bench.arrivals import arrivals
-from deployments.bench.names import DatasetName, Vocabulary
-from deployments.bench.prompts import Prompt, PromptForm, file_prompts, random_prompts
+from deployments.cli.bench.names import DatasetName, Vocabulary
+from deployments.cli.bench.prompts import Prompt, PromptForm, file_prompts, random_prompts
+from deployments.simulation.arrivals import arrivals
 from specdec_core.errors import InvalidRequestError
 
 INF = float("inf")

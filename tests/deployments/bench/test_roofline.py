@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from deployments.bench.roofline import Roofline, measure_roofline
+from deployments.cli.bench.roofline import Roofline, measure_roofline
 from specdec_core.config import ModelImpl
 from specdec_core.loading.loader import make_decoder
 from specdec_core.loading.self_check import make_exact

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from deployments.bench.grpc_load import read_response, request_message
-from deployments.bench.http_load import read_chunk
-from deployments.bench.prompts import Prompt
-from deployments.bench.records import AnswerError, Chunk, Usage
-from deployments.bench.speculation import SpecCounts, counts_of_answer, counts_of_page
+from deployments.cli.bench.grpc_load import read_response, request_message
+from deployments.cli.bench.http_load import read_chunk
+from deployments.cli.bench.prompts import Prompt
+from deployments.cli.bench.records import AnswerError, Chunk, Usage
+from deployments.cli.bench.speculation import SpecCounts, counts_of_answer, counts_of_page
 from specdec.v1 import generation_pb2 as pb
 from specdec_core.errors import InvalidRequestError
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from deployments.bench.stage_figures import (
+from deployments.cli.bench.stage_figures import (
     middle_stages,
     stage_figures,
     stage_rows,
     stages_of_page,
     stages_of_status,
 )
-from deployments.metrics.ingress_times import IngressTimes
-from deployments.metrics.page import MetricsCompat, metrics_page
-from deployments.metrics.stage_statuses import stage_statuses
-from deployments.stages.histogram import BOUNDS_S, Histogram
-from deployments.stages.rounds import Stage, StageHistograms
+from deployments.observability.metrics.export_prometheus import MetricsCompat, metrics_page
+from deployments.observability.metrics.histogram import BOUNDS_S, Histogram
+from deployments.observability.metrics.ingress_times import IngressTimes
+from deployments.observability.metrics.round_stages import Stage, StageHistograms
+from deployments.observability.metrics.stage_statuses import stage_statuses
 from specdec.v1 import coordination_pb2 as internal_pb
 from specdec.v1 import generation_pb2 as pb
 from specdec_core.messages import Role

@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deployments.cells.placing import new_id_of, order_of, share_of
-from deployments.cells.router import CellRouter
-from deployments.coordinator.client_ledger import ClientLedger, ClientLimits
+from deployments.config.client_limits import ClientLimits
+from deployments.coordinator.quotas import ClientLedger
 from deployments.errors import ClientLimitError
-from deployments.metrics.ingress_times import IngressTimes
+from deployments.ingress.cells.router import CellRouter
+from deployments.observability.metrics.ingress_times import IngressTimes
+from deployments.wire.cell_ids import new_id_of, order_of, share_of
 from specdec_core.messages import GroupLease, GroupResult, Role
 from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from deployments.bench.speculation import counts_of_page
-from deployments.bench.stage_figures import stages_of_page, stages_of_status
-from deployments.cells.merging import merged_state, merged_status
-from deployments.metrics.page import MetricsCompat, metrics_page
+from deployments.cli.bench.speculation import counts_of_page
+from deployments.cli.bench.stage_figures import stages_of_page, stages_of_status
+from deployments.ingress.cells.merging import merged_state, merged_status
+from deployments.observability.metrics.export_prometheus import MetricsCompat, metrics_page
 from specdec.v1 import coordination_pb2
 from specdec.v1 import generation_pb2 as pb
 

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from deployments.cells.placing import new_id_of
 from deployments.errors import PoolUnavailableError
+from deployments.wire.cell_ids import new_id_of
 from tests.deployments.cells.fake_cells import MOVE_AFTER_S, FakeCell, Ingress, run
 
 

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from deployments.cells.placing import less_loaded, new_id_of, order_of
+from deployments.wire.cell_ids import less_loaded, new_id_of, order_of
 
 
 def test_homes_of_chosen_ids_are_spread_evenly_and_so_are_their_stand_ins() -> None:

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from deployments.cells.placing import order_of
+from deployments.wire.cell_ids import order_of
 from specdec_core.errors import InvalidRequestError
 from specdec_core.request import Request
 from specdec_core.sampling_params import SamplingParams

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from deployments.cells.placing import new_id_of
-from deployments.cells.router import CellRouter
 from deployments.errors import PoolUnavailableError
-from deployments.metrics.ingress_times import IngressTimes
+from deployments.ingress.cells.router import CellRouter
+from deployments.observability.metrics.ingress_times import IngressTimes
+from deployments.wire.cell_ids import new_id_of
 from specdec_core.config import Numerics
 from specdec_core.errors import InvalidRequestError
 from specdec_core.logprobs import TokenLogprobs

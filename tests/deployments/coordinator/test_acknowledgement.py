@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from deployments.ingress.admission import Admission, begin
-from deployments.ingress.pool_client import PoolClient
+from deployments.ingress.scheduler_client import PoolClient
 from specdec.v1 import coordination_pb2 as pb
 from specdec_core.config import PoolConfig
 from specdec_core.errors import QueueFullError

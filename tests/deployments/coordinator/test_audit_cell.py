@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from deployments.coordinator.pool_status import pool_status
+from deployments.coordinator.status import pool_status
 from deployments.errors import PoolUnavailableError
-from deployments.wire import silence
+from deployments.wire import liveness as silence
 from specdec_core.config import KPolicyName, Numerics, PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.messages import LeaseRow, Role, RowResult
 from specdec_core.request import FinishReason

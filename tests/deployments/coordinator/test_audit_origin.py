@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from deployments.coordinator.audit import Auditor, Origin
-from deployments.coordinator.connected import ConnectedReplica
-from deployments.coordinator.pool_driver import PoolDriver
+from deployments.coordinator.connections import ConnectedReplica
+from deployments.coordinator.driver import PoolDriver
 from deployments.simulation.model_replica import ModelReplica
 from specdec_core.config import Numerics, PoolConfig
 from specdec_core.messages import ReplicaInfo, Role

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from deployments.coordinator import leaving
-from deployments.coordinator.pool_driver import PoolDriver
+from deployments.coordinator import draining as leaving
+from deployments.coordinator.driver import PoolDriver
 from deployments.errors import PoolUnavailableError
-from deployments.ingress.pool_client import PoolClient
-from deployments.wire import silence
+from deployments.ingress.scheduler_client import PoolClient
+from deployments.wire import liveness as silence
 from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.errors import InvalidRequestError, QueueFullError
 from specdec_core.logprobs import TokenLogprobs

@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deployments.api_keys import default_name, key_digest, read_key_file
+from deployments.api.http.routes import build_http_app
 from deployments.app import coordinator_spec
-from deployments.config import ServiceConfig, SpecMetrics
-from deployments.coordinator.client_ledger import ClientLedger, ClientLimits
+from deployments.config.api_keys import default_name, key_digest, read_key_file
+from deployments.config.client_limits import ClientLimits
+from deployments.config.service import ServiceConfig, SpecMetrics
+from deployments.coordinator.quotas import ClientLedger
 from deployments.errors import ClientLimitError, UnauthorizedError
-from deployments.http.api import build_http_app
-from deployments.ingress.access import Access
+from deployments.ingress.auth import Access
 from deployments.ingress.generation import GenerationService
 from specdec_core.messages import Role
 from specdec_core.request import Request, RequestStats, TokenEvent

@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from deployments.coordinator.garbage import is_look_short
+from deployments.runtime.garbage import is_look_short
 
 _PROGRAM = """
 import gc, sys
-from deployments.coordinator.garbage import look_seldom
+from deployments.runtime.garbage import look_seldom
 look_seldom()
 before = sys.getallocatedblocks()
 for length in range(2, 18):

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from deployments.coordinator.connected import ConnectedReplica
-from deployments.coordinator.pool_driver import PoolDriver
+from deployments.coordinator.connections import ConnectedReplica
+from deployments.coordinator.driver import PoolDriver
 from specdec_core.config import PoolConfig
 from specdec_core.messages import Occupancy, ReplicaInfo, Role
 from specdec_core.request import Request

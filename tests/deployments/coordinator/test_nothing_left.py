@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from deployments import memory
+from deployments.runtime import memory
 from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.messages import Role
 from tests.deployments.cell import cell

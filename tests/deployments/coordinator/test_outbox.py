@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from deployments.coordinator.outbox import Delivery, Flush, IngressOutbox, WorkOutbox
+from deployments.coordinator.streams import Delivery, Flush, IngressOutbox, WorkOutbox
 from deployments.errors import Failure, FailureKind
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.messages import GroupLease, Role

@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator, Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
-from deployments.coordinator.connected import ConnectedReplica
-from deployments.coordinator.outbox import Delivery, IngressOutbox, WorkOutbox
-from deployments.coordinator.pool_driver import PoolDriver
+from deployments.coordinator.connections import ConnectedReplica
+from deployments.coordinator.driver import PoolDriver
 from deployments.coordinator.service import CoordinatorServicer
+from deployments.coordinator.streams import Delivery, IngressOutbox, WorkOutbox
 from specdec.v1 import coordination_pb2 as pb
 from specdec_core.config import PoolConfig
 from specdec_core.messages import Role

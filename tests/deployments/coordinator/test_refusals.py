@@ -8,7 +8,7 @@ from dataclasses import replace
 import grpc
 import pytest
 
-from deployments.wire.lease_translation import PROTOCOL_VERSION, register_to_pb
+from deployments.wire.lease_codec import PROTOCOL_VERSION, register_to_pb
 from specdec.v1 import coordination_pb2 as pb
 from specdec.v1 import coordination_pb2_grpc as pb_grpc
 from specdec_core.config import Numerics

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deployments.coordinator.pool_driver import PoolDriver
+from deployments.coordinator.driver import PoolDriver
 from specdec_core.config import PoolConfig
 from specdec_core.messages import ReplicaInfo, Role
 from specdec_core.request import Request

@@ -7,9 +7,9 @@ import asyncio
 
 import pytest
 
-from deployments.coordinator.client_ledger import ClientLimits
+from deployments.config.client_limits import ClientLimits
 from deployments.errors import ClientLimitError
-from deployments.ingress.pool_client import PoolClient
+from deployments.ingress.scheduler_client import PoolClient
 from deployments.wire.endpoint import Endpoint
 from specdec_core.errors import InvalidRequestError
 from specdec_core.messages import Role

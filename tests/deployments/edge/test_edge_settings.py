@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from deployments.config import ServiceConfig
-from deployments.serve_command import GUARDED_EDGE, prepare_environment
+from deployments.cli.serve import GUARDED_EDGE, prepare_environment
+from deployments.config.service import ServiceConfig
 
 _ENVIRONMENT = Path(__file__).parents[3] / "k8s" / "base" / "environment.env"
 """That every container has it, tests/manifests sees."""

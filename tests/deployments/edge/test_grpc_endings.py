@@ -11,7 +11,7 @@ import grpc
 import pytest
 from ray.serve._private.grpc_util import gRPCGenericServer
 
-from deployments.edge.grpc_endings import add_generation_service
+from deployments.proxy.grpc_errors import add_generation_service
 from specdec.v1 import generation_pb2 as pb
 from specdec.v1 import generation_pb2_grpc as pb_grpc
 

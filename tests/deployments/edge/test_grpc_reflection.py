@@ -12,7 +12,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from ray.serve._private.grpc_util import gRPCGenericServer
 
-from deployments.edge.grpc_services import add_services
+from deployments.proxy.grpc_services import add_services
 from specdec.health import health_pb2
 from specdec.v1 import generation_pb2
 

@@ -13,10 +13,10 @@ import uvicorn
 from ray.serve._private.http_util import validate_http_proxy_callback_return
 
 from benchmarks.overload.http_exchange import connection, parse
-from deployments.edge import proxy_hook
-from deployments.edge.guarded_http import EdgeLimits, GuardedHttp
-from deployments.edge.http_endings import Endings
-from deployments.edge.readiness import Readiness
+from deployments.proxy import hooks as proxy_hook
+from deployments.proxy.http_errors import Endings
+from deployments.proxy.http_guard import EdgeLimits, GuardedHttp
+from deployments.proxy.readiness import Readiness
 
 SHORT_S = 0.3
 AMPLE_S = 1.0

@@ -366,7 +366,7 @@ def test_a_stream_without_reasoning_and_tools_pays_nothing(
     answers = served.text.answers
     assert answers is not None
     monkeypatch.setattr(type(answers), "reader", refused)
-    monkeypatch.setattr("deployments.http.responses.Response.chunk", refused)
+    monkeypatch.setattr("deployments.api.http.responses.Response.chunk", refused)
     with client_of(served) as client:
         body = {"messages": [{"role": "user", "content": "hi"}], "stream": True}
         text = client.post("/v1/chat/completions", json=body | {"max_tokens": 8}).text

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from deployments.api.http.errors import error_response
 from deployments.errors import PoolUnavailableError
-from deployments.http.errors import error_response
 from specdec_core.config import PoolConfig
 from specdec_core.messages import Role
 from tests.deployments.fake_replica import FakeReplica, continuation

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from deployments.ingress.ask import Ask
 from deployments.ingress.generation import GenerationService
+from deployments.ingress.generation_request import Ask
 from specdec_core.config import PoolConfig
 from specdec_core.seeds import derive_seed
 from tests.deployments.fake_replica import continuation

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from deployments.config import SpecMetrics
-from deployments.http.api import build_http_app
-from deployments.ingress.access import Access
+from deployments.api.http.routes import build_http_app
+from deployments.config.service import SpecMetrics
+from deployments.ingress.auth import Access
 from deployments.ingress.echo import prompt_offsets
-from deployments.text.model import TextModel
+from deployments.text.tokenizer import TextModel
 from tests.deployments.ingress.test_client_resume import ScriptedPool, service_of
 from tests.deployments.text.tokenizers import text_model
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deployments.http.events import DONE, Frame, event_data, server_sent
-from deployments.http.responses import Response
+from deployments.api.http.responses import Response
+from deployments.api.http.sse import DONE, Frame, event_data, server_sent
 from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
 from tests.deployments.http_server import completion, run, server
 

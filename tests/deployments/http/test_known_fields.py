@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from deployments.http.known_fields import DECODING, NAMES, PASSES, check_neutral
-from deployments.http.requests import ChatBody, CompletionBody
+from deployments.api.http.known_fields import DECODING, NAMES, PASSES, check_neutral
+from deployments.api.http.schemas import ChatBody, CompletionBody
 from deployments.text.structured_output import from_structured_outputs
 from specdec_core.errors import InvalidRequestError
 from tests.deployments.http_server import completion, run, server

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 
-from deployments.http.logprob_json import chat_logprobs, completion_logprobs, logprob_records
+from deployments.api.http.logprob_json import chat_logprobs, completion_logprobs, logprob_records
 from deployments.ingress.output import Piece
 from specdec_core.logprobs import TokenLogprobs
 

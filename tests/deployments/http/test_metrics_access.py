@@ -8,12 +8,12 @@ import grpc
 import httpx
 import pytest
 
-from deployments.api_keys import key_digest
+from deployments.api.grpc.service import GrpcApi
+from deployments.config.api_keys import key_digest
 from deployments.errors import UnauthorizedError
-from deployments.ingress.access import Access
-from deployments.ingress.grpc_api import GrpcApi
-from deployments.metrics.page import MetricsCompat
-from deployments.metrics.visibility import visible
+from deployments.ingress.auth import Access
+from deployments.observability.metrics.export_prometheus import MetricsCompat
+from deployments.observability.metrics.visibility import visible
 from specdec.v1 import generation_pb2 as pb
 from tests.deployments.http_server import completion, run, server
 from tests.deployments.ingress.test_grpc_api import FakeContext, api

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from deployments.http.requests import ChatBody, CompletionBody
-from deployments.ingress.grpc_requests import ask_of
+from deployments.api.grpc.requests import ask_of
+from deployments.api.http.schemas import ChatBody, CompletionBody
 from specdec.v1 import generation_pb2 as pb
 
 

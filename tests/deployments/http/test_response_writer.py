@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from deployments.config import SpecMetrics
-from deployments.http import response_writer
-from deployments.http.logprob_json import Echo
-from deployments.http.response_choice import Choice
-from deployments.http.responses import COMPLETION, Response
-from deployments.ingress.ask import Ask
+from deployments.api.http import response_writer
+from deployments.api.http.logprob_json import Echo
+from deployments.api.http.response_choice import Choice
+from deployments.api.http.responses import COMPLETION, Response
+from deployments.config.service import SpecMetrics
+from deployments.ingress.generation_request import Ask
 from deployments.ingress.lanes import Lanes
 from deployments.ingress.output import Piece
-from deployments.text.model import TextModel
+from deployments.text.tokenizer import TextModel
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.request import FinishReason
 from tests.deployments.fake_text import fake_text_model

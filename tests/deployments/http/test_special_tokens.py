@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from deployments.config import SpecMetrics
-from deployments.http.api import build_http_app
-from deployments.ingress.access import Access
-from deployments.text.model import TextModel
+from deployments.api.http.routes import build_http_app
+from deployments.config.service import SpecMetrics
+from deployments.ingress.auth import Access
 from deployments.text.template_input import SpecialTokensInText
+from deployments.text.tokenizer import TextModel
 from tests.deployments.ingress.test_client_resume import ScriptedPool, service_of
 from tests.deployments.ingress.test_grpc_text import FORGED, guarded
 from tests.deployments.text.tokenizers import text_model

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from deployments.text.grammars import Compiler
-from deployments.text.model import TextModel, load_text_model
+from deployments.text.tokenizer import TextModel, load_text_model
 from specdec_core.config import Numerics, PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.loading.loader import DType, LoadConfig, load_model
 from specdec_core.messages import ReplicaInfo, Role

@@ -12,9 +12,9 @@ import httpx
 import pytest
 from openai import AsyncOpenAI
 
-from deployments.coordinator.client_ledger import ClientLimits
-from deployments.coordinator.outbox import IngressOutbox
-from deployments.http.event_stream import COMMENT
+from deployments.api.http.event_stream import COMMENT
+from deployments.config.client_limits import ClientLimits
+from deployments.coordinator.streams import IngressOutbox
 from deployments.ingress.request_limits import RequestLimits
 from specdec_core.config import PoolConfig
 from specdec_core.messages import LeaseRow, RowResult, RowStatus

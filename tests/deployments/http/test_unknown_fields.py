@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from deployments.config import UnknownFieldsMode
-from deployments.http.unknown_fields import UnknownFields
+from deployments.api.http.unknown_fields import UnknownFields
+from deployments.config.service import UnknownFieldsMode
 from deployments.text.chat_template import compile_template
 from specdec_core.errors import InvalidRequestError
 from tests.deployments.http_server import TEXT, completion, expected_text, run, server, stream

@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
-from deployments.config import SpecMetrics
+from deployments.api.http.response_choice import Choice
+from deployments.api.http.responses import CHAT, Response
+from deployments.config.service import SpecMetrics
 from deployments.errors import FingerprintError
-from deployments.http.response_choice import Choice
-from deployments.http.responses import CHAT, Response
 from deployments.ingress.answer import AnswerOptions
-from deployments.ingress.ask import Ask, Generation, Resume
 from deployments.ingress.client_resume import check_fingerprint
 from deployments.ingress.generation import GenerationService
+from deployments.ingress.generation_request import Ask, Generation, Resume
 from deployments.ingress.output import Piece
-from deployments.metrics.ingress_times import IngressTimes
+from deployments.observability.metrics.ingress_times import IngressTimes
 from deployments.text.answers.asking import CallsAsked
-from deployments.text.model import TextModel, load_text_model
+from deployments.text.tokenizer import TextModel, load_text_model
 from specdec_core.config import SpeculationConfig
 from specdec_core.errors import InvalidRequestError
 from specdec_core.logprobs import TokenLogprobs

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from deployments.coordinator.client_ledger import ClientLimits
-from deployments.coordinator.pool_driver import PoolDriver
+from deployments.config.client_limits import ClientLimits
+from deployments.coordinator.driver import PoolDriver
 from deployments.error_status import status_of
 from deployments.errors import DeadlineError, FailureKind
-from deployments.ingress.ask import Ask
 from deployments.ingress.generation import GenerationService
+from deployments.ingress.generation_request import Ask
 from deployments.ingress.request_limits import RequestLimits
 from specdec_core.config import PoolConfig, SpeculationConfig
 from specdec_core.request import Request

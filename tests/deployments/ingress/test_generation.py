@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from deployments.ingress.ask import Ask
 from deployments.ingress.generation import GenerationService
-from deployments.ingress.pool_client import PoolClient
-from deployments.metrics.ingress_times import IngressTimes
+from deployments.ingress.generation_request import Ask
+from deployments.ingress.scheduler_client import PoolClient
+from deployments.observability.metrics.ingress_times import IngressTimes
 from deployments.wire.endpoint import Endpoint
 from specdec_core.config import SpeculationConfig
 from specdec_core.request import FinishReason, Request, TokenEvent

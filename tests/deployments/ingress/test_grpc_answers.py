@@ -7,9 +7,9 @@ from typing import Any
 import grpc
 import pytest
 
-from deployments.ingress.access import Access
+from deployments.api.grpc.service import GrpcApi
+from deployments.ingress.auth import Access
 from deployments.ingress.generation import GenerationService
-from deployments.ingress.grpc_api import GrpcApi
 from specdec.v1 import generation_pb2 as pb
 from tests.deployments.answering import (
     CHANNELS,

@@ -10,12 +10,12 @@ import grpc
 import pytest
 from google.rpc import error_details_pb2, status_pb2
 
-from deployments.api_keys import key_digest
-from deployments.coordinator.client_ledger import ClientLimits
+from deployments.api.grpc.service import GrpcApi
+from deployments.config.api_keys import key_digest
+from deployments.config.client_limits import ClientLimits
 from deployments.errors import PoolUnavailableError
-from deployments.ingress.access import Access
+from deployments.ingress.auth import Access
 from deployments.ingress.generation import GenerationService
-from deployments.ingress.grpc_api import GrpcApi
 from deployments.text.structured_output import ANY_OBJECT, choice, json_schema, lark, regex
 from deployments.version import package_version
 from specdec.v1 import generation_pb2 as pb

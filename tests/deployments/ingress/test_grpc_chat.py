@@ -8,8 +8,8 @@ from typing import Any
 import grpc
 import pytest
 
-from deployments.http.requests import ChatBody
-from deployments.ingress.grpc_chat import chat_of
+from deployments.api.grpc.chat import chat_of
+from deployments.api.http.schemas import ChatBody
 from deployments.text.chat_messages import checked_messages
 from deployments.text.chat_template import ChatOptions, compile_template
 from specdec.v1 import generation_pb2 as pb

@@ -10,7 +10,7 @@ import grpc
 import pytest
 from google.rpc import error_details_pb2, status_pb2
 
-from deployments.coordinator.client_ledger import ClientLimits
+from deployments.config.client_limits import ClientLimits
 from specdec.v1 import generation_pb2 as pb
 from tests.deployments.ingress.test_grpc_api import FakeContext, api, run
 

@@ -6,9 +6,9 @@ import grpc
 import pytest
 from google.rpc import error_details_pb2
 
-from deployments.ingress.access import Access
+from deployments.api.grpc.service import GrpcApi
+from deployments.ingress.auth import Access
 from deployments.ingress.generation import GenerationService
-from deployments.ingress.grpc_api import GrpcApi
 from deployments.ingress.request_limits import RequestLimits
 from deployments.text.grammar_limits import GrammarLimits
 from specdec.v1 import generation_pb2 as pb

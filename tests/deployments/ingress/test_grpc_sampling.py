@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 import pytest
 
-from deployments.wire.translation import logprobs_from_pb
+from deployments.wire.request_codec import logprobs_from_pb
 from specdec.v1 import generation_pb2 as pb
 from specdec_core.sampling_params import SamplingParams
 from tests.deployments.fake_replica import expected_logprobs

@@ -9,13 +9,13 @@ from typing import Any
 import grpc
 import pytest
 
-from deployments.ingress.access import Access
+from deployments.api.grpc.service import GrpcApi
+from deployments.ingress.auth import Access
 from deployments.ingress.generation import GenerationService
-from deployments.ingress.grpc_api import GrpcApi
 from deployments.text.chat_template import compile_template
 from deployments.text.control_tokens import ControlTokens, control_token_ids
-from deployments.text.model import TextModel
 from deployments.text.template_input import SpecialTokensInText
+from deployments.text.tokenizer import TextModel
 from specdec.v1 import generation_pb2 as pb
 from specdec_core.request import Request
 from tests.deployments.http.test_continued_text import ANSWER, PROMPT, SPACED, answer_ids

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from deployments.http.requests import ChatBody, CompletionBody, parse_body
-from deployments.http.unknown_fields import UnknownFields
-from deployments.ingress.ask import Ask
+from deployments.api.http.schemas import ChatBody, CompletionBody, parse_body
+from deployments.api.http.unknown_fields import UnknownFields
 from deployments.ingress.generation import GenerationService
+from deployments.ingress.generation_request import Ask
 from deployments.ingress.lanes import INLINE, Lanes
 from deployments.ingress.request_limits import (
     MAX_ALLOWED_IDS,
@@ -22,7 +22,7 @@ from deployments.ingress.request_limits import (
     RequestLimits,
 )
 from deployments.text.chat_template import ChatOptions
-from deployments.text.model import TextModel
+from deployments.text.tokenizer import TextModel
 from specdec_core.config import SpeculationConfig
 from specdec_core.errors import InvalidRequestError
 from tests.deployments.fake_text import FakeBackend, fake_text_model

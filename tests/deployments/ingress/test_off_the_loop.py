@@ -11,13 +11,15 @@ from typing import Any
 import httpx
 import pytest
 
-from deployments.config import SpecMetrics
-from deployments.http import chat_fields, requests
-from deployments.http.api import build_http_app
-from deployments.ingress import grpc_chat, grpc_requests
-from deployments.ingress.access import Access
+from deployments.api.grpc import chat as grpc_chat
+from deployments.api.grpc import requests as grpc_requests
+from deployments.api.grpc.service import GrpcApi
+from deployments.api.http import chat_fields
+from deployments.api.http import schemas as requests
+from deployments.api.http.routes import build_http_app
+from deployments.config.service import SpecMetrics
+from deployments.ingress.auth import Access
 from deployments.ingress.generation import GenerationService
-from deployments.ingress.grpc_api import GrpcApi
 from deployments.text.chat_template import compile_template
 from specdec.v1 import generation_pb2 as pb
 from tests.deployments.fake_text import fake_text_model

@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from deployments.ingress.output import Output, Piece, View, joined
-from deployments.text.model import TextModel, load_text_model
+from deployments.text.tokenizer import TextModel, load_text_model
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.request import FinishReason, TokenEvent
 from specdec_core.sampling_params import SamplingParams

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from deployments.errors import PoolUnavailableError
-from deployments.ingress.pool_client import PoolClient
+from deployments.ingress.scheduler_client import PoolClient
 from deployments.wire.endpoint import Endpoint
-from deployments.wire.translation import write_event
+from deployments.wire.request_codec import write_event
 from specdec.v1 import coordination_pb2 as pb
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.request import FinishReason, Request, TokenEvent

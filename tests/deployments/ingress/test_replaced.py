@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from deployments.errors import PoolUnavailableError
-from deployments.ingress.pool_client import PoolClient
-from deployments.ingress.replaced import REPLACED, Replaced
+from deployments.ingress.redeploy_detector import REPLACED, Replaced
+from deployments.ingress.scheduler_client import PoolClient
 from deployments.wire.endpoint import Endpoint
 from specdec.v1 import coordination_pb2 as pb
 from specdec_core.request import Request, TokenEvent

@@ -11,15 +11,15 @@ from typing import Any
 import grpc
 import pytest
 
-from deployments.coordinator.client_ledger import ClientLimits
-from deployments.deployment_names import Part
+from deployments.api.grpc.service import GrpcApi
+from deployments.config.client_limits import ClientLimits
 from deployments.errors import PoolUnavailableError
-from deployments.ingress.access import Access
-from deployments.ingress.grpc_api import GrpcApi
+from deployments.ingress.auth import Access
 from deployments.ingress.request_limits import RequestLimits
-from deployments.telemetry.json_logs import Fields, JsonFormatter
-from deployments.telemetry.logs import REQUESTS
-from deployments.telemetry.process import ProcessName
+from deployments.names import Part
+from deployments.observability.json_logs import Fields, JsonFormatter
+from deployments.observability.logs import REQUESTS
+from deployments.observability.process import ProcessName
 from specdec.v1 import generation_pb2 as pb
 from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.errors import QueueFullError

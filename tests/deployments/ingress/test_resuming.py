@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from deployments.coordinator.outbox import Delivery, IngressOutbox
-from deployments.ingress.resuming import OpenRequests
+from deployments.coordinator.streams import Delivery, IngressOutbox
+from deployments.ingress.open_requests import OpenRequests
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.request import FinishReason, Request, TokenEvent
 from specdec_core.sampling_params import SamplingParams

@@ -10,8 +10,8 @@ from tokenizers import Tokenizer, normalizers
 from tokenizers.models import BPE
 
 from deployments.ingress.sampling_request import MAX_BAD_WORD_CHARS, resolve_sampling
-from deployments.text.model import TextModel
 from deployments.text.sampling_fields import SamplingFields
+from deployments.text.tokenizer import TextModel
 from specdec_core.errors import InvalidRequestError
 from specdec_core.grammar import GrammarKind, GrammarSpec
 from specdec_core.sampling_params import SamplingParams

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from deployments.metrics.families.requests import COUNTED, OBSERVED
-from deployments.stages.histogram import BOUNDS_S
+from deployments.observability.metrics.families.requests import COUNTED, OBSERVED
+from deployments.observability.metrics.histogram import BOUNDS_S
 from specdec.v1 import generation_pb2 as pb
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from deployments.metrics.log_line import log_lines
-from deployments.totals.growth import between
-from deployments.totals.status import of_cells
+from deployments.observability.metrics.log_line import log_lines
+from deployments.observability.metrics.rates import between
+from deployments.observability.metrics.status_totals import of_cells
 from specdec.v1 import generation_pb2 as pb
 from tests.deployments.metrics.status import full_status
 

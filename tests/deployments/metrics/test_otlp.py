@@ -13,12 +13,12 @@ import pytest
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2 as wire
 from opentelemetry.sdk.metrics import export as otel
 
-from deployments.deployment_names import Part
-from deployments.metrics.otlp import OtlpMetrics, interval_s
-from deployments.metrics.registry import METRICS
-from deployments.telemetry.exporters import Signal, exporter_kinds
-from deployments.telemetry.process import ProcessName
-from deployments.telemetry.resource import resource_of
+from deployments.names import Part
+from deployments.observability.exporters import Signal, exporter_kinds
+from deployments.observability.metrics.export_otlp import OtlpMetrics, interval_s
+from deployments.observability.metrics.registry import METRICS
+from deployments.observability.process import ProcessName
+from deployments.observability.resource import resource_of
 from tests.deployments.metrics.status import full_status
 
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from deployments.metrics import request_times
-from deployments.metrics.families.requests import OBSERVED
-from deployments.metrics.request_times import Observation, RequestHistograms, RequestWatch
+from deployments.observability.metrics import request_times
+from deployments.observability.metrics.families.requests import OBSERVED
+from deployments.observability.metrics.request_times import (
+    Observation,
+    RequestHistograms,
+    RequestWatch,
+)
 from specdec.v1 import generation_pb2 as pb
 from specdec_core.request import FinishReason, Request, RequestStats, TokenEvent
 from specdec_core.sampling_params import SamplingParams

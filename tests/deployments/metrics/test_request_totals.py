@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from deployments.coordinator.pool_status import pool_status
+from deployments.coordinator.status import pool_status
 from deployments.errors import RequestFailedError
-from deployments.metrics.page import MetricsCompat, metrics_page
+from deployments.observability.metrics.export_prometheus import MetricsCompat, metrics_page
 from specdec_core.messages import LeaseRow, Role, RowResult, RowStatus
 from tests.deployments.cell import cell
 from tests.deployments.coordinator.test_cell import collect, request, run

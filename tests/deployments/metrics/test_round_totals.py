@@ -6,10 +6,10 @@ from functools import partial
 
 import pytest
 
-from deployments.coordinator.pool_status import pool_status
-from deployments.metrics.families.rounds import K_CAUSE
-from deployments.metrics.page import MetricsCompat, metrics_page
-from deployments.wire.translation import write_event
+from deployments.coordinator.status import pool_status
+from deployments.observability.metrics.export_prometheus import MetricsCompat, metrics_page
+from deployments.observability.metrics.families.rounds import K_CAUSE
+from deployments.wire.request_codec import write_event
 from specdec.v1 import coordination_pb2 as pb
 from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.messages import Role

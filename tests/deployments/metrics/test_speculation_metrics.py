@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from deployments.config import SpecMetrics
+from deployments.config.service import SpecMetrics
 from tests.deployments.http_server import completion, run, server, stream
 
 SUMMARY = {

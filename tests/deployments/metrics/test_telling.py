@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from opentelemetry.sdk.metrics import export as otel
 
-from deployments.deployment_names import Part
-from deployments.metrics import telling
-from deployments.metrics.telling import MetricsTelling
-from deployments.telemetry import closing
-from deployments.telemetry.exporters import Signal
-from deployments.telemetry.process import ProcessName
+from deployments.names import Part
+from deployments.observability import closing
+from deployments.observability.exporters import Signal
+from deployments.observability.metrics import exporting as telling
+from deployments.observability.metrics.exporting import MetricsTelling
+from deployments.observability.process import ProcessName
 from specdec.v1 import generation_pb2 as pb
 from specdec_core.errors import InvalidRequestError
 from tests.deployments.metrics.status import full_status

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from ray.serve import Application
 
 from deployments.app import build_app, coordinator_specs
-from deployments.config import ServiceConfig
+from deployments.config.service import ServiceConfig
 
 MODEL = {"model": "/models/target", "spec_model": "/models/draft"}
 

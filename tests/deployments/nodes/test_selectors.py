@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import ray
 
-from deployments.config import ServiceConfig
-from deployments.nodes.selectors import fits
-from deployments.preflight import check_own_node
-from deployments.serve_command import _check_nodes
+from deployments.cli.preflight import check_own_node
+from deployments.cli.serve import _check_nodes
+from deployments.config.node_selectors import fits
+from deployments.config.service import ServiceConfig
 from specdec_core.errors import InvalidRequestError
 
 MODEL = {"model": "/models/target", "spec_model": "/models/draft"}

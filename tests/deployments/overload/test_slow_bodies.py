@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from deployments.config import SpecMetrics
-from deployments.http.api import build_http_app
-from deployments.ingress.access import Access
+from deployments.api.http.routes import build_http_app
+from deployments.config.service import SpecMetrics
+from deployments.ingress.auth import Access
 from deployments.ingress.generation import GenerationService
 from specdec_core.config import SpeculationConfig
 from tests.deployments.http_server import TEXT, completion, run, server

@@ -11,11 +11,11 @@ import grpc
 import httpx
 import pytest
 
-from deployments.config import SpecMetrics
-from deployments.http.api import build_http_app
-from deployments.ingress.access import Access
+from deployments.api.grpc.service import GrpcApi
+from deployments.api.http.routes import build_http_app
+from deployments.config.service import SpecMetrics
+from deployments.ingress.auth import Access
 from deployments.ingress.generation import GenerationService
-from deployments.ingress.grpc_api import GrpcApi
 from deployments.ingress.request_limits import RequestLimits
 from specdec.v1 import generation_pb2 as pb
 from specdec_core.config import PoolConfig, SpeculationConfig

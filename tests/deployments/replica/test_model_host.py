@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from deployments.config import ServiceConfig
+from deployments.cli.serve_flags import service_config
+from deployments.config.service import ServiceConfig
 from deployments.replica.model_host import accelerator_name, host_model
-from deployments.serve_flags import service_config
 from specdec_core.config import Numerics
 from specdec_core.errors import NotExactError
 from specdec_core.messages import ReplicaInfo, Role

@@ -12,11 +12,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from deployments.config import ServiceConfig
+from deployments.cli.wait_ready import refusal_in
+from deployments.config.service import ServiceConfig
 from deployments.coordinator.spec import CoordinatorSpec
-from deployments.replica import model_host, serving
-from deployments.replica.serving import TargetReplica
-from deployments.start_waiting import refusal_in
+from deployments.replica import model_host
+from deployments.replica import replica as serving
+from deployments.replica.replica import TargetReplica
 from deployments.wire.endpoint import Endpoint
 from specdec_core.config import PoolConfig
 from specdec_core.errors import ModelNotSupportedError

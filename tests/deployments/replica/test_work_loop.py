@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from deployments.coordinator import leaving
+from deployments.coordinator import draining as leaving
 from deployments.replica import work_loop
-from deployments.wire import silence
+from deployments.wire import liveness as silence
 from deployments.wire.endpoint import Endpoint
 from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.messages import GroupLease, GroupResult, Role

@@ -15,8 +15,8 @@ import pytest
 
 from deployments.coordinator.server import PortLimits
 from deployments.wire.endpoint import Endpoint
-from deployments.wire.lease_translation import lease_from_pb, register_to_pb, write_result
-from deployments.wire.translation import pack_ids, submit_to_pb, unpack_ids
+from deployments.wire.lease_codec import lease_from_pb, register_to_pb, write_result
+from deployments.wire.request_codec import pack_ids, submit_to_pb, unpack_ids
 from specdec.v1 import coordination_pb2 as pb
 from specdec.v1 import coordination_pb2_grpc as pb_grpc
 from specdec.v1 import generation_pb2 as public_pb

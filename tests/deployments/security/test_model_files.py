@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from deployments.config import ServiceConfig
+from deployments.config.service import ServiceConfig
 from specdec_core.errors import ModelNotSupportedError
 from specdec_core.loading.loader import load_model
 from tests.deployments.checked import check_start

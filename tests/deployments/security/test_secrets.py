@@ -14,10 +14,10 @@ from pydantic import SecretStr, ValidationError
 from typer.testing import CliRunner
 
 from deployments.app import coordinator_spec, serve_config_text
-from deployments.cli import app
-from deployments.config import ServiceConfig
-from deployments.metrics.page import MetricsCompat
-from deployments.serve_flags import service_config
+from deployments.cli.main import app
+from deployments.cli.serve_flags import service_config
+from deployments.config.service import ServiceConfig
+from deployments.observability.metrics.export_prometheus import MetricsCompat
 from specdec.v1 import generation_pb2 as pb
 from specdec_core.errors import InvalidRequestError
 from specdec_core.messages import LeaseRow, RowResult, RowStatus

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from deployments.wire import silence
+from deployments.wire import liveness as silence
 from specdec_core.messages import Role
 from tests.deployments.cell import Cell, cell
 from tests.deployments.coordinator.test_cell import PLAIN, collect, expected, request, run, until

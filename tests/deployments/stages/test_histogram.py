@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from deployments.stages.histogram import BOUNDS_S, Histogram, quantile
+from deployments.observability.metrics.histogram import BOUNDS_S, Histogram, quantile
 
 
 def observed(values: list[float]) -> Histogram:

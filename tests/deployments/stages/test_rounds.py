@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from deployments.coordinator.outbox import IngressOutbox, WorkOutbox
-from deployments.coordinator.pool_driver import PoolDriver
-from deployments.stages.rounds import LeaseTimes, Stage, StageHistograms
+from deployments.coordinator.driver import PoolDriver
+from deployments.coordinator.streams import IngressOutbox, WorkOutbox
+from deployments.observability.metrics.round_stages import LeaseTimes, Stage, StageHistograms
 from specdec_core.messages import GroupLease, GroupResult, Role
 from specdec_core.scheduler import Scheduler, SendLease
 from tests.deployments.cell import Cell, cell

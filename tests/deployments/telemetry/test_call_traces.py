@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from deployments.ingress.access import Access
+from deployments.api.grpc.service import GrpcApi
+from deployments.ingress.auth import Access
 from deployments.ingress.generation import GenerationService
-from deployments.ingress.grpc_api import GrpcApi
-from deployments.telemetry.requests import RequestSpans
+from deployments.observability.tracing.requests import RequestSpans
 from specdec.v1 import generation_pb2 as pb
 from specdec_core.messages import Role
 from tests.deployments.cell import cell

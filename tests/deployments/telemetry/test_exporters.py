@@ -6,12 +6,12 @@ import pytest
 from opentelemetry.sdk.metrics.export import ConsoleMetricExporter
 from opentelemetry.sdk.trace.export import ConsoleSpanExporter
 
-from deployments.config import ServiceConfig
-from deployments.deployment_names import Part
-from deployments.telemetry import exporters
-from deployments.telemetry.exporters import Signal, exporter_kinds, exporter_names
-from deployments.telemetry.process import ProcessName
-from deployments.telemetry.tracing import begin_tracing
+from deployments.config.service import ServiceConfig
+from deployments.names import Part
+from deployments.observability import exporters
+from deployments.observability.exporters import Signal, exporter_kinds, exporter_names
+from deployments.observability.process import ProcessName
+from deployments.observability.tracing.provider import begin_tracing
 from specdec_core.errors import InvalidRequestError
 from tests.deployments.checked import check_start
 

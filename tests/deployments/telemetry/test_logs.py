@@ -13,12 +13,12 @@ import pytest
 from ray.serve.schema import ServeDeploySchema
 
 from deployments.app import serve_config
-from deployments.config import ServiceConfig
-from deployments.deployment_names import Part
+from deployments.config.service import ServiceConfig
 from deployments.ingress.generation import GenerationService
-from deployments.telemetry.json_logs import about
-from deployments.telemetry.logs import REQUESTS, LogFormat, begin_logs, begin_replica_logs
-from deployments.telemetry.process import ProcessName
+from deployments.names import Part
+from deployments.observability.json_logs import about
+from deployments.observability.logs import REQUESTS, LogFormat, begin_logs, begin_replica_logs
+from deployments.observability.process import ProcessName
 from tests.deployments.http_server import completion, run, server
 from tests.deployments.telemetry.memory import HEADERS, TRACE_ID, Spans
 

@@ -9,7 +9,7 @@ from opentelemetry.semconv._incubating.attributes import service_attributes as s
 from opentelemetry.semconv.attributes import error_attributes as error
 from opentelemetry.semconv.attributes import http_attributes as http
 
-from deployments.telemetry import names
+from deployments.observability.tracing import names
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from deployments.coordinator.pool_driver import PoolDriver
-from deployments.stages.rounds import LeaseStages
-from deployments.telemetry.lease_spans import LeaseSpans
-from deployments.telemetry.pool_spans import PoolSpans, is_told
+from deployments.coordinator.driver import PoolDriver
+from deployments.observability.metrics.round_stages import LeaseStages
+from deployments.observability.tracing.lease_spans import LeaseSpans
+from deployments.observability.tracing.scheduler_spans import PoolSpans, is_told
 from specdec.v1 import coordination_pb2 as pb
 from specdec_core.config import PoolConfig
 from specdec_core.messages import GroupLease, GroupResult, LeaseRow, Role, RowResult, RowStatus

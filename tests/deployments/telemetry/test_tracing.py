@@ -12,10 +12,12 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from deployments.deployment_names import Part
-from deployments.telemetry import closing, serve_spans, tracing
-from deployments.telemetry.process import ProcessName
-from deployments.telemetry.tracing import Tracing, begin_tracing
+from deployments.names import Part
+from deployments.observability import closing
+from deployments.observability.process import ProcessName
+from deployments.observability.tracing import provider as tracing
+from deployments.observability.tracing import serve_spans
+from deployments.observability.tracing.provider import Tracing, begin_tracing
 
 TARGET = ProcessName(role=Part.TARGET, id="target-x", cell=1)
 

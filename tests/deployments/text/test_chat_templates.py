@@ -26,8 +26,8 @@ from deployments.text import chat_rendering
 from deployments.text.chat_messages import checked_messages
 from deployments.text.chat_rendering import render
 from deployments.text.chat_template import compile_template
-from deployments.text.model import load_text_model
 from deployments.text.template_input import TemplateInput
+from deployments.text.tokenizer import load_text_model
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
 from tests.deployments.text.stand_ins import SOURCES, STAND_INS, VARIABLES
 from tests.service.tiny_folder import save_tokenizer

@@ -17,7 +17,7 @@ from deployments.text.detokenizer import (
     certain_text,
     num_unfinished,
 )
-from deployments.text.model import TextModel
+from deployments.text.tokenizer import TextModel
 from tests.deployments.text.tokenizers import KINDS, text_model
 
 PARTS = st.sampled_from(

@@ -10,7 +10,7 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from deployments.text.grammar_library import tokenizer_of
-from deployments.text.model import TextModel
+from deployments.text.tokenizer import TextModel
 from tests.deployments.text.answers.asked_walks import model_with
 
 llguidance = pytest.importorskip("llguidance")

@@ -27,8 +27,8 @@ from deployments.text.grammar_limits import DEFAULT_LIMITS, GrammarLimits
 from deployments.text.grammar_source import library_text
 from deployments.text.grammar_workers import GrammarThreads
 from deployments.text.grammars import Compiler
-from deployments.text.model import TextModel, load_text_model
 from deployments.text.structured_output import choice, json_schema
+from deployments.text.tokenizer import TextModel, load_text_model
 from specdec_core.errors import InvalidRequestError
 from specdec_core.grammar import Grammar, GrammarKind, GrammarSpec
 from tests.service.tiny_folder import save_tiny_llama

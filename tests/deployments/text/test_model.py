@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from deployments.text.chat_template import ChatOptions, compile_template
 from deployments.text.detokenizer import IncrementalDetokenizer
-from deployments.text.model import TextModel, load_text_model
 from deployments.text.stop_strings import StopStrings
+from deployments.text.tokenizer import TextModel, load_text_model
 from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
 from specdec_core.loading.loader import load_model
 from specdec_core.loading.tokenizers import load_tokenizer
@@ -102,7 +102,7 @@ def test_limits_equal_those_of_the_loaded_model(folder: Path, text: TextModel) -
 
 def test_the_text_side_never_imports_torch(folder: Path) -> None:
     code = (
-        "import sys, deployments.text.model as t; "
+        "import sys, deployments.text.tokenizer as t; "
         f"t.load_text_model({str(folder)!r}).encode('x'); "
         "import deployments.ingress_replica, deployments.coordinator.actor, deployments.app; "
         "assert not {'torch', 'transformers'} & set(sys.modules)"
@@ -112,7 +112,7 @@ def test_the_text_side_never_imports_torch(folder: Path) -> None:
 
 def test_a_reader_of_answers_is_ready_without_torch(folder: Path) -> None:
     code = (
-        "import sys, deployments.text.model as t; "
+        "import sys, deployments.text.tokenizer as t; "
         f"text = t.load_text_model({str(folder)!r}, tool_call_parser='hermes'); "
         "assert 'transformers' not in sys.modules; text.answers.compile(); "
         "assert 'transformers' in sys.modules; assert 'torch' not in sys.modules"

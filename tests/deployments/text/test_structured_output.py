@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from deployments.text.grammar_library import try_grammar
 from deployments.text.grammars import Compiler
 from deployments.text.lark_source import over_bytes
-from deployments.text.model import TextModel, load_text_model
 from deployments.text.structured_output import (
     ANY_OBJECT,
     choice,
@@ -24,6 +23,7 @@ from deployments.text.structured_output import (
     lark,
     regex,
 )
+from deployments.text.tokenizer import TextModel, load_text_model
 from specdec_core.errors import InvalidRequestError
 from specdec_core.grammar import GrammarKind, GrammarSpec
 from tests.deployments.http_server import completion, run, server

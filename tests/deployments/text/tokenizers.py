@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-from deployments.text.model import TextModel, load_text_model
+from deployments.text.tokenizer import TextModel, load_text_model
 
 SPECIAL = ("<s>", "</s>", "<|im_start|>", "<|im_end|>")
 _BYTES = [f"<0x{byte:02X}>" for byte in range(256)]

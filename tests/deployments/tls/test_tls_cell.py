@@ -11,8 +11,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from deployments.tls.files import TlsFiles
 from deployments.wire.endpoint import Endpoint
+from deployments.wire.tls_files import TlsFiles
 from specdec.v1 import coordination_pb2_grpc as pb_grpc
 from specdec.v1 import generation_pb2 as public_pb
 from specdec_core.messages import Role

@@ -15,9 +15,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from pydantic import ValidationError
 
 from deployments.app import coordinator_spec, serve_config_text
-from deployments.config import ServiceConfig
-from deployments.tls.check import check_tls
-from deployments.tls.files import TlsFiles
+from deployments.config.service import ServiceConfig
+from deployments.config.tls_check import check_tls
+from deployments.wire.tls_files import TlsFiles
 from specdec_core.errors import InvalidRequestError
 from tests.deployments.checked import check_start
 from tests.deployments.tls.authority import NAME, Authority, key_pem

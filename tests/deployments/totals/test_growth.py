@@ -6,8 +6,20 @@ import random
 
 import pytest
 
-from deployments.totals.growth import Growth, Reading, Totals, between, by_source, so_far
-from deployments.totals.status import ACCEPTED, GROUP_SIZES, of_cells, of_replicas
+from deployments.observability.metrics.rates import (
+    Growth,
+    Reading,
+    Totals,
+    between,
+    by_source,
+    so_far,
+)
+from deployments.observability.metrics.status_totals import (
+    ACCEPTED,
+    GROUP_SIZES,
+    of_cells,
+    of_replicas,
+)
 from specdec.v1 import generation_pb2 as pb
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from deployments.verify.cells import ALGORITHMS, PLAIN, Cells, Grid, Task, plan
+from deployments.cli.verify.cells import ALGORITHMS, PLAIN, Cells, Grid, Task, plan
 from specdec_core.config import SpecMethod
 
 GRID = Grid(

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from deployments.verify.compare import Answer, first_difference, logprob_change
+from deployments.cli.verify.compare import Answer, first_difference, logprob_change
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.request import FinishReason, TokenEvent
 

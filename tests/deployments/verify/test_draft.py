@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from deployments.verify.draft import num_left_out, self_draft
+from deployments.cli.verify.draft import num_left_out, self_draft
 from specdec_core.batch_invariance.linear import ExactLinear
 from specdec_core.config import Numerics
 from specdec_core.errors import InvalidRequestError

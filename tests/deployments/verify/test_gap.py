@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from deployments.verify.compare import Difference
-from deployments.verify.gap import Company, Decoded, measure_gap, measure_logit_change
+from deployments.cli.verify.compare import Difference
+from deployments.cli.verify.gap import Company, Decoded, measure_gap, measure_logit_change
 from specdec_core.config import Numerics
 from specdec_core.loading.loader import settle_numerics
 from specdec_core.model import Feed

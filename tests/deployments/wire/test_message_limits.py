@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from deployments.wire.lease_translation import write_result
+from deployments.wire.lease_codec import write_result
 from deployments.wire.message_limits import most_message_bytes
-from deployments.wire.translation import submit_to_pb
+from deployments.wire.request_codec import submit_to_pb
 from specdec.v1 import coordination_pb2 as pb
 from specdec_core.config import MAX_DRAFT_TOKENS, PoolConfig, SpeculationConfig
 from specdec_core.logprobs import TokenLogprobs

@@ -14,12 +14,12 @@ from unittest.mock import Mock
 import grpc
 import pytest
 
-from deployments.coordinator.pool_driver import PoolDriver
+from deployments.coordinator.driver import PoolDriver
 from deployments.coordinator.service import CoordinatorServicer
-from deployments.wire import silence
+from deployments.wire import liveness as silence
 from deployments.wire.endpoint import Endpoint
-from deployments.wire.lease_translation import register_to_pb
-from deployments.wire.silence import heard
+from deployments.wire.lease_codec import register_to_pb
+from deployments.wire.liveness import heard
 from specdec.v1 import coordination_pb2 as pb
 from specdec.v1 import coordination_pb2_grpc as pb_grpc
 from specdec_core.messages import Role

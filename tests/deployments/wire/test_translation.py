@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deployments.errors import Failure, FailureKind
-from deployments.wire.lease_translation import (
+from deployments.wire.lease_codec import (
     lease_from_pb,
     occupancy_from_pb,
     occupancy_to_pb,
@@ -21,7 +21,7 @@ from deployments.wire.lease_translation import (
     write_lease,
     write_result,
 )
-from deployments.wire.translation import (
+from deployments.wire.request_codec import (
     event_from_pb,
     pack_ids,
     submit_from_pb,

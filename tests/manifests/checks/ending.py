@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from deployments.config import ServiceConfig
-from deployments.edge.readiness import STAYS_READY_S
-from deployments.nodes.selectors import fits
+from deployments.config.node_selectors import fits
+from deployments.config.service import ServiceConfig
+from deployments.proxy.readiness import STAYS_READY_S
 from tests.manifests.checks.objects import Objects, Pod
 
 _DRAIN = "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S"

@@ -11,9 +11,9 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from ray.serve.schema import ServeDeploySchema
 
-from deployments.config import ServiceConfig
-from deployments.ingress.access import is_loopback
-from deployments.nodes.selectors import fits
+from deployments.config.node_selectors import fits
+from deployments.config.service import ServiceConfig
+from deployments.ingress.auth import is_loopback
 from tests.manifests.checks.objects import Manifest, Objects, Pod
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.host_time.served.leases import LeaseWatch, Span, without
 from benchmarks.host_time.served.shared_numbers import COORDINATOR, SharedNumbers, shared_numbers
-from deployments.stages.rounds import LeaseStages
+from deployments.observability.metrics.round_stages import LeaseStages
 from specdec_core.messages import Role
 
 

@@ -10,7 +10,7 @@ from benchmarks.host_time.served.parts import Part, round_between
 from benchmarks.host_time.served.shared_numbers import EXECUTIONS, LEASES
 from benchmarks.host_time.served.snapshot import Snapshot
 from benchmarks.host_time.served.waiting import CpuUse
-from deployments.bench.speculation import SpecCounts
+from deployments.cli.bench.speculation import SpecCounts
 from specdec_core.messages import Role
 
 _LEASES = {"rounds": 1000.0, "schedule_s": 0.5, "wire_s": 0.4, "held_s": 8.3}

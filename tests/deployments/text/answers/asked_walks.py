@@ -17,7 +17,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from deployments.text.answers.formats import AnswerFormat
 from deployments.text.grammar_library import MatcherFactory, tokenizer_of
 from deployments.text.grammar_limits import DEFAULT_LIMITS
-from deployments.text.model import TextModel, load_text_model
+from deployments.text.tokenizer import TextModel, load_text_model
 from specdec_core.grammar import GrammarSpec
 from tests.service.tiny_folder import save_tiny_llama
 

@@ -13,7 +13,7 @@ from deployments.text.answers.choosing import Choice, ChosenBy, choose
 from deployments.text.answers.parser_names import ALIASES, check_parser
 from deployments.text.answers.reading import Answers, Found
 from deployments.text.answers.reasoning_formats import REASONING_FORMATS
-from deployments.text.model import load_text_model
+from deployments.text.tokenizer import load_text_model
 from specdec_core.errors import ModelNotSupportedError
 from tests.service.tiny_folder import save_tiny_llama
 

@@ -1,0 +1,1 @@
+"""GenerationService over gRPC."""

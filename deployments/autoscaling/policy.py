@@ -1,0 +1,89 @@
+"""The policy that Serve's controller asks for all deployments of the application at once.
+
+Serve copies this module into the controller by value: what it needs is imported, not defined here.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from deployments.autoscaling.decision import Memory, View, decide
+from deployments.autoscaling.reports import newest_signals
+from deployments.autoscaling.signals import CellSignals
+from deployments.config.aims import Aims, Bounds
+from deployments.names import INGRESS, deployment_name
+from specdec_core.messages import Role
+
+logger = logging.getLogger("ray.serve")
+"""Of all loggers, what the controller writes into its file."""
+
+
+class Context(Protocol):
+    """What is used of Serve's AutoscalingContext."""
+
+    target_num_replicas: int
+    capacity_adjusted_min_replicas: int
+    capacity_adjusted_max_replicas: int
+    current_time: float | None
+
+    @property
+    def total_num_requests(self) -> float: ...
+
+    @property
+    def raw_metrics(self) -> Mapping[str, Mapping[Any, Any]] | None: ...
+
+
+class PoolPolicy:
+    """Serve makes one from the policy_kwargs of the application and calls it with every turn of its
+    control loop."""
+
+    def __init__(self, *, cells: int, aims: Mapping[str, float]) -> None:
+        self._cells = cells
+        self._aims = Aims(**aims)  # type: ignore[arg-type]
+        self._memory = Memory()
+
+    def __call__(self, contexts: Mapping[Any, Context]) -> tuple[dict[Any, int], dict[Any, Any]]:
+        """Numbers by deployment id; Serve has nothing to remember."""
+        try:
+            return self._numbers(contexts), {}
+        except Exception:  # Serve would not update the application any more, nor end it
+            logger.exception("autoscaling failed: the numbers stay")
+            return {}, {}
+
+    def _numbers(self, contexts: Mapping[Any, Context]) -> dict[Any, int]:
+        by_name = {deployment_id.name: context for deployment_id, context in contexts.items()}
+        view = self._view(by_name)
+        decision = decide(view, self._aims, self._memory, time.monotonic())
+        self._memory = decision.memory
+        for change in decision.changes:
+            logger.info(str(change))
+        ids = {deployment_id.name: deployment_id for deployment_id in contexts}
+        return {ids[name]: number for name, number in decision.numbers.items()}
+
+    def _view(self, contexts: Mapping[str, Context]) -> View:
+        ingress = contexts.get(INGRESS)
+        return View(
+            current={name: context.target_num_replicas for name, context in contexts.items()},
+            bounds={name: _bounds(context) for name, context in contexts.items()},
+            cells=self._signals(contexts),
+            num_requests=ingress.total_num_requests if ingress is not None else 0.0,
+        )
+
+    def _signals(self, contexts: Mapping[str, Context]) -> dict[int, CellSignals]:
+        """What a cell's targets report of it: a target there always is, a draft replica not."""
+        found: dict[int, CellSignals] = {}
+        for cell in range(self._cells):
+            context = contexts.get(deployment_name(Role.TARGET, cell))
+            if context is None:
+                continue
+            signals = newest_signals(context.raw_metrics or {}, context.current_time)
+            if signals is not None:
+                found[cell] = signals
+        return found
+
+
+def _bounds(context: Context) -> Bounds:
+    return Bounds(context.capacity_adjusted_min_replicas, context.capacity_adjusted_max_replicas)

@@ -1,0 +1,65 @@
+"""What Serve is told of autoscaling: options of each deployment, and the application's policy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from deployments.config.aims import Bounds
+from deployments.config.service import ServiceConfig
+
+POLICY = "deployments.autoscaling.policy:PoolPolicy"
+_REPORT_S = 1.0
+"""Between two reports of a replica. Serve 2.60 reads it here alone: its environment variables for
+it change nothing."""
+_LOOK_BACK_S = 5.0
+
+
+def replica_options(config: ServiceConfig, first: int, bounds: Bounds) -> dict[str, Any]:
+    """Of a deployment that has `first` replicas at the start."""
+    if not config.autoscales:
+        return {"num_replicas": first}
+    return {"autoscaling_config": _scaled(bounds, initial_replicas=bounds.clamp(first))}
+
+
+def ingress_options(config: ServiceConfig) -> dict[str, Any]:
+    """Without our policy Serve's own scales the ingress by its requests."""
+    bounds, per_node = config.ingress_bounds, config.max_ingress_replicas_per_node
+    limits = {"max_replicas_per_node": per_node} if per_node is not None else {}
+    if config.autoscales:
+        return {"autoscaling_config": _scaled(bounds), **limits}
+    return {
+        "autoscaling_config": {
+            "min_replicas": bounds.least,
+            "max_replicas": bounds.most,
+            "target_ongoing_requests": config.scale_requests_per_ingress,
+        },
+        **limits,
+    }
+
+
+def policy_of(config: ServiceConfig) -> dict[str, Any]:
+    """For the application in serveConfigV2; empty where nothing scales."""
+    if not config.autoscales:
+        return {}
+    aims = {
+        name.removeprefix("scale_"): getattr(config, name)
+        for name in type(config).model_fields
+        if name.startswith("scale_")
+    }
+    pool = config.pool_config()
+    aims |= {"window": pool.window, "max_group_size": pool.max_group_size}
+    kwargs = {"cells": config.cells, "aims": aims}
+    return {"autoscaling_policy": {"policy_function": POLICY, "policy_kwargs": kwargs}}
+
+
+def _scaled(bounds: Bounds, **more: int) -> dict[str, Any]:
+    """Serve's own delays are none: the policy has its hysteresis."""
+    return {
+        "min_replicas": bounds.least,
+        "max_replicas": bounds.most,
+        "metrics_interval_s": _REPORT_S,
+        "look_back_period_s": _LOOK_BACK_S,
+        "upscale_delay_s": 0,
+        "downscale_delay_s": 0,
+        **more,
+    }

@@ -1,0 +1,138 @@
+"""What an evaluation found: figures for every K, the best one, and a verdict in words."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.table import Table
+
+from deployments.cli.eval_draft.costs import StepCosts
+from deployments.cli.eval_draft.runs import Run, acceptance_length
+from deployments.cli.generate.output import run_stats
+
+USEFUL_SPEEDUP = 1.05
+"""Below it a draft is not worth its memory: measurements differ by as much from run to run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One K."""
+
+    num_draft_tokens: int
+    run: Run
+    plain: Run
+    costs: StepCosts
+    categories: Mapping[str, str]
+    """Of every request id."""
+
+    @property
+    def measured_speedup(self) -> float:
+        return self.run.tokens_per_second / self.plain.tokens_per_second
+
+    @property
+    def predicted_speedup(self) -> float:
+        """Tokens per round over what a round costs, in plain passes; prefill and scheduling left
+        out. A hybrid's rounds count as drafted by the model: they may be cheaper."""
+        plain_s = self.costs.target_pass_s[0]
+        drafting_s = self.num_draft_tokens * self.costs.draft_step_s
+        proposed_s = self.costs.target_pass_s[self.num_draft_tokens] + drafting_s
+        share = self.run.proposed_share
+        return self.run.tokens_per_round * plain_s / (share * proposed_s + (1.0 - share) * plain_s)
+
+    @property
+    def num_different(self) -> int:
+        """Requests whose tokens are not those of plain decoding."""
+        return sum(self.run.tokens[name] != ids for name, ids in self.plain.tokens.items())
+
+    @property
+    def by_category(self) -> dict[str, float]:
+        grouped = defaultdict(list)
+        for name, stats in self.run.request_stats.items():
+            grouped[self.categories[name]].append(stats)
+        return {name: acceptance_length(stats) for name, stats in sorted(grouped.items())}
+
+    def record(self) -> dict[str, Any]:
+        totals = run_stats(
+            self.run.stats, num_requests=len(self.run.tokens), seconds=self.run.seconds
+        )
+        return {
+            "num_draft_tokens": self.num_draft_tokens,
+            **totals,
+            "tokens_per_round": self.run.tokens_per_round,
+            "proposed_share": self.run.proposed_share,
+            "acceptance_length_by_category": self.by_category,
+            "cost_ratio": self.costs.ratio(self.num_draft_tokens),
+            "target_pass_seconds": self.costs.target_pass_s[self.num_draft_tokens],
+            "predicted_speedup": self.predicted_speedup,
+            "measured_speedup": self.measured_speedup,
+            "different_outputs": self.num_different,
+        }
+
+
+def best_point(points: Sequence[Point]) -> Point:
+    return max(points, key=lambda point: point.measured_speedup)
+
+
+def verdict(points: Sequence[Point]) -> str:
+    """Whether the draft pays, and what stands in its way if it does not."""
+    best = best_point(points)
+    k, speedup = best.num_draft_tokens, best.measured_speedup
+    if speedup >= USEFUL_SPEEDUP:
+        return f"useful: {speedup:.2f} times as fast as plain decoding at K = {k}"
+    costs, length = best.costs, best.run.stats.mean_acceptance_length
+    plain_s = costs.target_pass_s[0]
+    room = (length * plain_s - costs.target_pass_s[k]) / (k * plain_s)
+    words = (
+        f"slower than useful: at best {speedup:.2f} times as fast as plain decoding, at K = {k}; "
+        f"a draft step takes {costs.draft_step_s / plain_s:.3f} of a plain pass, and a round "
+        f"commits {length:.2f} tokens"
+    )
+    if room <= 0:
+        return f"{words}, which would not pay for checking them even if drafting were free"
+    return f"{words}: a step may take {room:.3f} at most to pay"
+
+
+def record(points: Sequence[Point], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Everything, as JSON."""
+    plain, costs = points[0].plain, points[0].costs
+    return {
+        "settings": dict(settings),
+        "plain": run_stats(plain.stats, num_requests=len(plain.tokens), seconds=plain.seconds),
+        "plain_pass_seconds": costs.target_pass_s[0],
+        "draft_step_seconds": costs.draft_step_s,
+        "points": [point.record() for point in points],
+        "best_num_draft_tokens": best_point(points).num_draft_tokens,
+        "verdict": verdict(points),
+    }
+
+
+def points_table(points: Sequence[Point]) -> Table:
+    table = Table("K", "acceptance length", "c", "predicted", "measured", "tokens/s", "different")
+    for point in points:
+        table.add_row(
+            str(point.num_draft_tokens),
+            f"{point.run.stats.mean_acceptance_length:.2f}",
+            f"{point.costs.ratio(point.num_draft_tokens):.3f}",
+            f"{point.predicted_speedup:.2f}",
+            f"{point.measured_speedup:.2f}",
+            f"{point.run.tokens_per_second:.1f}",
+            str(point.num_different),
+        )
+    return table
+
+
+def positions_line(point: Point) -> str:
+    """Acceptance per position, of the rounds that drafted that far."""
+    shares = point.record()["acceptance_per_position"]
+    shown = ", ".join(f"{share:.2f}" for share in shares)
+    return f"accepted per position at K = {point.num_draft_tokens}: {shown}"
+
+
+def categories_table(point: Point) -> Table:
+    table = Table("category", f"acceptance length at K = {point.num_draft_tokens}")
+    for name, length in point.by_category.items():
+        table.add_row(name or "-", f"{length:.2f}")
+    return table

@@ -1,0 +1,98 @@
+"""`specdec eval-draft`: what a draft, or prompt lookup, is worth for a target on a file of prompts.
+
+Decodes the prompts plainly once and with every K, and measures the passes alone beside: together
+they say what was gained, and what the cost of a draft step lets one expect.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import partial
+
+from rich.console import Console
+
+from deployments.cli.eval_draft.costs import measure_costs
+from deployments.cli.eval_draft.options import EvalDraftOptions
+from deployments.cli.eval_draft.plot import plot
+from deployments.cli.eval_draft.report import (
+    Point,
+    best_point,
+    categories_table,
+    points_table,
+    positions_line,
+    record,
+    verdict,
+)
+from deployments.cli.eval_draft.runs import decode
+from deployments.cli.generate.prompt_file import PromptLine, read_prompt_file, select
+from deployments.cli.generate.prompt_text import line_request
+from deployments.cli.plotting import check_can_plot
+from deployments.cli.progress import cell_progress
+from specdec_core.engine import AlgorithmName
+from specdec_core.loading.loader import LoadedPair
+from specdec_core.request import Request
+
+
+def run(options: EvalDraftOptions) -> None:
+    """Evaluate; prints tables and a verdict, and writes what was asked for."""
+    if options.plot is not None:
+        check_can_plot()
+    lines = select(read_prompt_file(options.input), limit=options.limit, sample=options.sample)
+    text = options.load_text(options.target)
+    params = options.sampling_params()
+    requests = [line_request(text, line, params, is_raw=options.raw_prompt) for line in lines]
+    models = options.load_models(options.target, options.draft)
+    points = _evaluate(options, models, requests, lines)
+    settings = {**asdict(options), "fingerprint": models.target.fingerprint}
+    found = json.loads(json.dumps(record(points, settings), default=str))
+    _show(points)
+    if options.json is not None:
+        options.json.write_text(json.dumps(found, indent=2) + "\n")
+    if options.plot is not None:
+        plot(found, options.plot)
+
+
+def _evaluate(
+    options: EvalDraftOptions,
+    models: LoadedPair,
+    requests: Sequence[Request],
+    lines: Sequence[PromptLine],
+) -> list[Point]:
+    target = models.target.model
+    draft = models.draft.model if models.draft else None
+    params = options.sampling_params()
+    costs = measure_costs(target, draft, options.batch_size, options.spec_tokens, params)
+    categories = {str(line.line_number): line.category for line in lines}
+    with cell_progress(len(requests) * (1 + len(options.spec_tokens))) as report:
+        plain = decode(
+            target,
+            None,
+            options.pool_config(0, len(requests)),
+            requests,
+            partial(report, "plain decoding"),
+            AlgorithmName.AUTOREGRESSIVE,
+        )
+        runs = {
+            k: decode(
+                target,
+                draft,
+                options.pool_config(k, len(requests)),
+                requests,
+                partial(report, f"{options.method}, K = {k}"),
+            )
+            for k in options.spec_tokens
+        }
+    return [
+        Point(num_draft_tokens=k, run=run, plain=plain, costs=costs, categories=categories)
+        for k, run in runs.items()
+    ]
+
+
+def _show(points: Sequence[Point]) -> None:
+    console, best = Console(), best_point(points)
+    console.print(points_table(points))
+    console.print(categories_table(best))
+    console.print(positions_line(points[-1]), highlight=False)
+    console.print(verdict(points), highlight=False, soft_wrap=True)

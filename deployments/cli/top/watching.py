@@ -1,0 +1,92 @@
+"""Asks a running service for its status again and again; one that is away is asked on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import grpc
+from rich.console import Console
+from rich.live import Live
+
+from deployments.cli.bench.names import GRPC_ADDRESS
+from deployments.cli.top.counts import Poll
+from deployments.cli.top.view import away, view
+from deployments.wire.endpoint import MESSAGE_OPTIONS
+from specdec.v1 import generation_pb2 as pb
+from specdec.v1 import generation_pb2_grpc as pb_grpc
+from specdec_core.errors import InvalidRequestError, SpecdecError
+
+_TIMEOUT_S = 10.0
+_SPEAKS_HTTP_1 = "Failed parsing HTTP/2"
+"""What gRPC says of a port that answers in HTTP/1."""
+_WRONG = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
+"""What asking again does not help against."""
+
+Ask = Callable[[], Poll]
+
+
+class AwayError(SpecdecError):
+    """The service does not answer."""
+
+
+@contextmanager
+def service_at(address: str, api_key: str | None) -> Iterator[Ask]:
+    """How to ask it. Asking raises AwayError, or InvalidRequestError where the key is wrong, or the
+    address is that of HTTP."""
+    if "://" in address:
+        raise _not_grpc(address)
+    metadata = (("authorization", f"Bearer {api_key}"),) if api_key else ()
+    with grpc.insecure_channel(address, options=MESSAGE_OPTIONS) as channel:
+        stub = pb_grpc.GenerationServiceStub(channel)
+
+        def ask() -> Poll:
+            try:
+                status = stub.PoolStatus(
+                    pb.PoolStatusRequest(), metadata=metadata, timeout=_TIMEOUT_S
+                )
+            except grpc.RpcError as error:
+                raise _told(address, error) from error
+            return Poll(status, time.monotonic())
+
+        yield ask
+
+
+def show_once(ask: Ask, address: str, interval_s: float, console: Console) -> None:
+    """Two polls, so that there are rates, and one view."""
+    first = ask()
+    time.sleep(interval_s)
+    console.print(view(address, ask(), first))
+
+
+def watch(ask: Ask, address: str, interval_s: float, console: Console) -> None:
+    """Until Ctrl-C."""
+    earlier: Poll | None = None
+    with Live(console=console, auto_refresh=False, screen=console.is_terminal) as live:
+        while True:
+            try:
+                poll = ask()
+                live.update(view(address, poll, earlier), refresh=True)
+                earlier = poll
+            except AwayError as error:
+                live.update(away(str(error)), refresh=True)
+                earlier = None
+            time.sleep(interval_s)
+
+
+def _told(address: str, error: grpc.RpcError) -> SpecdecError:
+    details = error.details() if isinstance(error, grpc.Call) else None
+    message = (details or type(error).__name__).splitlines()[0]
+    if isinstance(error, grpc.Call) and error.code() in _WRONG:
+        return InvalidRequestError(f"{address}: {message}")
+    if _SPEAKS_HTTP_1 in message:
+        return _not_grpc(address)
+    return AwayError(f"{address} does not answer: {message}")
+
+
+def _not_grpc(address: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"{address} is an address for HTTP; this asks over gRPC: give HOST:PORT of the service's "
+        f"gRPC port (--grpc-port), {GRPC_ADDRESS} unless it was told another"
+    )

@@ -1,0 +1,188 @@
+"""Whether a difference is rounding: the gap between two choices against what shapes change.
+
+In fast numerics a pass of another shape may move a logit by some d, so two choices whose scores lie
+within 2 d may swap. d is measured here, on the model, between rows alone and the same rows in
+company, over the cache that the company uses. Only the models and the coupled choice are called,
+nothing of the algorithms that are judged.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from deployments.cli.verify.compare import Difference
+from specdec_core.algorithms.padded.interface import Paddable, PaddedBatch
+from specdec_core.algorithms.padded.model import PaddedTransformersModel
+from specdec_core.choice_rules import SampleRow
+from specdec_core.model import CachedModel, Feed, ScoringModel
+from specdec_core.request import Request
+from specdec_core.sampling.gumbel import gumbel, noise_keys
+from specdec_core.sampling.logit_processors import process
+from specdec_core.sampling.sampler import choose
+
+NUM_COMPARED = 32
+"""Tokens of each answer that are scored alone and in company."""
+NUM_LATE = 2
+"""Rows that join when the others are decoding: one a pass."""
+MIN_SEQUENCES = 16
+"""Answers that are scored, more for a larger batch."""
+
+
+class Company(NamedTuple):
+    """How rows are scored together."""
+
+    batch_size: int
+    num_draft_tokens: int
+    is_padded: bool
+    """Over the left-padded cache."""
+
+
+class Decoded(NamedTuple):
+    """A request and what the reference answered."""
+
+    request: Request
+    token_ids: Sequence[int]
+
+
+class Gap(NamedTuple):
+    """How close the choice at a first difference was, in logits, noise included."""
+
+    top_two: float
+    """Between the best and the second best id."""
+    chosen: float | None
+    """Between the reference's id and the other one; None where one of them had ended."""
+    is_rounding: bool
+    """Whether logits that move by the measured change can turn one choice into the other: the gap
+    is at most twice that, or a filter's edge lies so close."""
+
+
+def measure_gap(
+    model: CachedModel, decoded: Decoded, difference: Difference, logit_change: float
+) -> Gap:
+    """Judge a difference by the logits of plain decoding: the bits that the reference saw."""
+    request, token_ids = decoded
+    passes = _plain_passes(model, decoded, difference.position + 1)
+    logits = deque(passes, maxlen=1).pop()[:, : model.vocab_size]
+    ids = (*request.prompt_token_ids, *token_ids[: difference.position])
+    row = SampleRow(request.rules, len(ids), ids)
+    scores = _scores(logits, row)
+    best, second = scores.topk(2).values.tolist()
+    if difference.expected is None or difference.got is None:
+        return Gap(best - second, None, False)
+    chosen = float(scores[difference.expected] - scores[difference.got])
+    nudged = _nudged(logits, difference.expected, difference.got, logit_change)
+    is_rounding = 0 <= chosen <= 2 * logit_change or any(
+        choose(logits, [row], model.vocab_size) == [difference.got] for logits in nudged
+    )
+    return Gap(best - second, chosen, is_rounding)
+
+
+def _scores(logits: Tensor, row: SampleRow) -> Tensor:
+    """What the choice compares, before filters: processed logits with the noise, [V]."""
+    processed = process(logits, [row])[0]
+    params = row.rules.params
+    if params.is_greedy:
+        return processed
+    keys = noise_keys([(params.seed, row.position)], logits.device)
+    ids = torch.arange(processed.shape[0], dtype=torch.int32, device=logits.device)
+    return processed + params.temperature * gumbel(keys, ids)[0]
+
+
+def _nudged(logits: Tensor, expected: int, got: int, change: float) -> Iterator[Tensor]:
+    """The logits with the two ids brought nearer by twice the change, all that it can do to them.
+
+    Filters make the ways differ: one id may have to enter the kept set, or the other to leave it.
+    """
+    for up, down in ((2 * change, 0.0), (change, change), (0.0, 2 * change)):
+        nudged = logits.clone()
+        nudged[:, got] += up
+        nudged[:, expected] -= down
+        yield nudged
+
+
+def measure_logit_change(model: CachedModel, decoded: Sequence[Decoded], company: Company) -> float:
+    """Largest change of any logit between plain decoding and rounds of B rows of K + 1 tokens."""
+    largest = 0.0
+    compared = decoded[: max(company.batch_size, MIN_SEQUENCES)]
+    for start in range(0, len(compared), company.batch_size):
+        rows = compared[start : start + company.batch_size]
+        in_company = _logits_in_company(model, rows, company)
+        for row, together in zip(rows, in_company, strict=True):
+            alone = torch.cat(list(_plain_passes(model, row, together.shape[0])))
+            largest = max(largest, float((alone - together).abs().max()))
+    return largest
+
+
+def _plain_passes(model: CachedModel, decoded: Decoded, count: int) -> Iterator[Tensor]:
+    """The logits [1, V] behind the prompt, then behind each token, fed alone one by one."""
+    slot = model.allocate()
+    try:
+        yield model.score([Feed(slot, decoded.request.prompt_token_ids, 1)]).float()
+        for token_id in decoded.token_ids[: count - 1]:
+            yield model.score([Feed(slot, (token_id,), 1)]).float()
+    finally:
+        model.free(slot)
+
+
+def _logits_in_company(
+    model: CachedModel, rows: Sequence[Decoded], company: Company
+) -> list[Tensor]:
+    """The same logits, [N, V] a row, with all rows in each pass and K + 1 tokens of each."""
+    logits: list[list[Tensor]] = [[] for _ in rows]
+    with _cache(model, rows, company.is_padded) as (scoring, slots):
+        for tokens in _company_passes(rows, company):
+            feeds = [Feed(slots[i], ids, num_logits) for i, (ids, num_logits) in tokens.items()]
+            parts = torch.split(scoring.score(feeds).float(), [feed.num_logits for feed in feeds])
+            for index, part in zip(tokens, parts, strict=True):
+                logits[index].append(part)
+    return [torch.cat(parts) for parts in logits]
+
+
+def _company_passes(
+    rows: Sequence[Decoded], company: Company
+) -> Iterator[dict[int, tuple[Sequence[int], int]]]:
+    """By row: the tokens that it feeds, and of how many the logits are compared.
+
+    In place, the last rows join later, so that prompts have others' proposals for company. Padded
+    rows must stay aligned: they join together and end with the shortest answer.
+    """
+    shortest = min(len(row.token_ids) for row in rows)
+    parts = [_parts(row, company, shortest) for row in rows]
+    num_late = 0 if company.is_padded else NUM_LATE
+    delays = [max(0, index - len(rows) + 1 + num_late) for index in range(len(rows))]
+    for turn in range(max(map(len, parts)) + max(delays)):
+        places = {index: turn - delay for index, delay in enumerate(delays)}
+        yield {i: parts[i][at] for i, at in places.items() if 0 <= at < len(parts[i])}
+
+
+def _parts(row: Decoded, company: Company, shortest: int) -> list[tuple[Sequence[int], int]]:
+    """The prompt, then K + 1 tokens at a time."""
+    step = company.num_draft_tokens + 1
+    answer = row.token_ids[: shortest if company.is_padded else None][: NUM_COMPARED - 1]
+    chunks = [answer[start : start + step] for start in range(0, len(answer), step)]
+    return [(row.request.prompt_token_ids, 1), *((chunk, len(chunk)) for chunk in chunks)]
+
+
+@contextmanager
+def _cache(
+    model: CachedModel, rows: Sequence[Decoded], is_padded: bool
+) -> Iterator[tuple[ScoringModel, Sequence[int]]]:
+    """Empty places for the rows."""
+    if is_padded:
+        assert isinstance(model, Paddable), "the padded algorithms ran on it"
+        padded = PaddedTransformersModel(model)
+        batch = padded.new_batch([len(row.request.prompt_token_ids) for row in rows])
+        yield PaddedBatch(padded, batch), range(len(rows))
+        return
+    slots = [model.allocate() for _ in rows]
+    try:
+        yield model, slots
+    finally:
+        for slot in slots:
+            model.free(slot)

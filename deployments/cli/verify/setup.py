@@ -1,0 +1,151 @@
+"""What an audit is made of: requests from the lines of the file, models from the flags."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from deployments.cli.generate.prompt_file import PromptLine, read_prompt_file, select
+from deployments.cli.generate.prompt_text import encode_line
+from deployments.cli.verify.audit import Audit, Report
+from deployments.cli.verify.draft import num_left_out, self_draft
+from deployments.cli.verify.options import VerifyOptions
+from deployments.demo.models import resolve_model
+from deployments.ingress.sampling_request import resolve_sampling
+from deployments.text.tokenizer import TextModel, load_text_model
+from specdec_core.config import Numerics
+from specdec_core.errors import InvalidRequestError
+from specdec_core.loading.loader import (
+    LoadConfig,
+    LoadedModel,
+    check_same_tokenizer,
+    load_model,
+    load_tokenizer,
+)
+from specdec_core.request import Request
+from specdec_core.worker.model_runner import ModelRunner
+
+_ROUNDING = 64
+"""Cached tokens are counted in blocks; this is at least the size of one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompts:
+    """The chosen lines and their ids. A request's id is the index of its prompt."""
+
+    lines: Sequence[PromptLine]
+    prompt_token_ids: Sequence[tuple[int, ...]]
+    text: TextModel
+    options: VerifyOptions
+
+    def request(self, index: int, temperature: float) -> Request:
+        line = self.lines[index]
+        params = self.options.sampling_params(temperature)
+        return Request(
+            request_id=str(index),
+            prompt_token_ids=self.prompt_token_ids[index],
+            params=resolve_sampling(line.sampling_overrides, self.text, params),
+            end_token_ids=self.text.end_token_ids,
+        )
+
+    @property
+    def longest(self) -> int:
+        """Prompt and answer of the longest request, in tokens."""
+        temperature = self.options.temperatures[0]
+        return max(self.request(index, temperature).max_len for index in range(len(self.lines)))
+
+
+def read_prompts(options: VerifyOptions) -> Prompts:
+    """Encode the lines. Raises InvalidRequestError that names the first line that cannot run."""
+    text = load_text_model(
+        resolve_model(options.model),
+        revision=options.revision,
+        chat_template=options.chat_template,
+        max_model_len=options.max_model_len,
+    )
+    lines = select(read_prompt_file(options.input), limit=options.limit, sample=options.sample)
+    ids = [_encode(options, text, line) for line in lines]
+    prompts = Prompts(lines, ids, text, options)
+    for index in range(len(lines)):
+        _check(prompts, index)
+    return prompts
+
+
+def _encode(options: VerifyOptions, text: TextModel, line: PromptLine) -> tuple[int, ...]:
+    try:
+        return encode_line(text, line, is_raw=options.raw_prompt)
+    except InvalidRequestError as error:
+        raise _naming(options, line, error) from error
+
+
+def _check(prompts: Prompts, index: int) -> None:
+    options, line, limit = prompts.options, prompts.lines[index], prompts.text.max_model_len
+    try:
+        longest = max(prompts.request(index, t).max_len for t in options.temperatures)
+        if longest > limit:
+            raise InvalidRequestError(
+                f"prompt and max_tokens need {longest} positions, the model has {limit}"
+            )
+    except InvalidRequestError as error:
+        raise _naming(options, line, error) from error
+
+
+def _naming(
+    options: VerifyOptions, line: PromptLine, error: InvalidRequestError
+) -> InvalidRequestError:
+    return InvalidRequestError(f"{options.input} line {line.line_number}: {error}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Models:
+    """What one audit loads, once for all of its cells."""
+
+    target: LoadedModel
+    draft: ModelRunner | None
+    fast_target: LoadedModel | None
+    """Only to compare an exact target with."""
+
+    def audit(self, target: LoadedModel, prompts: Prompts, report: Report) -> Audit:
+        return Audit(
+            target=target.model,
+            draft=self.draft,
+            numerics=target.model.numerics,
+            make_request=prompts.request,
+            make_config=prompts.options.pool_config,
+            report=report,
+        )
+
+
+def load_models(options: VerifyOptions, prompts: Prompts) -> Models:
+    """Load target and draft. Raises NotExactError where exact numerics were asked for in vain."""
+    path = resolve_model(options.model)
+    load = options.load_config(_needed_kv_tokens(options, prompts))
+    fast = replace(load, numerics=Numerics.FAST)
+    target = load_model(path, load)
+    is_exact = target.model.numerics is Numerics.EXACT
+    return Models(
+        target=target,
+        draft=_load_draft(options, target, fast) if options.uses_draft_model else None,
+        fast_target=load_model(path, fast) if options.compare_fast and is_exact else None,
+    )
+
+
+def _load_draft(options: VerifyOptions, target: LoadedModel, load: LoadConfig) -> ModelRunner:
+    """The named model, or the target without some of its layers."""
+    num_layers = num_left_out(options.spec_model)
+    if num_layers is not None:
+        return self_draft(target.model, num_layers)
+    path = resolve_model(options.spec_model)
+    check_same_tokenizer(
+        load_tokenizer(resolve_model(options.model), options.revision),
+        load_tokenizer(path, options.draft_revision),
+    )
+    return load_model(path, replace(load, revision=options.draft_revision)).model
+
+
+def _needed_kv_tokens(options: VerifyOptions, prompts: Prompts) -> int:
+    """For a full window of the longest request, and for the longest that the model allows."""
+    windows = [options.window_of(point) for point in options.points]
+    num_sequences = min(max(windows, default=1), len(prompts.lines))
+    longest = (prompts.longest // _ROUNDING + 2) * _ROUNDING
+    return max(num_sequences * longest, prompts.text.max_model_len)

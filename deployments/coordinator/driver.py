@@ -1,0 +1,318 @@
+"""Drives the sequence pool: streams in, streams out, one clock. No Ray, no gRPC.
+
+Every event goes into the pool at once; the run task then asks the pool what to do: after each
+answer of a replica, and once for other events of one turn of the loop. One task runs it and
+everything is called from its loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from functools import partial
+
+from deployments.config.client_limits import ClientLimits
+from deployments.coordinator.audit import Auditor
+from deployments.coordinator.audit_replays import Replays
+from deployments.coordinator.connections import ConnectedReplica, origin_of, state_of
+from deployments.coordinator.draining import Leaving
+from deployments.coordinator.quotas import ClientLedger
+from deployments.coordinator.request_table import Owners
+from deployments.coordinator.streams import (
+    Delivery,
+    IngressOutbox,
+    PoolState,
+    WorkCommand,
+    WorkOutbox,
+    addressee,
+)
+from deployments.coordinator.wake import Wake
+from deployments.errors import ClientLimitError, Failure, FailureKind
+from deployments.observability.metrics.ingress_times import IngressTimes
+from deployments.observability.metrics.request_totals import RequestTotals
+from deployments.observability.metrics.round_stages import LeaseTimes, StageHistograms
+from deployments.observability.tracing.scheduler_spans import PoolSpans
+from specdec.v1 import coordination_pb2 as pb
+from specdec_core.errors import InvalidRequestError, QueueFullError, SpecdecError
+from specdec_core.messages import GroupResult, Occupancy, ReplicaInfo
+from specdec_core.request import Request, TokenEvent
+from specdec_core.scheduler import Emit, Scheduler, SendLease, SendReset
+
+logger = logging.getLogger(__name__)
+
+
+class PoolDriver:
+    """Owns the pool and the streams that feed it and are fed by it."""
+
+    def __init__(
+        self,
+        pool: Scheduler,
+        *,
+        epoch: int,
+        audit_share: float = 0.0,
+        limits: ClientLimits | None = None,
+        spans: PoolSpans | None = None,
+        started_unix_s: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.pool = pool
+        self.spans = spans or PoolSpans()
+        self.ledger = ClientLedger(limits)
+        self.replays = Replays(Auditor(audit_share), pool, self._guard)
+        self.epoch = epoch
+        self.failure: BaseException | None = None
+        self.replicas: dict[str, ConnectedReplica] = {}
+        self.stages: StageHistograms = {}
+        self.ingress_times = IngressTimes()
+        self.requests = RequestTotals(started_unix_s)
+        self.owners = Owners(self.ledger, self.spans, self.requests, self.replays)
+        self._clock = clock
+        self._heard_s: float | None = None
+        """When the first answer came that no decision has followed yet."""
+        self._ingresses: dict[IngressOutbox, None] = {}
+        """In the order in which they came."""
+        self._held: list[TokenEvent] = []
+        """Decided, and not told yet."""
+        self._notes: list[Callable[[], object]] = []
+        self._told_live = 0
+        self._leaving = Leaving(clock())
+        self._wake = Wake(clock)
+        self._turn = asyncio.Lock()
+        """Held from an answer that is read to the decision on it."""
+
+    @property
+    def auditor(self) -> Auditor:
+        return self.replays.auditor
+
+    @property
+    def num_streams(self) -> int:
+        return len(self._ingresses) + len(self.replicas)
+
+    async def run(self) -> None:
+        """Decide until the pool fails; a failure reaches every waiting client, then is raised."""
+        try:
+            while True:
+                self._wake.clear()
+                self._order_all()
+                await asyncio.sleep(0)  # whoever writes the leases goes first
+                if self._turn.locked():
+                    self._turn.release()
+                self._tell_all()
+                if self.failure is not None:
+                    raise self.failure
+                await self._wake.wait(self.pool.next_deadline())
+        except Exception as error:
+            self._fail(error)
+            raise
+
+    def decide(self) -> None:
+        """Let the pool decide on the events since, and pass on what it says."""
+        self._order_all()
+        self._tell_all()
+
+    def later(self, note: Callable[[], object]) -> None:
+        """Call `note` before clients are told of what is decided next: no replica waits for it."""
+        self._notes.append(note)
+
+    def attach(self) -> IngressOutbox:
+        """A new ingress stream."""
+        outbox = IngressOutbox()
+        self._ingresses[outbox] = None
+        outbox.put_state(self._state())
+        return outbox
+
+    def detach(self, outbox: IngressOutbox) -> None:
+        """An ingress stream has ended: nobody waits for its requests any more."""
+        self._tell_held()
+        self._ingresses.pop(outbox, None)
+        for request_id in self.owners.keys_of(outbox):
+            self.owners.forget(request_id)
+            self._guard(partial(self.pool.abort, request_id))
+        self._wake.set()  # the last target may have waited for it
+
+    def submit(
+        self,
+        outbox: IngressOutbox,
+        request: Request,
+        *,
+        resume: bool,
+        trace: pb.TraceContext | None = None,
+        acknowledge: bool = False,
+    ) -> None:
+        """Queue a request; a refusal is sent to its ingress alone. `acknowledge`: send the ingress
+        word that it is queued."""
+        self._tell_held()
+        request_id = request.request_id
+        if request_id in self.owners and not resume:
+            if self.pool.status(request_id) is not None:
+                in_use = InvalidRequestError(
+                    f"request_id {request_id!r} is in use", param="request_id"
+                )
+                return self.refuse(outbox, request_id, in_use)
+            self._guard(lambda _: self.decide())  # it has ended, and nobody was told yet
+        try:
+            self.owners.begin(outbox, request, self._clock(), is_resumed=resume)
+            self._guard(lambda now: self.pool.add(request, now))
+            if trace is not None:
+                self.spans.begin(request, self.pool.sequence_id(request_id), trace)
+            self.requests.began(request, is_resumed=resume)
+            if acknowledge and self.failure is None:
+                outbox.put_accepted(request_id)
+        except (ClientLimitError, InvalidRequestError, QueueFullError) as error:
+            self.owners.forget(request_id)
+            self._guard(partial(self.pool.abort, request_id))  # an older attempt
+            self.refuse(outbox, request_id, error)
+
+    def refuse(self, outbox: IngressOutbox, request_id: str, error: Exception) -> None:
+        """Tell an ingress that a request did not begin."""
+        outbox.put(Delivery.failed(request_id, self.requests.refused(error)))
+
+    def abort(self, outbox: IngressOutbox, request_id: str) -> None:
+        """End a request of any ingress; the asking one is told whether it was live."""
+        self._tell_held()
+        was_live = request_id in self.owners
+        self._guard(lambda now: self.pool.abort(request_id, now))
+        outbox.put_abort(request_id, was_live)
+
+    def register(self, info: ReplicaInfo) -> ConnectedReplica:
+        """A replica's stream has begun. Raises SpecdecError for one that does not fit."""
+        self._guard(lambda now: self.pool.register(info, now))
+        earlier = self.replicas.get(info.replica_id)
+        if earlier is not None:
+            self._end_stream(earlier)
+        occupancy = Occupancy(num_free_blocks=info.num_blocks)
+        times = LeaseTimes(info.role, self.stages, self._clock)
+        replica = ConnectedReplica(info, WorkOutbox(), occupancy, times)
+        self.replicas[info.replica_id] = replica
+        self._tell_state()
+        return replica
+
+    def leave(self, replica: ConnectedReplica) -> None:
+        """A replica's stream has ended."""
+        self._end_stream(replica)
+        if self._is_here(replica):
+            info = replica.info
+            del self.replicas[info.replica_id]
+            deregister = partial(self.pool.deregister, incarnation=info.incarnation)
+            self._guard(partial(deregister, info.replica_id))
+            self._tell_state()
+
+    def _is_here(self, replica: ConnectedReplica) -> bool:
+        """Its stream has not ended, and it has not begun another one."""
+        return self.replicas.get(replica.info.replica_id) is replica
+
+    def _end_stream(self, replica: ConnectedReplica) -> None:
+        replica.outbox.close()
+        self._leaving.end(replica)
+
+    async def turn(self) -> None:
+        """Until the answers that came before are decided on: their replicas wait for leases, and
+        shall not while others are read."""
+        await self._turn.acquire()
+        self._wake.set()
+
+    def hear(self) -> float:
+        """An answer has come, and is read now: the time, from which what is decided next counts."""
+        now = self._clock()
+        if self._heard_s is None:
+            self._heard_s = now
+        return now
+
+    def on_result(self, replica: ConnectedReplica, result: GroupResult) -> None:
+        if self._is_here(replica):
+            self._leaving.hear(replica)
+            self._guard(lambda now: self.pool.on_result(result, now))
+
+    def on_occupancy(self, replica: ConnectedReplica, occupancy: Occupancy) -> None:
+        """A sign of life, with the replica's own count of its memory."""
+        if self._is_here(replica):
+            replica.occupancy = occupancy
+            self._leaving.hear(replica)
+            self._guard(lambda now: self.pool.heartbeat(replica.info.replica_id, now))
+
+    def on_reset_done(self, replica: ConnectedReplica, incarnation: int) -> None:
+        replica.is_fenced = False
+        self._guard(lambda now: self.pool.on_reset_done(replica.info.replica_id, incarnation, now))
+
+    def tell_load(self) -> None:
+        """Ingresses spread requests over cells by it. Called now and then, not per round."""
+        if self.pool.num_live != self._told_live:
+            self._tell_state()
+
+    def drain(self, replica: ConnectedReplica, asked_ago_s: float = 0.0) -> None:
+        """A replica is about to leave: until it has, no replay shall hold it up."""
+        self.replays.drop()
+        self._leaving.ask(replica, self._clock() - asked_ago_s)
+        self._wake.set()
+
+    def _guard(self, call: Callable[[float], object]) -> None:
+        """Pass an event to the pool; what the pool does not refuse on purpose is its failure."""
+        if self.failure is not None:
+            return
+        try:
+            call(self._clock())
+        except SpecdecError:
+            raise
+        except Exception as error:
+            self._fail(error)
+        self._wake.set()
+
+    def _fail(self, error: BaseException) -> None:
+        if self.failure is not None:
+            return
+        logger.error("the pool failed", exc_info=error)
+        self.failure = error
+        self._tell_held()
+        failure = Failure(kind=FailureKind.POOL_FAILED, message="the pool failed; try again")
+        self.owners.fail_all(failure)
+        for stream in (*self._ingresses, *(r.outbox for r in self.replicas.values())):
+            stream.close()
+        self._wake.set()
+
+    def _order_all(self) -> None:
+        """Leases leave before the tokens of the round that is over: a replica waits for them."""
+        for command in self.pool.advance(self._clock()):
+            if isinstance(command, Emit):
+                self._held.append(command.event)
+            else:
+                self._order(command)
+        self._heard_s = None
+
+    def _tell_all(self) -> None:
+        self._tell_held()
+        for replica in self._leaving.let_go(has_ingress=bool(self._ingresses), now=self._clock()):
+            self._guard(partial(self.pool.drain, replica.info.replica_id))
+        if not self._leaving.is_anybody:
+            self.replays.begin()
+
+    def _tell_held(self) -> None:
+        """Before anything else happens to a request, whose new attempt shall hear nothing of it."""
+        notes, self._notes = self._notes, []
+        for note in notes:
+            note()
+        events, self._held = self._held, []
+        if events:
+            origin = origin_of(self.replicas.values())
+            for event in events:
+                if not self.replays.hear(event):
+                    self.owners.deliver(event, origin)
+
+    def _order(self, command: WorkCommand) -> None:
+        replica = self.replicas.get(addressee(command))
+        if replica is None:
+            return
+        if isinstance(command, SendLease):
+            replica.times.decided(command.lease.lease_id, self._heard_s)
+        elif isinstance(command, SendReset):
+            replica.fence()
+        replica.outbox.put(command)
+
+    def _tell_state(self) -> None:
+        self._told_live = self.pool.num_live
+        for outbox in self._ingresses:
+            outbox.put_state(self._state())
+
+    def _state(self) -> PoolState:
+        return state_of(self.replicas.values(), self.epoch, self.pool.num_live)

@@ -1,0 +1,123 @@
+"""What each client - an API key's name - has running and has used, and what it may have.
+
+Kept by the coordinator, so that a limit holds for all ingress replicas together; of several cells
+each keeps its share of the limit. No Ray, no clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from deployments.config.client_limits import ClientLimits
+from deployments.errors import ClientLimitError
+from deployments.observability.metrics.families.cell import CLIENT_CACHED, CLIENT_PROMPT
+from specdec_core.request import Request, TokenEvent
+
+_RETRY_S = 1.0
+"""When to come back where only the end of another request makes room."""
+_MINUTE_S = 60.0
+
+
+@dataclass(eq=False, slots=True)
+class ClientUsage:
+    """One client's totals since the coordinator began."""
+
+    share: ClientLimits = field(default_factory=ClientLimits)
+    num_requests: int = 0
+    num_running: int = 0
+    num_prompt_tokens: int = 0
+    num_cached_tokens: int = 0
+    """Of ended requests' prompts."""
+    num_tokens: int = 0
+    """Emitted."""
+    num_drafted: int = 0
+    num_accepted: int = 0
+    allowance: float = field(default=0.0)
+    """Requests that may come at once: fills up evenly to a minute's worth."""
+    refilled_at: float = 0.0
+
+    @property
+    def num_wasted(self) -> int:
+        """Drafted tokens that came to nothing."""
+        return self.num_drafted - self.num_accepted
+
+
+class ClientLedger:
+    """Counts requests in and out. A request that resumes is not a new one."""
+
+    def __init__(self, limits: ClientLimits | None = None) -> None:
+        self.usage: dict[str, ClientUsage] = {}
+        self._limits = limits or ClientLimits()
+        self._running: dict[str, str] = {}
+        """Client of every live request."""
+
+    def begin(self, request: Request, now: float, *, is_resumed: bool) -> None:
+        """Count a request in. Raises ClientLimitError where its client has no room for it."""
+        request_id, client = request.request_id, request.client
+        if request_id in self._running:
+            return
+        usage = self.usage.get(client)
+        if usage is None:
+            usage = self.usage[client] = self._fresh(client, now)
+        if not is_resumed:
+            self._check(client, usage, now)
+            usage.allowance -= 1.0
+            usage.num_requests += 1
+            usage.num_prompt_tokens += len(request.prompt_token_ids)
+        usage.num_running += 1
+        self._running[request_id] = client
+
+    def end(self, request_id: str) -> None:
+        """A request has ended, however; unknown ones are ignored."""
+        client = self._running.pop(request_id, None)
+        if client is not None:
+            self.usage[client].num_running -= 1
+
+    def hear(self, event: TokenEvent) -> None:
+        """News of a request, before its end is told."""
+        client = self._running.get(event.request_id)
+        if client is None:
+            return
+        usage = self.usage[client]
+        usage.num_tokens += len(event.token_ids)
+        if event.stats is not None:
+            usage.num_drafted += event.stats.num_drafted
+            usage.num_accepted += event.stats.num_accepted
+            usage.num_cached_tokens += event.stats.num_cached_tokens
+
+    def counters(self) -> dict[str, int]:
+        """What ClientStatus has no field for, as PoolStatus names it."""
+        found: dict[str, int] = {}
+        for client, usage in self.usage.items():
+            found[CLIENT_PROMPT + client] = usage.num_prompt_tokens
+            found[CLIENT_CACHED + client] = usage.num_cached_tokens
+        return found
+
+    def _fresh(self, client: str, now: float) -> ClientUsage:
+        share = self._limits.share_of(client) if client else ClientLimits()
+        allowance = float(share.requests_per_minute or 0)
+        return ClientUsage(share=share, allowance=allowance, refilled_at=now)
+
+    def _check(self, client: str, usage: ClientUsage, now: float) -> None:
+        most, rate = usage.share.max_concurrent, usage.share.requests_per_minute
+        if most is not None and usage.num_running >= most:
+            raise ClientLimitError(
+                f"{client!r} has {usage.num_running} requests running{self._here}, "
+                f"the limit{self._here} is {most}",
+                _RETRY_S if most else _MINUTE_S,
+            )
+        if rate is None:
+            return
+        per_second = rate / _MINUTE_S
+        refilled = usage.allowance + (now - usage.refilled_at) * per_second
+        usage.allowance, usage.refilled_at = min(float(rate), refilled), now
+        if usage.allowance < 1.0:
+            raise ClientLimitError(
+                f"{client!r} has sent more than {rate} requests a minute{self._here}",
+                (1.0 - usage.allowance) / per_second if rate else _MINUTE_S,
+            )
+
+    @property
+    def _here(self) -> str:
+        """In which cell, where there are others."""
+        return f" in cell {self._limits.cell}" if self._limits.num_cells > 1 else ""

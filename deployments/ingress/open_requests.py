@@ -1,0 +1,179 @@
+"""What an ingress has open at its coordinator, and how streams that broke are joined. Pure.
+
+Every token event names the place of its first token. What a client already has is dropped, once it
+was compared; what leaves a gap is asked for again, from the first token that the client lacks.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from deployments.ingress.cells.client import OnAccepted
+from deployments.observability.json_logs import about
+from specdec_core.errors import InvalidRequestError
+from specdec_core.request import Request, TokenEvent
+
+if TYPE_CHECKING:
+    from specdec.v1 import coordination_pb2 as pb
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(eq=False, slots=True)
+class _OpenRequest:
+    """A request that has not ended, and what its client has."""
+
+    request: Request
+    emitted: list[int] = field(default_factory=list)
+    pinned_fingerprint: str = ""
+    """Of the exact targets that chose what was emitted; see Request."""
+    trace: pb.TraceContext | None = None
+    on_accepted: OnAccepted | None = None
+    was_sent: bool = False
+    """A coordinator may know it, and goes on with it; any other has yet to be let in."""
+
+    def resumed(self) -> Request:
+        emitted = (*self.request.emitted_token_ids, *self.emitted)
+        pinned = self.pinned_fingerprint or self.request.pinned_fingerprint
+        return replace(self.request, emitted_token_ids=emitted, pinned_fingerprint=pinned)
+
+
+def parted(event: TokenEvent, count: int) -> tuple[TokenEvent, ...]:
+    """An event with tokens on both sides of the answer's first `count`, as two: the end of the
+    first ones, which their client has, and what is new to it. Any other as it is."""
+    first = count - event.index
+    if not 0 < first < len(event.token_ids):
+        return (event,)
+    return (
+        event._replace(
+            token_ids=event.token_ids[:first],
+            logprobs=event.logprobs[:first],
+            finish_reason=None,
+        ),
+        event._replace(
+            index=count,
+            token_ids=event.token_ids[first:],
+            logprobs=event.logprobs[first:],
+            prompt_logprobs=(),
+        ),
+    )
+
+
+class OpenRequests:
+    """The open requests of one ingress, by id."""
+
+    def __init__(self, on_divergence: Callable[[], None] = lambda: None) -> None:
+        self._on_divergence = on_divergence
+        self.num_divergences = 0
+        """Resumed requests whose replayed tokens differed from those already emitted."""
+        self._open: dict[str, _OpenRequest] = {}
+
+    def __contains__(self, request_id: str) -> bool:
+        return request_id in self._open
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def begin(
+        self,
+        request: Request,
+        trace: pb.TraceContext | None = None,
+        *,
+        was_sent: bool,
+        on_accepted: OnAccepted | None = None,
+    ) -> None:
+        """`trace`: whose span it is part of, if it is traced. `was_sent`: on a stream, which may
+        break before it arrives, or to another cell."""
+        if request.request_id in self._open:
+            raise InvalidRequestError(
+                f"request_id {request.request_id!r} is in use", param="request_id"
+            )
+        self._open[request.request_id] = _OpenRequest(
+            request, trace=trace, was_sent=was_sent, on_accepted=on_accepted
+        )
+
+    def trace_of(self, request_id: str) -> pb.TraceContext | None:
+        """Of an open request."""
+        return self._open[request_id].trace
+
+    def awaits_acceptance(self, request_id: str) -> bool:
+        """Return whether an open request waits for the word that it is queued."""
+        return self._open[request_id].on_accepted is not None
+
+    def accept(self, request_id: str) -> None:
+        """A coordinator has queued it; unknown ones are ignored."""
+        entry = self._open.get(request_id)
+        if entry is not None and entry.on_accepted is not None:
+            entry.on_accepted(request_id)
+
+    def end(self, request_id: str) -> bool:
+        """Nobody waits for it any more; False when it was not open."""
+        return self._open.pop(request_id, None) is not None
+
+    def release(self, request_id: str) -> tuple[Request, bool]:
+        """As `end`; returns what another coordinator can go on with, and whether it was sent."""
+        entry = self._open.pop(request_id)
+        return entry.resumed(), entry.was_sent
+
+    def end_all(self) -> list[str]:
+        """Give up; returns the ids of those that were open."""
+        request_ids = list(self._open)
+        self._open.clear()
+        return request_ids
+
+    def resumed(self) -> list[Request]:
+        """As another coordinator would go on with them."""
+        return [entry.resumed() for entry in self._open.values()]
+
+    def send_all(self) -> list[tuple[Request, bool]]:
+        """What to submit to a coordinator that knows of nothing yet, and whether it was sent
+        before."""
+        sent = [(entry.resumed(), entry.was_sent) for entry in self._open.values()]
+        for entry in self._open.values():
+            entry.was_sent = True
+        return sent
+
+    def take(self, event: TokenEvent) -> TokenEvent | Request | None:
+        """What the client hears of an event, or the request to submit again where it leaves a gap;
+        None when nobody waits."""
+        entry = self._open.get(event.request_id)
+        if entry is None:
+            return None
+        fresh = self._join(entry, event)
+        if fresh is None:
+            return entry.resumed()
+        entry.emitted += fresh.token_ids
+        if event.pinned_fingerprint:
+            entry.pinned_fingerprint = event.pinned_fingerprint
+        if fresh.finish_reason is not None:
+            del self._open[event.request_id]
+        return fresh
+
+    def _join(self, entry: _OpenRequest, event: TokenEvent) -> TokenEvent | None:
+        """The part of `event` that the client does not have; None when the two do not join."""
+        start = len(entry.request.emitted_token_ids)
+        overlap = start + len(entry.emitted) - event.index
+        if overlap < 0 or overlap > len(entry.emitted):
+            return None
+        if overlap == 0 and not event.prompt_logprobs:
+            return event  # nearly always: nothing of it is known
+        known = tuple(entry.emitted[len(entry.emitted) - overlap :])
+        replayed = event.token_ids[:overlap]
+        if replayed != known[: len(replayed)]:
+            self.num_divergences += 1
+            self._on_divergence()
+            logger.error(
+                "request %s diverged when it was replayed",
+                event.request_id,
+                extra=about(event.request_id),
+            )
+            return None
+        return event._replace(
+            index=event.index + len(replayed),
+            token_ids=event.token_ids[overlap:],
+            logprobs=event.logprobs[overlap:],
+            prompt_logprobs=() if start or entry.emitted else event.prompt_logprobs,
+        )

@@ -1,0 +1,303 @@
+"""An ingress's side of the Generate stream: many requests, one stream, nothing lost over restarts.
+
+After a lost stream every open request is submitted again with the ids that its client already has;
+the client sees a pause, then the same tokens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+
+import grpc
+
+from deployments.config.service import RESUME_TIMEOUT_S
+from deployments.errors import PoolUnavailableError, ReleasedError, error_of
+from deployments.ingress.cells.client import OnAccepted
+from deployments.ingress.open_requests import OpenRequests
+from deployments.ingress.pace import Pace
+from deployments.observability.metrics.ingress_times import IngressTimes
+from deployments.observability.metrics.request_times import REPLAY_DIVERGED
+from deployments.observability.scope import carried_trace
+from deployments.wire.backoff import Backoff
+from deployments.wire.endpoint import Address
+from deployments.wire.liveness import heard
+from deployments.wire.request_codec import event_from_pb, submit_to_pb
+from specdec.v1 import coordination_pb2 as pb
+from specdec.v1 import coordination_pb2_grpc as pb_grpc
+from specdec.v1 import generation_pb2 as public_pb
+from specdec_core.request import Request, TokenEvent
+
+logger = logging.getLogger(__name__)
+
+AWAY = "the coordinator is away; try again"
+NO_TARGET = "no target has been there for too long; try again"
+
+Outgoing = asyncio.Queue[pb.GenerateUp | None]
+Events = asyncio.Queue[TokenEvent | Exception]
+
+
+class PoolClient:
+    """Submits requests and hands out their token events. One per ingress replica and cell."""
+
+    def __init__(
+        self,
+        resolve: Callable[[], Awaitable[Address]],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        resume_timeout_s: float = RESUME_TIMEOUT_S,
+        times: IngressTimes | None = None,
+        pace: Pace | None = None,
+        silence_s: float | None = None,
+        uniform: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        """A request waits `resume_timeout_s` for a lost coordinator, or for a target where there
+        were some, before its client is told to come back; so long the pool counts as serving
+        without a target. The clients of several cells share `times` and `pace`; without `pace`
+        news comes as rounds bring it. `silence_s`: after which a coordinator is given up; None:
+        SILENCE_S. `uniform` draws how long to wait before another try."""
+        self.state: pb.PoolState | None = None
+        """What the coordinator last said of the pool; None while there is no coordinator."""
+        self.times = times or IngressTimes()
+        """What answers took here; whoever makes them adds to it."""
+        self._pace = pace
+        self._told_hold_s = 0.0
+        """What the coordinator goes by."""
+        self._resolve = resolve
+        self._silence_s = silence_s
+        self._uniform = uniform
+        self._clock = clock
+        self._resume_timeout_s = resume_timeout_s
+        self._targets_lost_at: float | None = None
+        """None: there are some, or there never were."""
+        self._patience: asyncio.TimerHandle | None = None
+        """What ends the wait for them."""
+        self._num_others = 0
+        """Requests of other ingresses, when the coordinator last told."""
+        self._open = OpenRequests(lambda: self.times.requests.observe([REPLAY_DIVERGED]))
+        self._events: dict[str, Events] = {}
+        """What the client of every open request has yet to read."""
+        self._aborts: dict[str, list[asyncio.Future[bool]]] = {}
+        self._outgoing: Outgoing | None = None
+        self._endpoint: Address | None = None
+
+    @property
+    def num_divergences(self) -> int:
+        """Resumed requests whose replayed tokens differed from those already emitted."""
+        return self._open.num_divergences
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether a target is up, or was so lately that requests wait for it to come back."""
+        if self.has_targets:
+            return True
+        lost_at = self._targets_lost_at
+        return lost_at is not None and self._clock() - lost_at <= self._resume_timeout_s
+
+    @property
+    def has_targets(self) -> bool:
+        return self.state is not None and self.state.num_targets > 0
+
+    @property
+    def num_requests(self) -> int:
+        """That the cell has to serve, as far as is known here."""
+        return len(self._open) + self._num_others
+
+    async def run(self) -> None:
+        """Keep a stream to the coordinator; never returns."""
+        backoff = Backoff(self._uniform)
+        lost_at = self._clock()
+        while True:
+            try:
+                await self._serve_stream(backoff)
+            except (grpc.aio.AioRpcError, OSError) as error:
+                logger.info("no coordinator: %s", type(error).__name__)
+            except Exception:
+                logger.exception("the stream to the coordinator broke")
+            if self._outgoing is not None:
+                lost_at = self._clock()
+            self._lost()
+            if self._clock() - lost_at > self._resume_timeout_s:
+                self.give_up(AWAY)
+            await asyncio.sleep(backoff.next_wait_s())
+
+    def new_request_id(self) -> str:
+        """For a request whose client named none."""
+        return uuid.uuid4().hex
+
+    async def generate(
+        self,
+        request: Request,
+        *,
+        resume: bool = False,
+        on_accepted: OnAccepted | None = None,
+    ) -> AsyncGenerator[TokenEvent]:
+        """Token events until the last one; leaving early aborts the request. `resume`: it began in
+        another cell. `on_accepted`: called when the coordinator has queued it.
+
+        Raises what the pool refused it with, PoolUnavailableError, or ReleasedError.
+        """
+        if self._targets_lost_at is not None and not self.is_serving:
+            raise PoolUnavailableError(NO_TARGET)
+        trace, asks = carried_trace(), on_accepted is not None
+        submit = submit_to_pb(request, resume=resume, trace=trace, acknowledge=asks)
+        was_sent = resume or self._outgoing is not None
+        self._open.begin(request, trace, was_sent=was_sent, on_accepted=on_accepted)
+        events = self._events[request.request_id] = Events()
+        self._send(pb.GenerateUp(submit=submit))
+        try:
+            while True:
+                event = await events.get()
+                if isinstance(event, Exception):
+                    raise event
+                yield event
+                if event.finish_reason is not None:
+                    return
+        finally:
+            if self._events.get(request.request_id) is events:  # not a later request of the id
+                del self._events[request.request_id]
+                if self._open.end(request.request_id):
+                    self._send_abort(request.request_id)
+            self._send_times()
+
+    def open_requests(self) -> list[Request]:
+        """As another coordinator would go on with them."""
+        return self._open.resumed()
+
+    def release(self, request_id: str) -> None:
+        """Let go of an open request: its `generate` raises ReleasedError."""
+        self._send_abort(request_id)
+        request, was_sent = self._open.release(request_id)
+        self._events[request_id].put_nowait(ReleasedError(request, was_sent=was_sent))
+
+    def give_up(self, message: str) -> None:
+        """Tell the client of every open request to come back."""
+        for request_id in self._open.end_all():
+            self._events[request_id].put_nowait(PoolUnavailableError(message))
+
+    async def abort(self, request_id: str) -> bool:
+        """End a request of any ingress; False when no such request is live."""
+        if self._outgoing is None:
+            raise PoolUnavailableError(AWAY)
+        outcome: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._aborts.setdefault(request_id, []).append(outcome)
+        self._send_abort(request_id)
+        return await outcome
+
+    async def pool_status(self) -> public_pb.PoolStatusResponse:
+        if self._endpoint is None:
+            raise PoolUnavailableError(AWAY)
+        metadata = self._endpoint.metadata
+        async with self._endpoint.channel() as channel:
+            stub = pb_grpc.CoordinatorServiceStub(channel)
+            try:
+                status: public_pb.PoolStatusResponse = await stub.PoolStatus(
+                    public_pb.PoolStatusRequest(), timeout=5, metadata=metadata
+                )
+            except grpc.aio.AioRpcError as error:
+                raise PoolUnavailableError(AWAY) from error
+        return status
+
+    async def _serve_stream(self, backoff: Backoff) -> None:
+        endpoint = await self._resolve()
+        outgoing: Outgoing = asyncio.Queue()
+        async with endpoint.channel() as channel:
+            stub = pb_grpc.CoordinatorServiceStub(channel)
+            call = stub.Generate(_messages(outgoing), metadata=endpoint.metadata)
+            try:
+                async for message in heard(aiter(call), self._silence_s):
+                    if self._outgoing is None:
+                        self._connected(endpoint, outgoing)
+                        backoff.succeeded()
+                    self._take_in(message)
+            finally:
+                outgoing.put_nowait(None)
+
+    def _connected(self, endpoint: Address, outgoing: Outgoing) -> None:
+        """The coordinator has answered: everything open begins or goes on there."""
+        self._endpoint, self._outgoing, self._told_hold_s = endpoint, outgoing, 0.0
+        for request, was_sent in self._open.send_all():
+            self._submit(request, resume=was_sent)
+
+    def _lost(self) -> None:
+        self._outgoing, self._endpoint = None, None
+        self._note_state(None)
+        for outcomes in self._aborts.values():
+            for outcome in outcomes:
+                if not outcome.done():
+                    outcome.set_exception(PoolUnavailableError(AWAY))
+        self._aborts.clear()
+
+    def _send(self, message: pb.GenerateUp) -> None:
+        """Without a stream nothing is lost: `_connected` submits whatever is open."""
+        if self._outgoing is not None:
+            self._outgoing.put_nowait(message)
+
+    def _send_abort(self, request_id: str) -> None:
+        self._send(pb.GenerateUp(abort=public_pb.AbortRequest(request_id=request_id)))
+
+    def _send_times(self) -> None:
+        """Once per request: the coordinator adds up, so that every ingress tells the same."""
+        if self._outgoing is not None:
+            self._send(pb.GenerateUp(times=self.times.take()))
+
+    def _tell_pace(self, hold_s: float) -> None:
+        if hold_s != self._told_hold_s:
+            self._told_hold_s = hold_s
+            self._send(pb.GenerateUp(pace=pb.Pace(hold_s=hold_s)))
+
+    def _submit(self, request: Request, *, resume: bool) -> None:
+        trace = self._open.trace_of(request.request_id)
+        asks = self._open.awaits_acceptance(request.request_id)
+        submit = submit_to_pb(request, resume=resume, trace=trace, acknowledge=asks)
+        self._send(pb.GenerateUp(submit=submit))
+
+    def _take_in(self, message: pb.GenerateDown) -> None:
+        if message.HasField("state"):
+            self._note_state(message.state)
+        for request_id in message.accepted:
+            self._open.accept(request_id)
+        for event in message.events:
+            self._take_event(event)
+        if self._pace is not None and message.events:
+            self._tell_pace(self._pace.hold_s())
+        for answer in message.aborts:
+            for outcome in self._aborts.pop(answer.request_id, []):
+                if not outcome.done():
+                    outcome.set_result(answer.aborted)
+
+    def _note_state(self, state: pb.PoolState | None) -> None:
+        had_targets = self.has_targets
+        self.state = state
+        self._num_others = max(state.num_live - len(self._open), 0) if state else 0
+        if self.has_targets:
+            self._targets_lost_at = None
+            if self._patience is not None:
+                self._patience.cancel()
+        elif had_targets:
+            self._targets_lost_at = self._clock()
+            loop = asyncio.get_running_loop()
+            self._patience = loop.call_later(self._resume_timeout_s, self.give_up, NO_TARGET)
+
+    def _take_event(self, message: pb.TokenEvent) -> None:
+        if message.request_id not in self._open:
+            return
+        event, failure = event_from_pb(message)
+        if failure is not None:
+            self._open.end(event.request_id)
+            self._events[event.request_id].put_nowait(error_of(failure))
+            return
+        news = self._open.take(event)
+        if isinstance(news, Request):
+            self._submit(news, resume=True)
+        elif news is not None:
+            self._events[event.request_id].put_nowait(news)
+
+
+async def _messages(outgoing: Outgoing) -> AsyncIterator[pb.GenerateUp]:
+    while (message := await outgoing.get()) is not None:
+        yield message

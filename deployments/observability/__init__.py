@@ -1,0 +1,1 @@
+"""Logs, metrics, traces and dashboards of a running service."""

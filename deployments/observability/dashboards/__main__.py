@@ -1,0 +1,42 @@
+"""Write dashboards, alert rules and docs/metrics.md.
+
+python -m deployments.observability.dashboards [ADDRESS OF THE RUNBOOK]
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from deployments.observability.dashboards.boards.pool import POOL
+from deployments.observability.dashboards.boards.replicas import REPLICAS
+from deployments.observability.dashboards.boards.service import SERVICE
+from deployments.observability.dashboards.boards.speculation import SPECULATION
+from deployments.observability.dashboards.grafana import board_json
+from deployments.observability.dashboards.listing import listing
+from deployments.observability.dashboards.rules import prometheus_rule, rules_file
+
+RUNBOOK = "docs/runbook.md"
+"""Where alerts send their reader: in this repository, or wherever it is read."""
+_BOARDS = (SERVICE, SPECULATION, POOL, REPLICAS)
+_FOLDER = "k8s/monitoring"
+
+
+def files(runbook: str = RUNBOOK) -> Iterator[tuple[str, str]]:
+    """Path from the root, and text."""
+    for board in _BOARDS:
+        yield f"{_FOLDER}/dashboards/{board.name}.json", board_json(board)
+    yield f"{_FOLDER}/rules.yaml", rules_file(runbook)
+    yield f"{_FOLDER}/prometheus_rule.yaml", prometheus_rule(runbook)
+    yield "docs/metrics.md", listing()
+
+
+def main(arguments: Sequence[str]) -> None:
+    for path, text in files(*arguments):
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        Path(path).write_text(text)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

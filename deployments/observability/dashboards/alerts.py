@@ -1,0 +1,191 @@
+"""When somebody is to look. What to look at and to do stands in docs/runbook.md, a section each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from deployments.observability.dashboards.promql import promql
+from specdec_core.messages import Role
+
+_WHO = "{{ $labels.application }}, cell {{ $labels.cell }}"
+
+
+class Severity(StrEnum):
+    CRITICAL = "critical"
+    """Wake somebody."""
+    WARNING = "warning"
+    """Look at it today."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alert:
+    """`expr` is for `promql`; recorded names stand in it as they are."""
+
+    name: str
+    expr: str
+    lasts: str
+    """For so long before anybody is told."""
+    severity: Severity
+    summary: str
+
+
+ALERTS = (
+    Alert(
+        name="SpecdecNoTarget",
+        expr=f'specdec:replicas:max{{role="{Role.TARGET}"}} == 0',
+        lasts="1m",
+        severity=Severity.CRITICAL,
+        summary=f"No target replica is registered ({_WHO}): nothing is answered.",
+    ),
+    Alert(
+        name="SpecdecNoDraft",
+        expr=f"""
+            specdec:replicas:max{{role="{Role.DRAFT}"}} == 0
+            and max_over_time(specdec:replicas:max{{role="{Role.DRAFT}"}}[1h]) > 0
+        """,
+        lasts="10m",
+        severity=Severity.WARNING,
+        summary=f"The draft replicas are gone ({_WHO}): answers are right, and slower.",
+    ),
+    Alert(
+        name="SpecdecCoordinatorRestarted",
+        expr="changes(specdec:coordinator_start_time_seconds:max[15m]) > 0",
+        lasts="0m",
+        severity=Severity.WARNING,
+        summary=f"The coordinator has begun anew ({_WHO}).",
+    ),
+    Alert(
+        name="SpecdecDivergedOutput",
+        expr="""
+            sum by (model_name, application, cell) (
+                increase(@specdec_diverged_requests_total{numerics="exact"}[1h])
+            ) > 0
+        """,
+        lasts="0m",
+        severity=Severity.CRITICAL,
+        summary=f"A replay gave other tokens than its client had ({_WHO}), in exact numerics.",
+    ),
+    Alert(
+        name="SpecdecReplayDiverged",
+        expr="""
+            sum by (model_name, application, cell) (
+                increase(@specdec_replay_divergences_total[1h])
+            ) > 0
+        """,
+        lasts="0m",
+        severity=Severity.WARNING,
+        summary=f"A request that went on after a failure came to other tokens ({_WHO}).",
+    ),
+    Alert(
+        name="SpecdecAcceptanceCollapsed",
+        expr="""
+            specdec:acceptance_rate:ratio_rate5m
+                < 0.5 * avg_over_time(specdec:acceptance_rate:ratio_rate5m[1d])
+            and specdec:draft_tokens:rate5m > 1
+        """,
+        lasts="15m",
+        severity=Severity.WARNING,
+        summary=f"Half as many drafted tokens are accepted as in the last day ({_WHO}).",
+    ),
+    Alert(
+        name="SpecdecKvFull",
+        expr="""
+            specdec:kv_cache_usage_perc:max > 0.95 and specdec:num_requests_waiting:max > 0
+        """,
+        lasts="10m",
+        severity=Severity.WARNING,
+        summary=f"The targets' KV is full and requests wait for it ({_WHO}).",
+    ),
+    Alert(
+        name="SpecdecQueueLong",
+        expr="""
+            specdec:num_requests_waiting:max > specdec:num_requests_running:max
+            and specdec:num_requests_waiting:max > 8
+        """,
+        lasts="10m",
+        severity=Severity.WARNING,
+        summary=f"More requests wait than run ({_WHO}).",
+    ),
+    Alert(
+        name="SpecdecRefusals",
+        expr="""
+            sum by (model_name, application, cell) (
+                rate(@specdec_admission_rejections_total{reason="queue_full"}[5m])
+            ) > 0
+        """,
+        lasts="5m",
+        severity=Severity.WARNING,
+        summary=f"Requests are refused because the queue is full ({_WHO}).",
+    ),
+    Alert(
+        name="SpecdecRequestsFail",
+        expr="""
+            sum by (model_name, application, cell, kind) (
+                increase(@specdec_failed_requests_total{kind=~"row_failed|pool_failed"}[10m])
+            ) > 0
+        """,
+        lasts="0m",
+        severity=Severity.WARNING,
+        summary=f"Requests end with {{{{ $labels.kind }}}} ({_WHO}).",
+    ),
+    Alert(
+        name="SpecdecFirstTokenLate",
+        expr="specdec:time_to_first_token_seconds:p99_rate5m > 5",
+        lasts="10m",
+        severity=Severity.WARNING,
+        summary=f"One request in a hundred waits more than 5 s for its first token ({_WHO}).",
+    ),
+    Alert(
+        name="SpecdecLeasesFenced",
+        expr="""
+            sum by (model_name, application, cell) (
+                increase(@specdec_fenced_replicas_total[15m])
+            ) > 2
+        """,
+        lasts="0m",
+        severity=Severity.WARNING,
+        summary=f"Replicas do not answer in time, again and again ({_WHO}).",
+    ),
+    Alert(
+        name="SpecdecLeasesExpire",
+        expr="specdec:leases_expired:ratio_rate15m > 0.01",
+        lasts="10m",
+        severity=Severity.WARNING,
+        summary=f"One lease in a hundred to a {{{{ $labels.role }}}} is not answered ({_WHO}).",
+    ),
+    Alert(
+        name="SpecdecAuditsSkipped",
+        expr="""
+            sum by (model_name, application, cell) (increase(@specdec_audits_skipped_total[1h]))
+            > sum by (model_name, application, cell) (
+                increase(@specdec_audited_requests_total[1h])
+            )
+        """,
+        lasts="1h",
+        severity=Severity.WARNING,
+        summary=f"Most sampled requests are not audited ({_WHO}).",
+    ),
+    Alert(
+        name="SpecdecMetricsAbsent",
+        expr="absent(@specdec_coordinator_start_time_seconds)",
+        lasts="10m",
+        severity=Severity.CRITICAL,
+        summary="No coordinator tells its metrics: every other alert is blind.",
+    ),
+)
+
+
+def alert_rule(alert: Alert, runbook: str) -> dict[str, Any]:
+    """As a rules file has it."""
+    return {
+        "alert": alert.name,
+        "expr": promql(alert.expr),
+        "for": alert.lasts,
+        "labels": {"severity": alert.severity.value},
+        "annotations": {
+            "summary": alert.summary,
+            "runbook_url": f"{runbook}#{alert.name.lower()}",
+        },
+    }

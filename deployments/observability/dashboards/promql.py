@@ -1,0 +1,35 @@
+"""PromQL over our metrics: a name that no metric has cannot be written."""
+
+from __future__ import annotations
+
+import re
+
+from deployments.observability.metrics.registry import on_ray
+
+_NAME = re.compile(r"@([a-z0-9_]+)(?:\{([^}]*)\})?")
+
+
+def promql(text: str, *scope: str) -> str:
+    """`text` with every @name as Ray exports it, its matchers followed by those of `scope`."""
+
+    def series(found: re.Match[str]) -> str:
+        matchers = [matcher for matcher in (found[2], *scope) if matcher]
+        name = on_ray(found[1])
+        return f"{name}{{{', '.join(matchers)}}}" if matchers else name
+
+    return _NAME.sub(series, " ".join(text.split()))
+
+
+def quantile(share: float, metric: str, by: str, window: str, matchers: str = "") -> str:
+    """Of a histogram, for `promql`."""
+    by = f"{by}, le" if by else "le"
+    buckets = f"@specdec_{metric}_bucket{{{matchers}}}"
+    return f"histogram_quantile({share:g}, sum by ({by}) (rate({buckets}[{window}])))"
+
+
+def mean(metric: str, by: str, window: str) -> str:
+    """Of a histogram or a summary, for `promql`."""
+    total, count = (
+        f"sum by ({by}) (rate(@specdec_{metric}_{end}[{window}]))" for end in ("sum", "count")
+    )
+    return f"{total} / {count}"

@@ -1,0 +1,91 @@
+"""A log record as one JSON object in one line, with the ids that join it to traces and answers."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from opentelemetry.trace import format_span_id, format_trace_id
+
+from deployments.observability.process import ProcessName
+from deployments.observability.scope import current_scope
+
+_REQUEST_ID = "specdec_request_id"
+"""`request_id` is Serve's own id, which it sets on every record."""
+_WORD = re.compile(r"[\w./:,+-]+", re.ASCII)
+
+
+def about(request_id: str) -> dict[str, str]:
+    """`extra` of a line about another request than the task works for."""
+    return {_REQUEST_ID: request_id}
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """What a line says in named values: `name=value` in text, members of the object in JSON."""
+
+    what: str
+    """The message in JSON, the first word in text."""
+    values: Mapping[str, str | int | float]
+
+    def __str__(self) -> str:
+        named = (f"{name}={_plain(value)}" for name, value in self.values.items())
+        return " ".join((self.what, *named))
+
+
+def _plain(value: str | int | float) -> str:
+    """Quoted where it could be read as more than one value, or as another line."""
+    is_plain = not isinstance(value, str) or _WORD.fullmatch(value)
+    return str(value) if is_plain else json.dumps(value)
+
+
+class JsonFormatter(logging.Formatter):
+    """Of one process."""
+
+    def __init__(self, process: ProcessName) -> None:
+        super().__init__()
+        self._process: dict[str, Any] = {
+            "process": process.role.value,
+            "replica_id": process.id,
+            "pid": os.getpid(),
+        }
+        if process.cell is not None:
+            self._process["cell"] = process.cell
+
+    def format(self, record: logging.LogRecord) -> str:
+        said: object = record.msg
+        named = said if isinstance(said, Fields) else None
+        line = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": named.what if named else record.getMessage(),
+            **_ids(record),
+            **(named.values if named else {}),
+            **self._process,
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False)
+
+
+def _ids(record: logging.LogRecord) -> dict[str, str]:
+    """Those that are known."""
+    ids: dict[str, str] = {}
+    scope = current_scope()
+    if scope is not None and scope.context.is_valid:
+        ids["trace_id"] = format_trace_id(scope.context.trace_id)
+        ids["span_id"] = format_span_id(scope.context.span_id)
+    request_id = getattr(record, _REQUEST_ID, "") or (scope.request_id if scope else "")
+    if request_id:
+        ids["request_id"] = request_id
+    for name, attribute in (("serve_request_id", "request_id"), ("route", "route")):
+        if value := getattr(record, attribute, ""):
+            ids[name] = str(value)
+    return ids

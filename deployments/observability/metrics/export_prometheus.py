@@ -1,0 +1,60 @@
+"""`GET /metrics`: every metric as Prometheus reads it, the same through any ingress.
+
+Names and meanings are vLLM's where it has them, under `specdec_`; `--metrics-compat vllm` repeats
+those under `vllm:`, so that boards and load generators made for it work unchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+
+from prometheus_client import CollectorRegistry, Metric, generate_latest
+from prometheus_client.registry import Collector
+
+from deployments.observability.metrics import metric as ours
+from deployments.observability.metrics.registry import CELL, METRICS, MODEL_NAME
+from specdec.v1 import generation_pb2 as pb
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_OWN, _VLLM = "specdec_", "vllm:"
+
+
+class MetricsCompat(StrEnum):
+    """Whose names are told besides our own."""
+
+    NONE = "none"
+    VLLM = "vllm"
+
+
+def metrics_page(status: pb.PoolStatusResponse, model_name: str, compat: MetricsCompat) -> bytes:
+    """The page, in Prometheus's text format."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Page(status, model_name, compat))
+    return generate_latest(registry)
+
+
+class _Page(Collector):
+    """A service of one cell, or the samples of every cell with its number: a counter of their sum
+    would fall when one of them is away."""
+
+    def __init__(
+        self, status: pb.PoolStatusResponse, model_name: str, compat: MetricsCompat
+    ) -> None:
+        common = {MODEL_NAME: model_name}
+        self._cells = [({**common, CELL: str(one.cell)}, one) for one in status.cells]
+        self._cells = self._cells or [(common, status)]
+        self._tells_vllm = compat is MetricsCompat.VLLM
+
+    def collect(self) -> Iterator[Metric]:
+        for metric in METRICS:
+            yield self._family(metric, _OWN)
+            if metric.is_vllm and self._tells_vllm:
+                yield self._family(metric, _VLLM)
+
+    def _family(self, metric: ours.Metric, prefix: str) -> Metric:
+        family = Metric(metric.name.replace(_OWN, prefix, 1), metric.text, metric.kind)
+        for labels, status in self._cells:
+            for name, own, value in metric.samples(status):
+                family.add_sample(name.replace(_OWN, prefix, 1), labels | own, value)
+        return family

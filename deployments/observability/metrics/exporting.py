@@ -1,0 +1,120 @@
+"""Who tells a coordinator's metrics, and when: Ray's port, OTLP's collectors, the log."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from deployments.observability import closing
+from deployments.observability.exporters import Signal, exporter_kinds
+from deployments.observability.metrics.export_otlp import OtlpMetrics, interval_s
+from deployments.observability.metrics.export_ray import PERIOD_S as RAY_PERIOD_S
+from deployments.observability.metrics.export_ray import RayPort
+from deployments.observability.metrics.log_line import PERIOD_S as LOG_PERIOD_S
+from deployments.observability.metrics.log_line import log_lines
+from deployments.observability.metrics.rates import between
+from deployments.observability.metrics.registry import APPLICATION, CELL, MODEL_NAME
+from deployments.observability.metrics.status_totals import of_cells
+from deployments.observability.process import ProcessName
+from deployments.observability.resource import resource_of
+from specdec.v1 import generation_pb2 as pb
+
+logger = logging.getLogger(__name__)
+
+Read = Callable[[], pb.PoolStatusResponse]
+
+
+class MetricsTelling:
+    """Of one coordinator, as long as it lives. Raises InvalidRequestError for an exporter that is
+    not there, as traces do."""
+
+    def __init__(
+        self, read: Read, process: ProcessName, *, model_name: str, application: str
+    ) -> None:
+        self._read = read
+        self._cell = process.cell or 0
+        self._labels = {MODEL_NAME: model_name, APPLICATION: application, CELL: str(self._cell)}
+        self._collectors = [
+            OtlpMetrics(
+                kind(), resource=resource_of(process), model_name=model_name, labels=self._labels
+            )
+            for kind in exporter_kinds(Signal.METRICS)
+        ]
+        self._running: asyncio.Task[None] | None = None
+
+    async def run(self) -> None:
+        """Never returns. Each in its own time: a collector may be slow."""
+        self._running = asyncio.current_task()
+        every_s = interval_s(os.environ)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(_every(RAY_PERIOD_S, self._read, RayPort(self._labels).tell))
+            tasks.create_task(_every(LOG_PERIOD_S, self._read, _Log(self._cell).tell))
+            for otlp in self._collectors:
+                tasks.create_task(_every(every_s, self._read, _in_a_thread(otlp.tell)))
+
+    async def close(self) -> None:
+        """Tell collectors the last totals, as far as there is time; nothing is told any more."""
+        if self._running is not None:
+            self._running.cancel()
+        collectors, self._collectors = self._collectors, []
+        if collectors:
+            last = self._last()
+            await asyncio.gather(*(closing.close(partial(_end, one, last)) for one in collectors))
+
+    def _last(self) -> pb.PoolStatusResponse | None:
+        """None of a pool that has failed and cannot be counted: its process is to end all the
+        same."""
+        try:
+            return self._read()
+        except Exception:
+            logger.exception("the last metrics could not be read")
+            return None
+
+
+def _end(otlp: OtlpMetrics, status: pb.PoolStatusResponse | None) -> None:
+    try:
+        if status is not None:
+            otlp.tell(status)
+    except Exception:
+        logger.exception("the last metrics could not be told")
+    finally:
+        otlp.close()
+
+
+class _Log:
+    def __init__(self, cell: int) -> None:
+        self._cell = cell
+        self._told = of_cells(pb.PoolStatusResponse(), time.monotonic())
+
+    async def tell(self, status: pb.PoolStatusResponse) -> None:
+        reading = of_cells(status, time.monotonic())
+        for line in log_lines(between(self._told, reading), status, self._cell):
+            logger.info("%s", line)
+        self._told = reading
+
+
+def _in_a_thread(
+    tell: Callable[[pb.PoolStatusResponse], None],
+) -> Callable[[pb.PoolStatusResponse], Awaitable[None]]:
+    async def call(status: pb.PoolStatusResponse) -> None:
+        await asyncio.to_thread(tell, status)
+
+    return call
+
+
+async def _every(
+    period_s: float,
+    read: Read,
+    tell: Callable[[pb.PoolStatusResponse], Awaitable[None]],
+) -> None:
+    """Now, and then every so often. Requests never suffer from what cannot be told."""
+    while True:
+        try:
+            await tell(read())
+        except Exception:
+            logger.exception("metrics could not be told")
+        await asyncio.sleep(period_s)

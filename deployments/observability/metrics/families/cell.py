@@ -1,0 +1,172 @@
+"""Metrics of a cell: its coordinator, its replicas, its audit, and what clients have had of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from deployments.observability.metrics.families.reading import (
+    by_client,
+    by_replica,
+    total_by_client,
+    totals_by,
+    value,
+)
+from deployments.observability.metrics.metric import Kind, Metric, Point, Read
+from specdec.v1 import generation_pb2 as pb
+from specdec_core.config import Numerics
+from specdec_core.messages import Role
+
+AUDITED = "num_audited_"
+DIVERGED = "num_diverged_"
+CLIENT_PROMPT = "num_client_prompt_tokens_"
+CLIENT_CACHED = "num_client_cached_tokens_"
+"""Beginnings of PoolStatus's counters."""
+_NUMERICS = (Numerics.EXACT, Numerics.FAST)
+
+
+def _num_replicas(status: pb.PoolStatusResponse) -> list[Point]:
+    roles = [one.role for one in status.replicas]
+    return [Point(roles.count(role), (role.value,)) for role in Role]
+
+
+def _of_replicas(
+    name: str, kind: Kind, find: Callable[[pb.ReplicaStatus], float], text: str, unit: str = ""
+) -> Metric:
+    return Metric(
+        name=f"specdec_replica_{name}",
+        kind=kind,
+        text=text,
+        read=by_replica(find),
+        labels=("role", "replica_id"),
+        unit=unit,
+    )
+
+
+def _of_clients(name: str, kind: Kind, read: Read, text: str, unit: str = "") -> Metric:
+    return Metric(
+        name=f"specdec_client_{name}",
+        kind=kind,
+        text=text,
+        read=read,
+        labels=("client",),
+        unit=unit,
+    )
+
+
+_CLIENTS = (
+    _of_clients(
+        "requests",
+        Kind.COUNTER,
+        by_client(lambda one: one.num_requests),
+        "Requests that began, by API key.",
+    ),
+    _of_clients(
+        "requests_running",
+        Kind.GAUGE,
+        by_client(lambda one: one.num_running),
+        "Requests that have not ended, by API key.",
+    ),
+    _of_clients(
+        "prompt_tokens",
+        Kind.COUNTER,
+        total_by_client(CLIENT_PROMPT),
+        "Prompt tokens of requests that began, by API key. Each choice counts its prompt.",
+        "{token}",
+    ),
+    _of_clients(
+        "cached_prompt_tokens",
+        Kind.COUNTER,
+        total_by_client(CLIENT_CACHED),
+        "Prompt tokens found in the prefix cache, of ended requests, by API key.",
+        "{token}",
+    ),
+    _of_clients(
+        "generation_tokens",
+        Kind.COUNTER,
+        by_client(lambda one: one.num_tokens),
+        "Emitted tokens, by API key.",
+    ),
+    _of_clients(
+        "wasted_draft_tokens",
+        Kind.COUNTER,
+        by_client(lambda one: one.num_wasted_draft_tokens),
+        "Drafted tokens that came to nothing, by API key.",
+    ),
+)
+
+_COORDINATOR = (
+    Metric(
+        name="specdec_coordinator_start_time_seconds",
+        kind=Kind.GAUGE,
+        text="When the coordinator's life began, in seconds since 1970; totals count from there.",
+        read=value(lambda status: status.started_unix_s),
+        unit="s",
+    ),
+    Metric(
+        name="specdec_replicas",
+        kind=Kind.GAUGE,
+        text="Registered replicas by role.",
+        read=_num_replicas,
+        labels=("role",),
+    ),
+)
+_REPLICAS = (
+    _of_replicas(
+        "busy_seconds", Kind.COUNTER, lambda one: one.busy_s, "Time spent on groups.", "s"
+    ),
+    _of_replicas("rows", Kind.COUNTER, lambda one: one.num_rows, "Rows that were run."),
+    _of_replicas(
+        "sequences",
+        Kind.GAUGE,
+        lambda one: one.num_sequences,
+        "Sequences placed on the replica.",
+    ),
+    _of_replicas(
+        "resident_sequences",
+        Kind.GAUGE,
+        lambda one: one.num_slots,
+        "Sequences that have KV there, by its own last count.",
+    ),
+    _of_replicas("kv_blocks", Kind.GAUGE, lambda one: one.num_blocks, "All its KV blocks."),
+    _of_replicas(
+        "kv_blocks_free",
+        Kind.GAUGE,
+        lambda one: one.num_free_blocks,
+        "Free ones, by its own last count.",
+    ),
+    _of_replicas(
+        "is_fenced", Kind.GAUGE, lambda one: int(one.is_fenced), "1: it did not answer in time."
+    ),
+    _of_replicas(
+        "is_draining", Kind.GAUGE, lambda one: int(one.is_draining), "1: it is about to leave."
+    ),
+)
+_AUDIT = (
+    Metric(
+        name="specdec_audited_requests",
+        kind=Kind.COUNTER,
+        text="Finished requests that were replayed without speculation and compared.",
+        read=totals_by(AUDITED, _NUMERICS),
+        labels=("numerics",),
+    ),
+    Metric(
+        name="specdec_diverged_requests",
+        kind=Kind.COUNTER,
+        text="Those whose replay gave another token; with exact numerics a fault.",
+        read=totals_by(DIVERGED, _NUMERICS),
+        labels=("numerics",),
+    ),
+    Metric(
+        name="specdec_audits_skipped",
+        kind=Kind.COUNTER,
+        text="Sampled requests that were not replayed to the end.",
+        read=value(lambda status: status.audit.num_skipped),
+    ),
+    Metric(
+        name="specdec_audits_pending",
+        kind=Kind.GAUGE,
+        text="Sampled requests that wait for their replay or are in it.",
+        read=value(lambda status: status.audit.num_pending),
+    ),
+)
+METRICS = (*_COORDINATOR, *_REPLICAS, *_AUDIT, *_CLIENTS)

@@ -1,0 +1,71 @@
+"""Where values stand in PoolStatus, for whoever finds them alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from deployments.names import NO_KEY, Part
+from deployments.observability.metrics.metric import Distribution, Point, Read
+from specdec.v1 import generation_pb2 as pb
+
+
+def total(name: str) -> Read:
+    """One of the named counters."""
+    return lambda status: [Point(status.counters.get(name, 0))]
+
+
+def totals_by(prefix: str, values: Iterable[str]) -> Read:
+    """Named counters that differ in their end: a point for each of `values`, counted or not."""
+    ends = tuple(values)
+    return lambda status: [Point(status.counters.get(f"{prefix}{end}", 0), (end,)) for end in ends]
+
+
+def value(find: Callable[[pb.PoolStatusResponse], float]) -> Read:
+    return lambda status: [Point(find(status))]
+
+
+def kv_usage(status: pb.PoolStatusResponse) -> float:
+    """Share of the targets' KV blocks in use."""
+    targets = [one for one in status.replicas if one.role == Part.TARGET]
+    num_blocks = sum(one.num_blocks for one in targets)
+    num_free = sum(one.num_free_blocks for one in targets)
+    return (num_blocks - num_free) / num_blocks if num_blocks else 0.0
+
+
+def by_replica(find: Callable[[pb.ReplicaStatus], float]) -> Read:
+    """A series per replica, which ends with it."""
+    return lambda status: [Point(find(one), (one.role, one.replica_id)) for one in status.replicas]
+
+
+def by_client(find: Callable[[pb.ClientStatus], float]) -> Read:
+    return lambda status: [Point(find(one), (one.name or NO_KEY,)) for one in status.clients]
+
+
+def total_by_client(prefix: str) -> Read:
+    """Named counters that end with a client's name."""
+    return lambda status: [
+        Point(status.counters.get(prefix + one.name, 0), (one.name or NO_KEY,))
+        for one in status.clients
+    ]
+
+
+def observed(name: str, bounds: tuple[float, ...], kinds: tuple[str, ...] = ()) -> Read:
+    """What ingresses told of ended requests; nothing yet is a distribution too."""
+
+    def read(status: pb.PoolStatusResponse) -> Iterator[Point]:
+        found = {one.kind: one for one in status.requests if one.name == name}
+        for kind in kinds or ("",):
+            one = found.get(kind, pb.HistogramStatus())
+            buckets = tuple(one.buckets) or (0,) * (len(bounds) + 1)
+            yield Point(Distribution(bounds, buckets, one.sum), (kind,) if kinds else ())
+
+    return read
+
+
+def observed_count(name: str) -> Read:
+    """The same of what has neither buckets nor a sum."""
+
+    def read(status: pb.PoolStatusResponse) -> list[Point]:
+        return [Point(sum(sum(one.buckets) for one in status.requests if one.name == name))]
+
+    return read

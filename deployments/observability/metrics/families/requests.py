@@ -1,0 +1,285 @@
+"""Metrics of requests: how many, how they end, how long they take. Names and meanings are vLLM's
+where it has them, those of OpenTelemetry's GenAI conventions where these have."""
+
+from __future__ import annotations
+
+from deployments.errors import FailureKind
+from deployments.names import Part
+from deployments.observability.metrics.families.reading import (
+    kv_usage,
+    observed,
+    observed_count,
+    total,
+    totals_by,
+    value,
+)
+from deployments.observability.metrics.metric import Kind, Metric, Point
+from specdec.v1 import generation_pb2 as pb
+from specdec_core.request import FinishReason
+
+FINISHED = "num_finished_"
+REJECTED = "num_rejected_"
+FAILED = "num_failed_"
+"""Beginnings of PoolStatus's counters."""
+REJECTIONS = (FailureKind.QUEUE_FULL, FailureKind.CLIENT_LIMIT, FailureKind.INVALID_REQUEST)
+FAILURES = (
+    FailureKind.ROW_FAILED,
+    FailureKind.POOL_FAILED,
+    FailureKind.DEADLINE,
+    FailureKind.INVALID_REQUEST,
+)
+REPLAY_DIVERGENCES = "specdec_replay_divergences"
+NO_TARGET, CAPACITY = "no_target", "capacity"
+INPUT, OUTPUT = "input", "output"
+
+_FIRST_S = (
+    *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75),
+    *(1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0, 640.0, 2560.0),
+)
+_TOKEN_S = (
+    *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75),
+    *(1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0),
+)
+_REQUEST_S = (
+    *(0.01, 0.05, 0.1, 0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0),
+    *(50.0, 60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 7680.0),
+)
+"""vLLM's, and finer where a round takes milliseconds."""
+_RATES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+_LENGTHS = (1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 8.0, 12.0, 16.0)
+# The conventions' own.
+_GEN_AI_REQUEST_S = (
+    *(0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92),
+)
+_GEN_AI_FIRST_S = (
+    *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1),
+    *(0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0),
+)
+_GEN_AI_TOKEN_S = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5)
+_GEN_AI_TOKENS = tuple(4.0**power for power in range(14))
+
+
+def _seconds(name: str, bounds: tuple[float, ...], text: str, otel_name: str = "") -> Metric:
+    return Metric(
+        name=name,
+        kind=Kind.HISTOGRAM,
+        text=text,
+        read=observed(name, bounds),
+        unit="s",
+        bounds=bounds,
+        otel_name=otel_name,
+        is_vllm=not otel_name,
+    )
+
+
+def _waiting(status: pb.PoolStatusResponse) -> list[Point]:
+    """All for one reason: they are admitted in order."""
+    is_served = any(
+        one.role == Part.TARGET and not (one.is_fenced or one.is_draining)
+        for one in status.replicas
+    )
+    counts = {NO_TARGET: 0, CAPACITY: 0, CAPACITY if is_served else NO_TARGET: status.num_waiting}
+    return [Point(count, (reason,)) for reason, count in counts.items()]
+
+
+def _prefix(name: str, field: str, text: str) -> Metric:
+    """A series per target, which ends with it: their sum would fall when one leaves."""
+    return Metric(
+        name=name,
+        kind=Kind.COUNTER,
+        text=text,
+        read=lambda status: [
+            Point(getattr(one, field), (one.replica_id,))
+            for one in status.replicas
+            if one.role == Part.TARGET
+        ],
+        labels=("engine",),
+        unit="{token}",
+        is_vllm=True,
+    )
+
+
+_COUNTS = (
+    Metric(
+        name="specdec_num_requests_running",
+        kind=Kind.GAUGE,
+        text="Requests that are decoded.",
+        read=value(lambda status: status.num_running),
+        unit="{request}",
+        is_vllm=True,
+    ),
+    Metric(
+        name="specdec_num_requests_waiting",
+        kind=Kind.GAUGE,
+        text="Requests that wait for admission.",
+        read=value(lambda status: status.num_waiting),
+        unit="{request}",
+        is_vllm=True,
+    ),
+    Metric(
+        name="specdec_num_requests_waiting_by_reason",
+        kind=Kind.GAUGE,
+        text="The same: no_target where no target takes requests, capacity where all are full.",
+        read=_waiting,
+        labels=("reason",),
+        unit="{request}",
+        is_vllm=True,
+    ),
+    Metric(
+        name="specdec_kv_cache_usage_perc",
+        kind=Kind.GAUGE,
+        text="Share of the targets' KV blocks in use, 0 to 1.",
+        read=value(kv_usage),
+        unit="1",
+        is_vllm=True,
+    ),
+    _prefix("specdec_prefix_cache_queries", "num_prefix_queries", "Prompt tokens looked up."),
+    _prefix("specdec_prefix_cache_hits", "num_prefix_hits", "Those that were found."),
+    Metric(
+        name="specdec_num_preemptions",
+        kind=Kind.COUNTER,
+        text="Sequences that gave their memory back.",
+        read=total("num_preemptions"),
+        is_vllm=True,
+    ),
+    Metric(
+        name="specdec_prompt_tokens",
+        kind=Kind.COUNTER,
+        text="Prompt tokens of requests that began.",
+        read=total("num_prompt_tokens"),
+        unit="{token}",
+        is_vllm=True,
+    ),
+    Metric(
+        name="specdec_generation_tokens",
+        kind=Kind.COUNTER,
+        text="Tokens that were emitted.",
+        read=total("num_committed"),
+        unit="{token}",
+        is_vllm=True,
+    ),
+)
+_ENDS = (
+    Metric(
+        name="specdec_request_success",
+        kind=Kind.COUNTER,
+        text="Finished requests, by reason; abort and error are among them.",
+        read=totals_by(FINISHED, FinishReason),
+        labels=("finished_reason",),
+        unit="{request}",
+        is_vllm=True,
+    ),
+    Metric(
+        name="specdec_admission_rejections",
+        kind=Kind.COUNTER,
+        text="Requests that the coordinator refused; what an ingress refuses itself, Serve counts.",
+        read=totals_by(REJECTED, REJECTIONS),
+        labels=("reason",),
+        unit="{request}",
+        is_vllm=True,
+    ),
+    Metric(
+        name="specdec_failed_requests",
+        kind=Kind.COUNTER,
+        text="Requests that the pool ended with an error, by kind.",
+        read=totals_by(FAILED, FAILURES),
+        labels=("kind",),
+        unit="{request}",
+    ),
+)
+_TIMES = (
+    _seconds(
+        "specdec_time_to_first_token_seconds",
+        _FIRST_S,
+        "From the ingress's receipt of the ids to the first token. This and the next: of requests "
+        "that ended with stop or length, as their ingress measured.",
+    ),
+    _seconds(
+        "specdec_inter_token_latency_seconds",
+        _TOKEN_S,
+        "Between news of one request; the tokens of a round come together.",
+    ),
+    _seconds(
+        "specdec_request_time_per_output_token_seconds",
+        _TOKEN_S,
+        "Mean time per token behind the first, one observation per request.",
+    ),
+    _seconds("specdec_e2e_request_latency_seconds", _REQUEST_S, "From receipt to the last token."),
+    _seconds(
+        "specdec_request_queue_time_seconds", _REQUEST_S, "From arrival at the pool to admission."
+    ),
+    _seconds(
+        "specdec_request_prefill_time_seconds",
+        _REQUEST_S,
+        "The rest of the time to the first token.",
+    ),
+    _seconds(
+        "specdec_request_decode_time_seconds", _REQUEST_S, "From the first token to the last."
+    ),
+)
+_ACCEPTANCE = tuple(
+    Metric(
+        name=name,
+        kind=Kind.HISTOGRAM,
+        text=text,
+        read=observed(name, bounds),
+        unit="1",
+        bounds=bounds,
+    )
+    for name, bounds, text in (
+        (
+            "specdec_request_acceptance_rate",
+            _RATES,
+            "Accepted share of a request's drafted tokens; requests that had some.",
+        ),
+        (
+            "specdec_request_acceptance_length",
+            _LENGTHS,
+            "Mean tokens that a request committed per proposal, the target's own included.",
+        ),
+    )
+)
+_GEN_AI = (
+    _seconds(
+        "gen_ai_server_request_duration_seconds",
+        _GEN_AI_REQUEST_S,
+        "As specdec_e2e_request_latency_seconds, with the buckets of the GenAI conventions.",
+        "gen_ai.server.request.duration",
+    ),
+    _seconds(
+        "gen_ai_server_time_to_first_token_seconds",
+        _GEN_AI_FIRST_S,
+        "As specdec_time_to_first_token_seconds.",
+        "gen_ai.server.time_to_first_token",
+    ),
+    _seconds(
+        "gen_ai_server_time_per_output_token_seconds",
+        _GEN_AI_TOKEN_S,
+        "As specdec_request_time_per_output_token_seconds.",
+        "gen_ai.server.time_per_output_token",
+    ),
+    Metric(
+        name="gen_ai_client_token_usage",
+        kind=Kind.HISTOGRAM,
+        text="Tokens of a request, by input and output.",
+        read=observed("gen_ai_client_token_usage", _GEN_AI_TOKENS, (INPUT, OUTPUT)),
+        labels=("gen_ai_token_type",),
+        unit="{token}",
+        bounds=_GEN_AI_TOKENS,
+        otel_name="gen_ai.client.token.usage",
+    ),
+)
+OBSERVED = (*_TIMES, *_ACCEPTANCE, *_GEN_AI)
+"""What is observed once per request, at its ingress."""
+COUNTED = (
+    Metric(
+        name=REPLAY_DIVERGENCES,
+        kind=Kind.COUNTER,
+        text="Replays behind a failure that gave other tokens than the client has; they are asked "
+        "for again. With exact numerics a fault.",
+        read=observed_count(REPLAY_DIVERGENCES),
+        unit="{request}",
+    ),
+)
+"""What an ingress counts of what should not happen; it travels as an observation."""
+METRICS = (*_COUNTS, *_ENDS, *OBSERVED, *COUNTED)

@@ -1,0 +1,130 @@
+"""What an ingress observes of a request: once, when it ends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from deployments.observability.metrics.families.requests import (
+    COUNTED,
+    INPUT,
+    OBSERVED,
+    OUTPUT,
+    REPLAY_DIVERGENCES,
+)
+from deployments.observability.metrics.histogram import Histogram
+from deployments.observability.tracing.span_protocols import Told
+from specdec.v1 import generation_pb2 as pb
+from specdec_core.request import FinishReason, Request, RequestStats, TokenEvent
+
+_BOUNDS = {metric.name: metric.bounds for metric in (*OBSERVED, *COUNTED)}
+
+
+class Observation(NamedTuple):
+    name: str
+    """Of the metric."""
+    value: float
+    kind: str = ""
+    """Value of its label, where it has one."""
+
+
+REPLAY_DIVERGED = Observation(REPLAY_DIVERGENCES, 0.0)
+
+
+class RequestHistograms:
+    """Of ended requests; at an ingress since they were last told to the coordinator."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str], Histogram] = {}
+
+    def observe(self, observations: Iterable[Observation]) -> None:
+        for name, value, kind in observations:
+            self._of(name, kind).observe(value)
+
+    def add(self, messages: Iterable[pb.HistogramStatus]) -> None:
+        """Raises ValueError for one of other buckets, LookupError for one that is not known."""
+        for message in messages:
+            self._of(message.name, message.kind).add(message.buckets, message.sum)
+
+    def messages(self) -> list[pb.HistogramStatus]:
+        return [
+            pb.HistogramStatus(name=name, kind=kind, sum=found.sum_s, buckets=found.buckets)
+            for (name, kind), found in self._found.items()
+        ]
+
+    def take(self) -> list[pb.HistogramStatus]:
+        """As messages; starts anew."""
+        messages = self.messages()
+        self._found.clear()
+        return messages
+
+    def _of(self, name: str, kind: str) -> Histogram:
+        found = self._found.get((name, kind))
+        if found is None:
+            found = self._found[name, kind] = Histogram(_BOUNDS[name])
+        return found
+
+
+class RequestWatch:
+    """One request at its ingress, from the receipt of its ids."""
+
+    def __init__(self, request: Request) -> None:
+        self._num_prompt = len(request.prompt_token_ids)
+        self._num_resumed = len(request.resume_token_ids)
+        self._began_s = time.perf_counter()
+        self._heard_s: list[float] = []
+        self.last: Told | None = None
+        """The last news so far, with the end if it has come."""
+
+    @property
+    def first_s(self) -> float | None:
+        """When the first news came; what the client had brought back is none."""
+        return self._heard_s[0] if self._heard_s else None
+
+    def hear(self, now_s: float) -> None:
+        """News came at `now_s`, by `time.perf_counter`: not what the client had brought back."""
+        self._heard_s.append(now_s)
+
+    def end(
+        self, last: TokenEvent, reason: FinishReason, stats: RequestStats | None
+    ) -> Iterator[Observation]:
+        """What to observe of it, with its `last` news; nothing unless it was served to its end."""
+        if reason not in (FinishReason.STOP, FinishReason.LENGTH):
+            return
+        num_tokens = last.index + len(last.token_ids)
+        yield Observation("gen_ai_client_token_usage", self._num_prompt, INPUT)
+        yield Observation("gen_ai_client_token_usage", num_tokens, OUTPUT)
+        yield from self._times(
+            num_tokens - self._num_resumed, 0.0 if stats is None else stats.queue_s
+        )
+        if stats is not None and stats.num_drafted:
+            rate = stats.num_accepted / stats.num_drafted
+            yield Observation("specdec_request_acceptance_rate", rate)
+            length = stats.mean_acceptance_length
+            yield Observation("specdec_request_acceptance_length", length)
+
+    def _times(self, num_tokens: int, queue_s: float) -> Iterator[Observation]:
+        first_s, last_s = self._heard_s[0], self._heard_s[-1]
+        to_first_s, decode_s = first_s - self._began_s, last_s - first_s
+        for name in (
+            "specdec_e2e_request_latency_seconds",
+            "gen_ai_server_request_duration_seconds",
+        ):
+            yield Observation(name, last_s - self._began_s)
+        for name in (
+            "specdec_time_to_first_token_seconds",
+            "gen_ai_server_time_to_first_token_seconds",
+        ):
+            yield Observation(name, to_first_s)
+        yield Observation("specdec_request_queue_time_seconds", queue_s)
+        yield Observation("specdec_request_prefill_time_seconds", to_first_s - queue_s)
+        yield Observation("specdec_request_decode_time_seconds", decode_s)
+        for before_s, now_s in zip(self._heard_s, self._heard_s[1:], strict=False):
+            yield Observation("specdec_inter_token_latency_seconds", now_s - before_s)
+        if num_tokens > 1:
+            for name in (
+                "specdec_request_time_per_output_token_seconds",
+                "gen_ai_server_time_per_output_token_seconds",
+            ):
+                yield Observation(name, decode_s / (num_tokens - 1))

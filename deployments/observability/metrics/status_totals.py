@@ -1,0 +1,40 @@
+"""The totals that PoolStatus carries: of every cell, and of every replica."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from deployments.observability.metrics.rates import Name, Reading, Totals
+from specdec.v1 import generation_pb2 as pb
+
+GROUP_SIZES = "group_sizes"
+ACCEPTED = "accepted_per_position"
+BUSY_S, ROWS = "busy_s", "num_rows"
+
+
+def of_cells(status: pb.PoolStatusResponse, at_s: float) -> Reading:
+    """Sources are cells, lives those of their coordinators."""
+    return Reading(at_s, {one.cell: Totals(_counts(one), one.epoch) for one in _cells(status)})
+
+
+def of_replicas(status: pb.PoolStatusResponse, at_s: float) -> Reading:
+    """Sources are replica ids. Their coordinator counts for them, from their registration on."""
+    lives = {one.cell: one.epoch for one in _cells(status)}
+    return Reading(
+        at_s,
+        {
+            one.replica_id: Totals({BUSY_S: one.busy_s, ROWS: one.num_rows}, lives.get(one.cell))
+            for one in status.replicas
+        },
+    )
+
+
+def _cells(status: pb.PoolStatusResponse) -> Iterable[pb.PoolStatusResponse]:
+    return status.cells or [status]
+
+
+def _counts(one: pb.PoolStatusResponse) -> Mapping[Name, float]:
+    counts: dict[Name, float] = {name: count for name, count in one.counters.items()}
+    for name in (GROUP_SIZES, ACCEPTED):
+        counts |= {(name, place): count for place, count in enumerate(getattr(one, name))}
+    return counts

@@ -1,0 +1,108 @@
+"""One request's span at its ingress, by the GenAI conventions."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import TypeVar
+
+from opentelemetry.trace import Span, StatusCode
+
+from deployments.error_status import status_of
+from deployments.observability.tracing import names
+from deployments.observability.tracing.carried import context_to_pb
+from deployments.observability.tracing.request_attributes import (
+    asked_attributes,
+    speculation_attributes,
+)
+from deployments.observability.tracing.span_protocols import Asked, Told
+from specdec_core.request import FinishReason, RequestStats
+
+T = TypeVar("T", bound=Told)
+
+_LEFT = "cancelled"
+"""`error.type` of a request whose client has gone."""
+
+
+class RequestSpan:
+    """From the request's arrival to the last word of its answer."""
+
+    def __init__(
+        self, span: Span, *, id_prefix: str = "", clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`id_prefix`: what stands before the request's id in the answer's."""
+        self.carried = context_to_pb(span)
+        self.context = span.get_span_context()
+        self.is_observed = False
+        """It ends with its pieces, by itself."""
+        self._span = span
+        self._id_prefix = id_prefix
+        self._clock = clock
+        self._began_s = clock()
+        self._has_first = False
+        self._has_failed = False
+        self._num_tokens = 0
+        self._reasons: dict[int, FinishReason] = {}
+        self._stats: list[RequestStats] = []
+
+    async def observed(
+        self,
+        generations: Sequence[Asked],
+        pieces: AsyncGenerator[tuple[int, T]],
+        *,
+        streams: bool,
+    ) -> AsyncGenerator[tuple[int, T]]:
+        """The same pieces; the span ends with the last of them, or when they are left."""
+        self.is_observed = True
+        self._tell_asked(generations, streams=streams)
+        try:
+            async with contextlib.aclosing(pieces):
+                async for choice, piece in pieces:
+                    self._note(choice, piece)
+                    yield choice, piece
+        except Exception as error:
+            self.fail(error)
+            raise
+        finally:
+            self._tell_answered(num_choices=len(generations))
+            self._span.end()
+
+    def fail(self, error: Exception) -> None:
+        """It ends with `error`. The caller's mistakes are no failures of the service."""
+        if not self._span.is_recording():  # its pieces have told it
+            return
+        self._has_failed = True
+        kind = type(error).__name__
+        self._span.set_attribute(names.ERROR_TYPE, kind)
+        if status_of(error).http >= 500:
+            self._span.set_status(StatusCode.ERROR, kind)
+
+    def end(self) -> None:
+        """Without any pieces."""
+        self._span.end()
+
+    def _tell_asked(self, generations: Sequence[Asked], *, streams: bool) -> None:
+        response_id = self._id_prefix + generations[0].request.request_id
+        self._span.set_attribute(names.RESPONSE_ID, response_id)
+        self._span.set_attributes(asked_attributes(generations, streams=streams))
+
+    def _note(self, choice: int, piece: Told) -> None:
+        if piece.token_ids and not self._has_first:
+            self._has_first = True
+            waited_s = self._clock() - self._began_s
+            self._span.set_attributes(names.each(names.TIME_TO_FIRST_TOKEN, waited_s))
+        self._num_tokens += len(piece.token_ids)
+        if piece.finish_reason is not None:
+            self._reasons[choice] = piece.finish_reason
+            if piece.stats is not None:
+                self._stats.append(piece.stats)
+
+    def _tell_answered(self, *, num_choices: int) -> None:
+        self._span.set_attributes(names.each(names.OUTPUT_TOKENS, self._num_tokens))
+        reasons = [str(self._reasons[choice]) for choice in sorted(self._reasons)]
+        self._span.set_attribute(names.FINISH_REASONS, reasons)
+        if self._stats:
+            self._span.set_attributes(speculation_attributes(self._stats))
+        if len(reasons) < num_choices and not self._has_failed:
+            self._span.set_attribute(names.ERROR_TYPE, _LEFT)

@@ -1,0 +1,117 @@
+"""An ingress's requests as they come in: whose trace they are part of, and their spans."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import TypeVar
+
+from opentelemetry import propagate
+from opentelemetry.context import Context, get_current
+from opentelemetry.trace import SpanKind, Tracer, get_current_span
+from opentelemetry.util.types import AttributeValue
+
+from deployments.observability.scope import RequestScope, begin_scope, current_scope
+from deployments.observability.tracing import names
+from deployments.observability.tracing.request_span import RequestSpan
+from deployments.observability.tracing.span_protocols import Asked, Told
+
+T = TypeVar("T", bound=Told)
+
+
+class Operation(StrEnum):
+    """The conventions' names of what is asked."""
+
+    CHAT = "chat"
+    TEXT = "text_completion"
+
+
+class RequestSpans:
+    """Begins the spans of requests to one model. Without a tracer there are none."""
+
+    def __init__(
+        self,
+        tracer: Tracer | None = None,
+        *,
+        model_name: str = "",
+        attributes: Mapping[str, AttributeValue] | None = None,
+    ) -> None:
+        """`attributes`: of every request, unless it says otherwise."""
+        self._tracer = tracer
+        self._model_name = model_name
+        self._own: dict[str, AttributeValue] = {
+            **names.each(names.PROVIDER_NAMES, names.PROVIDER),
+            names.REQUEST_MODEL: model_name,
+            names.RESPONSE_MODEL: model_name,
+            **(attributes or {}),
+        }
+
+    @contextlib.contextmanager
+    def of(
+        self,
+        operation: Operation,
+        carrier: Mapping[str, str],
+        attributes: Mapping[str, str],
+        *,
+        id_prefix: str = "",
+    ) -> Iterator[None]:
+        """A request that came with `carrier`, its headers or metadata. What this task does from now
+        on is done for it; its span ends with the body, or with the pieces of its answer."""
+        parent = _parent_in(carrier)
+        scope = RequestScope(get_current_span(parent).get_span_context())
+        begin_scope(scope)
+        span = self._begin(operation, parent, attributes, id_prefix)
+        if span is None:
+            yield
+            return
+        scope.span, scope.context = span, span.context
+        try:
+            yield
+        except Exception as error:
+            span.fail(error)
+            raise
+        finally:
+            if not span.is_observed:
+                span.end()
+
+    def _begin(
+        self,
+        operation: Operation,
+        parent: Context,
+        attributes: Mapping[str, str],
+        id_prefix: str,
+    ) -> RequestSpan | None:
+        if self._tracer is None:
+            return None
+        span = self._tracer.start_span(
+            f"{operation} {self._model_name}",
+            context=parent,
+            kind=SpanKind.SERVER,
+            attributes={**self._own, names.OPERATION: operation.value, **attributes},
+        )
+        return RequestSpan(span, id_prefix=id_prefix) if span.is_recording() else None
+
+
+def observed(
+    generations: Sequence[Asked],
+    pieces: AsyncGenerator[tuple[int, T]],
+    *,
+    streams: bool,
+) -> AsyncGenerator[tuple[int, T]]:
+    """`pieces` of the current request, noted in its span if it has one."""
+    scope = current_scope()
+    if scope is None:
+        return pieces
+    scope.request_id = generations[0].request.request_id
+    if scope.span is None:
+        return pieces
+    return scope.span.observed(generations, pieces, streams=streams)
+
+
+def _parent_in(carrier: Mapping[str, str]) -> Context:
+    """Serve's span where Serve traces this request, which is then part of the client's trace; else
+    the client's own."""
+    if get_current_span().get_span_context().is_valid:
+        return get_current()
+    return propagate.extract(carrier, Context())

@@ -1,0 +1,195 @@
+"""The coordinator's part of traces: a span per traced request, and which leases are told in it.
+
+A request that is not traced costs nothing here; while none is, a lease costs one look at an empty
+dictionary.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from opentelemetry.trace import Span, StatusCode, Tracer, set_span_in_context
+from opentelemetry.util.types import AttributeValue
+
+from deployments.observability.metrics.round_stages import LeaseStages
+from deployments.observability.tracing import names
+from deployments.observability.tracing.carried import context_from_pb, context_to_pb
+from deployments.observability.tracing.request_attributes import speculation_attributes
+from specdec.v1 import coordination_pb2 as pb
+from specdec_core.messages import GroupLease, GroupResult, LeaseRow, Role, RowResult
+from specdec_core.request import FinishReason, Request, TokenEvent
+
+_LEFT = "cancelled"
+
+
+def is_told(number: int) -> bool:
+    """Whether the lease of this number is told in its request's trace: the first 8, then 4 of each
+    doubling. 17 of 40, 40 of 2,000, 63 of 100,000: below the 128 events that a span keeps."""
+    return number % (1 << max(number.bit_length() - 3, 0)) == 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """A row's part of a lease that is told and not answered."""
+
+    row: LeaseRow
+    number: int
+    group_size: int
+    is_equal: bool
+
+
+@dataclass(eq=False, slots=True)
+class _Traced:
+    """A live request that is traced."""
+
+    sequence_id: int
+    num_prompt: int
+    span: Span
+    parent: pb.TraceContext
+    """For the replicas."""
+    began_ns: int
+    num_leases: dict[Role | None, int] = field(default_factory=dict)
+    """That chose tokens, by role; None: of either, that only cached what is known."""
+    open: dict[int, _Told] = field(default_factory=dict)
+    """By lease id. Those of a replica that has died stay until the request's end."""
+    draft_s: float | None = None
+    """Of the draft's pass for the next verification, where that was told."""
+
+    def count(self, kind: Role | None) -> int:
+        """The number of its next lease of this kind."""
+        number = self.num_leases.get(kind, 0)
+        self.num_leases[kind] = number + 1
+        return number
+
+
+class PoolSpans:
+    """Of one coordinator. Without a tracer nothing is ever traced."""
+
+    def __init__(self, tracer: Tracer | None = None) -> None:
+        self._tracer = tracer
+        self._by_request: dict[str, _Traced] = {}
+        self._by_sequence: dict[int, _Traced] = {}
+
+    def begin(self, request: Request, sequence_id: int | None, trace: pb.TraceContext) -> None:
+        """A traced request is in the pool, where it is called `sequence_id`; None: it has ended
+        already. An older attempt of it is over."""
+        self.end(request.request_id)
+        if self._tracer is None or sequence_id is None:
+            return
+        span = self._tracer.start_span(names.POOL_SPAN, context=context_from_pb(trace))
+        if not span.is_recording():
+            return
+        span.set_attribute(names.REQUEST_ID, request.request_id)
+        traced = _Traced(
+            sequence_id,
+            len(request.prompt_token_ids),
+            span,
+            context_to_pb(span),
+            time.time_ns(),
+        )
+        self._by_request[request.request_id] = self._by_sequence[sequence_id] = traced
+
+    def sent(self, lease: GroupLease, message: pb.GroupLease) -> None:
+        """`lease` is about to leave as `message`, which is told what its replica shall trace."""
+        if not self._by_sequence:
+            return
+        told = list(self._told_rows(lease))
+        if not told:
+            return
+        is_equal = len({row.shape for row in lease.rows}) == 1
+        for place, number, traced, is_prefill in told:
+            row = lease.rows[place]
+            traced.open[lease.lease_id] = _Told(row, number, len(lease.rows), is_equal)
+            message.traces.add(row=place, parent=traced.parent, is_prefill=is_prefill)
+
+    def answered(self, role: Role, result: GroupResult, stages: LeaseStages | None) -> None:
+        """A lease was answered. None: nothing is known of how long it took."""
+        if not self._by_sequence or stages is None:
+            return
+        for answer in result.rows:
+            traced = self._by_sequence.get(answer.sequence_id)
+            told = None if traced is None else traced.open.pop(result.lease_id, None)
+            if traced is None or told is None or not told.row.num_choices:
+                continue
+            if role is Role.DRAFT:
+                traced.draft_s = stages.pass_s
+            else:
+                _tell_round(traced, told, answer, stages, result.replica_id)
+                traced.draft_s = None
+
+    def end(self, request_id: str, event: TokenEvent | None = None) -> None:
+        """A request has ended, with its last event; None: nobody waits for that any more. Unknown
+        ones are most."""
+        if not self._by_request:
+            return
+        traced = self._by_request.pop(request_id, None)
+        if traced is None:
+            return
+        del self._by_sequence[traced.sequence_id]
+        if event is None:
+            traced.span.set_attribute(names.ERROR_TYPE, _LEFT)
+        else:
+            _tell_end(traced.span, event)
+        traced.span.end()
+
+    def _told_rows(self, lease: GroupLease) -> Iterator[tuple[int, int, _Traced, bool]]:
+        """Place, number, request, and whether it is a prefill."""
+        for place, row in enumerate(lease.rows):
+            traced = self._by_sequence.get(row.sequence_id)
+            if traced is None:
+                continue
+            if not traced.num_leases:
+                self._tell_queue(traced)
+            is_prefill = row.base_len < traced.num_prompt or not row.num_choices
+            number = traced.count(lease.role if row.num_choices else None)
+            if is_told(number):
+                yield place, number, traced, is_prefill
+
+    def _tell_queue(self, traced: _Traced) -> None:
+        assert self._tracer is not None, "something is traced"
+        self._tracer.start_span(
+            names.QUEUE_SPAN,
+            context=set_span_in_context(traced.span),
+            start_time=traced.began_ns,
+        ).end()
+
+
+def span_name(role: Role, is_prefill: bool) -> str:
+    """Of a row's part of a lease."""
+    if is_prefill:
+        return names.PREFILL_SPAN
+    return names.DRAFT_SPAN if role is Role.DRAFT else names.VERIFY_SPAN
+
+
+def _tell_round(
+    traced: _Traced, told: _Told, answer: RowResult, stages: LeaseStages, replica_id: str
+) -> None:
+    attributes: dict[str, AttributeValue] = {
+        names.ROUND: told.number,
+        names.REPLICA: replica_id,
+        names.GROUP_SIZE: told.group_size,
+        names.GROUP_IS_EQUAL: told.is_equal,
+        names.NUM_DRAFTED: len(told.row.proposal),
+        names.NUM_ACCEPTED: answer.num_accepted,
+        names.NUM_TOKENS: len(answer.tokens),
+        names.VERIFY_S: stages.pass_s,
+        names.WIRE_S: stages.wire_s,
+        names.REPLICA_S: stages.replica_s,
+    }
+    if stages.schedule_s is not None:
+        attributes[names.SCHEDULE_S] = stages.schedule_s
+    if traced.draft_s is not None:
+        attributes[names.DRAFT_S] = traced.draft_s
+    traced.span.add_event(names.ROUND_EVENT, attributes)
+
+
+def _tell_end(span: Span, event: TokenEvent) -> None:
+    assert event.finish_reason is not None, "it is the last"
+    span.set_attribute(names.FINISH_REASON, event.finish_reason.value)
+    if event.stats is not None:
+        span.set_attributes(speculation_attributes([event.stats]))
+    if event.finish_reason is FinishReason.ERROR:
+        span.set_attribute(names.ERROR_TYPE, event.error_kind.value)
+        span.set_status(StatusCode.ERROR, event.error_kind.value)

@@ -1,0 +1,1 @@
+"""What stands between Serve's proxies and their clients."""

@@ -1,0 +1,35 @@
+"""Serve calls `guard` in each of its HTTP proxies before it listens.
+
+RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH names it; Serve has no other way to choose uvicorn's
+protocol, its limits or those of its gRPC server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.middleware import Middleware
+from uvicorn import config
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from deployments.proxy.grpc_limits import make_grpc_patient
+from deployments.proxy.http_errors import Endings
+from deployments.proxy.readiness import Readiness
+from deployments.runtime.memory import keep_trimming
+
+_GUARDED = "deployments.proxy.http_guard:GuardedHttp"
+
+_tasks: list[asyncio.Task[None]] = []
+"""A loop keeps no task alive by itself."""
+
+
+def guard() -> list[Middleware]:
+    """What this process serves from now on is guarded below the middleware, which sees a request
+    when its headers are whole; the middleware says where a replica died, and when this node's proxy
+    is about to go."""
+    make_grpc_patient()
+    if AutoHTTPProtocol is HttpToolsProtocol:
+        config.HTTP_PROTOCOLS["auto"] = _GUARDED
+    _tasks.append(asyncio.get_event_loop().create_task(keep_trimming()))
+    return [Middleware(Endings), Middleware(Readiness)]

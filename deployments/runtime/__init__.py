@@ -1,0 +1,1 @@
+"""Settings of a process: memory, OpenMP threads, garbage collection, import path."""

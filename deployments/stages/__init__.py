@@ -1,1 +1,0 @@
-"""Where the time of rounds and answers goes: taken at the wire, told in /metrics and by `bench`."""

@@ -1,0 +1,362 @@
+"""Text at the ingress: tokenizer, chat template, and what the model's files say of its limits.
+
+Reads tokenizer.json with the tokenizers library and renders the chat template with jinja2, as
+transformers does, because importing transformers imports torch: 245 MB in a process that needs
+none. A folder without tokenizer.json goes through transformers after all.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from pydantic import ValidationError
+
+from deployments.errors import ContextLengthError
+from deployments.text.answers.choosing import ChosenFormats, choose
+from deployments.text.answers.parser_names import AUTO
+from deployments.text.answers.reading import Answers
+from deployments.text.chat_rendering import render
+from deployments.text.chat_template import ChatOptions, ChatTemplate
+from deployments.text.control_tokens import ControlTokens, control_token_ids
+from deployments.text.sampling_fields import SamplingFields
+from deployments.text.template_files import read_template
+from deployments.text.template_input import MAX_TEMPLATE_SECONDS, SpecialTokensInText, TemplateInput
+from deployments.text.template_process import render_apart
+from deployments.text.token_bytes import Vocabulary, token_bytes_of
+from deployments.validation_errors import describe_errors
+from specdec_core.errors import InvalidRequestError, ModelNotSupportedError
+from specdec_core.loading.files import local_folder
+from specdec_core.sampling_params import SamplingParams
+
+_GENERATION_CONFIG = {
+    "temperature": "temperature",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "repetition_penalty": "repetition_penalty",
+    "max_tokens": "max_new_tokens",
+}
+"""Our names of what is taken from generation_config.json, and its own."""
+_OWN_VARIABLES = ("messages", "tools", "add_generation_prompt")
+"""Variables of chat templates that have request fields of their own."""
+
+
+_LONG = 2_000
+"""Characters or IDs from which a call of the tokenizer holds up other threads noticeably."""
+
+
+class Encoding(Protocol):
+    @property
+    def ids(self) -> list[int]: ...
+
+
+class Backend(Vocabulary, Protocol):
+    """What is used of `tokenizers.Tokenizer`."""
+
+    def encode(self, sequence: str, *, add_special_tokens: bool) -> Encoding: ...
+
+    def encode_batch_fast(
+        self, input: Sequence[str], *, add_special_tokens: bool
+    ) -> Sequence[Encoding]: ...
+
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool) -> str: ...
+
+    def decode_batch(
+        self, sequences: Sequence[Sequence[int]], skip_special_tokens: bool
+    ) -> Sequence[str]: ...
+
+    def get_vocab_size(self) -> int: ...
+
+    def get_vocab(self) -> dict[str, int]: ...
+
+    def get_added_tokens_decoder(self) -> Mapping[int, Any]:
+        """Added tokens by ID, each with its `content` and whether it is `special`."""
+        ...
+
+    def to_str(self) -> str:
+        """As in tokenizer.json."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TextModel:
+    """Everything about a model that can be known without its weights."""
+
+    backend: Backend
+    template: ChatTemplate | None
+    special_tokens: Mapping[str, str]
+    """By role (bos_token, eos_token ...), as chat templates use them."""
+    end_token_ids: frozenset[int]
+    max_model_len: int
+    longest_token_bytes: int
+    token_bytes: Callable[[int], bytes]
+    """What an id stands for, special tokens included."""
+    hidden_tokens: Mapping[int, str] = field(default_factory=dict)
+    """Text of the special tokens, which `decode` leaves out, by ID."""
+    answers: Answers | None = None
+    """Reader of answers. None: their whole text is content."""
+    formats: ChosenFormats = field(default_factory=ChosenFormats)
+    """Formats in which answers are read, with the reasons."""
+    control_tokens: ControlTokens | None = None
+    """Tokens that texts of a conversation may not contain. None if they may contain all."""
+    max_template_seconds: float = MAX_TEMPLATE_SECONDS
+    """Maximum CPU time for rendering a request's own template."""
+    sampling_defaults: Mapping[str, Any] = field(default_factory=dict)
+    """What the model's generation config says of sampling, by the names of SamplingParams."""
+
+    @property
+    def vocab_size(self) -> int:
+        return self.backend.get_vocab_size()
+
+    def encode(
+        self, text: str, *, add_special_tokens: bool = True, param: str = "prompt"
+    ) -> tuple[int, ...]:
+        """Ids of a raw prompt, with the special tokens that the tokenizer puts around it. `param`
+        is the field that it came in."""
+        self._refuse_hopeless(text, param)
+        return tuple(self._encode(text, add_special_tokens))
+
+    def _encode(self, text: str, add_special_tokens: bool) -> list[int]:
+        if len(text) < _LONG:
+            return self.backend.encode(text, add_special_tokens=add_special_tokens).ids
+        # Only batches release the interpreter's lock, so other threads run meanwhile.
+        encode = self.backend.encode_batch_fast
+        (encoding,) = encode([text], add_special_tokens=add_special_tokens)
+        return encoding.ids
+
+    def encode_part(self, text: str) -> tuple[int, ...]:
+        """Ids of text that stands among other text."""
+        return tuple(self.backend.encode(text, add_special_tokens=False).ids)
+
+    def encode_chat(
+        self, messages: Sequence[Mapping[str, Any]], options: ChatOptions | None = None
+    ) -> tuple[int, ...]:
+        """Ids of a conversation. Raises InvalidRequestError for what the template refuses."""
+        options = options or ChatOptions()
+        if self.control_tokens is not None:
+            messages, options = self.control_tokens.guarded(messages, options)
+        text = self.render_chat(messages, options)
+        adds = options.add_special_tokens
+        if self.control_tokens is None:
+            return self.encode(text, add_special_tokens=adds, param="messages")
+        self._refuse_hopeless(text, "messages")
+        return self.control_tokens.encode(text, self._encode, add_special_tokens=adds)
+
+    def render_chat(
+        self, messages: Sequence[Mapping[str, Any]], options: ChatOptions | None = None
+    ) -> str:
+        options = options or ChatOptions()
+        given = TemplateInput(
+            messages=messages,
+            tools=options.tools,
+            variables=self._variables(options.variables),
+            add_generation_prompt=options.add_generation_prompt,
+            continues_final_message=options.continues_final_message,
+        )
+        if options.template is not None:
+            longest = self.longest_token_bytes * self.max_model_len
+            return render_apart(options.template, given, longest, self.max_template_seconds)
+        if self.template is None:
+            raise InvalidRequestError(
+                "the model has no chat template: use completions instead", param="messages"
+            )
+        return render(self.template, given)
+
+    def _variables(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the template's variables. Raises InvalidRequestError for names that are taken."""
+        taken = sorted(asked.keys() & {*_OWN_VARIABLES, *self.special_tokens})
+        if taken:
+            raise InvalidRequestError(
+                f"chat_template_kwargs: {taken[0]!r} is not for requests",
+                param=f"chat_template_kwargs.{taken[0]}",
+            )
+        return {**self.special_tokens, **asked}
+
+    def check_ids(self, token_ids: Sequence[int], name: str) -> tuple[int, ...]:
+        """The ids, all of the vocabulary. Raises InvalidRequestError that begins with `name`."""
+        limit = self.vocab_size
+        if token_ids and not (min(token_ids) >= 0 and max(token_ids) < limit):
+            wrong = next(i for i in token_ids if not 0 <= i < limit)
+            raise InvalidRequestError(
+                f"{name}: token id {wrong} is not in 0..{limit - 1}", param=name
+            )
+        return tuple(token_ids)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return self.backend.decode(ids, skip_special_tokens=True)
+
+    def decode_all(self, ids: Sequence[int]) -> str:
+        """With special tokens shown."""
+        if len(ids) < _LONG:
+            return self.backend.decode(ids, skip_special_tokens=False)
+        (text,) = self.backend.decode_batch([ids], skip_special_tokens=False)
+        return text
+
+    def _refuse_hopeless(self, text: str, param: str) -> None:
+        """Tokenizing megabytes takes seconds; their length alone may say that they never fit."""
+        fewest = len(text.encode(errors="replace")) // self.longest_token_bytes
+        if fewest >= self.max_model_len:
+            raise ContextLengthError(
+                f"the prompt is too long: it has at least {fewest} tokens",
+                self.max_model_len,
+                f"send at most {self.max_model_len - 1}",
+                param=param,
+            )
+
+
+def load_text_model(
+    path_or_id: str,
+    *,
+    revision: str | None = None,
+    chat_template: Path | None = None,
+    max_model_len: int | None = None,
+    special_tokens_in_text: SpecialTokensInText = SpecialTokensInText.ALLOW,
+    max_template_seconds: float = MAX_TEMPLATE_SECONDS,
+    tool_call_parser: str = AUTO,
+    reasoning_parser: str = AUTO,
+) -> TextModel:
+    """Read what lies beside the weights; the file `chat_template` wins over what lies there.
+
+    `tool_call_parser` and `reasoning_parser` name formats of answers; "auto" takes them from the
+    model's files. Raises ModelNotSupportedError if a file or a name is not usable.
+    """
+    folder = local_folder(path_or_id, revision)
+    backend = _backend(folder)
+    settings = _read_json(folder / "tokenizer_config.json")
+    template = read_template(folder, settings, chat_template)
+    formats = _formats(settings, template, tool_call_parser, reasoning_parser)
+    return TextModel(
+        backend=backend,
+        template=template,
+        answers=None if formats.answer_format is None else Answers(formats.answer_format),
+        formats=formats,
+        control_tokens=_control_tokens(backend, template, special_tokens_in_text),
+        max_template_seconds=max_template_seconds,
+        special_tokens=_special_tokens(settings),
+        end_token_ids=end_token_ids(folder),
+        max_model_len=_max_model_len(folder, max_model_len),
+        longest_token_bytes=max(len(token.encode()) for token in backend.get_vocab()),
+        token_bytes=token_bytes_of(backend),
+        hidden_tokens=_hidden_tokens(backend),
+        sampling_defaults=_sampling_defaults(folder / "generation_config.json"),
+    )
+
+
+def answer_formats(
+    path_or_id: str,
+    *,
+    revision: str | None = None,
+    chat_template: Path | None = None,
+    tool_call_parser: str = AUTO,
+    reasoning_parser: str = AUTO,
+) -> ChosenFormats:
+    """Return the formats that `load_text_model` chooses, without loading the tokenizer."""
+    folder = local_folder(path_or_id, revision)
+    settings = _read_json(folder / "tokenizer_config.json")
+    template = read_template(folder, settings, chat_template)
+    return _formats(settings, template, tool_call_parser, reasoning_parser)
+
+
+def _formats(
+    settings: Mapping[str, Any], template: ChatTemplate | None, calls: str, reasoning: str
+) -> ChosenFormats:
+    sources = "" if template is None else template.all_sources
+    return choose(sources, settings.get("response_template"), calls, reasoning)
+
+
+def _hidden_tokens(backend: Backend) -> dict[int, str]:
+    added = backend.get_added_tokens_decoder()
+    return {token_id: token.content for token_id, token in added.items() if token.special}
+
+
+def _control_tokens(
+    backend: Backend, template: ChatTemplate | None, treatment: SpecialTokensInText
+) -> ControlTokens | None:
+    if treatment is SpecialTokensInText.ALLOW:
+        return None
+    ids = control_token_ids(backend.get_added_tokens_decoder(), template)
+    return ControlTokens(ids, treatment)
+
+
+def _sampling_defaults(file: Path) -> dict[str, Any]:
+    """Only what is there: nothing is made up, and do_sample is not looked at, as in vLLM."""
+    settings = _read_json(file)
+    named = {ours: settings.get(theirs) for ours, theirs in _GENERATION_CONFIG.items()}
+    defaults = {name: value for name, value in named.items() if value is not None}
+    try:
+        SamplingFields.model_validate(defaults, strict=True)
+        SamplingParams(**defaults)
+    except ValidationError as error:
+        raise ModelNotSupportedError(f"{file}: {describe_errors(error)}") from error
+    except InvalidRequestError as error:
+        raise ModelNotSupportedError(f"{file}: {error}") from error
+    return defaults
+
+
+def end_token_ids(folder: Path) -> frozenset[int]:
+    """Every id that ends an answer by the model's generation config and config."""
+    listed = [
+        _read_json(folder / name).get("eos_token_id")
+        for name in ("config.json", "generation_config.json")
+    ]
+    ids = [ids if isinstance(ids, list) else [ids] for ids in listed if ids is not None]
+    return frozenset(token_id for some in ids for token_id in some)
+
+
+def _max_model_len(folder: Path, wanted: int | None) -> int:
+    limit = _read_json(folder / "config.json").get("max_position_embeddings")
+    if not isinstance(limit, int):
+        raise ModelNotSupportedError(f"{folder}/config.json names no max_position_embeddings")
+    if wanted is not None and wanted > limit:
+        raise ModelNotSupportedError(f"max_model_len must be in 2..{limit}, got {wanted}")
+    return wanted or limit
+
+
+def _backend(folder: Path) -> Backend:
+    if not (folder / "config.json").is_file():
+        raise ModelNotSupportedError(f"{folder} is no model folder: it has no config.json")
+    file = folder / "tokenizer.json"
+    if not file.is_file():
+        return _converted_backend(folder)
+    from tokenizers import Tokenizer
+
+    try:
+        tokenizer = Tokenizer.from_file(str(file))
+    except Exception as error:  # the library raises bare Exceptions
+        raise ModelNotSupportedError(f"{file} is no usable tokenizer: {error}") from error
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    backend: Backend = tokenizer
+    return backend
+
+
+def _converted_backend(folder: Path) -> Backend:
+    from specdec_core.loading.tokenizers import load_tokenizer
+
+    backend: Backend | None = getattr(load_tokenizer(str(folder)), "backend_tokenizer", None)
+    if backend is None:
+        raise ModelNotSupportedError(f"{folder} has no tokenizer.json and none can be made from it")
+    return backend
+
+
+def _special_tokens(settings: Mapping[str, Any]) -> dict[str, str]:
+    tokens = {name: value for name, value in settings.items() if name.endswith("_token")}
+    contents = {
+        name: value.get("content") if isinstance(value, dict) else value
+        for name, value in tokens.items()
+    }
+    return {name: value for name, value in contents.items() if isinstance(value, str)}
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    if not file.is_file():
+        return {}
+    try:
+        content = json.loads(file.read_text())
+    except ValueError as error:
+        raise ModelNotSupportedError(f"{file} is not JSON: {error}") from error
+    return content if isinstance(content, dict) else {}

@@ -1,1 +1,0 @@
-"""TLS between the processes of a service: its settings, its files, and what is checked of them."""

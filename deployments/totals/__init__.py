@@ -1,1 +1,0 @@
-"""Totals that only grow, and what came to them between two readings."""
