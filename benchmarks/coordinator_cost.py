@@ -29,9 +29,9 @@ import typer
 import uvloop
 from rich.console import Console
 
-from deployments.coordinator.driver import PoolDriver
+from deployments.coordinator.driver import SchedulerDriver
 from deployments.coordinator.server import process_settings, start_server
-from deployments.ingress.scheduler_client import PoolClient
+from deployments.ingress.scheduler_client import SchedulerClient
 from deployments.replica.work_loop import WorkLoop
 from deployments.runtime.garbage import look_seldom
 from deployments.simulation.model_replica import ModelReplica
@@ -99,7 +99,7 @@ def _serve(group: int, method: SpecMethod, told: Connection) -> None:
                 method=method, num_draft_tokens=4, k_policy=KPolicyName.FIXED
             ),
         )
-        driver = PoolDriver(Scheduler(config, epoch=1), epoch=1)
+        driver = SchedulerDriver(Scheduler(config, epoch=1), epoch=1)
         _, endpoint = await start_server(driver, "127.0.0.1")
         told.send((endpoint.address, endpoint.token))
         await driver.run()
@@ -117,7 +117,7 @@ async def _measure(
 
     replicas = [IdleReplica(Role.TARGET, f"t{i}") for i in range(targets)]
     replicas += [IdleReplica(Role.DRAFT, f"d{i}") for i in range(drafts)]
-    client = PoolClient(resolve)
+    client = SchedulerClient(resolve)
     tasks = [asyncio.create_task(client.run())]
     for replica in replicas:
         executor = ThreadPoolExecutor(1)
@@ -141,7 +141,7 @@ def _num_verified(replicas: list[IdleReplica], targets: int) -> int:
     return sum(replica.num_leases for replica in replicas[:targets])
 
 
-async def _read(client: PoolClient, place: int) -> None:
+async def _read(client: SchedulerClient, place: int) -> None:
     params = SamplingParams(max_tokens=100_000, seed=place)
     prompt = tuple((7 * place + i) % 50_000 for i in range(64))
     request = Request(request_id=f"r{place}", prompt_token_ids=prompt, params=params)

@@ -29,10 +29,10 @@ from deployments.ingress.cells.client import Pool
 from deployments.ingress.cells.router import MOVE_AFTER_S, CellRouter
 from deployments.ingress.first_target import first_target
 from deployments.ingress.generation import GenerationService
-from deployments.ingress.pace import Pace
-from deployments.ingress.redeploy_detector import Replaced
+from deployments.ingress.pace import ChunkPacing
+from deployments.ingress.redeploy_detector import RedeployDetector
 from deployments.ingress.request_limits import RequestLimits
-from deployments.ingress.scheduler_client import PoolClient
+from deployments.ingress.scheduler_client import SchedulerClient
 from deployments.names import Part
 from deployments.observability.logs import begin_replica_logs
 from deployments.observability.metrics.ingress_times import IngressTimes
@@ -69,12 +69,12 @@ class Ingress:
             allowed_hosts=config.allowed_hosts,
             metrics_key_digest=config.metrics_key_digest,
         )
-        pace = Pace() if config.stream_interval is None else None
+        pace = ChunkPacing() if config.stream_interval is None else None
         pool = pool_of(coordinators, config.resume_timeout_s, pace)
         loop = asyncio.get_running_loop()
         self._pool_task = loop.create_task(pool.run())
         self._settled = loop.create_task(_settle(pool, coordinators, config))
-        self._replaced = Replaced(pool)
+        self._replaced = RedeployDetector(pool)
         self._look_task = loop.create_task(self._replaced.keep_looking())
         self._trim_task = loop.create_task(keep_trimming())
         text = text_model(config)
@@ -168,12 +168,12 @@ class Ingress:
 
 
 def pool_of(
-    coordinators: Sequence[CoordinatorSpec], resume_timeout_s: float, pace: Pace | None
+    coordinators: Sequence[CoordinatorSpec], resume_timeout_s: float, pace: ChunkPacing | None
 ) -> Pool:
     """The way to the only coordinator, or to all of them. Without `pace` nothing is held."""
     times = IngressTimes()
     clients = [
-        PoolClient(
+        SchedulerClient(
             partial(resolve, spec), resume_timeout_s=resume_timeout_s, times=times, pace=pace
         )
         for spec in coordinators

@@ -10,18 +10,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from deployments.autoscaling.signals import CellSignals
-from deployments.autoscaling.steadying import Leaning, steady
-from deployments.autoscaling.wishes import (
+from deployments.autoscaling.desired import (
     NOT_PAYING,
-    Rest,
-    Wish,
+    Cooldown,
+    DesiredReplicas,
     draft_wish,
     ingress_wish,
     rows_per_target,
     target_wish,
 )
-from deployments.config.aims import Aims, Bounds
+from deployments.autoscaling.hysteresis import PendingChange, steady
+from deployments.autoscaling.signals import CellSignals
+from deployments.config.aims import Bounds, Thresholds
 from deployments.names import INGRESS, deployment_name
 from specdec_core.messages import Role
 
@@ -43,8 +43,8 @@ class View:
 class Memory:
     """What the next decision must know of those before."""
 
-    leanings: Mapping[str, Leaning] = field(default_factory=dict)
-    rests: Mapping[int, Rest] = field(default_factory=dict)
+    leanings: Mapping[str, PendingChange] = field(default_factory=dict)
+    rests: Mapping[int, Cooldown] = field(default_factory=dict)
 
 
 class Change(NamedTuple):
@@ -53,7 +53,7 @@ class Change(NamedTuple):
     deployment: str
     before: int
     after: int
-    wish: Wish
+    wish: DesiredReplicas
     lasted_s: float
 
     def __str__(self) -> str:
@@ -69,13 +69,13 @@ class Decision(NamedTuple):
     changes: tuple[Change, ...]
 
 
-def decide(view: View, aims: Aims, memory: Memory, now: float) -> Decision:
+def decide(view: View, aims: Thresholds, memory: Memory, now: float) -> Decision:
     """The replicas that each deployment is to have from now on. `now` is any steady clock."""
     rests = {
         cell: rest for cell, rest in memory.rests.items() if not _is_over(rest, cell, view, now)
     }
     numbers: dict[str, int] = {}
-    leanings: dict[str, Leaning] = {}
+    leanings: dict[str, PendingChange] = {}
     changes: list[Change] = []
     for name, wish in _wishes(view, aims, rests).items():
         current = view.current[name]
@@ -90,7 +90,9 @@ def decide(view: View, aims: Aims, memory: Memory, now: float) -> Decision:
     return Decision(numbers, Memory(leanings, rests), tuple(changes))
 
 
-def _wishes(view: View, aims: Aims, rests: Mapping[int, Rest]) -> dict[str, Wish]:
+def _wishes(
+    view: View, aims: Thresholds, rests: Mapping[int, Cooldown]
+) -> dict[str, DesiredReplicas]:
     """Of the deployments that exist, are scaled, and are known of."""
     wishes = {INGRESS: ingress_wish(view.num_requests, aims)}
     for cell, signals in view.cells.items():
@@ -99,15 +101,17 @@ def _wishes(view: View, aims: Aims, rests: Mapping[int, Rest]) -> dict[str, Wish
     return {name: wish for name, wish in wishes.items() if name in view.bounds}
 
 
-def _is_over(rest: Rest, cell: int, view: View, now: float) -> bool:
+def _is_over(rest: Cooldown, cell: int, view: View, now: float) -> bool:
     return cell in view.cells and rest.is_over(view.cells[cell], now)
 
 
-def _new_rests(changes: list[Change], view: View, aims: Aims, now: float) -> dict[int, Rest]:
+def _new_rests(
+    changes: list[Change], view: View, aims: Thresholds, now: float
+) -> dict[int, Cooldown]:
     """Of the cells whose last draft replica goes because drafting does not pay."""
     ended = {c.deployment for c in changes if c.after == 0 and c.wish.signal == NOT_PAYING}
     return {
-        cell: Rest(now + aims.retry_s, rows_per_target(signals))
+        cell: Cooldown(now + aims.retry_s, rows_per_target(signals))
         for cell, signals in view.cells.items()
         if deployment_name(Role.DRAFT, cell) in ended
     }

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from deployments.autoscaling.decision import Memory, View, decide
 from deployments.autoscaling.reports import newest_signals
 from deployments.autoscaling.signals import CellSignals
-from deployments.config.aims import Aims, Bounds
+from deployments.config.aims import Bounds, Thresholds
 from deployments.names import INGRESS, deployment_name
 from specdec_core.messages import Role
 
@@ -42,7 +42,7 @@ class PoolPolicy:
 
     def __init__(self, *, cells: int, aims: Mapping[str, float]) -> None:
         self._cells = cells
-        self._aims = Aims(**aims)  # type: ignore[arg-type]
+        self._aims = Thresholds(**aims)  # type: ignore[arg-type]
         self._memory = Memory()
 
     def __call__(self, contexts: Mapping[Any, Context]) -> tuple[dict[Any, int], dict[Any, Any]]:

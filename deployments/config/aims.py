@@ -17,7 +17,7 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Aims:
+class Thresholds:
     """The settings that ServiceConfig has under the same names with `scale_` before them."""
 
     window: int

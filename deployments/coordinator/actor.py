@@ -16,9 +16,9 @@ import ray
 from ray.actor import ActorHandle
 from ray.exceptions import RayError
 
-from deployments.autoscaling.sampling import SignalSampler
+from deployments.autoscaling.signal_sampler import SignalSampler
 from deployments.autoscaling.signals import SignalMeter
-from deployments.coordinator.driver import PoolDriver
+from deployments.coordinator.driver import SchedulerDriver
 from deployments.coordinator.node_placement import should_move
 from deployments.coordinator.nodes import (
     chooses,
@@ -34,10 +34,10 @@ from deployments.coordinator.status import pool_status
 from deployments.names import Part
 from deployments.observability.exporters import is_export_asked_for
 from deployments.observability.logs import begin_logs
-from deployments.observability.metrics.exporting import MetricsTelling
+from deployments.observability.metrics.exporting import MetricsExporting
 from deployments.observability.process import ProcessName
 from deployments.observability.tracing.provider import begin_tracing
-from deployments.observability.tracing.scheduler_spans import PoolSpans
+from deployments.observability.tracing.scheduler_spans import SchedulerSpans
 from deployments.runtime.garbage import is_look_short, look_seldom
 from deployments.runtime.memory import keep_trimming
 from deployments.wire.endpoint import Endpoint
@@ -68,16 +68,16 @@ class Coordinator:
         begin_logs(process, spec.log_format)
         self._tracing = begin_tracing(process)
         self.epoch = random.getrandbits(64)
-        self._driver = PoolDriver(
+        self._driver = SchedulerDriver(
             Scheduler(spec.pool, epoch=self.epoch),
             epoch=self.epoch,
             audit_share=spec.audit_share,
             limits=spec.limits,
-            spans=PoolSpans(self._tracing.tracer),
+            spans=SchedulerSpans(self._tracing.tracer),
             started_unix_s=time.time(),
         )
         self._sampler = SignalSampler(self._driver.pool.counters, SignalMeter())
-        self._metrics = MetricsTelling(
+        self._metrics = MetricsExporting(
             partial(pool_status, self._driver),
             process,
             model_name=spec.model_name,

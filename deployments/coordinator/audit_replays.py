@@ -17,7 +17,7 @@ PassOn = Callable[[Callable[[float], object]], None]
 """Calls with the time, unless the pool has failed. Raises SpecdecError."""
 
 
-class Replays:
+class AuditReplays:
     """Begins them, compares what they say, gives them up."""
 
     def __init__(self, auditor: Auditor, pool: Scheduler, pass_on: PassOn) -> None:

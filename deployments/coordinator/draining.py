@@ -24,7 +24,7 @@ class _Asked:
     """The other targets that have been heard from since."""
 
 
-class Leaving:
+class DrainTracker:
     """Keeps those that have asked, and are still here."""
 
     def __init__(self, now: float) -> None:

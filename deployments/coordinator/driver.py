@@ -15,11 +15,11 @@ from functools import partial
 
 from deployments.config.client_limits import ClientLimits
 from deployments.coordinator.audit import Auditor
-from deployments.coordinator.audit_replays import Replays
+from deployments.coordinator.audit_replays import AuditReplays
 from deployments.coordinator.connections import ConnectedReplica, origin_of, state_of
-from deployments.coordinator.draining import Leaving
-from deployments.coordinator.quotas import ClientLedger
-from deployments.coordinator.request_table import Owners
+from deployments.coordinator.draining import DrainTracker
+from deployments.coordinator.quotas import ClientQuotas
+from deployments.coordinator.request_table import RequestTable
 from deployments.coordinator.streams import (
     Delivery,
     IngressOutbox,
@@ -28,12 +28,12 @@ from deployments.coordinator.streams import (
     WorkOutbox,
     addressee,
 )
-from deployments.coordinator.wake import Wake
+from deployments.coordinator.wake import WakeUp
 from deployments.errors import ClientLimitError, Failure, FailureKind
 from deployments.observability.metrics.ingress_times import IngressTimes
 from deployments.observability.metrics.request_totals import RequestTotals
 from deployments.observability.metrics.round_stages import LeaseTimes, StageHistograms
-from deployments.observability.tracing.scheduler_spans import PoolSpans
+from deployments.observability.tracing.scheduler_spans import SchedulerSpans
 from specdec.v1 import coordination_pb2 as pb
 from specdec_core.errors import InvalidRequestError, QueueFullError, SpecdecError
 from specdec_core.messages import GroupResult, Occupancy, ReplicaInfo
@@ -43,7 +43,7 @@ from specdec_core.scheduler import Emit, Scheduler, SendLease, SendReset
 logger = logging.getLogger(__name__)
 
 
-class PoolDriver:
+class SchedulerDriver:
     """Owns the pool and the streams that feed it and are fed by it."""
 
     def __init__(
@@ -53,21 +53,21 @@ class PoolDriver:
         epoch: int,
         audit_share: float = 0.0,
         limits: ClientLimits | None = None,
-        spans: PoolSpans | None = None,
+        spans: SchedulerSpans | None = None,
         started_unix_s: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.pool = pool
-        self.spans = spans or PoolSpans()
-        self.ledger = ClientLedger(limits)
-        self.replays = Replays(Auditor(audit_share), pool, self._guard)
+        self.spans = spans or SchedulerSpans()
+        self.ledger = ClientQuotas(limits)
+        self.replays = AuditReplays(Auditor(audit_share), pool, self._guard)
         self.epoch = epoch
         self.failure: BaseException | None = None
         self.replicas: dict[str, ConnectedReplica] = {}
         self.stages: StageHistograms = {}
         self.ingress_times = IngressTimes()
         self.requests = RequestTotals(started_unix_s)
-        self.owners = Owners(self.ledger, self.spans, self.requests, self.replays)
+        self.owners = RequestTable(self.ledger, self.spans, self.requests, self.replays)
         self._clock = clock
         self._heard_s: float | None = None
         """When the first answer came that no decision has followed yet."""
@@ -77,8 +77,8 @@ class PoolDriver:
         """Decided, and not told yet."""
         self._notes: list[Callable[[], object]] = []
         self._told_live = 0
-        self._leaving = Leaving(clock())
-        self._wake = Wake(clock)
+        self._leaving = DrainTracker(clock())
+        self._wake = WakeUp(clock)
         self._turn = asyncio.Lock()
         """Held from an answer that is read to the decision on it."""
 

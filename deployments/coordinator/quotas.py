@@ -42,7 +42,7 @@ class ClientUsage:
         return self.num_drafted - self.num_accepted
 
 
-class ClientLedger:
+class ClientQuotas:
     """Counts requests in and out. A request that resumes is not a new one."""
 
     def __init__(self, limits: ClientLimits | None = None) -> None:

@@ -5,20 +5,24 @@ from __future__ import annotations
 from collections.abc import KeysView
 
 from deployments.coordinator.audit import Origin
-from deployments.coordinator.audit_replays import Replays
-from deployments.coordinator.quotas import ClientLedger
+from deployments.coordinator.audit_replays import AuditReplays
+from deployments.coordinator.quotas import ClientQuotas
 from deployments.coordinator.streams import Delivery, IngressOutbox
 from deployments.errors import Failure
 from deployments.observability.metrics.request_totals import RequestTotals
-from deployments.observability.tracing.scheduler_spans import PoolSpans
+from deployments.observability.tracing.scheduler_spans import SchedulerSpans
 from specdec_core.request import FinishReason, Request, TokenEvent
 
 
-class Owners:
+class RequestTable:
     """The stream of every live request's ingress, and the books that go with a request."""
 
     def __init__(
-        self, ledger: ClientLedger, spans: PoolSpans, requests: RequestTotals, replays: Replays
+        self,
+        ledger: ClientQuotas,
+        spans: SchedulerSpans,
+        requests: RequestTotals,
+        replays: AuditReplays,
     ) -> None:
         self._ledger = ledger
         self._spans = spans

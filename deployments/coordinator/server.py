@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import grpc
 
-from deployments.coordinator.driver import PoolDriver
+from deployments.coordinator.driver import SchedulerDriver
 from deployments.coordinator.service import REGISTER_TIMEOUT_S, CoordinatorServicer
 from deployments.runtime.memory import STEADY_ALLOCATOR
 from deployments.wire.endpoint import PING_OPTIONS, PROBE_OPTIONS, TOKEN_KEY, Endpoint
@@ -103,7 +103,7 @@ def process_settings() -> dict[str, str]:
 
 
 async def start_server(
-    driver: PoolDriver,
+    driver: SchedulerDriver,
     host: str,
     *,
     tls: TlsFiles | None = None,

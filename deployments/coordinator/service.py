@@ -1,4 +1,4 @@
-"""CoordinatorService over a PoolDriver: messages in, messages out, one writer per stream."""
+"""CoordinatorService over a SchedulerDriver: messages in, messages out, one writer per stream."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from deployments.coordinator.answer_check import (
     checked_hold_s,
 )
 from deployments.coordinator.connections import ConnectedReplica
-from deployments.coordinator.driver import PoolDriver
+from deployments.coordinator.driver import SchedulerDriver
 from deployments.coordinator.status import pool_status
 from deployments.coordinator.streams import Flush, IngressOutbox, PoolState, WorkCommand
 from deployments.wire.lease_codec import (
@@ -28,7 +28,7 @@ from deployments.wire.lease_codec import (
     unpack_answer,
     write_lease,
 )
-from deployments.wire.liveness import SilenceError, beating, heard
+from deployments.wire.liveness import PeerTimeoutError, beating, heard
 from deployments.wire.request_codec import submit_from_pb, write_event
 from specdec.v1 import coordination_pb2 as pb
 from specdec.v1 import coordination_pb2_grpc as pb_grpc
@@ -56,7 +56,7 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
 
     def __init__(
         self,
-        driver: PoolDriver,
+        driver: SchedulerDriver,
         *,
         register_timeout_s: float = REGISTER_TIMEOUT_S,
         silence_s: float | None = None,
@@ -174,7 +174,7 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
         except _UNREADABLE:
             who = replica.info.replica_id
             logger.warning("%s sent what makes no sense: its stream ends", who, exc_info=True)
-        except SilenceError as error:
+        except PeerTimeoutError as error:
             # Its sequences go on elsewhere; it registers anew when it is back.
             logger.warning("%s is left out: %s", replica.info.replica_id, error)
         finally:

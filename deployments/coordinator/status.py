@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from deployments.coordinator.audit import Auditor
-from deployments.coordinator.driver import PoolDriver
+from deployments.coordinator.driver import SchedulerDriver
 from deployments.observability.metrics.families.rounds import EXPIRED, GRANTED, K_CAUSE
 from deployments.observability.metrics.histogram import BOUNDS_S
 from deployments.observability.metrics.request_totals import audit_counters
@@ -27,7 +27,7 @@ _TOTALS = (
 )
 
 
-def pool_status(driver: PoolDriver) -> pb.PoolStatusResponse:
+def pool_status(driver: SchedulerDriver) -> pb.PoolStatusResponse:
     counters, audit = driver.pool.counters(), driver.auditor.counts
     audited = audit_counters(audit.audited, audit.diverged)
     return pb.PoolStatusResponse(
@@ -80,7 +80,7 @@ def _totals(counters: SchedulerCounters) -> dict[str, int]:
     return {name: int(getattr(counters, name)) for name in _TOTALS} | finished | leases | causes
 
 
-def _replica(driver: PoolDriver, counters: ReplicaCounters) -> pb.ReplicaStatus:
+def _replica(driver: SchedulerDriver, counters: ReplicaCounters) -> pb.ReplicaStatus:
     connected = driver.replicas[counters.replica_id]
     info, occupancy = connected.info, connected.occupancy
     return pb.ReplicaStatus(

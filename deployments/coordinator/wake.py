@@ -9,7 +9,7 @@ _MIN_SLEEP_S = 0.0005
 """A deadline that has passed is looked at again after this, so that streams are served between."""
 
 
-class Wake:
+class WakeUp:
     """An event, and one alarm that sets it."""
 
     def __init__(self, clock: Callable[[], float]) -> None:

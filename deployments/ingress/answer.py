@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from deployments.ingress.output import Piece
+from deployments.ingress.output import OutputChunk
 from deployments.text.answers.asking import CallsAsked
 from deployments.text.answers.reading import AnswerReader, Answers, Found
 from specdec_core.request import FinishReason
@@ -78,7 +78,7 @@ class ReadAnswer:
         """Tokens of the reasoning, without its marks."""
         return 0 if self._reader is None else self._reader.num_reasoning_tokens(self._offsets)
 
-    def read(self, piece: Piece) -> Found:
+    def read(self, piece: OutputChunk) -> Found:
         """Return what became certain with `piece` and is new to the client."""
         if self._reader is None:
             return Found(piece.text)
@@ -105,7 +105,7 @@ class ReadAnswer:
         self.num_calls += len(found.calls)
         return found
 
-    def ends_with_calls(self, piece: Piece) -> bool:
+    def ends_with_calls(self, piece: OutputChunk) -> bool:
         """Whether the answer has ended in order to call functions.
 
         A function that the client named is no reason of its own, as in vLLM.

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from deployments.ingress.answer import AnswerOptions, Reading
-from deployments.ingress.generation_request import Ask
+from deployments.ingress.generation_request import GenerationRequest
 from deployments.ingress.request_limits import last_ids
 from deployments.text.answers.asking import asked_grammar
 from deployments.text.answers.mark_text import MarkTokens, mark_tokens
@@ -26,7 +26,9 @@ class ChatReading:
         shown = text.answers.shown_tokens(text.hidden_tokens) if text.answers else frozenset()
         self._hidden = {i: one for i, one in text.hidden_tokens.items() if i not in shown}
 
-    def prepared(self, ask: Ask, prompt_token_ids: Sequence[int]) -> Ask:
+    def prepared(
+        self, ask: GenerationRequest, prompt_token_ids: Sequence[int]
+    ) -> GenerationRequest:
         """Return what a chat asks, with how its answers are read and what they must spell.
 
         Raises InvalidRequestError.
@@ -56,7 +58,7 @@ class ChatReading:
             )
 
     def _reading(
-        self, ask: Ask, options: AnswerOptions, prompt_token_ids: Sequence[int]
+        self, ask: GenerationRequest, options: AnswerOptions, prompt_token_ids: Sequence[int]
     ) -> Reading | None:
         """None if the text of the answer is its content."""
         answers = self._answers
@@ -73,7 +75,7 @@ class ChatReading:
             answers=answers, prompt_end=end, options=options, is_constrained=is_constrained
         )
 
-    def _grammar(self, ask: Ask, reading: Reading) -> GrammarSpec | None:
+    def _grammar(self, ask: GenerationRequest, reading: Reading) -> GrammarSpec | None:
         """Return what the whole answer must be, with its reasoning and the marks of its format."""
         options, content = reading.options, ask.sampling.get("grammar")
         if content is None and not options.needs_call:

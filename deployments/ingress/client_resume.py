@@ -11,16 +11,16 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 
 from deployments.errors import FingerprintError
-from deployments.ingress.generation_request import Ask, Generation, Resume
+from deployments.ingress.generation_request import Generation, GenerationRequest, Resume
 from deployments.ingress.open_requests import parted
-from deployments.ingress.output import Piece
+from deployments.ingress.output import OutputChunk
 from deployments.ingress.sampling_request import chosen_seed
 from deployments.text.tokenizer import TextModel
 from specdec_core.errors import InvalidRequestError
 from specdec_core.request import FinishReason, TokenEvent
 
 
-def with_seed(ask: Ask, resume: Resume) -> Ask:
+def with_seed(ask: GenerationRequest, resume: Resume) -> GenerationRequest:
     """The same with the seed of the answer that is resumed."""
     own, begun = chosen_seed(ask.sampling.get("seed")), chosen_seed(resume.seed)
     if own is not None and begun not in (None, own):
@@ -41,7 +41,7 @@ def check_fingerprint(resume: Resume, present: str) -> None:
 
 
 def resumed(
-    generations: Sequence[Generation], ask: Ask, resume: Resume, text: TextModel
+    generations: Sequence[Generation], ask: GenerationRequest, resume: Resume, text: TextModel
 ) -> list[Generation]:
     """Every choice with what its client has of it. Raises InvalidRequestError."""
     if len(resume.token_ids) != len(generations):
@@ -73,7 +73,7 @@ async def divided(events: AsyncGenerator[TokenEvent], count: int) -> AsyncGenera
                 yield part
 
 
-def check_end(piece: Piece, count: int) -> None:
+def check_end(piece: OutputChunk, count: int) -> None:
     """An answer ends behind the tokens that its client has, or with the last of them. Raises
     InvalidRequestError."""
     end = piece.index + len(piece.token_ids)
@@ -84,7 +84,7 @@ def check_end(piece: Piece, count: int) -> None:
         )
 
 
-async def untold(pieces: AsyncGenerator[Piece], count: int) -> AsyncGenerator[Piece]:
+async def untold(pieces: AsyncGenerator[OutputChunk], count: int) -> AsyncGenerator[OutputChunk]:
     """The pieces behind the first `count` tokens, and the end in any case. No piece has tokens on
     both sides of them."""
     told, offsets = "", list[int]()
@@ -100,7 +100,7 @@ async def untold(pieces: AsyncGenerator[Piece], count: int) -> AsyncGenerator[Pi
             told, offsets = "", []
 
 
-def _end_of(piece: Piece) -> Piece:
+def _end_of(piece: OutputChunk) -> OutputChunk:
     """What is left of a last piece whose tokens the client has."""
     return replace(
         piece,

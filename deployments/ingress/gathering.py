@@ -5,15 +5,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncGenerator, Sequence
 
-from deployments.ingress.output import Piece, joined
+from deployments.ingress.output import OutputChunk, joined
 
 
-async def gathered(pieces: AsyncGenerator[Piece], fewest: int) -> AsyncGenerator[Piece]:
+async def gathered(pieces: AsyncGenerator[OutputChunk], fewest: int) -> AsyncGenerator[OutputChunk]:
     """The first piece at once, then such of at least `fewest` tokens; the last whatever it has.
 
     What was held when an error came is handed out before it.
     """
-    held: list[Piece] = []
+    held: list[OutputChunk] = []
     needed = 0
     async with contextlib.aclosing(pieces):
         if fewest == 1:  # the usual: nothing is ever held
@@ -32,9 +32,9 @@ async def gathered(pieces: AsyncGenerator[Piece], fewest: int) -> AsyncGenerator
             raise
 
 
-def _one(pieces: Sequence[Piece]) -> Piece:
+def _one(pieces: Sequence[OutputChunk]) -> OutputChunk:
     return pieces[0] if len(pieces) == 1 else joined(pieces)
 
 
-def _num_tokens(pieces: Sequence[Piece]) -> int:
+def _num_tokens(pieces: Sequence[OutputChunk]) -> int:
     return sum(len(piece.token_ids) for piece in pieces)

@@ -27,11 +27,11 @@ from deployments.ingress.client_resume import (
 from deployments.ingress.deadline import within
 from deployments.ingress.echo import echo_of
 from deployments.ingress.gathering import gathered
-from deployments.ingress.generation_request import Ask, Generation
+from deployments.ingress.generation_request import Generation, GenerationRequest
 from deployments.ingress.grammar_check import GrammarCheck
 from deployments.ingress.interleaving import interleaved
 from deployments.ingress.lanes import INLINE, Lanes
-from deployments.ingress.output import Output, Piece
+from deployments.ingress.output import Output, OutputChunk
 from deployments.ingress.request_limits import (
     RequestLimits,
     check_allowed_ids,
@@ -175,7 +175,7 @@ class GenerationService:
         A prompt's text is known if the client sent text.
         """
         for ids, _ in prompts:
-            self._check_room(len(ids), Ask())
+            self._check_room(len(ids), GenerationRequest())
 
         def echoed() -> list[tuple[str, tuple[int, ...]]]:
             return [
@@ -191,7 +191,10 @@ class GenerationService:
             raise UnknownModelError(f"model {name!r} is not served here: use {self.model_name!r}")
 
     def prepare(
-        self, prompt_token_ids: Sequence[int], ask: Ask, params: SamplingParams | None = None
+        self,
+        prompt_token_ids: Sequence[int],
+        ask: GenerationRequest,
+        params: SamplingParams | None = None,
     ) -> Generation:
         """Check everything but the grammar. Raises InvalidRequestError and kin.
 
@@ -222,7 +225,12 @@ class GenerationService:
         return Generation(request=request, stop=tuple(ask.stop), view=ask.view, reading=ask.reading)
 
     async def checked_choices(
-        self, prompts: Sequence[Sequence[int]], ask: Ask, n: int, *, num_bytes: int = 0
+        self,
+        prompts: Sequence[Sequence[int]],
+        ask: GenerationRequest,
+        n: int,
+        *,
+        num_bytes: int = 0,
     ) -> list[Generation]:
         """As `prepare_choices`; the grammar is checked too, while other requests continue.
 
@@ -236,7 +244,7 @@ class GenerationService:
         return generations
 
     def prepare_choices(
-        self, prompts: Sequence[Sequence[int]], ask: Ask, n: int
+        self, prompts: Sequence[Sequence[int]], ask: GenerationRequest, n: int
     ) -> list[Generation]:
         """n choices of every prompt, prompt by prompt. Choice j has the seed derived from the
         request's and j, so the whole request comes again with its seed."""
@@ -259,7 +267,7 @@ class GenerationService:
         *,
         streams: bool = False,
         on_accepted: OnAccepted | None = None,
-    ) -> AsyncGenerator[tuple[int, Piece]]:
+    ) -> AsyncGenerator[tuple[int, OutputChunk]]:
         """Pieces of all, each with its place, as they come. What ends one by an abort or an error
         ends the others. `streams`: they are told as they come. `on_accepted`: called for each when
         the pool has queued it."""
@@ -270,8 +278,8 @@ class GenerationService:
         return observed(generations, self._run_choices(generations, runs), streams=streams)
 
     async def _run_choices(
-        self, generations: Sequence[Generation], runs: Sequence[AsyncGenerator[Piece]]
-    ) -> AsyncGenerator[tuple[int, Piece]]:
+        self, generations: Sequence[Generation], runs: Sequence[AsyncGenerator[OutputChunk]]
+    ) -> AsyncGenerator[tuple[int, OutputChunk]]:
         is_aborted = False
         told = interleaved([gathered(run, self._fewest) for run in runs])
         async with contextlib.aclosing(told) as news:
@@ -284,14 +292,14 @@ class GenerationService:
 
     def _run_untold(
         self, one: Generation, on_accepted: OnAccepted | None = None
-    ) -> AsyncGenerator[Piece]:
+    ) -> AsyncGenerator[OutputChunk]:
         """As `run`, without what the client has brought back."""
         num_resumed, pieces = len(one.request.resume_token_ids), self.run(one, on_accepted)
         return untold(pieces, num_resumed) if num_resumed else pieces
 
     async def run(
         self, generation: Generation, on_accepted: OnAccepted | None = None
-    ) -> AsyncGenerator[Piece]:
+    ) -> AsyncGenerator[OutputChunk]:
         """Pieces until the last; leaving early aborts the request in the pool."""
         params = generation.request.params
         num_resumed = len(generation.request.resume_token_ids)
@@ -356,7 +364,7 @@ class GenerationService:
             )
         return SpecMethod(name)
 
-    def _check_room(self, prompt_len: int, ask: Ask) -> None:
+    def _check_room(self, prompt_len: int, ask: GenerationRequest) -> None:
         if prompt_len >= self.max_model_len:
             raise ContextLengthError(
                 f"the prompt is too long: it has {prompt_len} tokens",
@@ -366,7 +374,7 @@ class GenerationService:
             )
 
     def _sampling(
-        self, prompt_len: int, ask: Ask, resolved: SamplingParams | None
+        self, prompt_len: int, ask: GenerationRequest, resolved: SamplingParams | None
     ) -> SamplingParams:
         """`resolved`: what another prompt of the request led to. The cost is paid once."""
         room = self.max_model_len - prompt_len

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from deployments.ingress.answer import AnswerOptions, Reading
-from deployments.ingress.output import View
+from deployments.ingress.output import OutputOptions
 from specdec_core.request import Request
 
 
@@ -24,7 +24,7 @@ class Resume:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
+class GenerationRequest:
     """What a client asked, in either protocol. None: the client did not say."""
 
     model: str | None = None
@@ -40,7 +40,7 @@ class Ask:
     """Name of the API key."""
     request_id: str = ""
     timeout_s: float | None = None
-    view: View = field(default_factory=View)
+    view: OutputOptions = field(default_factory=OutputOptions)
     truncate_prompt_tokens: int | None = None
     """Keep the last so many ids of the prompt."""
     resume: Resume | None = None
@@ -59,7 +59,7 @@ class Generation:
 
     request: Request
     stop: tuple[str, ...]
-    view: View
+    view: OutputOptions
     reading: Reading | None = None
     """None: the text is the content."""
     choice: int = 0

@@ -18,7 +18,7 @@ from specdec_core.sampling_params import SamplingParams
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class OutputChunk:
     """What is new since the last piece; the last one has a finish reason."""
 
     index: int
@@ -41,7 +41,7 @@ class Piece:
     stats: RequestStats | None = None
 
 
-def joined(pieces: Sequence[Piece]) -> Piece:
+def joined(pieces: Sequence[OutputChunk]) -> OutputChunk:
     """The whole output as one piece."""
     return replace(
         pieces[-1],
@@ -57,7 +57,7 @@ def joined(pieces: Sequence[Piece]) -> Piece:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class OutputOptions:
     """What of the tokens becomes text."""
 
     shows_special_tokens: bool = False
@@ -77,7 +77,7 @@ class Output:
         text: TextModel,
         params: SamplingParams,
         stop: Sequence[str],
-        view: View = View(),
+        view: OutputOptions = OutputOptions(),
         prompt_token_ids: Sequence[int] = (),
     ) -> None:
         """The output continues the text of `prompt_token_ids`."""
@@ -89,7 +89,7 @@ class Output:
         self._params = params
         self._num_chars = 0
 
-    def take(self, event: TokenEvent) -> Piece:
+    def take(self, event: TokenEvent) -> OutputChunk:
         """Token by token, so that where the output is cut never depends on what a round brought."""
         if self._view.hides_output:
             return _without_tokens(event)
@@ -111,7 +111,7 @@ class Output:
         is_cut = self._stops.found is not None
         if self._view.includes_stop:
             shown += self._stops.found or ""
-        return Piece(
+        return OutputChunk(
             index=event.index,
             token_ids=event.token_ids[: len(offsets)],
             text=shown,
@@ -134,9 +134,9 @@ class Output:
         return event.token_ids[-1] if event.token_ids[-1] in self._params.stop_token_ids else None
 
 
-def _without_tokens(event: TokenEvent) -> Piece:
+def _without_tokens(event: TokenEvent) -> OutputChunk:
     is_whole = event.finish_reason in (FinishReason.STOP, FinishReason.LENGTH)
-    return Piece(
+    return OutputChunk(
         index=event.index,
         token_ids=(),
         text="",

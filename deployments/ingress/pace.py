@@ -26,7 +26,7 @@ def share_of(num_cores: int) -> float:
     return min(SHARE_PER_CORE * num_cores, MOST_SHARE)
 
 
-class Pace:
+class ChunkPacing:
     """One per ingress. Looks at the process now and then, while there is news."""
 
     def __init__(

@@ -19,7 +19,7 @@ _MISSED_CHECKS = 6
 REPLACED = "this service was replaced while it had no target; send it again"
 
 
-class Replaced:
+class RedeployDetector:
     """Gives up what waits for a target in an ingress whose health nobody checks any more."""
 
     def __init__(self, pool: Pool) -> None:

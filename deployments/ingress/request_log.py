@@ -24,7 +24,7 @@ from deployments.observability.json_logs import Fields
 from deployments.observability.logs import REQUESTS
 from deployments.observability.metrics.request_times import RequestWatch
 from deployments.observability.scope import RequestScope, begin_scope, current_scope
-from deployments.observability.tracing.span_protocols import Told
+from deployments.observability.tracing.span_protocols import TracedAnswer
 from specdec_core.config import SpecMethod
 from specdec_core.request import RequestStats
 
@@ -84,7 +84,7 @@ class RequestRecord:
             values["key"] = self.key or NO_KEY
         return values | {"protocol": self.protocol, "route": self.route}
 
-    def _tokens(self, told: Sequence[tuple[Generation, Told]]) -> Values:
+    def _tokens(self, told: Sequence[tuple[Generation, TracedAnswer]]) -> Values:
         """As in `usage`: a prompt counts once, and tokens that were brought back are output, too.
         What the pool says at the end of a choice is known of those that have ended."""
         asked = [one.request for one in self._generations]
@@ -118,7 +118,7 @@ class RequestRecord:
             values["acceptance_rate"] = round(num_accepted / num_drafted, 3)
         return values
 
-    def _end(self, told: Sequence[tuple[Generation, Told]]) -> Values:
+    def _end(self, told: Sequence[tuple[Generation, TracedAnswer]]) -> Values:
         reasons = [last.finish_reason.value for _, last in told if last.finish_reason is not None]
         values: Values = {}
         if self.error is not None:

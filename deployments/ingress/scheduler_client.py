@@ -19,7 +19,7 @@ from deployments.config.service import RESUME_TIMEOUT_S
 from deployments.errors import PoolUnavailableError, ReleasedError, error_of
 from deployments.ingress.cells.client import OnAccepted
 from deployments.ingress.open_requests import OpenRequests
-from deployments.ingress.pace import Pace
+from deployments.ingress.pace import ChunkPacing
 from deployments.observability.metrics.ingress_times import IngressTimes
 from deployments.observability.metrics.request_times import REPLAY_DIVERGED
 from deployments.observability.scope import carried_trace
@@ -41,7 +41,7 @@ Outgoing = asyncio.Queue[pb.GenerateUp | None]
 Events = asyncio.Queue[TokenEvent | Exception]
 
 
-class PoolClient:
+class SchedulerClient:
     """Submits requests and hands out their token events. One per ingress replica and cell."""
 
     def __init__(
@@ -51,7 +51,7 @@ class PoolClient:
         clock: Callable[[], float] = time.monotonic,
         resume_timeout_s: float = RESUME_TIMEOUT_S,
         times: IngressTimes | None = None,
-        pace: Pace | None = None,
+        pace: ChunkPacing | None = None,
         silence_s: float | None = None,
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import grpc
 
 from deployments.proxy.http_guard import EdgeLimits
-from deployments.wire.liveness import Watch
+from deployments.wire.liveness import Watchdog
 
 UNREAD_S = EdgeLimits().unread_s
 
@@ -23,7 +23,7 @@ UNREAD_S = EdgeLimits().unread_s
 async def write_all(responses: AsyncGenerator[Any], context: Any) -> None:
     """Write every response, unless one waits for its reader for too long. An empty one is not
     written: an ingress sends it to pass on the trailers of an error (ingress/grpc_api.py)."""
-    watch = Watch(UNREAD_S)
+    watch = Watchdog(UNREAD_S)
     try:
         async for response in responses:
             if not response:

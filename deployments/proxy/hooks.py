@@ -14,7 +14,7 @@ from uvicorn.protocols.http.auto import AutoHTTPProtocol
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from deployments.proxy.grpc_limits import make_grpc_patient
-from deployments.proxy.http_errors import Endings
+from deployments.proxy.http_errors import ProxyErrors
 from deployments.proxy.readiness import Readiness
 from deployments.runtime.memory import keep_trimming
 
@@ -32,4 +32,4 @@ def guard() -> list[Middleware]:
     if AutoHTTPProtocol is HttpToolsProtocol:
         config.HTTP_PROTOCOLS["auto"] = _GUARDED
     _tasks.append(asyncio.get_event_loop().create_task(keep_trimming()))
-    return [Middleware(Endings), Middleware(Readiness)]
+    return [Middleware(ProxyErrors), Middleware(Readiness)]

@@ -24,7 +24,7 @@ _RETRY_AFTER_S = b"1"
 _SERVES_OWN = "/-/"
 
 
-class Endings:
+class ProxyErrors:
     """ASGI middleware around the proxy: completes what the application left incomplete."""
 
     def __init__(self, app: ASGIApp) -> None:

@@ -22,7 +22,7 @@ from typing import NamedTuple, Protocol, TypeVar
 import grpc
 
 from deployments.observability.tracing.lease_spans import LeaseSpans
-from deployments.replica.lives import Lives
+from deployments.replica.stream_generation import StreamGeneration
 from deployments.wire.backoff import Backoff
 from deployments.wire.endpoint import Address
 from deployments.wire.lease_codec import (
@@ -116,7 +116,7 @@ class WorkLoop:
         self._loop = asyncio.get_running_loop()
         self._free_s = 0.0
         """When the last lease ended."""
-        self._lives = Lives()
+        self._lives = StreamGeneration()
         self._stuck_at_s = float("inf")
         """When the lease that runs has taken too long."""
 

@@ -12,7 +12,7 @@ import grpc
 
 from deployments.simulation.network import Host, Network, Parse, Serialize, Stream, refusal
 from deployments.simulation.timeline import Process
-from deployments.wire.liveness import SilenceError
+from deployments.wire.liveness import PeerTimeoutError
 
 
 class Caller(Process):
@@ -49,7 +49,7 @@ class Channel:
 
     async def __aexit__(self, kind: object, error: object, where: object) -> None:
         for call in self._calls:
-            if isinstance(error, SilenceError):
+            if isinstance(error, PeerTimeoutError):
                 self._client.gave_up(call.stream)
             call.leave()
 

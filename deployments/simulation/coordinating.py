@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from deployments.coordinator.audit import Auditor
 from deployments.coordinator.connections import ConnectedReplica
-from deployments.coordinator.driver import PoolDriver
+from deployments.coordinator.driver import SchedulerDriver
 from deployments.coordinator.service import CoordinatorServicer
 from deployments.coordinator.streams import IngressOutbox
 from deployments.simulation.calls import Server
@@ -61,7 +61,7 @@ class Inspector(Watcher, Protocol):
         """A replica's answer was read, and not passed on yet."""
         ...
 
-    def decided(self, driver: PoolDriver) -> None:
+    def decided(self, driver: SchedulerDriver) -> None:
         """The pool has decided, and its orders wait to be written."""
         ...
 
@@ -84,7 +84,7 @@ class CoordinatorProcess(Host):
         costs: CoordinatorCosts | None = None,
     ) -> None:
         super().__init__(timeline, name, step_s)
-        self.driver: PoolDriver
+        self.driver: SchedulerDriver
         self.inspector = inspector
         self.costs = costs or CoordinatorCosts()
         self._network = network
@@ -137,7 +137,7 @@ class CoordinatorProcess(Host):
                     self.inspector.sent(stream)
 
 
-class _WatchedDriver(PoolDriver):
+class _WatchedDriver(SchedulerDriver):
     """Adds nothing to what the driver does."""
 
     def __init__(self, process: CoordinatorProcess, pool: Scheduler, epoch: int) -> None:

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from deployments.ingress.client_resume import divided
 from deployments.ingress.deadline import within
-from deployments.ingress.scheduler_client import PoolClient
+from deployments.ingress.scheduler_client import SchedulerClient
 from deployments.simulation.peer import Peer, Surroundings
 from deployments.simulation.record import Violation
 from specdec_core.request import Request, TokenEvent
@@ -30,7 +30,7 @@ class IngressProcess(Peer):
 
     def __init__(self, world: Surroundings, name: str, resume_timeout_s: float) -> None:
         super().__init__(world, name)
-        self.pool: PoolClient
+        self.pool: SchedulerClient
         self.listeners: dict[str, Listener] = {}
         self.takes_requests = True
         self.num_divergences = 0
@@ -48,7 +48,7 @@ class IngressProcess(Peer):
         return len(self.listeners)
 
     def main(self) -> None:
-        self.pool = PoolClient(
+        self.pool = SchedulerClient(
             self.resolve,
             clock=self.clock,
             resume_timeout_s=self._resume_timeout_s,

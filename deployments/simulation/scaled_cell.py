@@ -13,7 +13,7 @@ from typing import Any
 
 from deployments.autoscaling.decision import Change, Memory, View, decide
 from deployments.autoscaling.signals import SignalMeter
-from deployments.config.aims import Aims, Bounds
+from deployments.config.aims import Bounds, Thresholds
 from deployments.names import deployment_name
 from deployments.simulation.capacity import Cell, Plant
 from deployments.simulation.replicating import ReplicaProcess
@@ -28,7 +28,7 @@ _TICK_S = 1.0
 class Scaling:
     """How a cell may grow and shrink."""
 
-    aims: Aims
+    aims: Thresholds
     targets: Bounds
     drafts: Bounds
     start_s: float

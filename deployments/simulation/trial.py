@@ -11,8 +11,8 @@ from deployments.simulation.coordinating import CoordinatorProcess
 from deployments.simulation.entering import IngressProcess
 from deployments.simulation.invariants import Bounds, Invariants, SlotChecks
 from deployments.simulation.invariants.books import leftovers
+from deployments.simulation.invariants.kv_owners import KVOwners
 from deployments.simulation.invariants.patience import Patience
-from deployments.simulation.invariants.whose import Whose
 from deployments.simulation.model_replica import ModelReplica
 from deployments.simulation.network import Delays, Network
 from deployments.simulation.peer import Surroundings
@@ -226,7 +226,7 @@ class Trial:
         self.patience = Patience(self.network, scenario.silence_s)
         window, group_wait_s = scenario.pool.window, scenario.pool.max_group_wait_s
         self._bounds = Bounds(row_wait_s=3.0 + 4 * LEASE_TTL_S + group_wait_s + 0.3 * window)
-        self._whose = Whose(self._scripts)
+        self._whose = KVOwners(self._scripts)
         self.slot_checks = SlotChecks(self._whose)
 
     def _make_coordinator(self) -> CoordinatorProcess:

@@ -22,7 +22,7 @@ LOOKS = 10
 T = TypeVar("T")
 
 
-class SilenceError(ConnectionError):
+class PeerTimeoutError(ConnectionError):
     """The other end has said nothing for SILENCE_S."""
 
 
@@ -52,7 +52,7 @@ class Patience:
         return is_over
 
 
-class Watch(Patience):
+class Watchdog(Patience):
     """Cancels the task that made it when one of its waits takes `limit_s` of a loop that runs, and
     at most a tenth more."""
 
@@ -84,10 +84,10 @@ def beat_s(silence_s: float | None = None) -> float:
 
 
 async def heard(messages: AsyncIterator[T], silence_s: float | None = None) -> AsyncGenerator[T]:
-    """`messages` until their end. Raises SilenceError after `silence_s`; None: after SILENCE_S.
+    """`messages` until their end. Raises PeerTimeoutError after `silence_s`; None: after SILENCE_S.
     What a message takes here is no silence."""
     limit_s = SILENCE_S if silence_s is None else silence_s
-    watch = Watch(limit_s)
+    watch = Watchdog(limit_s)
     try:
         watch.begin()
         async for message in messages:
@@ -96,7 +96,7 @@ async def heard(messages: AsyncIterator[T], silence_s: float | None = None) -> A
             watch.begin()
     except asyncio.CancelledError:
         if watch.takes_back():
-            raise SilenceError(f"nothing was heard for {limit_s:g} s") from None
+            raise PeerTimeoutError(f"nothing was heard for {limit_s:g} s") from None
         raise
     finally:
         watch.end()

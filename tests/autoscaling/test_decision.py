@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from deployments.autoscaling.decision import Decision, Memory, View, decide
 from deployments.autoscaling.signals import CellSignals
-from deployments.config.aims import Aims, Bounds
+from deployments.config.aims import Bounds, Thresholds
 from tests.autoscaling.signals import signals
 
-AIMS = Aims(
+AIMS = Thresholds(
     window=32, max_group_size=8, up_delay_s=2.0, down_delay_s=5.0, zero_delay_s=5.0, retry_s=100.0
 )
 BOUNDS = {"target": Bounds(1, 3), "draft": Bounds(0, 2), "ingress": Bounds(1, 4)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from deployments.autoscaling.sampling import SignalSampler
+from deployments.autoscaling.signal_sampler import SignalSampler
 from deployments.autoscaling.signals import CellSignals, SignalMeter
 from specdec_core.config import SpecMethod
 from specdec_core.scheduler import SchedulerCounters

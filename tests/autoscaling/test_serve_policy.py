@@ -17,7 +17,7 @@ from ray.serve.schema import ServeDeploySchema
 
 from deployments.app import build_app, num_cpus_needed, serve_config
 from deployments.autoscaling.serve_options import POLICY
-from deployments.config.aims import Aims, Bounds
+from deployments.config.aims import Bounds, Thresholds
 from deployments.config.service import ServiceConfig
 from tests.autoscaling.signals import signals
 from tests.autoscaling.test_signals import Point
@@ -123,16 +123,16 @@ def test_without_reports_nothing_is_decided_for_a_cell(metrics: Any) -> None:
 def test_what_the_policy_is_given_are_its_settings() -> None:
     config = ServiceConfig(**{**SCALED, "scale_down_delay_s": 7, "max_num_seqs": 5, "window": 20})
     (application,) = serve_config(config)["applications"]
-    aims = Aims(**application["autoscaling_policy"]["policy_kwargs"]["aims"])
-    assert aims == Aims(window=20, max_group_size=5, up_delay_s=0.0, down_delay_s=7.0)
+    aims = Thresholds(**application["autoscaling_policy"]["policy_kwargs"]["aims"])
+    assert aims == Thresholds(window=20, max_group_size=5, up_delay_s=0.0, down_delay_s=7.0)
 
 
 def test_the_default_settings_are_the_default_aims() -> None:
     config = ServiceConfig(model="m", min_target_replicas=1, max_target_replicas=2)
     (application,) = serve_config(config)["applications"]
-    aims = Aims(**application["autoscaling_policy"]["policy_kwargs"]["aims"])
+    aims = Thresholds(**application["autoscaling_policy"]["policy_kwargs"]["aims"])
     pool = config.pool_config()
-    assert aims == Aims(window=pool.window, max_group_size=pool.max_group_size)
+    assert aims == Thresholds(window=pool.window, max_group_size=pool.max_group_size)
 
 
 def test_serve_takes_the_text() -> None:

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from deployments.config.aims import Aims, Bounds
+from deployments.config.aims import Bounds, Thresholds
 from deployments.simulation.capacity import CellRun, Job, Plant
 from deployments.simulation.coordinating import CoordinatorCosts
 from deployments.simulation.load import TimedJob, drawn
@@ -41,7 +41,7 @@ def plant(
 def scaled(plant: Plant, drafts: Bounds, **aims: float) -> ScaledCell:
     values = dict(up_delay_s=4.0, down_delay_s=25.0, zero_delay_s=30.0, retry_s=60.0) | aims
     scaling = Scaling(
-        aims=Aims(window=16, max_group_size=8, **values),  # type: ignore[arg-type]
+        aims=Thresholds(window=16, max_group_size=8, **values),  # type: ignore[arg-type]
         targets=Bounds(1, 3),
         drafts=drafts,
         start_s=START_S,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from deployments.autoscaling.steadying import Leaning, steady
-from deployments.autoscaling.wishes import Wish
-from deployments.config.aims import Aims, Bounds
+from deployments.autoscaling.desired import DesiredReplicas
+from deployments.autoscaling.hysteresis import PendingChange, steady
+from deployments.config.aims import Bounds, Thresholds
 
-AIMS = Aims(
+AIMS = Thresholds(
     window=32, max_group_size=8, up_delay_s=3.0, down_delay_s=10.0, zero_delay_s=20.0, slack=0.8
 )
 BOUNDS = Bounds(1, 5)
@@ -18,14 +18,14 @@ def numbers(
     wishes: Iterable[float],
     first: int = 1,
     bounds: Bounds = BOUNDS,
-    aims: Aims = AIMS,
+    aims: Thresholds = AIMS,
     limits: Bounds = BOUNDS,
 ) -> list[int]:
     """The number behind every second's wish."""
     found: list[int] = []
-    leaning: Leaning | None = None
+    leaning: PendingChange | None = None
     for now, replicas in enumerate(wishes):
-        wish = Wish("signal", replicas, 1.0, replicas, limits)
+        wish = DesiredReplicas("signal", replicas, 1.0, replicas, limits)
         first, leaning, _ = steady(first, wish, bounds, aims, leaning, float(now))
         found.append(first)
     return found
@@ -80,7 +80,7 @@ def test_bounds_hold_and_new_ones_hold_at_once() -> None:
 
 
 def test_without_delays_the_wish_is_the_number() -> None:
-    now = Aims(window=32, max_group_size=8, up_delay_s=0.0, down_delay_s=0.0)
+    now = Thresholds(window=32, max_group_size=8, up_delay_s=0.0, down_delay_s=0.0)
     assert numbers([3.0, 3.0, 0.1, 0.1], aims=now) == [3, 3, 2, 1]
 
 

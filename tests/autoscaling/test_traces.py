@@ -12,11 +12,11 @@ import pytest
 
 from deployments.autoscaling.decision import Memory, View, decide
 from deployments.autoscaling.signals import CellSignals
-from deployments.config.aims import Aims, Bounds
+from deployments.config.aims import Bounds, Thresholds
 
 TRACES = Path(__file__).parent / "traces"
 BOUNDS = {"target": Bounds(1, 3), "draft": Bounds(0, 2)}
-SERVICE = Aims(
+SERVICE = Thresholds(
     window=4,
     max_group_size=4,
     draft_busy=0.3,
@@ -24,7 +24,7 @@ SERVICE = Aims(
     down_delay_s=2.0,
     zero_delay_s=5.0,
 )
-SIMULATED = Aims(
+SIMULATED = Thresholds(
     window=16, max_group_size=8, up_delay_s=4.0, down_delay_s=25.0, zero_delay_s=30.0, retry_s=60.0
 )
 
@@ -35,7 +35,7 @@ def lines(name: str) -> list[Line]:
     return [json.loads(line) for line in (TRACES / name).read_text().splitlines()]
 
 
-def replayed(trace: Sequence[Line], aims: Aims) -> list[tuple[float, str, int]]:
+def replayed(trace: Sequence[Line], aims: Thresholds) -> list[tuple[float, str, int]]:
     """When which deployment got which number; the numbers are those that were decided here."""
     memory, current = Memory(), dict(trace[0]["current"])
     found: list[tuple[float, str, int]] = []
@@ -62,7 +62,9 @@ def recorded(trace: Sequence[Line]) -> list[tuple[float, str, int]]:
     ("name", "aims", "late_s"),
     [("service_load_step.jsonl", SERVICE, 6.0), ("simulated_drafts_to_zero.jsonl", SIMULATED, 4.0)],
 )
-def test_a_trace_leads_to_the_numbers_that_there_were(name: str, aims: Aims, late_s: float) -> None:
+def test_a_trace_leads_to_the_numbers_that_there_were(
+    name: str, aims: Thresholds, late_s: float
+) -> None:
     """Each within the time between looks and reports, which was long on a busy machine."""
     trace = lines(name)
     expected, found = sorted(recorded(trace), key=_of), sorted(replayed(trace, aims), key=_of)
@@ -83,7 +85,7 @@ def numbers(found: Sequence[tuple[float, str, int]], deployment: str) -> list[in
 
 def test_by_default_a_service_grows_within_seconds_and_keeps_what_it_has_for_minutes() -> None:
     trace = lines("service_load_step.jsonl")
-    found = replayed(trace, Aims(window=4, max_group_size=4))
+    found = replayed(trace, Thresholds(window=4, max_group_size=4))
     assert numbers(found, "target") == [3]
     assert found[0][0] - trace[0]["now"] < 10.0
     assert 0 not in numbers(found, "draft")
@@ -105,4 +107,4 @@ def test_load_that_comes_and_goes_faster_than_the_delays_changes_nothing() -> No
     nobody = trace[-1]
     swinging = [{**(crowd, nobody)[now % 2], "now": float(now)} for now in range(200)]
     swinging[0]["current"] = {"target": 1, "draft": 1}
-    assert replayed(swinging, Aims(window=4, max_group_size=4)) == []
+    assert replayed(swinging, Thresholds(window=4, max_group_size=4)) == []

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from deployments.autoscaling.wishes import NOT_PAYING, Rest, draft_wish, ingress_wish, target_wish
-from deployments.config.aims import Aims, Bounds
+from deployments.autoscaling.desired import (
+    NOT_PAYING,
+    Cooldown,
+    draft_wish,
+    ingress_wish,
+    target_wish,
+)
+from deployments.config.aims import Bounds, Thresholds
 from tests.autoscaling.signals import KV_TOKENS, signals
 
-AIMS = Aims(window=32, max_group_size=8, target_load=0.5, kv=0.8, draft_busy=0.5)
+AIMS = Thresholds(window=32, max_group_size=8, target_load=0.5, kv=0.8, draft_busy=0.5)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +93,7 @@ def test_a_second_without_a_round_does_not_say_that_drafting_does_not_pay() -> N
 
 def test_while_drafting_rests_no_draft_is_asked_for() -> None:
     changed = {"num_drafts": 0.0, "num_starved": 8.0}
-    rest = Rest(until=100.0, rows_per_target=8.0)
+    rest = Cooldown(until=100.0, rows_per_target=8.0)
     assert draft_wish(signals(**{**WANTED, **changed}), AIMS, rest).replicas == 0.0
 
 
@@ -98,7 +104,7 @@ def test_while_drafting_rests_no_draft_is_asked_for() -> None:
 def test_a_rest_is_over_with_its_time_or_when_groups_are_less_than_half(
     now: float, num_running: float, is_over: bool
 ) -> None:
-    rest = Rest(until=100.0, rows_per_target=8.0)
+    rest = Cooldown(until=100.0, rows_per_target=8.0)
     assert rest.is_over(signals(num_running=num_running), now) is is_over
 
 

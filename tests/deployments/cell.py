@@ -13,12 +13,12 @@ import grpc
 from opentelemetry.trace import Tracer
 
 from deployments.config.client_limits import ClientLimits
-from deployments.coordinator.driver import PoolDriver
+from deployments.coordinator.driver import SchedulerDriver
 from deployments.coordinator.server import PortLimits, start_server
-from deployments.ingress.pace import Pace
-from deployments.ingress.scheduler_client import PoolClient
+from deployments.ingress.pace import ChunkPacing
+from deployments.ingress.scheduler_client import SchedulerClient
 from deployments.observability.tracing.lease_spans import LeaseSpans
-from deployments.observability.tracing.scheduler_spans import PoolSpans
+from deployments.observability.tracing.scheduler_spans import SchedulerSpans
 from deployments.replica.work_loop import WorkLoop
 from deployments.wire.endpoint import Endpoint
 from deployments.wire.tls_files import TlsFiles
@@ -49,10 +49,10 @@ class Cell:
         self.port_limits = port_limits
         self.audit_share = audit_share
         self.endpoint: Endpoint | None = None
-        self.driver: PoolDriver
+        self.driver: SchedulerDriver
         self.replicas: dict[str, FakeReplica] = {}
         self.loops: dict[str, WorkLoop] = {}
-        self.clients: dict[str, PoolClient] = {}
+        self.clients: dict[str, SchedulerClient] = {}
         self._epoch = 100
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._server: grpc.aio.Server
@@ -66,12 +66,12 @@ class Cell:
     async def start_coordinator(self) -> None:
         self._epoch += 1
         pool = Scheduler(self.config, epoch=self._epoch)
-        self.driver = PoolDriver(
+        self.driver = SchedulerDriver(
             pool,
             epoch=self._epoch,
             audit_share=self.audit_share,
             limits=self.limits,
-            spans=PoolSpans(self.tracer),
+            spans=SchedulerSpans(self.tracer),
             clock=self.clock,
         )
         self._server, self.endpoint = await start_server(
@@ -99,8 +99,10 @@ class Cell:
         )
         self._tasks[name] = asyncio.create_task(self.loops[name].run())
 
-    async def client(self, name: str = "client", pace: Pace | None = None) -> PoolClient:
-        client = self.clients[name] = PoolClient(self.resolve, pace=pace)
+    async def client(
+        self, name: str = "client", pace: ChunkPacing | None = None
+    ) -> SchedulerClient:
+        client = self.clients[name] = SchedulerClient(self.resolve, pace=pace)
         self._tasks[name] = asyncio.create_task(client.run())
         return client
 

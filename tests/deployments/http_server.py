@@ -19,7 +19,7 @@ from deployments.config.client_limits import ClientLimits
 from deployments.config.service import SpecMetrics, UnknownFieldsMode
 from deployments.ingress.auth import Access
 from deployments.ingress.generation import GenerationService
-from deployments.ingress.pace import Pace
+from deployments.ingress.pace import ChunkPacing
 from deployments.ingress.request_limits import RequestLimits
 from deployments.observability.metrics.export_prometheus import MetricsCompat
 from deployments.observability.tracing.requests import RequestSpans
@@ -49,7 +49,7 @@ async def application(
     trusts_chat_templates: bool = False,
     body_timeout_s: float = 60.0,
     stream_interval: int = 1,
-    pace: Pace | None = None,
+    pace: ChunkPacing | None = None,
     tracer: Tracer | None = None,
     drafts: int = 0,
     text: TextModel = TEXT,

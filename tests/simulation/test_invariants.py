@@ -12,7 +12,7 @@ from deployments.simulation import campaign
 from deployments.simulation.invariants import SlotChecks
 from deployments.simulation.invariants.books import leftovers, lengths
 from deployments.simulation.invariants.clocks import no_clocks
-from deployments.simulation.invariants.whose import Whose
+from deployments.simulation.invariants.kv_owners import KVOwners
 from deployments.simulation.model_replica import ModelReplica
 from deployments.simulation.record import Violation
 from deployments.simulation.tokens import Script
@@ -49,7 +49,7 @@ class Bench:
             fingerprint=BITS,
         )
         self.request = asked()
-        self.whose = Whose(lambda request: [Script(request, BITS, VOCAB_SIZE)])
+        self.whose = KVOwners(lambda request: [Script(request, BITS, VOCAB_SIZE)])
         self.whose.note(1, 0, self.request)
         self.checks = SlotChecks(self.whose)
         self.runner = ModelReplica(info, agreement=0.5, taught_by=BITS)

@@ -14,7 +14,7 @@ from deployments.simulation.invariants.surprises import no_surprises
 from deployments.simulation.record import Violation
 from deployments.simulation.virtual_loop import leave_loops
 from deployments.wire import liveness as silence
-from deployments.wire.liveness import SilenceError, heard
+from deployments.wire.liveness import PeerTimeoutError, heard
 from specdec.v1 import coordination_pb2 as pb
 from tests.simulation.worlds import Asking, World, numbers
 
@@ -135,7 +135,7 @@ class Silent:
         try:
             async for _ in heard(aiter(stub.Work(_one_and_wait(), metadata=())), 1.0):
                 pass
-        except SilenceError:
+        except PeerTimeoutError:
             self.ended, self.at = "silence", client.timeline.now
             raise
 
@@ -201,7 +201,7 @@ def test_what_the_service_did_not_foresee_is_a_violation(world: World) -> None:
     logger = logging.getLogger("deployments.anything")
     left: list[str] = []
     with no_surprises(world.timeline, left.append):
-        logger.warning("%s is left out: %s", "replica", SilenceError("nothing was heard"))
+        logger.warning("%s is left out: %s", "replica", PeerTimeoutError("nothing was heard"))
         logger.warning("as foreseen")
         assert (left, world.timeline.failure) == (["replica"], None)
         try:

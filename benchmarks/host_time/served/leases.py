@@ -12,7 +12,7 @@ from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from benchmarks.host_time.served.shared_numbers import SharedNumbers
-from deployments.coordinator.driver import PoolDriver
+from deployments.coordinator.driver import SchedulerDriver
 from deployments.observability.metrics.round_stages import LeaseStages, LeaseTimes, StageHistograms
 from specdec_core.messages import Role
 
@@ -82,7 +82,7 @@ def without(span: Span, other: Span) -> list[Span]:
 
 def watch_leases(watch: LeaseWatch) -> None:
     """Tell `watch` of every answer and lease of this process."""
-    begin, hear, sent = LeaseTimes.__init__, PoolDriver.hear, LeaseTimes.sent
+    begin, hear, sent = LeaseTimes.__init__, SchedulerDriver.hear, LeaseTimes.sent
     answered = LeaseTimes.answered
     roles: WeakKeyDictionary[LeaseTimes, Role] = WeakKeyDictionary()
 
@@ -92,7 +92,7 @@ def watch_leases(watch: LeaseWatch) -> None:
         begin(self, role, histograms, clock)
         roles[self] = role
 
-    def watched_hear(self: PoolDriver) -> float:
+    def watched_hear(self: SchedulerDriver) -> float:
         watch.heard()
         return hear(self)
 
@@ -109,6 +109,6 @@ def watch_leases(watch: LeaseWatch) -> None:
         return stages
 
     LeaseTimes.__init__ = watched_begin  # type: ignore[method-assign]
-    PoolDriver.hear = watched_hear  # type: ignore[method-assign]
+    SchedulerDriver.hear = watched_hear  # type: ignore[method-assign]
     LeaseTimes.sent = watched_sent  # type: ignore[method-assign]
     LeaseTimes.answered = watched_answered  # type: ignore[method-assign]

@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace.sampling import DEFAULT_OFF
 from opentelemetry.trace import Tracer
 
 from deployments.ingress.generation_request import Generation
-from deployments.ingress.output import Piece, View
+from deployments.ingress.output import OutputChunk, OutputOptions
 from deployments.ingress.request_log import current_record, recorded
 from deployments.names import Part
 from deployments.observability.json_logs import JsonFormatter
@@ -29,7 +29,7 @@ from deployments.observability.metrics.round_stages import LeaseStages
 from deployments.observability.process import ProcessName
 from deployments.observability.tracing.lease_spans import LeaseSpans
 from deployments.observability.tracing.requests import Operation, RequestSpans, observed
-from deployments.observability.tracing.scheduler_spans import PoolSpans
+from deployments.observability.tracing.scheduler_spans import SchedulerSpans
 from specdec.v1 import coordination_pb2 as pb
 from specdec_core.config import SpecMethod
 from specdec_core.messages import GroupLease, GroupResult, LeaseRow, Role, RowResult
@@ -73,11 +73,11 @@ def _request_steps() -> dict[str, Step]:
 _GENERATION = Generation(
     request=Request(request_id="a", prompt_token_ids=(1,), params=SamplingParams(max_tokens=64)),
     stop=(),
-    view=View(),
+    view=OutputOptions(),
 )
 
 
-_END = Piece(
+_END = OutputChunk(
     index=63,
     token_ids=(1,),
     text="",
@@ -127,14 +127,16 @@ def _line(handler: logging.Handler | None) -> None:
         watch.last = _END
 
 
-async def _pieces() -> AsyncGenerator[tuple[int, Piece]]:
+async def _pieces() -> AsyncGenerator[tuple[int, OutputChunk]]:
     for index in range(20):
         reason = FinishReason.STOP if index == 19 else None
-        piece = Piece(index=index, token_ids=(1,), text="", text_offsets=(0,), finish_reason=reason)
+        piece = OutputChunk(
+            index=index, token_ids=(1,), text="", text_offsets=(0,), finish_reason=reason
+        )
         yield 0, piece
 
 
-def _drain(pieces: AsyncGenerator[tuple[int, Piece]]) -> None:
+def _drain(pieces: AsyncGenerator[tuple[int, OutputChunk]]) -> None:
     """Nothing of them waits for anything, so that no loop is needed."""
     with suppress(StopAsyncIteration):
         while True:
@@ -155,7 +157,7 @@ def _lease_steps() -> dict[str, Step]:
 
 
 def _lease_step(*, num_traced: int, skips: bool = False) -> Step:
-    pool = PoolSpans(_tracer())
+    pool = SchedulerSpans(_tracer())
     for sequence_id in range(num_traced):
         pool.begin(_asked(str(sequence_id)), sequence_id, pb.TraceContext(**_SAMPLED))
     lease, result = _lease()

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from deployments.api.grpc.chat import answer_options
-from deployments.ingress.generation_request import Ask, Resume
-from deployments.ingress.output import View
+from deployments.ingress.generation_request import GenerationRequest, Resume
+from deployments.ingress.output import OutputOptions
 from deployments.text.structured_output import ANY_OBJECT, choice, json_schema, lark, regex
 from deployments.wire.request_codec import drafting_from_pb
 from specdec.v1 import generation_pb2 as pb
@@ -15,11 +15,11 @@ from specdec_core.errors import InvalidRequestError
 from specdec_core.grammar import GrammarSpec
 
 
-def ask_of(message: pb.GenerateRequest) -> Ask:
+def ask_of(message: pb.GenerateRequest) -> GenerationRequest:
     """Raises InvalidRequestError for what no Ask can say."""
     speculative = message.speculative
     num_draft_tokens, method = drafting_from_pb(speculative)
-    return Ask(
+    return GenerationRequest(
         model=message.model,
         sampling=_named(message.sampling),
         stop=tuple(message.stop),
@@ -30,7 +30,7 @@ def ask_of(message: pb.GenerateRequest) -> Ask:
         cache_salt=message.cache_salt,
         request_id=message.request_id,
         timeout_s=message.deadline_ms / 1000 if message.deadline_ms else None,
-        view=View(
+        view=OutputOptions(
             shows_special_tokens=message.HasField("skip_special_tokens")
             and not message.skip_special_tokens,
             includes_stop=message.include_stop_str_in_output,

@@ -25,7 +25,7 @@ from deployments.ingress.answer import ReadAnswer
 from deployments.ingress.auth import Access
 from deployments.ingress.generation import GenerationService
 from deployments.ingress.generation_request import Generation
-from deployments.ingress.output import Piece, joined
+from deployments.ingress.output import OutputChunk, joined
 from deployments.ingress.request_log import current_record, recorded
 from deployments.observability.metrics.visibility import visible
 from deployments.observability.tracing.grpc_calls import traced
@@ -214,7 +214,7 @@ class GrpcApi:
         )
 
     def _response(
-        self, generation: Generation, answer: ReadAnswer, piece: Piece
+        self, generation: Generation, answer: ReadAnswer, piece: OutputChunk
     ) -> pb.GenerateResponse:
         request, found = generation.request, answer.read(piece)
         shows_tokens = not answer.hides_tokens

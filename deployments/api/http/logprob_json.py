@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from deployments.ingress.output import Piece
+from deployments.ingress.output import OutputChunk
 from specdec_core.logprobs import TokenLogprobs
 
 TokenBytes = Callable[[int], bytes]
@@ -36,7 +36,9 @@ class Echo:
         return bool(self.offsets)
 
 
-def completion_logprobs(piece: Piece, token_bytes: TokenBytes, start: int = 0) -> dict[str, Any]:
+def completion_logprobs(
+    piece: OutputChunk, token_bytes: TokenBytes, start: int = 0
+) -> dict[str, Any]:
     """Four lists with one entry per token of the piece; the output's text begins at `start`.
 
     As the API says, an entry of `top_logprobs` may have one more than was asked for: the token
@@ -103,7 +105,7 @@ def _by_id(
     }
 
 
-def chat_logprobs(piece: Piece, token_bytes: TokenBytes) -> dict[str, Any]:
+def chat_logprobs(piece: OutputChunk, token_bytes: TokenBytes) -> dict[str, Any]:
     """One object per token of the piece."""
     content = [
         _chat_entry(token_id, entry.logprob, token_bytes)

@@ -8,7 +8,7 @@ from typing import Any
 from deployments.api.http.logprob_json import Echo, Prompt
 from deployments.ingress.answer import ReadAnswer
 from deployments.ingress.generation_request import Generation
-from deployments.ingress.output import Piece
+from deployments.ingress.output import OutputChunk
 from deployments.text.answers.reading import Found
 from specdec_core.request import RequestStats
 
@@ -40,7 +40,7 @@ class Choice:
     def num_prompt_tokens(self) -> int:
         return len(self.generation.request.prompt_token_ids)
 
-    def scored_prompt(self, piece: Piece) -> Prompt | None:
+    def scored_prompt(self, piece: OutputChunk) -> Prompt | None:
         """None where an end came before it."""
         ids = self.generation.request.prompt_token_ids
         is_scored = len(piece.prompt_logprobs) == len(ids) - 1
@@ -80,7 +80,7 @@ class Choice:
             for place, call in enumerate(found.calls)
         ]
 
-    def finish_reason(self, piece: Piece) -> str | None:
+    def finish_reason(self, piece: OutputChunk) -> str | None:
         if self.answer.ends_with_calls(piece):
             return "tool_calls"
         return piece.finish_reason.value if piece.finish_reason else None

@@ -22,7 +22,7 @@ from deployments.api.http.response_choice import (
 )
 from deployments.api.http.sse import Frame, server_sent
 from deployments.config.service import SpecMetrics
-from deployments.ingress.output import Piece
+from deployments.ingress.output import OutputChunk
 from deployments.observability.metrics.ingress_times import Timer
 from deployments.text.answers.reading import Found
 from specdec_core.request import RequestStats
@@ -47,7 +47,7 @@ class Timing:
     last: float = 0.0
     num_tokens: int = 0
 
-    def note(self, piece: Piece) -> None:
+    def note(self, piece: OutputChunk) -> None:
         """A piece has come."""
         if piece.token_ids:
             self.last = time.monotonic()
@@ -113,7 +113,7 @@ class Response:
     _frames: dict[tuple[int, str], Frame] = field(default_factory=dict)
     """By choice and kind of text."""
 
-    def whole(self, pieces: Sequence[Piece]) -> dict[str, Any]:
+    def whole(self, pieces: Sequence[OutputChunk]) -> dict[str, Any]:
         """All choices' outputs; `timing` was told of them as they came."""
         told: list[dict[str, Any]] = []
         prompts: list[Any] = []
@@ -141,7 +141,7 @@ class Response:
             if self.shape.is_chat or (choice.opening and not choice.echo.tells_logprobs)
         ]
 
-    def event(self, place: int, piece: Piece) -> str:
+    def event(self, place: int, piece: OutputChunk) -> str:
         """`chunk` as an event; nearly always it differs from the last one in its text alone."""
         with self.respond:
             choice = self.choices[place]
@@ -156,7 +156,7 @@ class Response:
                 return self._frame(place, "content").with_text(piece.text)
             return self._event_of(place, choice.answer.read(piece))
 
-    def _is_text_alone(self, choice: Choice, piece: Piece) -> bool:
+    def _is_text_alone(self, choice: Choice, piece: OutputChunk) -> bool:
         return (
             piece.finish_reason is None
             and bool(piece.text)
@@ -184,7 +184,7 @@ class Response:
             self._frames[place, names[0]] = frame
         return frame
 
-    def chunk(self, place: int, piece: Piece) -> dict[str, Any]:
+    def chunk(self, place: int, piece: OutputChunk) -> dict[str, Any]:
         self.timing.note(piece)
         entry, found = self._told(self.choices[place], piece)
         if self.shape.is_chat:
@@ -193,7 +193,7 @@ class Response:
             entry["text"] = self._late_echo(place, piece) + found.content
         return self._chunk([entry])
 
-    def _late_echo(self, place: int, piece: Piece) -> str:
+    def _late_echo(self, place: int, piece: OutputChunk) -> str:
         """An echo that tells log-probabilities has to wait for them."""
         echo = self.choices[place].echo
         return echo.text if echo.tells_logprobs and piece.index == 0 else ""
@@ -225,12 +225,12 @@ class Response:
             "seed": first.params.seed,
         }
 
-    def _told(self, choice: Choice, piece: Piece) -> tuple[dict[str, Any], Found]:
+    def _told(self, choice: Choice, piece: OutputChunk) -> tuple[dict[str, Any], Found]:
         """Return what both shapes say of a piece, and what was read from it."""
         found = choice.answer.read(piece)
         return self._entry(choice, piece), found
 
-    def _entry(self, choice: Choice, piece: Piece) -> dict[str, Any]:
+    def _entry(self, choice: Choice, piece: OutputChunk) -> dict[str, Any]:
         """What both shapes say of a piece; counts it."""
         choice.num_tokens = piece.index + len(piece.token_ids)
         choice.stats = piece.stats or choice.stats
@@ -248,7 +248,7 @@ class Response:
                 entry["prompt_token_ids"] = list(choice.generation.request.prompt_token_ids)
         return entry
 
-    def _logprobs(self, choice: Choice, piece: Piece) -> dict[str, Any] | None:
+    def _logprobs(self, choice: Choice, piece: OutputChunk) -> dict[str, Any] | None:
         count = choice.generation.request.params.num_logprobs
         if count is None or choice.answer.hides_tokens:
             return None
@@ -260,7 +260,7 @@ class Response:
             return told
         return with_echo(prompt, choice.echo, count, told, self.token_bytes)
 
-    def _prompt_logprobs(self, choice: Choice, piece: Piece) -> list[Any] | None:
+    def _prompt_logprobs(self, choice: Choice, piece: OutputChunk) -> list[Any] | None:
         prompt = choice.scored_prompt(piece)
         if self.num_prompt_logprobs is None or prompt is None:
             return None

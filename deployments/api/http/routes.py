@@ -46,8 +46,8 @@ from deployments.error_status import error_body
 from deployments.ingress.admission import Admission, Begun, begin
 from deployments.ingress.auth import Access
 from deployments.ingress.generation import GenerationService
-from deployments.ingress.generation_request import Ask, Generation
-from deployments.ingress.output import Piece, joined
+from deployments.ingress.generation_request import Generation, GenerationRequest
+from deployments.ingress.output import OutputChunk, joined
 from deployments.ingress.request_limits import last_ids
 from deployments.ingress.request_log import current_record
 from deployments.observability.metrics.export_prometheus import (
@@ -283,7 +283,7 @@ class _Routes:
         shape: Shape,
         prompts: Sequence[Sequence[int]],
         body: CommonBody,
-        ask: Ask,
+        ask: GenerationRequest,
         echoes: Sequence[Echo] = (),
         *,
         num_bytes: int = 0,
@@ -358,9 +358,11 @@ def _parsers(formats: ChosenFormats) -> dict[str, Any]:
     }
 
 
-async def _collect(pieces: AsyncGenerator[tuple[int, Piece]], answer: Answer) -> list[Piece]:
+async def _collect(
+    pieces: AsyncGenerator[tuple[int, OutputChunk]], answer: Answer
+) -> list[OutputChunk]:
     """Every choice's whole output."""
-    told: list[list[Piece]] = [[] for _ in answer.choices]
+    told: list[list[OutputChunk]] = [[] for _ in answer.choices]
     async with contextlib.aclosing(pieces):
         async for place, piece in pieces:
             answer.timing.note(piece)
@@ -370,8 +372,8 @@ async def _collect(pieces: AsyncGenerator[tuple[int, Piece]], answer: Answer) ->
 
 async def _stream(
     answer: Answer,
-    tell: Callable[[int, Piece], Awaitable[str]],
-    begun: Begun[tuple[int, Piece]],
+    tell: Callable[[int, OutputChunk], Awaitable[str]],
+    begun: Begun[tuple[int, OutputChunk]],
     *,
     wants_usage: bool,
 ) -> AsyncIterator[str]:

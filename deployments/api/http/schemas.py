@@ -17,8 +17,8 @@ from deployments.api.http.resume_ids import checked_resume_ids
 from deployments.api.http.unknown_fields import UnknownFields
 from deployments.errors import WrongTypeError
 from deployments.ingress.answer import AnswerOptions
-from deployments.ingress.generation_request import Ask, Resume
-from deployments.ingress.output import View
+from deployments.ingress.generation_request import GenerationRequest, Resume
+from deployments.ingress.output import OutputOptions
 from deployments.text.answers.asking import CallsAsked
 from deployments.text.known_names import unknown_names
 from deployments.text.sampling_fields import SamplingFields
@@ -131,7 +131,7 @@ class CommonBody(_Body, SamplingFields):
         newer = self.max_completion_tokens
         return self.max_tokens if newer is None else newer
 
-    def _ask(self, *, max_tokens: int | None, num_logprobs: int | None) -> Ask:
+    def _ask(self, *, max_tokens: int | None, num_logprobs: int | None) -> GenerationRequest:
         if self.prompt_logprobs is not None and self.stream:
             raise InvalidRequestError(
                 f"prompt_logprobs={self.prompt_logprobs} is for whole answers: leave stream out, "
@@ -146,7 +146,7 @@ class CommonBody(_Body, SamplingFields):
             )
         speculative = self.speculative or SpeculativeOptions()
         stop = [self.stop] if isinstance(self.stop, str) else self.stop or []
-        return Ask(
+        return GenerationRequest(
             model=self.model,
             sampling=self.named_sampling
             | {
@@ -162,7 +162,7 @@ class CommonBody(_Body, SamplingFields):
             priority=self.priority,
             cache_salt=self.cache_salt or "",
             request_id=self.request_id or "",
-            view=View(
+            view=OutputOptions(
                 shows_special_tokens=self.skip_special_tokens is False,
                 includes_stop=bool(self.include_stop_str_in_output),
             ),
@@ -201,7 +201,7 @@ class CompletionBody(CommonBody):
     echo: bool | None = None
     best_of: int | None = None
 
-    def ask(self) -> Ask:
+    def ask(self) -> GenerationRequest:
         if self.best_of not in (None, self.num_choices):
             raise InvalidRequestError(
                 f"best_of={self.best_of}, n={self.num_choices}: choices are not ranked, "
@@ -273,7 +273,7 @@ class ChatBody(ChatFields, CommonBody):
             )
         return True, name
 
-    def ask(self) -> Ask:
+    def ask(self) -> GenerationRequest:
         asked = self._ask(max_tokens=self.most_tokens, num_logprobs=self._num_logprobs())
         return replace(asked, prompt_field="messages", answer=self._options())
 

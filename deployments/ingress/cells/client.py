@@ -15,7 +15,7 @@ OnAccepted: TypeAlias = Callable[[str], None]
 
 
 class Pool(Protocol):
-    """PoolClient for one cell, CellRouter for several."""
+    """SchedulerClient for one cell, CellRouter for several."""
 
     @property
     def state(self) -> pb.PoolState | None:

@@ -38,7 +38,7 @@ _AWAY = "every cell is away; try again"
 
 
 class CellClient(Protocol):
-    """What the router uses of a PoolClient."""
+    """What the router uses of a SchedulerClient."""
 
     @property
     def state(self) -> pb.PoolState | None: ...

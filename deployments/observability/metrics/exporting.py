@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 Read = Callable[[], pb.PoolStatusResponse]
 
 
-class MetricsTelling:
+class MetricsExporting:
     """Of one coordinator, as long as it lives. Raises InvalidRequestError for an exporter that is
     not there, as traces do."""
 

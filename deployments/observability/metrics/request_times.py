@@ -14,7 +14,7 @@ from deployments.observability.metrics.families.requests import (
     REPLAY_DIVERGENCES,
 )
 from deployments.observability.metrics.histogram import Histogram
-from deployments.observability.tracing.span_protocols import Told
+from deployments.observability.tracing.span_protocols import TracedAnswer
 from specdec.v1 import generation_pb2 as pb
 from specdec_core.request import FinishReason, Request, RequestStats, TokenEvent
 
@@ -74,7 +74,7 @@ class RequestWatch:
         self._num_resumed = len(request.resume_token_ids)
         self._began_s = time.perf_counter()
         self._heard_s: list[float] = []
-        self.last: Told | None = None
+        self.last: TracedAnswer | None = None
         """The last news so far, with the end if it has come."""
 
     @property

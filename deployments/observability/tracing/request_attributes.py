@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from opentelemetry.util.types import AttributeValue
 
 from deployments.observability.tracing import names
-from deployments.observability.tracing.span_protocols import Asked
+from deployments.observability.tracing.span_protocols import TracedRequest
 from specdec_core.request import RequestStats
 
 Attributes = dict[str, AttributeValue]
 
 
-def asked_attributes(generations: Sequence[Asked], *, streams: bool) -> Attributes:
+def asked_attributes(generations: Sequence[TracedRequest], *, streams: bool) -> Attributes:
     """Of all choices together. What is left at its neutral value is not told."""
     request = generations[0].request
     params = request.params

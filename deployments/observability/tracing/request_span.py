@@ -16,10 +16,10 @@ from deployments.observability.tracing.request_attributes import (
     asked_attributes,
     speculation_attributes,
 )
-from deployments.observability.tracing.span_protocols import Asked, Told
+from deployments.observability.tracing.span_protocols import TracedAnswer, TracedRequest
 from specdec_core.request import FinishReason, RequestStats
 
-T = TypeVar("T", bound=Told)
+T = TypeVar("T", bound=TracedAnswer)
 
 _LEFT = "cancelled"
 """`error.type` of a request whose client has gone."""
@@ -48,7 +48,7 @@ class RequestSpan:
 
     async def observed(
         self,
-        generations: Sequence[Asked],
+        generations: Sequence[TracedRequest],
         pieces: AsyncGenerator[tuple[int, T]],
         *,
         streams: bool,
@@ -82,12 +82,12 @@ class RequestSpan:
         """Without any pieces."""
         self._span.end()
 
-    def _tell_asked(self, generations: Sequence[Asked], *, streams: bool) -> None:
+    def _tell_asked(self, generations: Sequence[TracedRequest], *, streams: bool) -> None:
         response_id = self._id_prefix + generations[0].request.request_id
         self._span.set_attribute(names.RESPONSE_ID, response_id)
         self._span.set_attributes(asked_attributes(generations, streams=streams))
 
-    def _note(self, choice: int, piece: Told) -> None:
+    def _note(self, choice: int, piece: TracedAnswer) -> None:
         if piece.token_ids and not self._has_first:
             self._has_first = True
             waited_s = self._clock() - self._began_s

@@ -15,9 +15,9 @@ from opentelemetry.util.types import AttributeValue
 from deployments.observability.scope import RequestScope, begin_scope, current_scope
 from deployments.observability.tracing import names
 from deployments.observability.tracing.request_span import RequestSpan
-from deployments.observability.tracing.span_protocols import Asked, Told
+from deployments.observability.tracing.span_protocols import TracedAnswer, TracedRequest
 
-T = TypeVar("T", bound=Told)
+T = TypeVar("T", bound=TracedAnswer)
 
 
 class Operation(StrEnum):
@@ -94,7 +94,7 @@ class RequestSpans:
 
 
 def observed(
-    generations: Sequence[Asked],
+    generations: Sequence[TracedRequest],
     pieces: AsyncGenerator[tuple[int, T]],
     *,
     streams: bool,

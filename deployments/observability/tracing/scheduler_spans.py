@@ -64,7 +64,7 @@ class _Traced:
         return number
 
 
-class PoolSpans:
+class SchedulerSpans:
     """Of one coordinator. Without a tracer nothing is ever traced."""
 
     def __init__(self, tracer: Tracer | None = None) -> None:

@@ -7,7 +7,7 @@ from typing import Protocol
 from specdec_core.request import FinishReason, Request, RequestStats
 
 
-class Asked(Protocol):
+class TracedRequest(Protocol):
     """One choice of a request."""
 
     @property
@@ -19,7 +19,7 @@ class Asked(Protocol):
         ...
 
 
-class Told(Protocol):
+class TracedAnswer(Protocol):
     """What is new of an answer."""
 
     @property

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from deployments.coordinator.driver import PoolDriver
+from deployments.coordinator.driver import SchedulerDriver
 from deployments.simulation.invariants.bounds import Bounds
 from deployments.simulation.model_replica import LeaseKey, ModelReplica
 from deployments.simulation.network import Stream
@@ -60,7 +60,7 @@ class DecisionChecks:
         self._statuses: dict[int, SequenceStatus] = {}
         """Of the live sequences."""
 
-    def check(self, driver: PoolDriver, leases: Mapping[int, GroupLease], now: float) -> None:
+    def check(self, driver: SchedulerDriver, leases: Mapping[int, GroupLease], now: float) -> None:
         registry, fleet = driver.pool._registry, driver.pool._fleet
         num_places = self._check_sequences(registry, fleet, now)
         self._note_ended(registry)
@@ -134,7 +134,7 @@ class DecisionChecks:
 
     def _check_replica(
         self,
-        driver: PoolDriver,
+        driver: SchedulerDriver,
         record: ReplicaState,
         reserved: int,
         leases: Mapping[int, GroupLease],
@@ -196,7 +196,7 @@ def _check_undrafted(
             raise Violation(f"(k) no draft is left, and nobody verifies {sequence.request_id}")
 
 
-def _check_outboxes(driver: PoolDriver) -> None:
+def _check_outboxes(driver: SchedulerDriver) -> None:
     """(i) News that an ingress has not read is merged, and none of a request overtakes other."""
     for outbox in driver._ingresses:
         due, held = outbox._due, outbox._held

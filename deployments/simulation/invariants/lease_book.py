@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 
-from deployments.simulation.invariants.whose import Whose
+from deployments.simulation.invariants.kv_owners import KVOwners
 from deployments.simulation.record import Violation
 from specdec_core.config import Numerics, PoolConfig
 from specdec_core.messages import (
@@ -27,7 +27,7 @@ _OK = RowStatus.OK
 class LeaseBook:
     """The leases of one life of a coordinator that are neither answered nor void."""
 
-    def __init__(self, whose: Whose) -> None:
+    def __init__(self, whose: KVOwners) -> None:
         self.open: dict[int, GroupLease] = {}
         self._whose = whose
         self._expire_at: dict[int, float] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from deployments.simulation.invariants.whose import Whose
+from deployments.simulation.invariants.kv_owners import KVOwners
 from deployments.simulation.model_replica import LeaseKey, ModelReplica, Slot, key_of
 from deployments.simulation.record import Violation
 from deployments.simulation.tokens import Script, salt_of
@@ -16,7 +16,7 @@ _OK, _TARGET = RowStatus.OK, Role.TARGET
 class SlotChecks:
     """Looks into the replicas."""
 
-    def __init__(self, whose: Whose) -> None:
+    def __init__(self, whose: KVOwners) -> None:
         self._whose = whose
         self._void: set[LeaseKey] = set()
 

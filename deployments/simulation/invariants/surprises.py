@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from deployments.simulation.record import Violation
 from deployments.simulation.timeline import Timeline
-from deployments.wire.liveness import SilenceError
+from deployments.wire.liveness import PeerTimeoutError
 
 
 class _Listener(logging.Handler):
@@ -31,7 +31,7 @@ class _Listener(logging.Handler):
 
     def _note_silence(self, record: logging.LogRecord) -> None:
         said = record.args if isinstance(record.args, tuple) else ()
-        if any(isinstance(one, SilenceError) for one in said):
+        if any(isinstance(one, PeerTimeoutError) for one in said):
             with self._timeline.watched():
                 self._left_out(str(said[0]))
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from deployments.coordinator.connections import ConnectedReplica
-from deployments.coordinator.driver import PoolDriver
+from deployments.coordinator.driver import SchedulerDriver
 from deployments.simulation.invariants.bounds import Bounds
 from deployments.simulation.invariants.decision_checks import DecisionChecks, WatchedReplica
+from deployments.simulation.invariants.kv_owners import KVOwners
 from deployments.simulation.invariants.lease_book import LeaseBook
-from deployments.simulation.invariants.whose import Whose
 from deployments.simulation.model_replica import key_of
 from deployments.simulation.network import Stream
 from deployments.simulation.record import Record, Violation
@@ -26,7 +26,7 @@ class Invariants:
         self,
         record: Record,
         bounds: Bounds,
-        whose: Whose,
+        whose: KVOwners,
         replicas: Mapping[str, WatchedReplica],
     ) -> None:
         self._record = record
@@ -103,7 +103,7 @@ class Invariants:
         if said is not None and replica.occupancy != said:
             raise Violation(f"(f) {result.replica_id} keeps {said}, noted is {replica.occupancy}")
 
-    def decided(self, driver: PoolDriver) -> None:
+    def decided(self, driver: SchedulerDriver) -> None:
         now = driver._clock()
         self._decisions.check(driver, self._leases.open, now)
         self._leases.check_expiry(now)

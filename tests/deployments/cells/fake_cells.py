@@ -21,7 +21,7 @@ MOVE_AFTER_S = 5.0
 
 
 class FakeCell:
-    """A PoolClient's outside; a request runs until `finish`."""
+    """A SchedulerClient's outside; a request runs until `finish`."""
 
     def __init__(self, num_targets: int = 1, fingerprint: str = "bits") -> None:
         self.state: pb.PoolState | None = None

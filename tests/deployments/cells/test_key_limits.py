@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deployments.config.client_limits import ClientLimits
-from deployments.coordinator.quotas import ClientLedger
+from deployments.coordinator.quotas import ClientQuotas
 from deployments.errors import ClientLimitError
 from deployments.ingress.cells.router import CellRouter
 from deployments.observability.metrics.ingress_times import IngressTimes
@@ -50,7 +50,7 @@ def test_what_is_left_over_goes_to_another_cell_for_another_key() -> None:
 def test_a_cell_counts_its_share_and_says_so() -> None:
     homes = order_of("ada", 2)
     ledgers = {
-        place: ClientLedger(
+        place: ClientQuotas(
             ClientLimits(max_concurrent=3, requests_per_minute=5, cell=place, num_cells=2)
         )
         for place in homes
@@ -75,7 +75,7 @@ def test_a_cell_without_a_share_says_to_come_back_last() -> None:
         ClientLimits(requests_per_minute=1, cell=place, num_cells=2),
     ):
         with pytest.raises(ClientLimitError) as refused:
-            ClientLedger(limits).begin(asked("a"), 7.0, is_resumed=False)
+            ClientQuotas(limits).begin(asked("a"), 7.0, is_resumed=False)
         assert refused.value.retry_after_s == 60.0
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from deployments.ingress.admission import Admission, begin
-from deployments.ingress.scheduler_client import PoolClient
+from deployments.ingress.scheduler_client import SchedulerClient
 from specdec.v1 import coordination_pb2 as pb
 from specdec_core.config import PoolConfig
 from specdec_core.errors import QueueFullError
@@ -21,12 +21,12 @@ from tests.deployments.coordinator.test_cell import expected, request, run, unti
 NO_TARGETS = PoolConfig(max_queued=2)
 
 
-async def told_by(client: PoolClient, asked: Request, accepted: list[str]) -> list[int]:
+async def told_by(client: SchedulerClient, asked: Request, accepted: list[str]) -> list[int]:
     events = client.generate(asked, on_accepted=accepted.append)
     return [token async for event in events for token in event.token_ids]
 
 
-async def connected(parts: Cell) -> PoolClient:
+async def connected(parts: Cell) -> SchedulerClient:
     client = await parts.client()
     await until(lambda: client.state is not None)
     return client

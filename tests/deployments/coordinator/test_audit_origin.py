@@ -6,7 +6,7 @@ import pytest
 
 from deployments.coordinator.audit import Auditor, Origin
 from deployments.coordinator.connections import ConnectedReplica
-from deployments.coordinator.driver import PoolDriver
+from deployments.coordinator.driver import SchedulerDriver
 from deployments.simulation.model_replica import ModelReplica
 from specdec_core.config import Numerics, PoolConfig
 from specdec_core.messages import ReplicaInfo, Role
@@ -20,7 +20,7 @@ VOCAB_SIZE = 13
 class Target:
     """An exact target of some bits, which answers when it is told to."""
 
-    def __init__(self, driver: PoolDriver, bits: str) -> None:
+    def __init__(self, driver: SchedulerDriver, bits: str) -> None:
         info = ReplicaInfo(
             replica_id=bits,
             role=Role.TARGET,
@@ -46,7 +46,7 @@ class Target:
                     self.driver.on_result(self.stream, result)
 
 
-def replay_all(driver: PoolDriver, target: Target) -> None:
+def replay_all(driver: SchedulerDriver, target: Target) -> None:
     while driver.auditor.num_pending or driver.pool.has_work:
         driver.decide()
         target.answer()
@@ -56,7 +56,7 @@ def replay_all(driver: PoolDriver, target: Target) -> None:
 def test_a_request_is_not_replayed_on_targets_that_came_before_its_news(max_tokens: int) -> None:
     """It ends with its first token, or is cancelled before the pool has decided anew."""
     pool = Scheduler(PoolConfig(), epoch=1)
-    driver = PoolDriver(pool, epoch=1, audit_share=1.0, clock=lambda: 1.0)
+    driver = SchedulerDriver(pool, epoch=1, audit_share=1.0, clock=lambda: 1.0)
     ingress = driver.attach()
     old = Target(driver, "old bits")
     params = SamplingParams(max_tokens=max_tokens, seed=3)

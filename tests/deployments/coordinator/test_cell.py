@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from deployments.coordinator import draining as leaving
-from deployments.coordinator.driver import PoolDriver
+from deployments.coordinator.driver import SchedulerDriver
 from deployments.errors import PoolUnavailableError
-from deployments.ingress.scheduler_client import PoolClient
+from deployments.ingress.scheduler_client import SchedulerClient
 from deployments.wire import liveness as silence
 from specdec_core.config import KPolicyName, PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.errors import InvalidRequestError, QueueFullError
@@ -48,7 +48,7 @@ def expected(asked: Request) -> list[int]:
     return continuation(asked.prompt_token_ids, asked.params.max_tokens)
 
 
-async def collect(client: PoolClient, asked: Request) -> list[int]:
+async def collect(client: SchedulerClient, asked: Request) -> list[int]:
     tokens: list[int] = []
     async for event in client.generate(asked):
         assert event.index == len(tokens) + len(asked.emitted_token_ids)
@@ -504,7 +504,7 @@ def test_a_driver_that_is_ended_as_news_comes_has_ended(
     monkeypatch.setattr(Scheduler, "next_deadline", lambda pool: time.monotonic() + 60)
 
     async def scenario() -> None:
-        driver = PoolDriver(Scheduler(PoolConfig(), epoch=1), epoch=1)
+        driver = SchedulerDriver(Scheduler(PoolConfig(), epoch=1), epoch=1)
         running = asyncio.create_task(driver.run())
         await asyncio.sleep(0.01)
         driver.abort(driver.attach(), "nobody")

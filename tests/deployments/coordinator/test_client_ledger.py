@@ -15,7 +15,7 @@ from deployments.app import coordinator_spec
 from deployments.config.api_keys import default_name, key_digest, read_key_file
 from deployments.config.client_limits import ClientLimits
 from deployments.config.service import ServiceConfig, SpecMetrics
-from deployments.coordinator.quotas import ClientLedger
+from deployments.coordinator.quotas import ClientQuotas
 from deployments.errors import ClientLimitError, UnauthorizedError
 from deployments.ingress.auth import Access
 from deployments.ingress.generation import GenerationService
@@ -33,13 +33,13 @@ def asked(request_id: str, client: str = "ada") -> Request:
     return Request(request_id=request_id, prompt_token_ids=(1, 2, 3), params=params, client=client)
 
 
-def begin(ledger: ClientLedger, *ids: str, client: str = "ada", now: float = 0.0) -> None:
+def begin(ledger: ClientQuotas, *ids: str, client: str = "ada", now: float = 0.0) -> None:
     for request_id in ids:
         ledger.begin(asked(request_id, client), now, is_resumed=False)
 
 
 def test_no_more_run_than_the_limit_and_an_end_makes_room() -> None:
-    ledger = ClientLedger(ClientLimits(max_concurrent=2))
+    ledger = ClientQuotas(ClientLimits(max_concurrent=2))
     begin(ledger, "1", "2")
     begin(ledger, "3", client="bob")
     with pytest.raises(ClientLimitError, match="'ada' has 2 requests running, the limit is 2"):
@@ -53,7 +53,7 @@ def test_no_more_run_than_the_limit_and_an_end_makes_room() -> None:
 
 
 def test_a_resumed_request_is_not_a_new_one_but_counts_while_it_runs() -> None:
-    ledger = ClientLedger(ClientLimits(max_concurrent=1, requests_per_minute=1))
+    ledger = ClientQuotas(ClientLimits(max_concurrent=1, requests_per_minute=1))
     for _ in range(2):
         ledger.begin(asked("1"), 0.0, is_resumed=True)
     assert (ledger.usage["ada"].num_requests, ledger.usage["ada"].num_running) == (0, 1)
@@ -62,7 +62,7 @@ def test_a_resumed_request_is_not_a_new_one_but_counts_while_it_runs() -> None:
 
 
 def test_a_minutes_worth_may_come_at_once_and_fills_up_evenly() -> None:
-    ledger = ClientLedger(ClientLimits(requests_per_minute=6))
+    ledger = ClientQuotas(ClientLimits(requests_per_minute=6))
     begin(ledger, *"123456")
     with pytest.raises(ClientLimitError, match="more than 6 requests a minute") as refused:
         begin(ledger, "7")
@@ -78,7 +78,7 @@ def test_a_minutes_worth_may_come_at_once_and_fills_up_evenly() -> None:
 
 
 def test_callers_without_a_key_are_one_client_without_a_limit() -> None:
-    ledger = ClientLedger(ClientLimits(max_concurrent=1, requests_per_minute=1))
+    ledger = ClientQuotas(ClientLimits(max_concurrent=1, requests_per_minute=1))
     begin(ledger, *"1234", client="")
     ledger.hear(TokenEvent(request_id="1", index=0, token_ids=(1,)))
     usage = ledger.usage[""]
@@ -87,7 +87,7 @@ def test_callers_without_a_key_are_one_client_without_a_limit() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from("be"), st.sampled_from("123456")), max_size=60))
 def test_the_count_is_that_of_the_live_requests(steps: list[tuple[str, str]]) -> None:
-    ledger = ClientLedger(ClientLimits(max_concurrent=3))
+    ledger = ClientQuotas(ClientLimits(max_concurrent=3))
     live: set[str] = set()
     for step, request_id in steps:
         if step == "e":
@@ -103,7 +103,7 @@ def test_the_count_is_that_of_the_live_requests(steps: list[tuple[str, str]]) ->
 
 
 def test_tokens_and_wasted_drafts_are_counted() -> None:
-    ledger = ClientLedger()
+    ledger = ClientQuotas()
     begin(ledger, "1")
     ledger.hear(TokenEvent(request_id="1", index=0, token_ids=(1, 2)))
     stats = RequestStats(num_drafted=9, num_accepted=4)
@@ -113,7 +113,7 @@ def test_tokens_and_wasted_drafts_are_counted() -> None:
 
 
 def test_prompt_tokens_count_once_and_cached_ones_at_the_end() -> None:
-    ledger = ClientLedger()
+    ledger = ClientQuotas()
     begin(ledger, "1", "2")
     begin(ledger, "3", client="")
     ledger.begin(asked("moved here"), 0.0, is_resumed=True)

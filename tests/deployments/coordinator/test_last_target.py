@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from deployments.coordinator.connections import ConnectedReplica
-from deployments.coordinator.driver import PoolDriver
+from deployments.coordinator.driver import SchedulerDriver
 from specdec_core.config import PoolConfig
 from specdec_core.messages import Occupancy, ReplicaInfo, Role
 from specdec_core.request import Request
@@ -28,11 +28,11 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def driver(clock: Clock) -> PoolDriver:
-    return PoolDriver(Scheduler(PoolConfig(), epoch=1), epoch=1, clock=clock)
+def driver(clock: Clock) -> SchedulerDriver:
+    return SchedulerDriver(Scheduler(PoolConfig(), epoch=1), epoch=1, clock=clock)
 
 
-def registered(driver: PoolDriver, name: str, role: Role = Role.TARGET) -> ConnectedReplica:
+def registered(driver: SchedulerDriver, name: str, role: Role = Role.TARGET) -> ConnectedReplica:
     info = ReplicaInfo(
         replica_id=name,
         role=role,
@@ -46,19 +46,19 @@ def registered(driver: PoolDriver, name: str, role: Role = Role.TARGET) -> Conne
     return driver.register(info)
 
 
-def asked_to_leave(driver: PoolDriver, replica: ConnectedReplica) -> bool:
+def asked_to_leave(driver: SchedulerDriver, replica: ConnectedReplica) -> bool:
     """Whether it may, at once."""
     driver.drain(replica)
     return may_leave(driver, replica)
 
 
-def may_leave(driver: PoolDriver, replica: ConnectedReplica) -> bool:
+def may_leave(driver: SchedulerDriver, replica: ConnectedReplica) -> bool:
     for _ in range(2):  # the pool is told, and then tells the replica
         driver.decide()
     return is_told(replica)
 
 
-def beats(driver: PoolDriver, replica: ConnectedReplica) -> None:
+def beats(driver: SchedulerDriver, replica: ConnectedReplica) -> None:
     driver.on_occupancy(replica, Occupancy(num_free_blocks=100))
 
 
@@ -68,7 +68,7 @@ def is_told(replica: ConnectedReplica) -> bool:
 
 
 def test_the_last_target_serves_what_an_ingress_brings_although_it_was_asked_to_leave(
-    driver: PoolDriver,
+    driver: SchedulerDriver,
 ) -> None:
     """A redeploy asks it seconds before the ingresses, whose clients it may not have yet."""
     target, ingress = registered(driver, "t"), driver.attach()
@@ -80,7 +80,7 @@ def test_the_last_target_serves_what_an_ingress_brings_although_it_was_asked_to_
     assert any(isinstance(command, SendLease) for command in target.outbox.take_news() or [])
 
 
-def test_it_stays_until_the_last_ingress_has_left(driver: PoolDriver, clock: Clock) -> None:
+def test_it_stays_until_the_last_ingress_has_left(driver: SchedulerDriver, clock: Clock) -> None:
     target, first, second = registered(driver, "t"), driver.attach(), driver.attach()
     assert not asked_to_leave(driver, target)
     driver.detach(first)
@@ -90,7 +90,7 @@ def test_it_stays_until_the_last_ingress_has_left(driver: PoolDriver, clock: Clo
     assert may_leave(driver, target)
 
 
-def test_an_ingress_that_leaves_wakes_who_lets_it_go(driver: PoolDriver, clock: Clock) -> None:
+def test_an_ingress_that_leaves_wakes_who_lets_it_go(driver: SchedulerDriver, clock: Clock) -> None:
     """Without a request nothing else happens. Here its time to come back is over at once."""
 
     async def scenario() -> None:
@@ -110,7 +110,7 @@ def test_an_ingress_that_leaves_wakes_who_lets_it_go(driver: PoolDriver, clock: 
 
 
 def test_when_every_ingress_has_gone_it_leaves_unless_one_comes_back(
-    driver: PoolDriver, clock: Clock
+    driver: SchedulerDriver, clock: Clock
 ) -> None:
     """Whose stream broke is back within a second."""
     target, ingress = registered(driver, "t"), driver.attach()
@@ -128,7 +128,7 @@ def test_when_every_ingress_has_gone_it_leaves_unless_one_comes_back(
 
 
 def test_a_coordinator_that_has_just_begun_expects_the_ingresses_of_the_one_before(
-    driver: PoolDriver, clock: Clock
+    driver: SchedulerDriver, clock: Clock
 ) -> None:
     """They bring back what they have not got to the end, and nobody else would serve it."""
     target, draft = registered(driver, "t"), registered(driver, "d", Role.DRAFT)
@@ -140,7 +140,7 @@ def test_a_coordinator_that_has_just_begun_expects_the_ingresses_of_the_one_befo
     assert may_leave(driver, target)
 
 
-def test_beside_a_target_that_stays_it_leaves_at_once(driver: PoolDriver) -> None:
+def test_beside_a_target_that_stays_it_leaves_at_once(driver: SchedulerDriver) -> None:
     """A service that scales down, and a redeploy that keeps the settings and has room for both."""
     first, second = registered(driver, "t1"), registered(driver, "t2")
     driver.attach()
@@ -149,7 +149,7 @@ def test_beside_a_target_that_stays_it_leaves_at_once(driver: PoolDriver) -> Non
     assert may_leave(driver, first)
 
 
-def test_beside_a_target_that_says_nothing_it_stays(driver: PoolDriver) -> None:
+def test_beside_a_target_that_says_nothing_it_stays(driver: SchedulerDriver) -> None:
     """Who was heard from before it asked may hang by now, and is taken for dead seconds later."""
     first, second = registered(driver, "t1"), registered(driver, "t2")
     driver.attach()
@@ -159,7 +159,7 @@ def test_beside_a_target_that_says_nothing_it_stays(driver: PoolDriver) -> None:
     assert not may_leave(driver, first)
 
 
-def test_beside_a_target_that_is_fenced_it_stays(driver: PoolDriver, clock: Clock) -> None:
+def test_beside_a_target_that_is_fenced_it_stays(driver: SchedulerDriver, clock: Clock) -> None:
     """Its pass hangs, and its heartbeats, which another thread sends, go on."""
     first, second = registered(driver, "t1"), registered(driver, "t2")
     ingress = driver.attach()
@@ -182,7 +182,7 @@ def test_beside_a_target_that_is_fenced_it_stays(driver: PoolDriver, clock: Cloc
     assert first.may_leave
 
 
-def test_beside_a_target_that_has_gone_since_it_stays(driver: PoolDriver) -> None:
+def test_beside_a_target_that_has_gone_since_it_stays(driver: SchedulerDriver) -> None:
     first, second = registered(driver, "t1"), registered(driver, "t2")
     driver.attach()
     driver.drain(first)
@@ -193,7 +193,7 @@ def test_beside_a_target_that_has_gone_since_it_stays(driver: PoolDriver) -> Non
     assert not may_leave(driver, first)
 
 
-def test_what_it_says_itself_does_not_let_it_go(driver: PoolDriver) -> None:
+def test_what_it_says_itself_does_not_let_it_go(driver: SchedulerDriver) -> None:
     first, _ = registered(driver, "t1"), registered(driver, "t2")
     driver.attach()
     driver.drain(first)
@@ -201,7 +201,7 @@ def test_what_it_says_itself_does_not_let_it_go(driver: PoolDriver) -> None:
     assert not may_leave(driver, first)
 
 
-def test_a_draft_is_nobody_who_stays(driver: PoolDriver) -> None:
+def test_a_draft_is_nobody_who_stays(driver: SchedulerDriver) -> None:
     first, draft = registered(driver, "t1"), registered(driver, "d", Role.DRAFT)
     driver.attach()
     driver.drain(first)
@@ -209,7 +209,7 @@ def test_a_draft_is_nobody_who_stays(driver: PoolDriver) -> None:
     assert not may_leave(driver, first)
 
 
-def test_it_leaves_as_soon_as_another_one_has_come(driver: PoolDriver) -> None:
+def test_it_leaves_as_soon_as_another_one_has_come(driver: SchedulerDriver) -> None:
     old, _ = registered(driver, "old"), driver.attach()
     assert not asked_to_leave(driver, old)
     new = registered(driver, "new")
@@ -218,7 +218,9 @@ def test_it_leaves_as_soon_as_another_one_has_come(driver: PoolDriver) -> None:
 
 
 @pytest.mark.parametrize("is_gone", [True, False])
-def test_of_all_targets_that_leave_the_last_one_stays(driver: PoolDriver, is_gone: bool) -> None:
+def test_of_all_targets_that_leave_the_last_one_stays(
+    driver: SchedulerDriver, is_gone: bool
+) -> None:
     """Also while the one before it, which may go, has not gone yet."""
     first, last = registered(driver, "t1"), registered(driver, "t2")
     driver.attach()
@@ -234,7 +236,7 @@ def test_of_all_targets_that_leave_the_last_one_stays(driver: PoolDriver, is_gon
     assert not may_leave(driver, last)
 
 
-def test_of_those_that_leave_who_asked_last_stays(driver: PoolDriver) -> None:
+def test_of_those_that_leave_who_asked_last_stays(driver: SchedulerDriver) -> None:
     """It has the most time left, whichever coordinator the others asked before this one."""
     restarted, redeployed = registered(driver, "t1"), registered(driver, "t2")
     driver.attach()
@@ -248,7 +250,7 @@ def test_of_those_that_leave_who_asked_last_stays(driver: PoolDriver) -> None:
     assert not may_leave(driver, redeployed)
 
 
-def test_who_comes_back_while_it_leaves_has_to_ask_again(driver: PoolDriver) -> None:
+def test_who_comes_back_while_it_leaves_has_to_ask_again(driver: SchedulerDriver) -> None:
     """Its stream broke, and with it what it had asked for. It asks right behind registering, so
     until it has said more, nobody takes it for one that stays."""
     old, _ = registered(driver, "t"), driver.attach()
@@ -265,7 +267,7 @@ def test_who_comes_back_while_it_leaves_has_to_ask_again(driver: PoolDriver) -> 
     assert not may_leave(driver, new)
 
 
-def test_a_draft_leaves_at_once(driver: PoolDriver) -> None:
+def test_a_draft_leaves_at_once(driver: SchedulerDriver) -> None:
     registered(driver, "t")
     driver.attach()
     assert asked_to_leave(driver, registered(driver, "d", Role.DRAFT))

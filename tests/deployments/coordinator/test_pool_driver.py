@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from deployments.coordinator.connections import ConnectedReplica
-from deployments.coordinator.driver import PoolDriver
+from deployments.coordinator.driver import SchedulerDriver
 from deployments.coordinator.service import CoordinatorServicer
 from deployments.coordinator.streams import Delivery, IngressOutbox, WorkOutbox
 from specdec.v1 import coordination_pb2 as pb
@@ -47,7 +47,7 @@ def met_after(first_s: float, then_s: float) -> tuple[float, list[float]]:
     pool: Any = ClockedPool(started + first_s)
 
     async def scenario() -> None:
-        driver = PoolDriver(pool, epoch=1)
+        driver = SchedulerDriver(pool, epoch=1)
         running = asyncio.create_task(driver.run())
         await _until(lambda: len(pool.asked_s) == 1)
         pool.deadline = started + then_s
@@ -99,7 +99,7 @@ def test_a_replica_that_answered_is_given_work_before_the_next_answer_is_read() 
 
     async def scenario() -> None:
         pool: Any = Pool(deadline=time.monotonic() + 3600)
-        driver = PoolDriver(pool, epoch=1)
+        driver = SchedulerDriver(pool, epoch=1)
         servicer = Servicer(driver)
         tasks = [asyncio.create_task(driver.run())]
         await _until(lambda: bool(log))
@@ -120,7 +120,7 @@ def test_a_replica_that_answered_is_given_work_before_the_next_answer_is_read() 
 
 def test_the_name_of_an_aborted_request_is_free_before_its_end_is_told() -> None:
     """Abort and submission come in one turn of the loop, in which the pool decides nothing."""
-    driver = PoolDriver(Scheduler(PoolConfig(), epoch=1), epoch=1, clock=lambda: 1.0)
+    driver = SchedulerDriver(Scheduler(PoolConfig(), epoch=1), epoch=1, clock=lambda: 1.0)
     params = SamplingParams(max_tokens=100)
     request = Request(request_id="a", prompt_token_ids=(1, 2, 3), params=params)
     one, other = driver.attach(), driver.attach()

@@ -9,7 +9,7 @@ import pytest
 
 from deployments.config.client_limits import ClientLimits
 from deployments.errors import ClientLimitError
-from deployments.ingress.scheduler_client import PoolClient
+from deployments.ingress.scheduler_client import SchedulerClient
 from deployments.wire.endpoint import Endpoint
 from specdec_core.errors import InvalidRequestError
 from specdec_core.messages import Role
@@ -17,14 +17,14 @@ from tests.deployments.cell import Cell, cell
 from tests.deployments.coordinator.test_cell import PLAIN, collect, expected, request, run, until
 
 
-async def begin(parts: Cell, client: PoolClient, name: str) -> asyncio.Task[list[int]]:
+async def begin(parts: Cell, client: SchedulerClient, name: str) -> asyncio.Task[list[int]]:
     num_live = parts.driver.pool.num_live
     answer = asyncio.create_task(collect(client, request(name, client="ada")))
     await until(lambda: parts.driver.pool.num_live == num_live + 1)
     return answer
 
 
-async def lose_coordinator(parts: Cell, *clients: PoolClient) -> None:
+async def lose_coordinator(parts: Cell, *clients: SchedulerClient) -> None:
     await parts.kill_coordinator()
     await until(lambda: not any(client.state for client in clients))
 
@@ -72,7 +72,7 @@ def test_it_takes_no_other_ingress_s_request_over() -> None:
                 await may_come.wait()
                 return await parts.resolve()
 
-            late = PoolClient(second_to_come)
+            late = SchedulerClient(second_to_come)
             keeping = asyncio.create_task(late.run())
             clients = [await parts.client("one"), late]
             await until(lambda: all(client.state for client in clients))

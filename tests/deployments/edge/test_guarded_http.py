@@ -14,7 +14,7 @@ from ray.serve._private.http_util import validate_http_proxy_callback_return
 
 from benchmarks.overload.http_exchange import connection, parse
 from deployments.proxy import hooks as proxy_hook
-from deployments.proxy.http_errors import Endings
+from deployments.proxy.http_errors import ProxyErrors
 from deployments.proxy.http_guard import EdgeLimits, GuardedHttp
 from deployments.proxy.readiness import Readiness
 
@@ -179,7 +179,7 @@ def test_serves_proxies_take_this_protocol(monkeypatch: pytest.MonkeyPatch) -> N
 
     async def scenario() -> None:
         middleware = validate_http_proxy_callback_return(proxy_hook.guard())
-        assert [each.cls for each in middleware] == [Endings, Readiness]
+        assert [each.cls for each in middleware] == [ProxyErrors, Readiness]
         made = uvicorn.Config(Application())
         made.load()
         assert made.http_protocol_class is GuardedHttp

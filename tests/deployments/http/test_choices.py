@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from deployments.ingress.generation import GenerationService
-from deployments.ingress.generation_request import Ask
+from deployments.ingress.generation_request import GenerationRequest
 from specdec_core.config import PoolConfig
 from specdec_core.seeds import derive_seed
 from tests.deployments.fake_replica import continuation
@@ -194,7 +194,7 @@ def test_a_client_that_leaves_its_stream_frees_every_choice() -> None:
             while pool.state is None:
                 await asyncio.sleep(0.005)
             service = GenerationService(TEXT, pool, model_name="fake", speculation=SPECULATION)
-            ask = Ask(sampling={"max_tokens": 400, "temperature": 0.0})
+            ask = GenerationRequest(sampling={"max_tokens": 400, "temperature": 0.0})
             generations = service.prepare_choices([TEXT.encode("HELLO")], ask, 3)
             pieces = service.run_choices(generations)
             await anext(pieces)

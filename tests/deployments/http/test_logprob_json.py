@@ -6,15 +6,17 @@ import json
 import math
 
 from deployments.api.http.logprob_json import chat_logprobs, completion_logprobs, logprob_records
-from deployments.ingress.output import Piece
+from deployments.ingress.output import OutputChunk
 from specdec_core.logprobs import TokenLogprobs
 
 TOKENS = {0: b"a", 1: "é".encode(), 2: b"\xf0\x9f", 3: b"a", 4: b"\x99"}
 
 
-def piece(token_id: int, logprob: float, *top: tuple[int, float]) -> Piece:
+def piece(token_id: int, logprob: float, *top: tuple[int, float]) -> OutputChunk:
     reported = (TokenLogprobs(logprob, top),)
-    return Piece(index=4, token_ids=(token_id,), text="", text_offsets=(9,), logprobs=reported)
+    return OutputChunk(
+        index=4, token_ids=(token_id,), text="", text_offsets=(9,), logprobs=reported
+    )
 
 
 def test_a_token_that_is_not_among_the_most_probable_comes_on_top() -> None:

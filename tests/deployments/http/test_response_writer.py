@@ -14,9 +14,9 @@ from deployments.api.http.logprob_json import Echo
 from deployments.api.http.response_choice import Choice
 from deployments.api.http.responses import COMPLETION, Response
 from deployments.config.service import SpecMetrics
-from deployments.ingress.generation_request import Ask
+from deployments.ingress.generation_request import GenerationRequest
 from deployments.ingress.lanes import Lanes
-from deployments.ingress.output import Piece
+from deployments.ingress.output import OutputChunk
 from deployments.text.tokenizer import TextModel
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.request import FinishReason
@@ -31,7 +31,9 @@ def entries(count: int, num_top: int) -> tuple[TokenLogprobs, ...]:
     )
 
 
-def parts(text: TextModel, prompt_len: int, num_tokens: int) -> tuple[Response, Piece, list[Any]]:
+def parts(
+    text: TextModel, prompt_len: int, num_tokens: int
+) -> tuple[Response, OutputChunk, list[Any]]:
     """An answer, its only piece, and the threads in which its tokens were spelled."""
     threads: list[threading.Thread] = []
 
@@ -39,7 +41,9 @@ def parts(text: TextModel, prompt_len: int, num_tokens: int) -> tuple[Response, 
         threads.append(threading.current_thread())
         return text.token_bytes(token_id)
 
-    ask = Ask(sampling={"logprobs": 20, "prompt_logprobs": 20, "max_tokens": num_tokens})
+    ask = GenerationRequest(
+        sampling={"logprobs": 20, "prompt_logprobs": 20, "max_tokens": num_tokens}
+    )
     generation = service_of(text, ScriptedPool(())).prepare((5,) * prompt_len, ask)
     response = Response(
         shape=COMPLETION,
@@ -53,7 +57,7 @@ def parts(text: TextModel, prompt_len: int, num_tokens: int) -> tuple[Response, 
         return_token_ids=False,
         num_prompt_logprobs=20,
     )
-    piece = Piece(
+    piece = OutputChunk(
         index=0,
         token_ids=(1,) * num_tokens,
         text="1" * num_tokens,

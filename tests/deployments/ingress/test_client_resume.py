@@ -18,8 +18,8 @@ from deployments.errors import FingerprintError
 from deployments.ingress.answer import AnswerOptions
 from deployments.ingress.client_resume import check_fingerprint
 from deployments.ingress.generation import GenerationService
-from deployments.ingress.generation_request import Ask, Generation, Resume
-from deployments.ingress.output import Piece
+from deployments.ingress.generation_request import Generation, GenerationRequest, Resume
+from deployments.ingress.output import OutputChunk
 from deployments.observability.metrics.ingress_times import IngressTimes
 from deployments.text.answers.asking import CallsAsked
 from deployments.text.tokenizer import TextModel, load_text_model
@@ -85,7 +85,9 @@ def service_of(text: TextModel, pool: Any) -> GenerationService:
     )
 
 
-def answer_of(text: TextModel, generation: Generation, pieces: Sequence[Piece]) -> dict[str, Any]:
+def answer_of(
+    text: TextModel, generation: Generation, pieces: Sequence[OutputChunk]
+) -> dict[str, Any]:
     """Everything that a chat's chunks tell, joined."""
     response = Response(
         shape=CHAT,
@@ -112,9 +114,14 @@ def answer_of(text: TextModel, generation: Generation, pieces: Sequence[Piece]) 
 
 
 def told(
-    text: TextModel, ids: Sequence[int], ask: Ask, seed: int = 0, *, streams: bool = True
-) -> tuple[list[Piece], Generation]:
-    async def scenario() -> tuple[list[Piece], Generation]:
+    text: TextModel,
+    ids: Sequence[int],
+    ask: GenerationRequest,
+    seed: int = 0,
+    *,
+    streams: bool = True,
+) -> tuple[list[OutputChunk], Generation]:
+    async def scenario() -> tuple[list[OutputChunk], Generation]:
         service = service_of(text, ScriptedPool(ids, seed))
         generations = await service.checked_choices([(5,)], ask, 1)
         pieces = [piece async for _, piece in service.run_choices(generations, streams=streams)]
@@ -123,7 +130,7 @@ def told(
     return asyncio.run(scenario())
 
 
-def with_resume(ask: Ask, ids: Sequence[int]) -> Ask:
+def with_resume(ask: GenerationRequest, ids: Sequence[int]) -> GenerationRequest:
     return replace(ask, resume=Resume(token_ids=[tuple(ids)]))
 
 
@@ -153,7 +160,7 @@ def test_what_two_connections_tell_is_what_one_would_have(
     if named.pop("is_cut", False):
         sampling["stop_token_ids"] = [ids[-1]]
         sampling["max_tokens"] += 5
-    ask = Ask(sampling=sampling, answer=CALLS, **named)  # type: ignore[arg-type]
+    ask = GenerationRequest(sampling=sampling, answer=CALLS, **named)  # type: ignore[arg-type]
     pieces, generation = told(text, ids, ask, seed)
     whole = answer_of(text, generation, pieces)
     for count in range(len(pieces) + 1):
@@ -170,7 +177,7 @@ def test_what_two_connections_tell_is_what_one_would_have(
 
 def test_ids_behind_the_end_by_a_stop_string_are_refused(text: TextModel) -> None:
     ids = text.encode(ANSWER)
-    ask = Ask(sampling={"max_tokens": len(ids), "temperature": 0.0}, stop=["END"])
+    ask = GenerationRequest(sampling={"max_tokens": len(ids), "temperature": 0.0}, stop=["END"])
     pieces, _ = told(text, ids, ask)
     end = pieces[-1].index + len(pieces[-1].token_ids)
     told(text, ids, with_resume(ask, ids[:end]))
@@ -203,7 +210,7 @@ def test_what_no_answer_can_have_been_is_refused(
     text: TextModel, resume: Resume, sampling: dict[str, Any], n: int, message: str
 ) -> None:
     service = service_of(text, ScriptedPool(()))
-    ask = Ask(sampling={"max_tokens": 8, **sampling}, resume=resume)
+    ask = GenerationRequest(sampling={"max_tokens": 8, **sampling}, resume=resume)
     with pytest.raises(InvalidRequestError, match=message):
         service.prepare_choices([(5,)], ask, n)
 
@@ -211,14 +218,16 @@ def test_what_no_answer_can_have_been_is_refused(
 def test_without_ids_an_answer_begins_anew(text: TextModel) -> None:
     """Nothing had come, so nothing is known of its seed."""
     service = service_of(text, ScriptedPool(()))
-    ask = Ask(resume=Resume(token_ids=[(), ()]))
+    ask = GenerationRequest(resume=Resume(token_ids=[(), ()]))
     assert len(service.prepare_choices([(5,)], ask, 2)) == 2
 
 
 def test_the_choices_have_ids_and_seeds_of_their_own(text: TextModel) -> None:
     service = service_of(text, ScriptedPool(()))
-    anew = service.prepare_choices([(5,)], Ask(sampling={"seed": 9}), 2)
-    again = service.prepare_choices([(5,)], Ask(resume=Resume(token_ids=[(1, 4), (7,)], seed=9)), 2)
+    anew = service.prepare_choices([(5,)], GenerationRequest(sampling={"seed": 9}), 2)
+    again = service.prepare_choices(
+        [(5,)], GenerationRequest(resume=Resume(token_ids=[(1, 4), (7,)], seed=9)), 2
+    )
     assert [one.request.resume_token_ids for one in again] == [(1, 4), (7,)]
     assert [one.request.params.seed for one in again] == [one.request.params.seed for one in anew]
 
@@ -226,7 +235,7 @@ def test_the_choices_have_ids_and_seeds_of_their_own(text: TextModel) -> None:
 @pytest.mark.parametrize("seed", [-1, -2, -(2**63), 0, 2**63 - 1])
 def test_the_seed_that_was_told_resumes_an_answer_to_any_seed(text: TextModel, seed: int) -> None:
     service = service_of(text, ScriptedPool(()))
-    ask = Ask(sampling={"seed": seed})
+    ask = GenerationRequest(sampling={"seed": seed})
     anew = [one.request.params.seed for one in service.prepare_choices([(5,)], ask, 2)]
     again = replace(ask, resume=Resume(token_ids=[(1, 4), (7,)], seed=anew[0]))
     found = service.prepare_choices([(5,)], again, 2)

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from deployments.config.client_limits import ClientLimits
-from deployments.coordinator.driver import PoolDriver
+from deployments.coordinator.driver import SchedulerDriver
 from deployments.error_status import status_of
 from deployments.errors import DeadlineError, FailureKind
 from deployments.ingress.generation import GenerationService
-from deployments.ingress.generation_request import Ask
+from deployments.ingress.generation_request import GenerationRequest
 from deployments.ingress.request_limits import RequestLimits
 from specdec_core.config import PoolConfig, SpeculationConfig
 from specdec_core.request import Request
@@ -34,7 +34,7 @@ def asked(timeout_s: float | None) -> Request:
 
 def test_the_pool_ends_a_request_whose_ingress_never_reads() -> None:
     now = 0.0
-    driver = PoolDriver(
+    driver = SchedulerDriver(
         Scheduler(PoolConfig(), epoch=1),
         epoch=1,
         limits=ClientLimits(max_concurrent=1),
@@ -85,4 +85,6 @@ def test_the_pool_is_told_the_sooner_of_the_requests_deadline_and_the_servers(
         speculation=SpeculationConfig(),
         limits=RequestLimits(timeout_s=of_server),
     )
-    assert service.prepare((5,), Ask(timeout_s=of_request)).request.timeout_s == expected
+    assert (
+        service.prepare((5,), GenerationRequest(timeout_s=of_request)).request.timeout_s == expected
+    )

@@ -10,18 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deployments.ingress.gathering import gathered
-from deployments.ingress.output import Piece, joined
+from deployments.ingress.output import OutputChunk, joined
 from specdec_core.request import FinishReason
 from tests.deployments.http_server import completion, expected_text, run, server, stream
 
 
-def pieces_of(sizes: Sequence[int]) -> list[Piece]:
+def pieces_of(sizes: Sequence[int]) -> list[OutputChunk]:
     """Ids count up from 0, each with its own text; the last piece ends the answer."""
     told, index = [], 0
     for place, size in enumerate(sizes):
         ids = tuple(range(index, index + size))
         told.append(
-            Piece(
+            OutputChunk(
                 index=index,
                 token_ids=ids,
                 text="".join(f"<{i}>" for i in ids),
@@ -33,14 +33,16 @@ def pieces_of(sizes: Sequence[int]) -> list[Piece]:
     return told
 
 
-async def source(pieces: Sequence[Piece], error: Exception | None = None) -> AsyncGenerator[Piece]:
+async def source(
+    pieces: Sequence[OutputChunk], error: Exception | None = None
+) -> AsyncGenerator[OutputChunk]:
     for piece in pieces:
         yield piece
     if error is not None:
         raise error
 
 
-async def read(pieces: AsyncGenerator[Piece]) -> list[Piece]:
+async def read(pieces: AsyncGenerator[OutputChunk]) -> list[OutputChunk]:
     return [piece async for piece in pieces]
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from deployments.ingress.generation import GenerationService
-from deployments.ingress.generation_request import Ask
-from deployments.ingress.scheduler_client import PoolClient
+from deployments.ingress.generation_request import GenerationRequest
+from deployments.ingress.scheduler_client import SchedulerClient
 from deployments.observability.metrics.ingress_times import IngressTimes
 from deployments.wire.endpoint import Endpoint
 from specdec_core.config import SpeculationConfig
@@ -51,7 +51,7 @@ async def unreachable() -> Endpoint:
 def test_what_takes_long_runs_in_a_thread_of_its_own(length: int, is_aside: bool) -> None:
     text: Any = WatchedText()
     service = GenerationService(
-        text, PoolClient(unreachable), model_name="fake", speculation=SpeculationConfig()
+        text, SchedulerClient(unreachable), model_name="fake", speculation=SpeculationConfig()
     )
     assert len(asyncio.run(service.encode("x" * length))) == length
     assert len(asyncio.run(service.decode_all([1] * length, "ids"))) == length
@@ -84,7 +84,7 @@ def test_a_stop_string_ends_the_answer_though_the_coordinator_hangs() -> None:
     )
 
     async def scenario() -> None:
-        asked = service.prepare((5,), Ask(stop=[text.decode((2, 3))]))
+        asked = service.prepare((5,), GenerationRequest(stop=[text.decode((2, 3))]))
         (piece,) = [piece async for piece in service.run(asked)]
         assert (piece.text, piece.finish_reason) == (text.decode((1,)), FinishReason.STOP)
 
@@ -101,12 +101,12 @@ def test_what_a_request_leaves_open_follows_the_models_own_defaults() -> None:
         speculation=SpeculationConfig(),
         sampling_defaults=own,
     )
-    params = service.prepare((5,), Ask()).request.params
+    params = service.prepare((5,), GenerationRequest()).request.params
     assert (params.temperature, params.top_k, params.max_tokens) == (0.5, 7, 30)
     given = {"temperature": 0.0, "top_k": -1, "max_tokens": 60}
-    params = service.prepare((5,), Ask(sampling=given)).request.params
+    params = service.prepare((5,), GenerationRequest(sampling=given)).request.params
     assert (params.temperature, params.top_k, params.max_tokens) == (0.0, 0, 60)
-    assert service.prepare((5,) * 500, Ask()).request.params.max_tokens == 12
+    assert service.prepare((5,) * 500, GenerationRequest()).request.params.max_tokens == 12
 
 
 class _TellingPool:
@@ -140,7 +140,7 @@ def test_a_client_that_leaves_as_a_token_comes_has_left(num_turns: int) -> None:
         service = GenerationService(
             fake_text_model(), pool, model_name="fake", speculation=SpeculationConfig()
         )
-        asked = service.prepare((5,), Ask(timeout_s=60.0))
+        asked = service.prepare((5,), GenerationRequest(timeout_s=60.0))
 
         async def listen() -> None:
             async for _ in service.run(asked):

@@ -14,7 +14,7 @@ import pytest
 from deployments.api.http.schemas import ChatBody, CompletionBody, parse_body
 from deployments.api.http.unknown_fields import UnknownFields
 from deployments.ingress.generation import GenerationService
-from deployments.ingress.generation_request import Ask
+from deployments.ingress.generation_request import GenerationRequest
 from deployments.ingress.lanes import INLINE, Lanes
 from deployments.ingress.request_limits import (
     MAX_ALLOWED_IDS,
@@ -174,14 +174,14 @@ def test_the_event_loop_runs_while_a_long_prompt_is_tokenized(tmp_path: Path) ->
 def test_sampling_is_resolved_once_for_all_prompts() -> None:
     """Otherwise 128 prompts make 128 times the work of their common bad words."""
     text, backend = watched()
-    ask = Ask(sampling={"bad_words": ["a", "b"], "allowed_token_ids": [1, 2, 3]})
+    ask = GenerationRequest(sampling={"bad_words": ["a", "b"], "allowed_token_ids": [1, 2, 3]})
     service = service_of(text)
     generations = service.prepare_choices([(1,) * length for length in (9, 5, 20)], ask, 1)
     assert backend.num_encoded == 4
     params = [one.request.params for one in generations]
     assert {one.bad_words for one in params} == {params[0].bad_words}
     assert [one.max_tokens for one in params] == [503, 507, 492]
-    named = Ask(sampling={"max_tokens": 500})
+    named = GenerationRequest(sampling={"max_tokens": 500})
     with pytest.raises(InvalidRequestError, match="max_tokens=500, the prompt has 20 tokens"):
         service.prepare_choices([(1,) * 9, (1,) * 20], named, 1)
 
@@ -236,16 +236,16 @@ def test_a_long_list_is_refused_before_its_entries_are_read(
 def test_long_stop_strings_are_refused() -> None:
     """Each is searched for after every token."""
     prepare = partial(service_of(fake_text_model()).prepare, (1,))
-    prepare(Ask(stop=["a" * (MAX_STOP_CHARS - 1), "b"]))
+    prepare(GenerationRequest(stop=["a" * (MAX_STOP_CHARS - 1), "b"]))
     with pytest.raises(InvalidRequestError, match="4097 characters together, the limit is 4096"):
-        prepare(Ask(stop=["a" * MAX_STOP_CHARS, "b"]))
+        prepare(GenerationRequest(stop=["a" * MAX_STOP_CHARS, "b"]))
 
 
 def test_choices_do_not_multiply_long_lists() -> None:
     service = service_of(fake_text_model())
     text: Any = service.text
     object.__setattr__(text.backend, "get_vocab_size", lambda: 100_000)
-    ask = Ask(sampling={"allowed_token_ids": list(range(100_000))})
+    ask = GenerationRequest(sampling={"allowed_token_ids": list(range(100_000))})
     assert len(service.prepare_choices([(1,)], ask, 5)) == 5
     with pytest.raises(InvalidRequestError, match="100000 entries for each of 6 choices"):
         service.prepare_choices([(1,), (2,)], ask, 3)

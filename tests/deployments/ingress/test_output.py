@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from deployments.ingress.output import Output, Piece, View, joined
+from deployments.ingress.output import Output, OutputChunk, OutputOptions, joined
 from deployments.text.tokenizer import TextModel, load_text_model
 from specdec_core.logprobs import TokenLogprobs
 from specdec_core.request import FinishReason, TokenEvent
@@ -47,11 +47,11 @@ def pieces_of(
     text: TextModel,
     parts: Iterator[TokenEvent],
     *stop: str,
-    view: View | None = None,
+    view: OutputOptions | None = None,
     **params: Any,
-) -> list[Piece]:
-    output = Output(text, SamplingParams(max_tokens=99, **params), stop, view or View())
-    pieces: list[Piece] = []
+) -> list[OutputChunk]:
+    output = Output(text, SamplingParams(max_tokens=99, **params), stop, view or OutputOptions())
+    pieces: list[OutputChunk] = []
     for part in parts:
         pieces.append(output.take(part))
         if pieces[-1].finish_reason is not None:
@@ -143,7 +143,7 @@ def test_a_stop_string_of_a_character_that_was_never_finished(text: TextModel) -
 def test_the_stop_string_is_shown_where_it_is_asked_for(text: TextModel, cuts: list[int]) -> None:
     ids = text.encode_part("one two three")
     for shows in (False, True):
-        view = View(includes_stop=shows)
+        view = OutputOptions(includes_stop=shows)
         whole = joined(pieces_of(text, events(ids, cuts), "two", view=view))
         assert whole.text == ("one two" if shows else "one ")
         assert whole.stop_reason == "two"
@@ -154,7 +154,7 @@ def test_special_tokens_are_shown_where_they_are_asked_for(text: TextModel) -> N
     assert len(special) == 1
     ids = (*text.encode_part("a"), *special, *text.encode_part("b"))
     assert joined(pieces_of(text, events(ids, [1]))).text == "ab"
-    shown = joined(pieces_of(text, events(ids, [1]), view=View(shows_special_tokens=True)))
+    shown = joined(pieces_of(text, events(ids, [1]), view=OutputOptions(shows_special_tokens=True)))
     assert shown.text == "a<|end|>b"
 
 
@@ -165,7 +165,7 @@ def test_the_stop_id_is_shown_only_with_both(text: TextModel) -> None:
             pieces_of(
                 text,
                 events(ids, [], FinishReason.STOP),
-                view=View(shows_special_tokens=special, includes_stop=stop),
+                view=OutputOptions(shows_special_tokens=special, includes_stop=stop),
             )
         ).text
         for special in (False, True)
@@ -205,10 +205,10 @@ def test_stop_strings_see_special_tokens(
     """Special tokens themselves are shown only where that is asked for."""
     ids = spelled(text, content)
     for includes in (False, True):
-        view = View(includes_stop=includes)
+        view = OutputOptions(includes_stop=includes)
         whole = joined(pieces_of(text, events(ids, cuts), *stop, view=view))
         assert (whole.text, whole.stop_reason) == (shown + (found or "") * includes, found)
-        view = View(includes_stop=includes, shows_special_tokens=True)
+        view = OutputOptions(includes_stop=includes, shows_special_tokens=True)
         whole = joined(pieces_of(text, events(ids, cuts), *stop, view=view))
         place = content.find(found) if found else len(content)
         assert whole.text == content[:place] + (found or "") * includes
@@ -236,11 +236,11 @@ def test_hidden_tokens_change_only_what_is_shown(
 ) -> None:
     ids = spelled(text, "".join(parts))
     hiding = joined(pieces_of(text, events(ids, cuts), *stop))
-    view = View(shows_special_tokens=True)
+    view = OutputOptions(shows_special_tokens=True)
     showing = joined(pieces_of(text, events(ids, cuts), *stop, view=view))
     assert (hiding.token_ids, hiding.stop_reason) == (showing.token_ids, showing.stop_reason)
     assert hiding.text == showing.text.replace("<|start|>", "").replace("<|end|>", "")
     ends = {i: name for i, name in text.hidden_tokens.items() if name == "<|end|>"}
-    some = joined(pieces_of(text, events(ids, cuts), *stop, view=View(hidden_tokens=ends)))
+    some = joined(pieces_of(text, events(ids, cuts), *stop, view=OutputOptions(hidden_tokens=ends)))
     assert (some.token_ids, some.stop_reason) == (showing.token_ids, showing.stop_reason)
     assert some.text == showing.text.replace("<|end|>", "")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from deployments.ingress.pace import LOOK_S, MOST_HELD_S, Pace, share_of
+from deployments.ingress.pace import LOOK_S, MOST_HELD_S, ChunkPacing, share_of
 from specdec_core.config import PoolConfig, SpecMethod, SpeculationConfig
 from specdec_core.messages import Role
 from specdec_core.request import FinishReason, TokenEvent
@@ -30,10 +30,10 @@ class Machine:
     now_s: float = 0.0
     spent_s: float = 0.0
 
-    def pace(self) -> Pace:
-        return Pace(SHARE, clock=lambda: self.now_s, cpu_clock=lambda: self.spent_s)
+    def pace(self) -> ChunkPacing:
+        return ChunkPacing(SHARE, clock=lambda: self.now_s, cpu_clock=lambda: self.spent_s)
 
-    def run(self, pace: Pace, num_cores: float, num_looks: int = 1) -> float:
+    def run(self, pace: ChunkPacing, num_cores: float, num_looks: int = 1) -> float:
         """The ingress takes so much of the machine for a while."""
         for _ in range(num_looks):
             self.now_s += LOOK_S
@@ -42,7 +42,7 @@ class Machine:
         return pace.hold_s()
 
 
-class Held(Pace):
+class Held(ChunkPacing):
     """Always so long."""
 
     def __init__(self, held_s: float) -> None:
@@ -94,7 +94,7 @@ def test_a_large_machine_lets_its_ingress_have_half_a_core() -> None:
     assert [share_of(cores) for cores in (2, 8, 64)] == [0.05, 0.2, 0.5]
 
 
-async def events_of(parts: Cell, pace: Pace, num_tokens: int = 30) -> list[TokenEvent]:
+async def events_of(parts: Cell, pace: ChunkPacing, num_tokens: int = 30) -> list[TokenEvent]:
     client = await parts.client(pace=pace)
     async for _ in client.generate(request("first", 2)):
         pass  # from now on the coordinator knows the pace
@@ -157,7 +157,7 @@ async def collect(events: Any) -> list[int]:
 def test_a_stream_whose_news_is_held_says_the_same(path: str) -> None:
     """Text, ids, log-probabilities, stop string and finish reason, in fewer chunks."""
 
-    async def told(pace: Pace) -> tuple[int, list[Any]]:
+    async def told(pace: ChunkPacing) -> tuple[int, list[Any]]:
         body = completion(max_tokens=60, return_token_ids=True, seed=1, request_id="same")
         if "chat" in path:
             body["messages"] = [{"role": "user", "content": body.pop("prompt")}]

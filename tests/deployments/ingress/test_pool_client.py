@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from deployments.errors import PoolUnavailableError
-from deployments.ingress.scheduler_client import PoolClient
+from deployments.ingress.scheduler_client import SchedulerClient
 from deployments.wire.endpoint import Endpoint
 from deployments.wire.request_codec import write_event
 from specdec.v1 import coordination_pb2 as pb
@@ -46,7 +46,7 @@ def test_log_probabilities_are_cut_in_step_with_tokens_that_came_before(
     second: tuple[int, int],
 ) -> None:
     async def scenario() -> list[TokenEvent]:
-        client = PoolClient(unreachable)
+        client = SchedulerClient(unreachable)
         params = SamplingParams(max_tokens=NUM_TOKENS, num_logprobs=1)
         events = client.generate(Request(request_id="a", prompt_token_ids=(1,), params=params))
         first = asyncio.create_task(anext(events))
@@ -67,7 +67,7 @@ def test_a_pool_serves_until_its_targets_have_been_away_for_the_resume_timeout()
 
     async def scenario() -> None:
         nonlocal now
-        client = PoolClient(unreachable, clock=lambda: now, resume_timeout_s=30.0)
+        client = SchedulerClient(unreachable, clock=lambda: now, resume_timeout_s=30.0)
 
         def hear(num_targets: int) -> None:
             client._take_in(pb.GenerateDown(state=pb.PoolState(num_targets=num_targets)))
@@ -96,7 +96,7 @@ def num_targets(count: int) -> pb.GenerateDown:
     return pb.GenerateDown(state=pb.PoolState(num_targets=count))
 
 
-def begun(client: PoolClient) -> asyncio.Task[TokenEvent]:
+def begun(client: SchedulerClient) -> asyncio.Task[TokenEvent]:
     params = SamplingParams(max_tokens=NUM_TOKENS)
     events = client.generate(Request(request_id="a", prompt_token_ids=(1,), params=params))
     return asyncio.create_task(anext(events))
@@ -106,7 +106,7 @@ def test_who_waits_for_targets_that_were_there_is_told_after_the_resume_timeout(
     """The coordinator's stream stays up all the while: nothing else would end the wait."""
 
     async def scenario() -> None:
-        client = PoolClient(unreachable, resume_timeout_s=0.2)
+        client = SchedulerClient(unreachable, resume_timeout_s=0.2)
         client._take_in(num_targets(1))
         waiting = begun(client)
         await asyncio.sleep(0)
@@ -128,7 +128,7 @@ def test_who_waits_for_targets_that_were_there_is_told_after_the_resume_timeout(
 
 def test_who_waits_for_a_target_goes_on_waiting_when_one_came_back_or_none_ever_came() -> None:
     async def scenario(counts: tuple[int, ...]) -> None:
-        client = PoolClient(unreachable, resume_timeout_s=0.1)
+        client = SchedulerClient(unreachable, resume_timeout_s=0.1)
         waiting = begun(client)
         await asyncio.sleep(0)
         for count in counts:

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from deployments.errors import PoolUnavailableError
-from deployments.ingress.redeploy_detector import REPLACED, Replaced
-from deployments.ingress.scheduler_client import PoolClient
+from deployments.ingress.redeploy_detector import REPLACED, RedeployDetector
+from deployments.ingress.scheduler_client import SchedulerClient
 from deployments.wire.endpoint import Endpoint
 from specdec.v1 import coordination_pb2 as pb
 from specdec_core.request import Request, TokenEvent
@@ -27,8 +27,8 @@ class Waiting:
     """An ingress with a request that waits for a target."""
 
     def __init__(self) -> None:
-        self.pool = PoolClient(unreachable)
-        self.replaced = Replaced(self.pool)
+        self.pool = SchedulerClient(unreachable)
+        self.replaced = RedeployDetector(self.pool)
         request = Request(
             request_id="a", prompt_token_ids=(1,), params=SamplingParams(max_tokens=9)
         )
@@ -81,7 +81,7 @@ def test_with_several_cells_one_that_has_a_target_is_enough() -> None:
     async def scenario() -> None:
         cells = [FakeCell(num_targets=0), FakeCell(num_targets=1)]
         ingress = Ingress(cells)
-        replaced = Replaced(ingress.router)
+        replaced = RedeployDetector(ingress.router)
         name = await ingress.begin()
         replaced.checked()
         for _ in range(3 * _CHECKS):

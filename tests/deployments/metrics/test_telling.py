@@ -17,7 +17,7 @@ from deployments.names import Part
 from deployments.observability import closing
 from deployments.observability.exporters import Signal
 from deployments.observability.metrics import exporting as telling
-from deployments.observability.metrics.exporting import MetricsTelling
+from deployments.observability.metrics.exporting import MetricsExporting
 from deployments.observability.process import ProcessName
 from specdec.v1 import generation_pb2 as pb
 from specdec_core.errors import InvalidRequestError
@@ -27,8 +27,8 @@ from tests.deployments.metrics.test_otlp import Collector, told
 PROCESS = ProcessName(role=Part.COORDINATOR, id="c", cell=2)
 
 
-def of_full_status() -> MetricsTelling:
-    return MetricsTelling(full_status, PROCESS, model_name="m", application="a")
+def of_full_status() -> MetricsExporting:
+    return MetricsExporting(full_status, PROCESS, model_name="m", application="a")
 
 
 class Port:
@@ -98,7 +98,7 @@ def test_the_last_totals_are_told_at_the_end_and_nothing_behind_them(
     status = full_status()
 
     async def scenario() -> None:
-        metrics = MetricsTelling(lambda: status, PROCESS, model_name="m", application="a")
+        metrics = MetricsExporting(lambda: status, PROCESS, model_name="m", application="a")
         running = asyncio.create_task(metrics.run())
         while not collector.heard:
             await asyncio.sleep(0.001)
@@ -147,6 +147,6 @@ def test_a_pool_that_cannot_be_counted_any_more_ends_all_the_same(
     def read() -> pb.PoolStatusResponse:
         raise AssertionError("the pool failed")
 
-    asyncio.run(MetricsTelling(read, PROCESS, model_name="m", application="a").close())
+    asyncio.run(MetricsExporting(read, PROCESS, model_name="m", application="a").close())
     assert not collector.heard
     assert collector.is_shut_down

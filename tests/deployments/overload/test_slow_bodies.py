@@ -13,14 +13,14 @@ from deployments.ingress.auth import Access
 from deployments.ingress.generation import GenerationService
 from specdec_core.config import SpeculationConfig
 from tests.deployments.http_server import TEXT, completion, run, server
-from tests.deployments.ingress.test_pool_client import PoolClient, unreachable
+from tests.deployments.ingress.test_pool_client import SchedulerClient, unreachable
 
 WAIT_S = 0.1
 
 
 async def answer_to(body_parts: list[dict[str, Any]], path: str) -> list[Any]:
     """What is sent for a request whose body ends in silence."""
-    pool = PoolClient(unreachable)
+    pool = SchedulerClient(unreachable)
     service = GenerationService(TEXT, pool, model_name="fake", speculation=SpeculationConfig())
     app = build_http_app(
         service,

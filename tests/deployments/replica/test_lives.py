@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from deployments.replica.lives import Lives
+from deployments.replica.stream_generation import StreamGeneration
 
 
 def test_what_was_read_before_the_end_is_void_and_what_follows_is_not() -> None:
-    lives = Lives()
+    lives = StreamGeneration()
     first = lives.now
     assert not lives.is_void(first)
     lives.end()

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from deployments.coordinator.driver import PoolDriver
+from deployments.coordinator.driver import SchedulerDriver
 from deployments.coordinator.streams import IngressOutbox, WorkOutbox
 from deployments.observability.metrics.round_stages import LeaseTimes, Stage, StageHistograms
 from specdec_core.messages import GroupLease, GroupResult, Role
@@ -195,7 +195,7 @@ def test_the_next_lease_is_read_by_its_writer_before_the_tokens_of_the_last_are_
         monkeypatch.setattr(outbox, "put", noting)
 
     async def scenario() -> None:
-        driver = PoolDriver(Scheduler(PLAIN, epoch=1), epoch=1)
+        driver = SchedulerDriver(Scheduler(PLAIN, epoch=1), epoch=1)
         running = asyncio.create_task(driver.run())
         fake = FakeReplica(Role.TARGET)
         replica = driver.register(fake.info("t0", 1))

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from deployments.coordinator.driver import PoolDriver
+from deployments.coordinator.driver import SchedulerDriver
 from deployments.observability.metrics.round_stages import LeaseStages
 from deployments.observability.tracing.lease_spans import LeaseSpans
-from deployments.observability.tracing.scheduler_spans import PoolSpans, is_told
+from deployments.observability.tracing.scheduler_spans import SchedulerSpans, is_told
 from specdec.v1 import coordination_pb2 as pb
 from specdec_core.config import PoolConfig
 from specdec_core.messages import GroupLease, GroupResult, LeaseRow, Role, RowResult, RowStatus
@@ -35,8 +35,8 @@ def spans() -> Spans:
 
 
 @pytest.fixture
-def pool(spans: Spans) -> PoolSpans:
-    return PoolSpans(spans.tracer)
+def pool(spans: Spans) -> SchedulerSpans:
+    return SchedulerSpans(spans.tracer)
 
 
 def request(name: str = "a") -> Request:
@@ -60,7 +60,7 @@ def result(of: GroupLease, *answers: RowResult) -> GroupResult:
     )
 
 
-def sent(pool: PoolSpans, of: GroupLease) -> list[pb.RowTrace]:
+def sent(pool: SchedulerSpans, of: GroupLease) -> list[pb.RowTrace]:
     """What its replica is asked to trace."""
     message = pb.GroupLease()
     pool.sent(of, message)
@@ -73,7 +73,7 @@ def test_a_few_dozen_leases_of_a_request_are_told() -> None:
     assert sum(map(is_told, range(100_000))) < 128, "more events a span does not keep"
 
 
-def test_only_the_rows_of_traced_requests_are_named_to_the_replica(pool: PoolSpans) -> None:
+def test_only_the_rows_of_traced_requests_are_named_to_the_replica(pool: SchedulerSpans) -> None:
     pool.begin(request(), 4, CLIENT)
     (trace,) = sent(pool, lease(row(3), row(4), row(5)))
     assert trace.row == 1
@@ -81,13 +81,13 @@ def test_only_the_rows_of_traced_requests_are_named_to_the_replica(pool: PoolSpa
     assert trace.parent.traceparent != TRACEPARENT, "the pool's span is between"
 
 
-def test_of_a_long_answer_few_leases_are_named(pool: PoolSpans) -> None:
+def test_of_a_long_answer_few_leases_are_named(pool: SchedulerSpans) -> None:
     pool.begin(request(), 4, CLIENT)
     named = [len(sent(pool, lease(row(4), number=n))) for n in range(2_000)]
     assert sum(named) == 40
 
 
-def test_a_round_says_how_it_went(spans: Spans, pool: PoolSpans) -> None:
+def test_a_round_says_how_it_went(spans: Spans, pool: SchedulerSpans) -> None:
     pool.begin(request(), 4, CLIENT)
     drafted = lease(row(4, num_choices=2), role=Role.DRAFT, number=1)
     sent(pool, drafted)
@@ -118,7 +118,7 @@ def test_a_round_says_how_it_went(spans: Spans, pool: PoolSpans) -> None:
     }
 
 
-def test_equal_rows_are_an_equal_group(spans: Spans, pool: PoolSpans) -> None:
+def test_equal_rows_are_an_equal_group(spans: Spans, pool: SchedulerSpans) -> None:
     pool.begin(request(), 4, CLIENT)
     group = lease(row(4), row(5))
     sent(pool, group)
@@ -138,14 +138,14 @@ def test_equal_rows_are_an_equal_group(spans: Spans, pool: PoolSpans) -> None:
     ],
 )
 def test_what_caches_known_tokens_is_a_prefill(
-    pool: PoolSpans, traced: LeaseRow, is_prefill: bool
+    pool: SchedulerSpans, traced: LeaseRow, is_prefill: bool
 ) -> None:
     pool.begin(request(), 4, CLIENT)
     (trace,) = sent(pool, lease(traced))
     assert trace.is_prefill is is_prefill
 
 
-def test_the_queue_ends_with_the_first_lease(spans: Spans, pool: PoolSpans) -> None:
+def test_the_queue_ends_with_the_first_lease(spans: Spans, pool: SchedulerSpans) -> None:
     pool.begin(request(), 4, CLIENT)
     assert spans.ended == ()
     sent(pool, lease(row(4), number=1))
@@ -160,7 +160,7 @@ def test_the_queue_ends_with_the_first_lease(spans: Spans, pool: PoolSpans) -> N
     assert queue.start_time <= queue.end_time
 
 
-def test_the_end_tells_what_speculation_has_done(spans: Spans, pool: PoolSpans) -> None:
+def test_the_end_tells_what_speculation_has_done(spans: Spans, pool: SchedulerSpans) -> None:
     pool.begin(request(), 4, CLIENT)
     stats = RequestStats(num_rounds=3, num_drafted=12, num_accepted=7, queue_s=0.25)
     pool.end("a", TokenEvent("a", 0, (), FinishReason.STOP, stats))
@@ -171,7 +171,7 @@ def test_the_end_tells_what_speculation_has_done(spans: Spans, pool: PoolSpans) 
     assert said["specdec.queue_s"] == 0.25
 
 
-def test_a_failure_is_an_error_of_the_span(spans: Spans, pool: PoolSpans) -> None:
+def test_a_failure_is_an_error_of_the_span(spans: Spans, pool: SchedulerSpans) -> None:
     pool.begin(request(), 4, CLIENT)
     event = TokenEvent("a", 0, (), FinishReason.ERROR, error="x", error_kind=ErrorKind.RETRYABLE)
     pool.end("a", event)
@@ -180,7 +180,7 @@ def test_a_failure_is_an_error_of_the_span(spans: Spans, pool: PoolSpans) -> Non
     assert attributes_of(span)["error.type"] == "retryable"
 
 
-def test_a_later_attempt_ends_the_older_one(spans: Spans, pool: PoolSpans) -> None:
+def test_a_later_attempt_ends_the_older_one(spans: Spans, pool: SchedulerSpans) -> None:
     pool.begin(request(), 4, CLIENT)
     pool.begin(request(), 9, CLIENT)
     assert len(spans.named("specdec.pool")) == 1
@@ -188,7 +188,7 @@ def test_a_later_attempt_ends_the_older_one(spans: Spans, pool: PoolSpans) -> No
     assert len(sent(pool, lease(row(9)))) == 1
 
 
-def test_nothing_is_kept_of_what_has_ended(pool: PoolSpans) -> None:
+def test_nothing_is_kept_of_what_has_ended(pool: SchedulerSpans) -> None:
     """Whatever its replicas still owe it."""
     pool.begin(request(), 4, CLIENT)
     sent(pool, lease(row(4)))
@@ -237,7 +237,9 @@ def test_a_row_s_span_is_named_after_its_work(
     assert attributes_of(spans.one(name))["specdec.num_drafted"] == 3
 
 
-def test_a_round_that_nobody_drafted_tells_no_draft_s_time(spans: Spans, pool: PoolSpans) -> None:
+def test_a_round_that_nobody_drafted_tells_no_draft_s_time(
+    spans: Spans, pool: SchedulerSpans
+) -> None:
     pool.begin(request(), 4, CLIENT)
     drafted = lease(row(4), role=Role.DRAFT, number=1)
     verified = [lease(row(4), number=number) for number in (2, 3)]
@@ -252,7 +254,7 @@ def test_a_round_that_nobody_drafted_tells_no_draft_s_time(spans: Spans, pool: P
 
 def test_an_ingress_that_dies_ends_the_spans_of_its_requests(spans: Spans) -> None:
     pool = Scheduler(PoolConfig(), epoch=1)
-    driver = PoolDriver(pool, epoch=1, spans=PoolSpans(spans.tracer))
+    driver = SchedulerDriver(pool, epoch=1, spans=SchedulerSpans(spans.tracer))
     ingress = driver.attach()
     driver.submit(ingress, request(), resume=False, trace=CLIENT)
     driver.detach(ingress)

@@ -14,7 +14,7 @@ from unittest.mock import Mock
 import grpc
 import pytest
 
-from deployments.coordinator.driver import PoolDriver
+from deployments.coordinator.driver import SchedulerDriver
 from deployments.coordinator.service import CoordinatorServicer
 from deployments.wire import liveness as silence
 from deployments.wire.endpoint import Endpoint
@@ -148,7 +148,7 @@ def test_who_is_silent_and_does_not_read_is_left_out_though_a_write_to_him_does_
         await asyncio.sleep(60)
 
     async def scenario() -> None:
-        driver = PoolDriver(Scheduler(PLAIN, epoch=1), epoch=1)
+        driver = SchedulerDriver(Scheduler(PLAIN, epoch=1), epoch=1)
         stream: Any = CoordinatorServicer(driver).Work(introduction(), Mock())
         assert (await anext(stream)).HasField("registered")
         assert list(driver.replicas) == ["mute"]

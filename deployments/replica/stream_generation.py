@@ -4,7 +4,7 @@ before it lost its stream. Pure."""
 from __future__ import annotations
 
 
-class Lives:
+class StreamGeneration:
     """Each end makes everything void that was read before. A thread may ask."""
 
     def __init__(self) -> None:

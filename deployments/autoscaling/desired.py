@@ -7,12 +7,12 @@ from math import ceil
 from typing import NamedTuple
 
 from deployments.autoscaling.signals import CellSignals
-from deployments.config.aims import Aims, Bounds
+from deployments.config.aims import Bounds, Thresholds
 
 _NO_LIMITS = Bounds(0, 2**31)
 
 
-class Wish(NamedTuple):
+class DesiredReplicas(NamedTuple):
     """A signal, what of it is for one replica, and the replicas that follow."""
 
     signal: str
@@ -27,7 +27,7 @@ class Wish(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Rest:
+class Cooldown:
     """Drafting did not pay: no draft replica until then, or until groups are much smaller."""
 
     until: float
@@ -41,7 +41,7 @@ NOT_PAYING = "drafted_share"
 """Signal of the wish that a rest follows."""
 
 
-def target_wish(signals: CellSignals, aims: Aims) -> Wish:
+def target_wish(signals: CellSignals, aims: Thresholds) -> DesiredReplicas:
     """The largest of three: what the targets do, the KV that is asked for, the places."""
     kv_tokens = signals.kv_tokens + signals.waiting_tokens
     wishes = [
@@ -53,17 +53,17 @@ def target_wish(signals: CellSignals, aims: Aims) -> Wish:
     return max(wishes, key=lambda wish: wish.replicas)
 
 
-def draft_wish(signals: CellSignals, aims: Aims, rest: Rest | None) -> Wish:
+def draft_wish(signals: CellSignals, aims: Thresholds, rest: Cooldown | None) -> DesiredReplicas:
     """None while drafting rests, does not pay, or nobody wants a draft; else one at least, and by
     what drafts do and what waits for them no more than one for each half of a group."""
     if rest is not None:
-        return Wish("resting", 1.0, 1.0, 0.0)
+        return DesiredReplicas("resting", 1.0, 1.0, 0.0)
     if not signals.num_wanting:
-        return Wish("num_wanting", 0.0, 1.0, 0.0)
+        return DesiredReplicas("num_wanting", 0.0, 1.0, 0.0)
     if not signals.num_drafts:
-        return Wish("num_starved", signals.num_starved, 1.0, 1.0)
+        return DesiredReplicas("num_starved", signals.num_starved, 1.0, 1.0)
     if signals.num_rounds and signals.drafted_share < aims.least_drafted:
-        return Wish(NOT_PAYING, signals.drafted_share, aims.least_drafted, 0.0)
+        return DesiredReplicas(NOT_PAYING, signals.drafted_share, aims.least_drafted, 0.0)
     work = signals.draft_busy + signals.num_starved / signals.num_wanting
     needed = max(
         _per_replica("draft_busy+starved", work, aims.draft_busy),
@@ -75,7 +75,7 @@ def draft_wish(signals: CellSignals, aims: Aims, rest: Rest | None) -> Wish:
     return chosen._replace(limits=Bounds(1, ceil(useful.replicas)))
 
 
-def ingress_wish(num_requests: float, aims: Aims) -> Wish:
+def ingress_wish(num_requests: float, aims: Thresholds) -> DesiredReplicas:
     return _per_replica("requests", num_requests, aims.requests_per_ingress)
 
 
@@ -83,5 +83,5 @@ def rows_per_target(signals: CellSignals) -> float:
     return signals.num_live / max(signals.num_targets, 1.0)
 
 
-def _per_replica(signal: str, value: float, threshold: float) -> Wish:
-    return Wish(signal, value, threshold, value / threshold)
+def _per_replica(signal: str, value: float, threshold: float) -> DesiredReplicas:
+    return DesiredReplicas(signal, value, threshold, value / threshold)

@@ -8,7 +8,7 @@ from deployments.simulation.tokens import Script
 from specdec_core.request import Request
 
 
-class Whose:
+class KVOwners:
     """Sequence ids begin anew with every coordinator, so that a slot may meet its namesake's."""
 
     def __init__(self, scripts: Callable[[Request], Iterable[Script]]) -> None:
