@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from benchmarks.studies.coupling.law import Acceptance, acceptances, expected_rounds
 from specdec_core.sampling.gumbel import gumbel, noise_keys
+from tests.distribution.coupling_law import Acceptance, acceptances, expected_rounds
 
 NUM_PAIRS, VOCAB = 40, 12
 

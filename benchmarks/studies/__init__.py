@@ -1,1 +1,0 @@
-"""Studies that are finished, each in a folder with its results."""

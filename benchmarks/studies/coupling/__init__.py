@@ -1,1 +1,0 @@
-"""What the coupled choice costs in acceptance, beside rejection sampling."""

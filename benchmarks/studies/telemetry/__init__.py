@@ -1,1 +1,0 @@
-"""What traces and request lines cost."""
