@@ -21,7 +21,7 @@ def results(name: str) -> dict[str, Any]:
 
 
 def test_the_table_of_speculation_is_that_of_the_pairs() -> None:
-    ratios = speculation_ratios(results("served_pairs.json")["readings"])
+    ratios = speculation_ratios(results("served_short_zen5.json")["readings"])
     for row, temperature in (("greedy", 0.0), ("temperature 0.8", 0.8)):
         (line,) = re.findall(rf"^\| {row} \|(.*)\|$", README, flags=re.MULTILINE)
         cells = [Pairing("short", streams, temperature, ON, OFF) for streams in (1, 8, 16, 32)]
